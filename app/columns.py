@@ -1,0 +1,142 @@
+"""Which columns of a file hold the text, the second text and the label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.errors import InputError, nearest
+from app.readers import ReadOptions
+
+TEXT_NAMES = (
+    "text",
+    "text_a",
+    "sentence",
+    "sentence1",
+    "review",
+    "content",
+    "title",
+    "comment",
+    "query",
+    "文本",
+    "内容",
+    "评论",
+    "标题",
+    "句子",
+)
+LABEL_NAMES = (
+    "label",
+    "labels",
+    "label_id",
+    "class",
+    "category",
+    "target",
+    "sentiment",
+    "emotion",
+    "标签",
+    "类别",
+    "情感",
+    "分类",
+)
+
+
+@dataclass
+class Columns:
+    """Where text, second text and label stand in a record: names for JSON objects, numbers for everything else."""
+
+    text: int | str
+    pair: int | str | None
+    label: int | str | None
+    width: int | None
+    described: str
+
+    def pick(self, record: list | dict) -> tuple[Any, Any, Any]:
+        """Return (text, pair, label); raises LookupError where a column is missing from this record."""
+        pair = None if self.pair is None else record[self.pair]
+        return record[self.text], pair, None if self.label is None else record[self.label]
+
+
+def _find(
+    chosen: int | str | None, names: list[str] | None, usual: tuple[str, ...], width: int | None, what: str, path: Path
+) -> int | str | None:
+    """Return the index (with `names`: the index of the name) of a column, or None where nothing tells."""
+    if isinstance(chosen, str) and names is not None:
+        if chosen not in names:
+            raise InputError(
+                f"{path}: there is no {what} column '{chosen}'{nearest(chosen, names)} (found: {', '.join(map(str, names))})"
+            )
+        return names.index(chosen)
+    if isinstance(chosen, str):
+        raise InputError(
+            f"{path}: the {what} column '{chosen}' is chosen by name, but the file has no header; choose it by number (0 is the first)"
+        )
+    if chosen is not None:
+        if width is not None and not -width <= chosen < width:
+            raise InputError(
+                f"{path}: there is no {what} column {chosen}; the rows have {width} columns, numbered from 0"
+            )
+        return chosen % width if width else chosen
+    lowered = [str(name).strip().lower() for name in names or []]
+    return next((lowered.index(name) for name in usual if name in lowered), None)
+
+
+def resolve_columns(
+    path: Path, options: ReadOptions, names: list[str] | None, width: int, need_label: bool = True
+) -> Columns:
+    """Decide which columns hold text, second text and label, from the settings, the header or the usual order.
+
+    Raises InputError where a chosen column is missing or where nothing tells the text from the label.
+    """
+    text = _find(options.text_column, names, TEXT_NAMES, width, "text", path)
+    pair = _find(options.text_pair_column, names, (), width, "second text", path)
+    label = _find(options.label_column, names, LABEL_NAMES, width, "label", path) if need_label else None
+    free = [index for index in range(width) if index not in (text, pair, label)]
+    if text is None and len(free) >= 1 and (names is None or len(free) == 1 or not need_label and width == 1):
+        text = free.pop(0)
+    if need_label and label is None and len(free) == 1:
+        label = free.pop(0)
+    if text is None or (need_label and label is None):
+        found = f"columns {', '.join(map(str, names))}" if names else f"{width} columns without a header"
+        raise InputError(
+            f"{path}: cannot tell which column is the {'text' if text is None else 'label'}: found {found}; "
+            "set --data.text_column and --data.label_column to a name or a number"
+        )
+    if len({text, pair, label}) != 3 - (pair is None and not need_label):
+        raise InputError(
+            f"{path}: text, second text and label must be different columns, found {text}, {pair}, {label}"
+        )
+    show = [str(names[i]) if names else str(i) for i in (text, label, pair) if i is not None]
+    described = ", ".join(
+        f"{what} '{name}'"
+        for what, name in zip(
+            ["text", "label", "second text"] if need_label else ["text", "second text"], show, strict=False
+        )
+    )
+    return Columns(text, pair, label, width, described)
+
+
+def has_header(record: list, options: ReadOptions) -> bool:
+    """Return whether the first record of a CSV or TSV file names the columns."""
+    if options.header is not None:
+        return options.header
+    if any(isinstance(c, str) for c in (options.text_column, options.text_pair_column, options.label_column)):
+        return True
+    lowered = {str(value).strip().lower() for value in record}
+    return bool(lowered & set(TEXT_NAMES)) and bool(lowered & set(LABEL_NAMES))
+
+
+def columns_of_first(
+    path: Path, options: ReadOptions, record: Any, names: list[str] | None, need_label: bool
+) -> Columns | None:
+    """Resolve the columns from the first record of a file without a header line."""
+    if isinstance(record, dict):
+        names = list(record)
+        columns = resolve_columns(path, options, names, len(names), need_label)
+        by_name = [None if index is None else names[index] for index in (columns.text, columns.pair, columns.label)]
+        return Columns(*by_name, width=None, described=columns.described)
+    if isinstance(record, list):
+        return resolve_columns(path, options, names, len(record), need_label)
+    if isinstance(record, str) and not need_label:  # JSON Lines of plain strings, for prediction
+        return Columns(0, None, None, 1, "text '0'")
+    return None

@@ -1,0 +1,158 @@
+"""The configuration's data files -> one dataset: tables, label names, and the rows of train, dev and test."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from app.cache import built_folder, content_key
+from app.config import DataConfig
+from app.data_report import dataset_figures
+from app.errors import InputError
+from app.readers import ReadOptions
+from app.splits import random_split, split_sizes, stratified_split
+from app.table import Table, open_table, resolve_label
+
+VERSION = 1
+SPLITS = ("train", "dev", "test")
+SAMPLE_FOLDER = Path(__file__).resolve().parent.parent / "data" / "sample"
+SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows of one split: `rows` (num_rows,) int64 ids into the table, `labels` (num_rows,) int64 class ids."""
+
+    name: str
+    table: Table
+    rows: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The splits that have rows, the class names in the order of their ids, and the figures of the data report."""
+
+    splits: dict[str, Split]
+    label_names: list[str]
+    figures: dict
+    folder: Path
+
+    @property
+    def tables(self) -> list[Table]:
+        """The different tables behind the splits, train's first."""
+        return list({split.table.folder: split.table for split in self.splits.values()}.values())
+
+
+def open_dataset(config: DataConfig) -> Dataset:
+    """Return the dataset of a configuration, preparing on disk what the cache does not hold yet.
+
+    May be called by several processes at once; the memory of the calling one does not grow with the number of rows
+    beyond the arrays it uses. Raises InputError for bad input.
+    """
+    config = with_sample(config)
+    options = {name: _read_options(config, name) for name in SPLITS if getattr(config, name)}
+    skip = config.on_bad_row == "skip"
+    tables = {"train": open_table(config.train, options["train"], skip, config.cache_dir, config.labels)}
+    label_names = config.labels or sort_labels(tables["train"].label_values)
+    for name in ("dev", "test"):
+        if getattr(config, name):
+            tables[name] = open_table(getattr(config, name), options[name], skip, config.cache_dir, label_names)
+    split_settings = [config.split, config.split_seed, config.dev_size, config.test_size]
+    key = content_key(
+        "dataset", VERSION, label_names, split_settings, {name: table.folder.name for name, table in tables.items()}
+    )
+    folders = {name: table.folder for name, table in tables.items()}
+    folder = built_folder(
+        Path(config.cache_dir) / f"dataset-{key}", build_dataset, folders, label_names, *split_settings
+    )
+    figures = json.loads((folder / "figures.json").read_text(encoding="utf-8"))
+    splits = {}
+    for name in SPLITS:
+        rows, labels = (np.load(folder / f"{name}_{what}.npy", mmap_mode="r") for what in ("rows", "labels"))
+        if len(rows):
+            splits[name] = Split(name, tables.get(name, tables["train"]), rows, labels)
+    return Dataset(splits, label_names, figures, folder)
+
+
+def with_sample(config: DataConfig) -> DataConfig:
+    """Return the configuration with the embedded sample set put in where no train file is named."""
+    if config.train is not None:
+        return config
+    files = {name: str(SAMPLE_FOLDER / f"{name}.tsv") for name in SPLITS}
+    return replace(config, **files, labels=config.labels or SAMPLE_LABELS)
+
+
+def sort_labels(values: list[str]) -> list[str]:
+    """Return found labels in the order of their ids: by number where all are integers, else by code point."""
+    if all(value.lstrip("-").isdigit() for value in values):
+        return sorted(values, key=int)
+    return sorted(values)
+
+
+def _read_options(config: DataConfig, name: str) -> ReadOptions:
+    settings = asdict(config)
+    options = ReadOptions(**{key: settings[key] for key in asdict(ReadOptions())})
+    return options if name == "train" else replace(options, limit=None)
+
+
+def build_dataset(
+    folder: Path,
+    tables: dict[str, Path],
+    label_names: list[str],
+    split: str,
+    seed: int,
+    dev_size: float,
+    test_size: float,
+) -> None:
+    """Write the row ids and class ids of each split, and the figures of the report, into `folder`."""
+    opened = {name: Table(path) for name, path in tables.items()}
+    ids = {name: _class_ids(table, label_names) for name, table in opened.items()}
+    train = opened["train"]
+    dev, test = split_sizes(train.num_rows, 0 if "dev" in opened else dev_size, 0 if "test" in opened else test_size)
+    if split == "stratified" and dev + test:
+        rows = stratified_split(ids["train"], train.array("hashes"), dev, test, seed, label_names)
+    elif dev + test:
+        rows = random_split(train.num_rows, dev, test, seed)
+    else:
+        rows = {"train": np.arange(train.num_rows), "dev": np.empty(0, np.int64), "test": np.empty(0, np.int64)}
+    rows |= {name: np.arange(opened[name].num_rows) for name in ("dev", "test") if name in opened}
+    labels = {name: ids.get(name, ids["train"])[rows[name]] for name in SPLITS}
+    hashes = {name: opened.get(name, train).array("hashes")[rows[name]] for name in SPLITS}
+    _check_labels_in_train(labels, rows, opened, label_names)
+    for name in SPLITS:
+        np.save(folder / f"{name}_rows.npy", rows[name].astype(np.int64))
+        np.save(folder / f"{name}_labels.npy", labels[name])
+    figures = dataset_figures(labels, hashes, label_names)
+    (folder / "figures.json").write_text(json.dumps(figures, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def _class_ids(table: Table, label_names: list[str]) -> np.ndarray:
+    codes = np.array([resolve_label(value, label_names) for value in table.label_values], dtype=np.int64)
+    return codes[table.array("labels")]
+
+
+def _check_labels_in_train(labels: dict, rows: dict, tables: dict[str, Table], label_names: list[str]) -> None:
+    counts = np.bincount(labels["train"], minlength=len(label_names))
+    for label in np.flatnonzero(counts == 0):
+        found = "it has no rows at all"
+        for name in ("dev", "test"):
+            at = np.flatnonzero(labels[name] == label)
+            if len(at):
+                found = f"the first of its {len(at):,} {name} rows is {tables.get(name, tables['train']).where(int(rows[name][at[0]]))}"
+                break
+        raise InputError(
+            f"every label needs rows in train; label '{label_names[label]}' is absent from train ({found}); add training "
+            "rows of it, or take it out of the data and of data.labels"
+        )
+    if len(label_names) < 2:
+        raise InputError(
+            f"{tables['train'].source}: at least two different labels are needed, found {label_names}; "
+            "is data.label_column the right column?"
+        )

@@ -1,0 +1,87 @@
+"""(labels, logits) -> the numbers, and the printed precision/recall report."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def check_rows(found: np.ndarray, num_rows: int, split: str) -> None:
+    """Raise RuntimeError unless `found` holds each of the row positions 0 to num_rows - 1 exactly once."""
+    counts = np.bincount(found, minlength=num_rows) if len(found) else np.zeros(num_rows, int)
+    if len(counts) != num_rows or (counts != 1).any():
+        missing, repeated = int((counts[:num_rows] == 0).sum()), int((counts > 1).sum())
+        raise RuntimeError(
+            f"every row of {split} must count exactly once; of {num_rows:,} rows {missing:,} are missing and "
+            f"{repeated:,} repeated, so no report is made"
+        )
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """Return softmax over the last axis, float64, of logits (num_rows, num_labels)."""
+    shifted = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+def compute_metrics(labels: np.ndarray, logits: np.ndarray, label_names: list[str]) -> dict:
+    """Return precision, recall, F1 and support of each class, accuracy, macro and weighted means, loss, confusion matrix.
+
+    `labels` (num_rows,) class ids, `logits` (num_rows, num_labels). `loss` is the mean cross entropy over rows, without
+    label smoothing or class weights. `confusion_matrix[i][j]` counts rows of class i predicted as j. A class that is never
+    predicted has precision 0.
+    """
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+    predicted = logits.argmax(axis=1)
+    ids = np.arange(len(label_names))
+    figures = ("precision", "recall", "f1", "support")
+
+    def scores(average: str | None) -> tuple:
+        return precision_recall_fscore_support(labels, predicted, labels=ids, average=average, zero_division=0)
+
+    by_class = zip(*scores(None), strict=True)
+    row_loss = -np.log(np.maximum(probabilities(logits)[np.arange(len(labels)), labels], np.finfo(np.float64).tiny))
+    metrics = {
+        "rows": len(labels),
+        "loss": float(row_loss.mean()),
+        "accuracy": float((predicted == labels).mean()),
+        "classes": {
+            name: dict(zip(figures, (float(p), float(r), float(f), int(s)), strict=True))
+            for name, (p, r, f, s) in zip(label_names, by_class, strict=True)
+        },
+        "confusion_matrix": confusion_matrix(labels, predicted, labels=ids).tolist(),
+    }
+    for average in ("macro", "weighted"):
+        metrics[average] = dict(zip(figures[:3], map(float, scores(average)[:3]), strict=True))
+        metrics[f"{average}_f1"] = metrics[average]["f1"]
+    return metrics
+
+
+def is_better(value: float, best: float | None, metric: str) -> bool:
+    """Return whether `value` of `metric` is better than the best so far; a loss is better when lower."""
+    return best is None or (value < best if metric == "loss" else value > best)
+
+
+def render_report(metrics: dict, title: str) -> str:
+    """Return the printed report: a table of classes, the means, and the confusion matrix."""
+    import pandas as pd
+
+    table = pd.DataFrame.from_dict(metrics["classes"], orient="index")
+    rows = metrics["rows"]
+    means = pd.DataFrame({name: metrics[name] | {"support": rows} for name in ("macro", "weighted")}).T
+    means.index = ["macro mean", "weighted mean"]
+    table = pd.concat([table, means])
+    table["support"] = table["support"].astype(int)
+    names = list(metrics["classes"])
+    confusion = pd.DataFrame(metrics["confusion_matrix"], index=names, columns=names)
+    with pd.option_context("display.unicode.east_asian_width", True, "display.width", 10_000):
+        return "\n".join(
+            [
+                title,
+                table.to_string(float_format="{:.4f}".format),
+                "",
+                f"accuracy {metrics['accuracy']:.4f}   rows {rows:,}   loss {metrics['loss']:.4f}",
+                "",
+                "Confusion matrix (rows: true class, columns: predicted)",
+                confusion.to_string(),
+            ]
+        )

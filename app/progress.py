@@ -1,0 +1,147 @@
+"""What a run says while it goes on: log lines, progress bar, TensorBoard, and a line of JSON for each evaluation."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+
+from app.config import OutputConfig
+from app.strategies.base import Strategy
+from app.trainer import StepLog, TrainState
+
+logger = logging.getLogger(__name__)
+
+
+def start_logging(is_main: bool) -> None:
+    """Send log lines to standard error; ranks other than 0 only speak of warnings."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO if is_main else logging.WARNING, format="%(message)s", force=True
+    )
+    for noisy in ("transformers", "httpx", "tensorboard", "filelock"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+class RunLog:
+    """Shows and keeps the figures of a run. Every rank has one and calls it; only rank 0's says anything."""
+
+    def __init__(
+        self, folder: Path | None, config: OutputConfig, strategy: Strategy, total_steps: int, log_every: int
+    ) -> None:
+        self.strategy = strategy
+        self.total_steps = total_steps
+        self.log_every = log_every
+        self.folder = folder
+        self.losses: list[StepLog] = []
+        self.rows = 0
+        self.skipped = 0
+        self.bar = self.writer = self.handler = None
+        if folder is None:
+            return
+        self.handler = logging.FileHandler(folder / "train.log", encoding="utf-8")
+        self.handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        logging.getLogger().addHandler(self.handler)
+        if sys.stderr.isatty() if config.progress is None else config.progress:
+            from tqdm import tqdm
+
+            self.bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True, desc="train")
+        if config.tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def start(self, state: TrainState) -> None:
+        """Start the clock; time spent in evaluations is not counted."""
+        self.first_step = state.step
+        self.training_seconds = 0.0
+        self.resume_clock()
+
+    def pause_clock(self) -> None:
+        self.training_seconds += time.perf_counter() - self.clock
+
+    def resume_clock(self) -> None:
+        self.clock = time.perf_counter()
+
+    def after_step(self, state: TrainState, step: StepLog) -> None:
+        """Keep a step's figures; every `log_every` steps, and at the last, reduce them over all ranks and show them."""
+        self.losses.append(step)
+        self.rows += step.rows
+        self.skipped += step.skipped
+        if self.bar:
+            self.bar.update()
+        if state.step % self.log_every == 0 or state.step == self.total_steps or state.step == self.first_step + 1:
+            self._show(state, step)
+
+    def _show(self, state: TrainState, step: StepLog) -> None:
+        rows = sum(entry.rows for entry in self.losses)
+        loss_sum = torch.stack([entry.loss_sum for entry in self.losses]).sum()
+        loss = float(self.strategy.reduce_sum(loss_sum)) / rows  # a mean over rows, not a mean of means
+        self.losses.clear()
+        if self.folder is None:
+            return
+        seconds = self.training_seconds + time.perf_counter() - self.clock
+        rows_per_second = self.rows / seconds
+        left = (self.total_steps - state.step) * seconds / max(1, state.step - self.first_step)
+        values = {"loss": loss, "learning_rate": step.learning_rate, "rows_per_second": rows_per_second}
+        if step.grad_norm is not None:
+            values["grad_norm"] = float(step.grad_norm)
+        skipped = f"  {self.skipped} skipped" if self.skipped else ""
+        line = (
+            f"step {state.step}/{self.total_steps}  loss {loss:.4f}  lr {step.learning_rate:.2e}  {rows_per_second:.1f} rows/s  "
+            f"left {timedelta(seconds=round(left))}{skipped}"
+        )
+        if self.bar:
+            self.bar.set_postfix(
+                loss=f"{loss:.4f}", lr=f"{step.learning_rate:.2e}", rows_per_s=f"{rows_per_second:.1f}"
+            )
+            self.handler.emit(logging.makeLogRecord({"msg": line, "levelno": logging.INFO}))
+        else:
+            logger.info(line)
+        if self.writer:
+            for name, value in values.items():
+                self.writer.add_scalar(f"train/{name}", value, state.step)
+
+    def evaluation(self, state: TrainState, split: str, metrics: dict, is_best: bool, seconds: float) -> None:
+        """Show the figures of one evaluation and append them to metrics.jsonl."""
+        if self.folder is None:
+            return
+        names = ("loss", "accuracy", "macro_f1", "weighted_f1")
+        figures = {
+            "step": state.step,
+            "split": split,
+            **{name: metrics[name] for name in names},
+            "classes": metrics["classes"],
+            "best": is_best,
+            "rows": metrics["rows"],
+            "seconds": round(seconds, 3),
+        }
+        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(figures, ensure_ascii=False) + "\n")
+        shown = "  ".join(f"{name} {metrics[name]:.4f}" for name in names)
+        self.say(f"step {state.step}  {split}: {shown}{'  (best so far)' if is_best else ''}")
+        if self.writer:
+            for name in names:
+                self.writer.add_scalar(f"{split}/{name}", metrics[name], state.step)
+
+    def say(self, line: str) -> None:
+        """Log a line without breaking the progress bar."""
+        if self.bar:
+            self.bar.clear()
+        logger.info(line)
+        if self.bar:
+            self.bar.refresh()
+
+    def close(self) -> None:
+        """Close the bar, the event file and the log file."""
+        if self.bar:
+            self.bar.close()
+        if self.writer:
+            self.writer.close()
+        if self.handler:
+            logging.getLogger().removeHandler(self.handler)
+            self.handler.close()

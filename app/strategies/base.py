@@ -1,0 +1,153 @@
+"""What the loop asks of a mode. Every default here is the behaviour of one process on one device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from app.config import TrainConfig
+from app.errors import InputError
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """`grad_norm`: L2 norm of all gradients before clipping, a tensor without dimensions, or None where it was not asked
+    for; `skipped`: the gradients overflowed under fp16 and the weights did not move."""
+
+    grad_norm: torch.Tensor | None
+    skipped: bool
+
+
+class Strategy:
+    """One object between the loop and the mode; a context manager that joins and leaves the process group.
+
+    `rank == 0` is the process that prints and writes. `num_shards` and `shard_index` say how each global batch is cut:
+    1 and 0 where one process takes the whole of it.
+    """
+
+    packs = True  # whether this mode can hand packed batches to the model
+    rank = 0
+    world_size = 1
+    local_world_size = 1
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+        self.device = torch.device("cpu")
+        self.module: nn.Module
+        self.optimizer: torch.optim.Optimizer
+        self.scaler: torch.amp.GradScaler | None = None
+
+    @property
+    def num_shards(self) -> int:
+        return self.world_size
+
+    @property
+    def shard_index(self) -> int:
+        return self.rank
+
+    def __enter__(self) -> Strategy:
+        self.device = choose_device(self.config.device)
+        set_threads(self.config.threads, self.local_world_size)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        if self.config.precision == "fp16":
+            self.scaler = torch.amp.GradScaler(self.device.type)
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        """Leave the process group."""
+
+    def setup(self, model: nn.Module, build_optimizer: Callable[[nn.Module], torch.optim.Optimizer]) -> None:
+        """Move and wrap the model, then build its optimizer; every rank calls it."""
+        self.module = model.to(self.device)
+        self.optimizer = build_optimizer(self.module)
+
+    def autocast(self) -> AbstractContextManager:
+        """Return the context of the forward pass in the configured precision."""
+        if self.config.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.device.type, DTYPES[self.config.precision])
+
+    def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return float32 logits, (num_rows, num_labels), of inputs on this rank's device."""
+        with self.autocast():
+            return self.module(**inputs).float()
+
+    def micro_batch(self, is_last: bool) -> AbstractContextManager:
+        """Return the context around forward *and* backward; unless `is_last`, gradients are not synchronised."""
+        return nullcontext()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradients of `loss`: this rank's sum over rows, divided by the rows of the global batch."""
+        (self.scaler.scale(loss) if self.scaler else loss).backward()
+
+    def step(self, max_norm: float) -> StepResult:
+        """Unscale, clip to `max_norm` (0: only measure), step, update the scaler, zero the gradients, in this order."""
+        if self.scaler:
+            self.scaler.unscale_(self.optimizer)
+        norm = self.clip(max_norm or float("inf"))
+        skipped = False
+        if self.scaler:
+            scale = self.scaler.get_scale()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            skipped = self.scaler.get_scale() < scale
+        else:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return StepResult(norm, skipped)
+
+    def clip(self, max_norm: float) -> torch.Tensor:
+        """Scale all gradients down to an L2 norm of at most `max_norm`; return the norm before."""
+        return nn.utils.clip_grad_norm_(self.module.parameters(), max_norm)
+
+    def gather(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the rows of every rank, end to end on dim 0, on every rank; their counts may differ."""
+        return rows
+
+    def reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the sum of `values` over all ranks, on every rank."""
+        return values
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return the full weights on the CPU by the model's own names, on rank 0 (elsewhere empty); every rank calls it."""
+        return {name: value.detach().to("cpu", copy=True) for name, value in self.module.state_dict().items()}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Load full weights that rank 0 passes in (elsewhere empty); every rank calls it."""
+        self.module.load_state_dict(state)
+
+
+def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
+    """Return the device of a process; `auto` takes CUDA, then MPS, then the CPU. Raises InputError if it is not there."""
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise InputError(f"train.device must be auto, cpu, cuda, cuda:N or mps, found '{wanted}'") from error
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        index = local_rank if device.index is None else device.index
+        if index >= count:
+            raise InputError(
+                f"train.device {wanted}: this machine has {count} CUDA devices that torch can use; choose another, or auto"
+            )
+        return torch.device("cuda", index)
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise InputError("train.device mps: torch finds no MPS device here; set it to auto")
+    return device
+
+
+def set_threads(threads: int | None, local_world_size: int) -> None:
+    """Give this process its share of the machine's cores: more threads than cores can slow a step tenfold."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(threads or max(1, cores // local_world_size))

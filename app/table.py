@@ -1,0 +1,187 @@
+"""One data file -> its table: the valid rows on disk, memory-mapped by every process.
+
+A table is a folder: `texts.bin` (UTF-8, end to end) with `text_ends.npy`, the same for second texts, `labels.npy`
+(codes into `label_values`), `lines.npy` (where each row stands in the file) and `hashes.npy` (64 bits of each text, to
+find repeated ones). A row's id is its position here, from 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from array import array
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from app.cache import built_folder, content_key
+from app.errors import InputError, nearest
+from app.readers import BadRow, ReadOptions, check_file, file_format
+from app.rows import Row, read_rows
+
+logger = logging.getLogger(__name__)
+VERSION = 1
+SHOWN = 5  # bad rows that an error message lists
+
+
+class Table:
+    """The rows of one data file, read from disk where they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        meta = json.loads((folder / "table.json").read_text(encoding="utf-8"))
+        self.source: str = meta["source"]
+        self.place: str = meta["place"]
+        self.columns: str = meta["columns"]
+        self.label_values: list[str] = meta["label_values"]
+        self.multiline: int = meta["multiline"]
+        self.skipped: int = meta["skipped"]
+        self.has_pairs: bool = meta["has_pairs"]
+        self.num_rows: int = meta["num_rows"]
+
+    def array(self, name: str) -> np.ndarray:
+        """Return one of the table's arrays, memory-mapped, of shape (num_rows,)."""
+        return np.load(self.folder / f"{name}.npy", mmap_mode="r")
+
+    @cached_property
+    def _texts(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.memmap(self.folder / "texts.bin", np.uint8, "r"), self.array("text_ends")
+
+    @cached_property
+    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.memmap(self.folder / "pairs.bin", np.uint8, "r"), self.array("pair_ends")
+
+    def text(self, row: int) -> str:
+        """Return the cleaned text of one row."""
+        return _slice(*self._texts, row)
+
+    def pair(self, row: int) -> str | None:
+        """Return the cleaned second text of one row, or None where the table has single texts."""
+        return _slice(*self._pairs, row) if self.has_pairs else None
+
+    def where(self, row: int) -> str:
+        """Return the file and line (or element) of one row, for a message."""
+        return f"{self.source}, {self.place} {int(self.array('lines')[row])}"
+
+    def skipped_rows(self) -> list[dict]:
+        """Return the skipped rows: `line` and `problem` of each."""
+        with (self.folder / "skipped.jsonl").open(encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+
+def _slice(content: np.ndarray, ends: np.ndarray, row: int) -> str:
+    start = int(ends[row - 1]) if row else 0
+    return content[start : int(ends[row])].tobytes().decode()
+
+
+def resolve_label(label: str, names: list[str]) -> int | None:
+    """Return the id of a label: its place among `names`, or the integer itself where no name is one; None if unknown."""
+    if label in names:
+        return names.index(label)
+    is_id = label.isascii() and label.isdigit() and int(label) < len(names)
+    return int(label) if is_id and not any(name.isdigit() for name in names) else None
+
+
+def open_table(
+    path: str, options: ReadOptions, skip_bad_rows: bool, cache_dir: str, label_names: list[str] | None
+) -> Table:
+    """Return the table of a data file, reading the file only where the cache has no table of the same content.
+
+    With `label_names`, a row with any other label is a bad row. Raises InputError for a file that cannot be read, and for
+    bad rows unless `skip_bad_rows`.
+    """
+    source = Path(path)
+    check_file(
+        source, "utf-16" if options.encoding.lower().startswith("utf-16") else file_format(source, options.format)
+    )
+    key = content_key("table", VERSION, str(path), asdict(options), skip_bad_rows, label_names, source)
+    return Table(built_folder(Path(cache_dir) / f"table-{key}", build_table, path, options, skip_bad_rows, label_names))
+
+
+def build_table(
+    folder: Path, path: str, options: ReadOptions, skip_bad_rows: bool, label_names: list[str] | None
+) -> None:
+    """Write the table of `path` into `folder`, holding 28 bytes a row in memory."""
+    notes: dict = {}
+    label_codes: dict[str, int] = {}
+    labels, lines, hashes = array("i"), array("q"), array("Q")
+    text_ends, pair_ends = array("q"), array("q")
+    bad: list[BadRow] = []
+    num_bad = 0
+    with (
+        (folder / "texts.bin").open("wb") as texts,
+        (folder / "pairs.bin").open("wb") as pairs,
+        (folder / "skipped.jsonl").open("w", encoding="utf-8") as skipped,
+    ):
+        for row in read_rows(path, options, notes=notes):
+            if (
+                isinstance(row, Row)
+                and label_names
+                and row.label not in label_codes
+                and resolve_label(row.label, label_names) is None
+            ):
+                row = BadRow(row.line, _unknown_label_problem(row.label, label_names))
+            if isinstance(row, BadRow):
+                num_bad += 1
+                bad += [row] if len(bad) < SHOWN else []
+                skipped.write(json.dumps({"line": row.line, "problem": row.problem}, ensure_ascii=True) + "\n")
+                continue
+            text = row.text.encode()
+            texts.write(text)
+            text_ends.append(texts.tell())
+            if row.pair is not None:
+                pair = row.pair.encode()
+                pairs.write(pair)
+                pair_ends.append(pairs.tell())
+                text += b"\0" + pair
+            labels.append(label_codes.setdefault(row.label, len(label_codes)))
+            lines.append(row.line)
+            hashes.append(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
+    if num_bad and not skip_bad_rows:
+        raise InputError(_bad_rows_message(path, notes["place"], bad, num_bad))
+    if not lines:
+        raise InputError(
+            f"{path}: there are no rows left: all {num_bad:,} break a rule\n"
+            + _listed(path, notes["place"], bad, num_bad)
+        )
+    for name, values in {
+        "labels": labels,
+        "lines": lines,
+        "hashes": hashes,
+        "text_ends": text_ends,
+        "pair_ends": pair_ends,
+    }.items():
+        np.save(folder / f"{name}.npy", np.asarray(values))
+    meta = {
+        "source": str(path),
+        "place": notes["place"],
+        "columns": notes["columns"],
+        "label_values": list(label_codes),
+        "multiline": notes["multiline"],
+        "skipped": num_bad,
+        "has_pairs": len(pair_ends) > 0,
+        "num_rows": len(lines),
+    }
+    (folder / "table.json").write_text(json.dumps(meta, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def _unknown_label_problem(label: str, names: list[str]) -> str:
+    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    return f"unknown label '{label}'{nearest(label, names)} (known: {shown}); mend the row or set --data.labels"
+
+
+def _bad_rows_message(path: str, place: str, bad: list[BadRow], num_bad: int) -> str:
+    if num_bad == 1:
+        return f"{path}, {place} {bad[0].line}: {bad[0].problem} (or --data.on_bad_row skip)"
+    return (
+        f"{path}: {num_bad:,} rows break a rule; mend them, or leave them out with --data.on_bad_row skip\n"
+        + _listed(path, place, bad, num_bad)
+    )
+
+
+def _listed(path: str, place: str, bad: list[BadRow], num_bad: int) -> str:
+    more = [f"  ... and {num_bad - len(bad):,} more"] if num_bad > len(bad) else []
+    return "\n".join([f"  {path}, {place} {row.line}: {row.problem}" for row in bad] + more)

@@ -1,0 +1,115 @@
+"""The tokenizer: a checkpoint's own, or WordPiece over a vocabulary file or over the characters of the training text."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+from app.cache import built_folder, content_key
+from app.config import ModelConfig
+from app.dataset import Dataset
+from app.errors import InputError
+
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PUNCTUATION = "，。、；：？！…—·～﹏“”‘’（）《》〈〉【】「」『』〔〕￥％＃＠＆＊＋－＝＜＞／＼｜＂＇．￣"
+
+
+def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache_dir: str):
+    """Return the fast tokenizer of the configured model; its `model_max_length` is `max_length` tokens.
+
+    Raises InputError for a checkpoint without a fast tokenizer or a vocabulary file that is not one.
+    """
+    if config.name is not None:
+        tokenizer = _checkpoint_tokenizer(config)
+    else:
+        from transformers import BertTokenizer
+
+        tokens = (
+            _read_vocabulary(Path(config.vocab_file))
+            if config.vocab_file
+            else _character_vocabulary(dataset, config.lowercase, cache_dir)
+        )
+        tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)}, do_lower_case=config.lowercase)
+    tokenizer.model_max_length = max_length
+    return tokenizer
+
+
+def _checkpoint_tokenizer(config: ModelConfig):
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            config.name, revision=config.revision, trust_remote_code=config.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"model.name must be a hub name or a folder with a tokenizer; '{config.name}' could not be loaded: {error}"
+        ) from error
+    if not tokenizer.is_fast:
+        raise InputError(
+            f"a fast tokenizer is needed; {config.name} has only {type(tokenizer).__name__}; save it with a tokenizer.json"
+        )
+    return tokenizer
+
+
+def _read_vocabulary(path: Path) -> list[str]:
+    if not path.is_file():
+        raise InputError(f"model.vocab_file: there is no file {path}; a text file with one token a line is needed")
+    tokens = path.read_text(encoding="utf-8").splitlines()
+    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
+    if missing:
+        raise InputError(
+            f"{path}: a WordPiece vocabulary needs the tokens {' '.join(SPECIAL_TOKENS)}; missing: {' '.join(missing)}"
+        )
+    return tokens
+
+
+def _character_vocabulary(dataset: Dataset, lowercase: bool, cache_dir: str) -> list[str]:
+    folder = Path(cache_dir) / f"vocabulary-{content_key('vocabulary', 1, dataset.folder.name, lowercase)}"
+    train = dataset.splits["train"]
+    built_folder(folder, build_vocabulary, train.table.folder, dataset.folder / "train_rows.npy", lowercase)
+    return (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+
+
+def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path, lowercase: bool) -> None:
+    """Write `vocab.txt`: GB 2312, ASCII, punctuation, and every character of the training rows as the tokenizer sees it."""
+    import numpy as np
+    from tokenizers.normalizers import BertNormalizer
+
+    from app.table import Table
+
+    normalizer = BertNormalizer(lowercase=lowercase)
+    table, found = Table(table_folder), set()
+    for row in np.load(rows_file, mmap_mode="r"):
+        found.update(normalizer.normalize_str(table.text(row)))
+        found.update(normalizer.normalize_str(table.pair(row) or ""))
+    ascii_characters = (
+        string.ascii_lowercase + string.digits + string.punctuation + ("" if lowercase else string.ascii_uppercase)
+    )
+    extra = sorted(c for c in found if not c.isspace())
+    characters = dict.fromkeys([*ascii_characters, *PUNCTUATION, *gb2312_characters(), *extra])
+    # WordPiece splits a run of letters, kana or emoji into its first character and "##" continuations.
+    continued = [
+        f"##{c}" for c in characters if c in ascii_characters and c.isalnum() or c in found and not _stands_alone(c)
+    ]
+    (folder / "vocab.txt").write_text(
+        "\n".join([*SPECIAL_TOKENS, *characters, *dict.fromkeys(continued)]), encoding="utf-8"
+    )
+
+
+def gb2312_characters() -> list[str]:
+    """Return the 6,763 Chinese characters of GB 2312, in its order (rows 16 to 87)."""
+    codes = (bytes([high, low]) for high in range(0xB0, 0xF8) for low in range(0xA1, 0xFF))
+    return [c for code in codes if (c := code.decode("gb2312", errors="ignore"))]
+
+
+def _stands_alone(character: str) -> bool:
+    """Return whether BERT's pre-tokenizer makes a token of this character by itself: Chinese and punctuation."""
+    import unicodedata
+
+    code = ord(character)
+    chinese = (
+        0x4E00 <= code <= 0x9FFF or 0x3400 <= code <= 0x4DBF or 0x20000 <= code <= 0x2CEAF or 0xF900 <= code <= 0xFAFF
+    )
+    ascii_symbol = code < 128 and not character.isalnum()
+    return chinese or ascii_symbol or unicodedata.category(character).startswith("P")

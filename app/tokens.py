@@ -1,0 +1,109 @@
+"""A table -> its token store: every row tokenised once, flat on disk, memory-mapped by every process.
+
+A store is a folder: `tokens.bin` (all rows end to end, special tokens included; uint16 where the vocabulary allows it,
+else int32), `offsets.npy` (num_rows + 1), `cut.npy` (whether a row was longer than max_length) and, for sentence pairs
+of models that tell the two texts apart, `second_starts.npy` (the number of tokens before the second text).
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from array import array
+from pathlib import Path
+
+import numpy as np
+
+from app.cache import built_folder, content_key
+from app.table import Table
+
+VERSION = 1
+CHUNK = 8192  # rows tokenised at once
+RELEASE_EVERY = 1 << 24  # tokens read after which mapped pages are handed back to the system
+
+
+class TokenStore:
+    """The tokens of one table; `tokens` is flat, row `i` is `tokens[offsets[i]:offsets[i + 1]]`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        meta = json.loads((folder / "store.json").read_text())
+        self.max_length: int = meta["max_length"]
+        self.unknown_tokens: int = meta["unknown_tokens"]
+        self.tokens = np.memmap(folder / "tokens.bin", np.dtype(meta["dtype"]), "r")
+        self.offsets = np.load(folder / "offsets.npy", mmap_mode="r")
+        self.cut = np.load(folder / "cut.npy", mmap_mode="r")
+        self.second_starts = np.load(folder / "second_starts.npy", mmap_mode="r") if meta["has_second"] else None
+        self._read = 0
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each row, (num_rows,) int64."""
+        return np.diff(self.offsets)
+
+    def row(self, row: int) -> np.ndarray:
+        """Return the token ids of one row, (length,)."""
+        start, end = self.offsets[row], self.offsets[row + 1]
+        self._read += int(end - start)
+        return self.tokens[start:end]
+
+    def release(self) -> None:
+        """Hand mapped pages back to the system from time to time, so that a large store does not stay resident."""
+        if self._read > RELEASE_EVERY and hasattr(mmap, "MADV_DONTNEED"):
+            self.tokens._mmap.madvise(mmap.MADV_DONTNEED)
+            self._read = 0
+
+
+def open_store(table: Table, tokenizer, max_length: int, cache_dir: str) -> TokenStore:
+    """Return the token store of a table, tokenising it only where the cache has none for this data, tokenizer and length."""
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    definition = backend.to_str()
+    key = content_key("tokens", VERSION, table.folder.name, definition, max_length)
+    folder = Path(cache_dir) / f"tokens-{key}"
+    return TokenStore(built_folder(folder, build_store, table.folder, definition, max_length, tokenizer.unk_token_id))
+
+
+def build_store(folder: Path, table_folder: Path, definition: str, max_length: int, unknown_id: int | None) -> None:
+    """Tokenise every row of a table into `folder`, on all cores, holding one chunk and 13 bytes a row in memory."""
+    from tokenizers import Tokenizer
+    from tqdm import tqdm
+
+    table = Table(table_folder)
+    tokenizer = Tokenizer.from_str(definition)
+    tokenizer.enable_truncation(max_length)
+    dtype = np.dtype(np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.int32)
+    offsets, cut, second_starts = array("q", [0]), array("b"), array("i")
+    unknown, total = 0, 0
+    with (
+        (folder / "tokens.bin").open("wb") as tokens,
+        tqdm(total=table.num_rows, desc="tokenise", unit=" rows", unit_scale=True, disable=None, delay=2) as progress,
+    ):
+        for start in range(0, table.num_rows, CHUNK):
+            rows = range(start, min(start + CHUNK, table.num_rows))
+            texts = [(table.text(row), table.pair(row)) if table.has_pairs else table.text(row) for row in rows]
+            for encoding in tokenizer.encode_batch_fast(texts):
+                total += len(encoding.ids)
+                offsets.append(total)
+                cut.append(bool(encoding.overflowing))
+                second_starts.append(
+                    encoding.type_ids.index(1) if table.has_pairs and 1 in encoding.type_ids else len(encoding.ids)
+                )
+                chunk = np.array(encoding.ids, dtype=dtype)
+                unknown += 0 if unknown_id is None else int((chunk == unknown_id).sum())
+                tokens.write(chunk.tobytes())
+            progress.update(len(rows))
+    has_second = bool((np.asarray(second_starts) < np.diff(np.asarray(offsets))).any())
+    np.save(folder / "offsets.npy", np.asarray(offsets))
+    np.save(folder / "cut.npy", np.asarray(cut, dtype=np.uint8))
+    if has_second:
+        np.save(folder / "second_starts.npy", np.asarray(second_starts))
+    meta = {
+        "dtype": dtype.name,
+        "max_length": max_length,
+        "unknown_tokens": unknown,
+        "has_second": has_second,
+        "num_rows": table.num_rows,
+    }
+    (folder / "store.json").write_text(json.dumps(meta))
