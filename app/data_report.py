@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from app.tokens import TokenStore
 
 PERCENTILES = (5, 50, 95, 99, 100)
+CHUNK = 1 << 16  # rows looked at at once
 
 
 def dataset_figures(labels: dict[str, np.ndarray], hashes: dict[str, np.ndarray], label_names: list[str]) -> dict:
@@ -43,15 +44,26 @@ def token_figures(dataset: Dataset, stores: dict[str, TokenStore]) -> dict:
     figures = {}
     for name, split in dataset.splits.items():
         store = stores[name]
-        lengths = store.lengths[split.rows]
-        percentiles = np.percentile(lengths, PERCENTILES, method="lower").astype(int).tolist()
+        counts, cut = length_counts(split.rows, store)
+        reached = np.cumsum(counts) / len(split)
         figures[name] = {
-            "tokens": dict(zip(map(str, PERCENTILES), percentiles, strict=True)),
-            "cut": int(store.cut[split.rows].sum()),
+            "tokens": {str(p): int(np.searchsorted(reached, p / 100 - 1e-12)) for p in PERCENTILES},
+            "cut": cut,
             "max_length": store.max_length,
             "unknown_share": store.unknown_tokens / max(1, len(store.tokens)),
         }
     return figures
+
+
+def length_counts(rows: np.ndarray, store: TokenStore) -> tuple[np.ndarray, int]:
+    """Return how many rows have each length, (max_length + 1,), and how many were cut; in chunks, to hold little memory."""
+    counts, cut = np.zeros(store.max_length + 1, dtype=np.int64), 0
+    for start in range(0, len(rows), CHUNK):
+        chunk = rows[start : start + CHUNK]
+        lengths = store.offsets[chunk + 1] - store.offsets[chunk]
+        counts += np.bincount(lengths, minlength=len(counts))
+        cut += int(store.cut[chunk].sum())
+    return counts, cut
 
 
 def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:

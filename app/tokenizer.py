@@ -55,8 +55,16 @@ def _checkpoint_tokenizer(config: ModelConfig):
 def _read_vocabulary(path: Path) -> list[str]:
     if not path.is_file():
         raise InputError(f"model.vocab_file: there is no file {path}; a text file with one token a line is needed")
-    tokens = path.read_text(encoding="utf-8").splitlines()
+    # Only \n ends a line: BERT's own vocabulary has U+2028 and the like among its tokens.
+    tokens = path.read_bytes().decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
     missing = [token for token in SPECIAL_TOKENS if token not in tokens]
+    repeated = (
+        next((token for token in tokens if tokens.count(token) > 1), None) if len(set(tokens)) < len(tokens) else None
+    )
+    if repeated is not None:
+        raise InputError(
+            f"{path}: each line of a vocabulary must be a different token; {repeated!r} stands there more than once"
+        )
     if missing:
         raise InputError(
             f"{path}: a WordPiece vocabulary needs the tokens {' '.join(SPECIAL_TOKENS)}; missing: {' '.join(missing)}"
