@@ -7,10 +7,12 @@ import pkgutil
 
 from app.strategies.base import Strategy
 
+SHARED = ("base", "process_group")  # modules of this package that are no mode
+
 
 def strategy_names() -> list[str]:
     """Return the names of all strategies: the modules of this package."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base")
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in SHARED)
 
 
 def load_strategy(name: str) -> type[Strategy]:

@@ -53,8 +53,13 @@ class Strategy:
     def shard_index(self) -> int:
         return self.rank
 
+    @classmethod
+    def launch(cls, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
+        """Call `work(*arguments)`, here or in the processes that this mode starts itself; return the exit status."""
+        return work(*arguments)
+
     def __enter__(self) -> Strategy:
-        self.device = choose_device(self.config.device)
+        self.device = self.choose_device()
         set_threads(self.config.threads, self.local_world_size)
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
@@ -64,6 +69,10 @@ class Strategy:
 
     def __exit__(self, *failure: Any) -> None:
         """Leave the process group."""
+
+    def choose_device(self) -> torch.device:
+        """Return the device of this process."""
+        return choose_device(self.config.device)
 
     def setup(self, model: nn.Module, build_optimizer: Callable[[nn.Module], torch.optim.Optimizer]) -> None:
         """Move and wrap the model, then build its optimizer; every rank calls it."""
@@ -117,13 +126,61 @@ class Strategy:
         """Return the sum of `values` over all ranks, on every rank."""
         return values
 
+    def plain_module(self) -> nn.Module:
+        """Return the model without this mode's wrapper."""
+        return self.module
+
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the full weights on the CPU by the model's own names, on rank 0 (elsewhere empty); every rank calls it."""
-        return {name: value.detach().to("cpu", copy=True) for name, value in self.module.state_dict().items()}
+        if self.rank != 0:
+            return {}
+        return {name: to_cpu(value) for name, value in self.plain_module().state_dict().items()}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Load full weights that rank 0 passes in (elsewhere empty); every rank calls it."""
-        self.module.load_state_dict(state)
+        self.plain_module().load_state_dict(state)
+
+    def optimizer_state(self) -> dict[str, torch.Tensor]:
+        """Return the full optimizer state on the CPU as `parameter/figure`, on rank 0 (elsewhere empty); every rank calls it."""
+        if self.rank != 0:
+            return {}
+        parameters = self.plain_module().named_parameters()
+        states = (
+            (name, self.optimizer.state[parameter])
+            for name, parameter in parameters
+            if parameter in self.optimizer.state
+        )
+        return {f"{name}/{figure}": to_cpu(value) for name, state in states for figure, value in state.items()}
+
+    def load_optimizer_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Load what `optimizer_state` returned on rank 0 (elsewhere empty); every rank calls it."""
+        names = {parameter: name for name, parameter in self.plain_module().named_parameters()}
+        by_name: dict[str, dict[str, torch.Tensor]] = {}
+        for key, value in state.items():
+            name, figure = key.rsplit("/", 1)
+            by_name.setdefault(name, {})[figure] = value
+        ordered = [names[parameter] for group in self.optimizer.param_groups for parameter in group["params"]]
+        states = {index: by_name[name] for index, name in enumerate(ordered) if name in by_name}
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": states, "param_groups": groups})
+
+    def scaler_state(self) -> dict:
+        """Return the loss scale and its counters, or an empty dictionary where there is none."""
+        return self.scaler.state_dict() if self.scaler else {}
+
+    def load_scaler_state(self, state: dict) -> None:
+        """Load what `scaler_state` returned."""
+        if self.scaler and state:
+            self.scaler.load_state_dict(state)
+
+    def broadcast(self, value: Any) -> Any:
+        """Return rank 0's `value` (any picklable object) on every rank."""
+        return value
+
+
+def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a tensor on the CPU that later steps do not change."""
+    return tensor.detach().to("cpu", copy=True)
 
 
 def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
@@ -132,8 +189,10 @@ def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
         wanted = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         device = torch.device(wanted)
-    except RuntimeError as error:
-        raise InputError(f"train.device must be auto, cpu, cuda, cuda:N or mps, found '{wanted}'") from error
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda", "mps"):
+        raise InputError(f"train.device must be auto, cpu, cuda, cuda:N or mps, found '{wanted}'")
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         index = local_rank if device.index is None else device.index

@@ -1,0 +1,67 @@
+"""FSDP2: parameters, gradients and optimizer state are cut over the ranks and gathered layer by layer.
+
+https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from app.strategies.process_group import ProcessGroupStrategy
+
+FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)  # whole tensors, on rank 0 only
+FROM_RANK_0 = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+
+
+class FSDP(ProcessGroupStrategy):
+    """Each rank holds one part of every parameter. The optimizer is built on the parts, so it comes after the cut."""
+
+    def setup(self, model: nn.Module, build_optimizer: Callable[[nn.Module], torch.optim.Optimizer]) -> None:
+        model.to(self.device)
+        mesh = init_device_mesh(self.device.type, (self.world_size,))
+        layers = [module for name, module in model.named_modules() if name.rpartition(".")[2].isdigit()]
+        for layer in layers:
+            fully_shard(layer, mesh=mesh)
+        self.module = fully_shard(model, mesh=mesh)
+        self.optimizer = build_optimizer(self.module)
+
+    @contextmanager
+    def micro_batch(self, is_last: bool) -> Iterator[None]:
+        self.module.set_requires_gradient_sync(is_last)
+        yield
+
+    def clip(self, max_norm: float) -> torch.Tensor:
+        return super().clip(max_norm).full_tensor()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return get_model_state_dict(self.module, options=FULL)
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        set_model_state_dict(self.module, state, options=FROM_RANK_0)
+
+    def optimizer_state(self) -> dict[str, torch.Tensor]:
+        found = get_optimizer_state_dict(self.module, self.optimizer, options=FULL)
+        states = found.get("state", {}).items()
+        return {f"{name}/{figure}": value for name, state in states for figure, value in state.items()}
+
+    def load_optimizer_state(self, state: dict[str, torch.Tensor]) -> None:
+        empty = get_optimizer_state_dict(self.module, self.optimizer, options=FULL)
+        by_name: dict[str, dict] = {}
+        for key, value in state.items():
+            name, figure = key.rsplit("/", 1)
+            by_name.setdefault(name, {})[figure] = value
+        full = {"state": by_name, "param_groups": empty.get("param_groups", [])}
+        set_optimizer_state_dict(self.module, self.optimizer, full, options=FROM_RANK_0)
