@@ -22,6 +22,8 @@ from typing import Any
 
 from filelock import FileLock
 
+from app.errors import InputError
+
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 
@@ -44,7 +46,7 @@ def is_whole(folder: Path) -> bool:
     try:
         sizes = json.loads((folder / MANIFEST).read_text())
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError):  # AttributeError: JSON, but not the object that was written
         return False
 
 
@@ -56,7 +58,12 @@ def built_folder(folder: Path, build: Callable[..., None], *arguments: Any) -> P
     """
     if is_whole(folder):
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"data.cache_dir must be a folder that can be made and written; {folder.parent}: {error.strerror}"
+        ) from error
     with FileLock(f"{folder}.lock"):
         if is_whole(folder):
             return folder
@@ -71,7 +78,7 @@ def built_folder(folder: Path, build: Callable[..., None], *arguments: Any) -> P
             with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
                 pool.submit(_build_aside, build, aside, arguments).result()
             aside.rename(folder)
-            _sync(folder.parent)
+            sync(folder.parent)
         except BrokenProcessPool as error:
             raise RuntimeError(f"the process that prepared {folder} was killed; was it out of memory?") from error
         finally:
@@ -95,13 +102,13 @@ def _build_aside(build: Callable[..., None], aside: Path, arguments: tuple) -> N
     names = sorted(path.relative_to(aside).as_posix() for path in aside.rglob("*") if path.is_file())
     sizes = {name: (aside / name).stat().st_size for name in names}
     for name in names:
-        _sync(aside / name)
+        sync(aside / name)
     (aside / MANIFEST).write_text(json.dumps(sizes, indent=1))
-    _sync(aside / MANIFEST)
-    _sync(aside)
+    sync(aside / MANIFEST)
+    sync(aside)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Force a file or folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -41,7 +41,9 @@ class Progress:
     scaler: dict = field(default_factory=dict)
 
 
-def save_training_state(folder: Path, progress: Progress, weights: dict[str, torch.Tensor], optimizer: dict[str, torch.Tensor]) -> None:
+def save_training_state(
+    folder: Path, progress: Progress, weights: dict[str, torch.Tensor], optimizer: dict[str, torch.Tensor]
+) -> None:
     """Write one training state into the run folder, then remove the older ones; rank 0 calls it."""
     final = states_folder(folder) / f"step-{progress.step:08d}"
     aside = final.with_name(f".{final.name}.{os.getpid()}")
@@ -67,7 +69,11 @@ def load_training_state(folder: Path) -> tuple[Progress, dict[str, torch.Tensor]
             values = json.loads((state / "progress.json").read_text())
             if values.pop("format") != FORMAT:
                 raise ValueError("it has another format")
-            return Progress(**values), load_file(state / "weights.safetensors"), load_file(state / "optimizer.safetensors")
+            return (
+                Progress(**values),
+                load_file(state / "weights.safetensors"),
+                load_file(state / "optimizer.safetensors"),
+            )
         except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
             logger.warning("%s is damaged and is passed over: %s", state, error)
     return None

@@ -16,13 +16,15 @@ class Layout:
     """What a model needs to know of its inputs' form.
 
     `packed`: no padding; `pad_id`: the padding token; `first_position`: the position id of a row's first token (RoBERTa
-    counts from pad_id + 1); `token_types`: whether the model tells the two texts of a pair apart.
+    counts from pad_id + 1); `token_types`: whether the model tells the two texts of a pair apart; `max_positions`: the
+    longest row it takes, or None where there is no limit.
     """
 
     packed: bool
     pad_id: int = 0
     first_position: int = 0
     token_types: bool = True
+    max_positions: int | None = None
 
 
 def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, layout: Layout) -> dict[str, torch.Tensor]:
@@ -47,6 +49,8 @@ def _pad(
     rows: Sequence[np.ndarray], lengths: np.ndarray, second_starts: Sequence[int] | None, layout: Layout
 ) -> dict[str, np.ndarray]:
     longest = -(-int(lengths.max()) // PAD_TO) * PAD_TO
+    if layout.max_positions:
+        longest = max(int(lengths.max()), min(longest, layout.max_positions))
     places = np.arange(longest)
     mask = places < lengths[:, None]
     input_ids = np.full((len(rows), longest), layout.pad_id, dtype=np.int64)

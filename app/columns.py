@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from app.errors import InputError, nearest
@@ -58,23 +57,24 @@ class Columns:
 
 
 def _find(
-    chosen: int | str | None, names: list[str] | None, usual: tuple[str, ...], width: int | None, what: str, path: Path
+    chosen: int | str | None, names: list[str] | None, usual: tuple[str, ...], width: int | None, what: str, where: str
 ) -> int | str | None:
     """Return the index (with `names`: the index of the name) of a column, or None where nothing tells."""
     if isinstance(chosen, str) and names is not None:
         if chosen not in names:
             raise InputError(
-                f"{path}: there is no {what} column '{chosen}'{nearest(chosen, names)} (found: {', '.join(map(str, names))})"
+                f"{where}: there is no {what} column '{chosen}'{nearest(chosen, names)} (found: {', '.join(map(str, names))})"
             )
         return names.index(chosen)
     if isinstance(chosen, str):
         raise InputError(
-            f"{path}: the {what} column '{chosen}' is chosen by name, but the file has no header; choose it by number (0 is the first)"
+            f"{where}: the {what} column '{chosen}' is chosen by name, but the columns have no names; choose it by number "
+            "(0 is the first)"
         )
     if chosen is not None:
         if width is not None and not -width <= chosen < width:
             raise InputError(
-                f"{path}: there is no {what} column {chosen}; the rows have {width} columns, numbered from 0"
+                f"{where}: there is no {what} column {chosen}; the rows have {width} columns, numbered from 0"
             )
         return chosen % width if width else chosen
     lowered = [str(name).strip().lower() for name in names or []]
@@ -82,29 +82,36 @@ def _find(
 
 
 def resolve_columns(
-    path: Path, options: ReadOptions, names: list[str] | None, width: int, need_label: bool = True
+    where: str, options: ReadOptions, names: list[str] | None, width: int, need_label: bool = True
 ) -> Columns:
     """Decide which columns hold text, second text and label, from the settings, the header or the usual order.
 
     Raises InputError where a chosen column is missing or where nothing tells the text from the label.
     """
-    text = _find(options.text_column, names, TEXT_NAMES, width, "text", path)
-    pair = _find(options.text_pair_column, names, (), width, "second text", path)
-    label = _find(options.label_column, names, LABEL_NAMES, width, "label", path) if need_label else None
+    text = _find(options.text_column, names, TEXT_NAMES, width, "text", where)
+    pair = _find(options.text_pair_column, names, (), width, "second text", where)
+    label = _find(options.label_column, names, LABEL_NAMES, width, "label", where) if need_label else None
     free = [index for index in range(width) if index not in (text, pair, label)]
     if text is None and len(free) >= 1 and (names is None or len(free) == 1 or not need_label and width == 1):
         text = free.pop(0)
     if need_label and label is None and len(free) == 1:
         label = free.pop(0)
     if text is None or (need_label and label is None):
-        found = f"columns {', '.join(map(str, names))}" if names else f"{width} columns without a header"
+        found = f"the columns {', '.join(map(str, names))}" if names else f"{width} columns without a header"
+        remedy = "set --data.text_column and --data.label_column to a name or a number"
+        if width == 1:
+            found = f"only one column{f', {names[0]}' if names else ''}"
+            remedy = (
+                "put a label beside each text; columns are separated by commas in CSV, by tabs in TSV (--data.format)"
+            )
         raise InputError(
-            f"{path}: cannot tell which column is the {'text' if text is None else 'label'}: found {found}; "
-            "set --data.text_column and --data.label_column to a name or a number"
+            f"{where}: cannot tell which column is the {'text' if text is None else 'label'}: found {found}; {remedy}"
         )
     if len({text, pair, label}) != 3 - (pair is None and not need_label):
+        same = pair if pair in (text, label) and pair is not None else text
         raise InputError(
-            f"{path}: text, second text and label must be different columns, found {text}, {pair}, {label}"
+            f"{where}: text, second text and label must be different columns, found column "
+            f"'{names[same] if names else same}' chosen twice; set --data.text_column and --data.label_column"
         )
     show = [str(names[i]) if names else str(i) for i in (text, label, pair) if i is not None]
     described = ", ".join(
@@ -126,17 +133,28 @@ def has_header(record: list, options: ReadOptions) -> bool:
     return bool(lowered & set(TEXT_NAMES)) and bool(lowered & set(LABEL_NAMES))
 
 
+def check_first_line(where: str, options: ReadOptions, record: list[str]) -> None:
+    """Raise InputError for a first line, not taken for a header, that has one of the usual names of columns."""
+    usual = {*TEXT_NAMES, *LABEL_NAMES}
+    name = next((field.strip() for field in record if field.strip().lower() in usual), None)
+    if options.header is None and name is not None:
+        raise InputError(
+            f"{where}: cannot tell whether this is a header: found '{name}', a usual name of a column, beside others that "
+            "are not; set --data.header true or false"
+        )
+
+
 def columns_of_first(
-    path: Path, options: ReadOptions, record: Any, names: list[str] | None, need_label: bool
+    where: str, options: ReadOptions, record: Any, names: list[str] | None, need_label: bool
 ) -> Columns | None:
     """Resolve the columns from the first record of a file without a header line."""
     if isinstance(record, dict):
         names = list(record)
-        columns = resolve_columns(path, options, names, len(names), need_label)
+        columns = resolve_columns(where, options, names, len(names), need_label)
         by_name = [None if index is None else names[index] for index in (columns.text, columns.pair, columns.label)]
         return Columns(*by_name, width=None, described=columns.described)
     if isinstance(record, list):
-        return resolve_columns(path, options, names, len(record), need_label)
+        return resolve_columns(where, options, names, len(record), need_label)
     if isinstance(record, str) and not need_label:  # JSON Lines of plain strings, for prediction
         return Columns(0, None, None, 1, "text '0'")
     return None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
-from app.config import Config, check_values
+from app.config import Config, check_together, check_values
 from app.errors import InputError, nearest
+from app.settings import describe, in_our_words, setting_types
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_CONFIG = ROOT / "configs" / "default.yaml"
@@ -17,12 +20,20 @@ DEFAULT_CONFIG = ROOT / "configs" / "default.yaml"
 
 def build_parser(command: str, description: str):
     """Return the jsonargparse parser of the entry script `command`."""
-    from jsonargparse import ArgumentParser
+    from argparse import RawDescriptionHelpFormatter
 
+    from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
+
+    class HelpFormatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
+        """Keeps the lines of the description, which are commands."""
+
+    # The help of a setting is the docstring below it in app/config.py.
+    set_parsing_settings(docstring_parse_attribute_docstrings=True)
     parser = ArgumentParser(
         prog=command,
         usage=f"python {command} [--config FILE] [--GROUP.KEY VALUE ...]",
         description=description,
+        formatter_class=HelpFormatter,
         exit_on_error=False,
     )
     parser.add_argument("--config", action="config", help="YAML file of settings; may be repeated, later ones win")
@@ -40,11 +51,26 @@ def _check_keys(found: Any, schema: type, source: str, prefix: str = "") -> None
     for key, value in found.items():
         if key not in hints:
             known = [prefix + name for name in hints]
-            raise InputError(
-                f"{source}: there is no setting '{prefix}{key}'{nearest(f'{prefix}{key}', known)} (known: {', '.join(known)})"
-            )
+            near = nearest(f"{prefix}{key}", known) or f" (known: {', '.join(known)})"
+            raise InputError(f"{source}: there is no setting '{prefix}{key}'{near}")
         if is_dataclass(hints[key]):
             _check_keys(value, hints[key], source, f"{prefix}{key}.")
+        elif value is None and NoneType not in get_args(hints[key]):
+            raise InputError(f"{source}: {prefix}{key} must be {describe(hints[key])}, found nothing; give it a value")
+
+
+def _check_repeated(node: Any, path: str) -> None:
+    """Refuse a key that stands twice in one mapping: YAML's reader would take the last one in silence."""
+    from yaml import MappingNode
+
+    seen: set[str] = set()
+    for key, value in node.value if isinstance(node, MappingNode) else []:
+        if str(key.value) in seen:
+            raise InputError(
+                f"{path}, line {key.start_mark.line + 1}: '{key.value}' stands there twice; keep one of them"
+            )
+        seen.add(str(key.value))
+        _check_repeated(value, path)
 
 
 def _check_file(path: str, parser) -> None:
@@ -58,34 +84,44 @@ def _check_file(path: str, parser) -> None:
     try:
         text = Path(path).read_text(encoding="utf-8")
         found = yaml.safe_load(text)
+        _check_repeated(yaml.compose(text), path)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a readable YAML file: {error}") from error
-    _check_keys({} if found is None else found, Config, path)
-    _parse(lambda: parser.parse_string(text), source=path)
+        problem = str(error).replace('"<unicode string>"', "the file")
+        raise InputError(f"{path} is not a readable YAML file: {problem}") from error
+    if found is None:
+        raise InputError(f"{path}: there are no settings in the file; write some, or leave --config out")
+    _check_keys(found, Config, path)
+    _check_ranges(_parse(lambda: parser.parse_string(text), parser, path), path)
 
 
 def _check_arguments(argv: list[str]) -> None:
-    """Suggest the nearest right name for a mistyped dotted option."""
-    hints = get_type_hints(Config)
-    known = [f"{group}.{key}" for group, schema in hints.items() for key in get_type_hints(schema)]
+    """Suggest the nearest right name for a mistyped option."""
+    known = list(setting_types())
+    others = {"config", "help", "print_config", *get_type_hints(Config)}
     for argument in argv:
-        name = argument[2:].split("=")[0]
-        if argument.startswith("--") and "." in name:
-            is_item = any(name.startswith(f"{key}.") for key in known if key == "model.config")
-            if name not in known and not is_item:
-                raise InputError(
-                    f"command line: there is no setting '{name}'{nearest(name, known)} (--help lists them all)"
-                )
+        name = argument[2:].split("=")[0].removesuffix("+")  # --data.labels+ adds to a list
+        if not argument.startswith("--") or name in known or name in others or name.startswith("model.config."):
+            continue
+        near = next((f"; did you mean '{key}'?" for key in known if key.endswith(f".{name}")), nearest(name, known))
+        raise InputError(f"command line: there is no setting '{name}'{near} (--help lists them all)")
 
 
-def _parse(parse: Callable, source: str):
+def _parse(parse: Callable, parser, source: str) -> Config:
+    """Return what `parse` makes of the settings; its errors become InputErrors in our words."""
     from argparse import ArgumentError
 
     try:
-        return parse()
+        namespace = parser.instantiate(parse())
     except ArgumentError as error:
-        message = str(error.message or error).replace("\n ", "").strip()
-        raise InputError(f"{source}: {message}") from error
+        raise InputError(f"{source}: {in_our_words(str(error.message or error))}") from error
+    return Config(**{group.name: namespace[group.name] for group in fields(Config)})
+
+
+def _check_ranges(config: Config, source: str) -> None:
+    try:
+        check_values(config)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
 
 
 def load_config(argv: list[str] | None = None, command: str = "run_single.py", description: str = "") -> Config:
@@ -94,23 +130,39 @@ def load_config(argv: list[str] | None = None, command: str = "run_single.py", d
     Without `--config`, configs/default.yaml is read first. Raises InputError naming the file or the command line, the
     key and the nearest right name. `--help` prints all settings and exits.
     """
-    argv = sys.argv[1:] if argv is None else list(argv)
+    argv = clean_arguments(sys.argv[1:] if argv is None else argv)
     parser = build_parser(command, description)
     if {"-h", "--help"} & set(argv):
         parser.print_help()
         raise SystemExit(0)
-    paths = [argv[i + 1] for i, word in enumerate(argv[:-1]) if word == "--config"]
-    paths += [word.split("=", 1)[1] for word in argv if word.startswith("--config=")]
-    if not paths:
-        paths = [str(DEFAULT_CONFIG)]
-        argv = ["--config", *paths, *argv]
+    paths, overrides = _take_paths(argv)
     for path in paths:
         _check_file(path, parser)
-    _check_arguments(argv)
-    namespace = parser.instantiate(_parse(lambda: parser.parse_args(argv), source="command line"))
-    config = Config(**{group.name: namespace[group.name] for group in fields(Config)})
-    check_values(config)
+    _check_arguments(overrides)
+    files_first = [word for path in paths for word in ("--config", path)] + overrides
+    config = _parse(lambda: parser.parse_args(files_first), parser, "command line")
+    _check_ranges(config, "command line")
+    check_together(config)
     return _with_name(config, paths[-1])
+
+
+def _take_paths(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Return the configuration files (none given: the default one) and all other words, which win over them."""
+    paths, others = [], []
+    words = iter(argv)
+    for word in words:
+        path = next(words, None) if word == "--config" else None
+        if path is not None or word.startswith("--config="):
+            paths.append(path if path is not None else word.removeprefix("--config="))
+        else:
+            others.append(word)
+    return paths or [str(DEFAULT_CONFIG)], others
+
+
+def clean_arguments(argv: list[str]) -> list[str]:
+    """Return the arguments without `--local-rank`, which torch.distributed.launch adds, and with `--nprocs` written out."""
+    kept = [word for word in argv if not re.match(r"--local[-_]rank(=|$)", word)]
+    return [re.sub(r"^--nprocs(?==|$)", "--train.nprocs", word) for word in kept]
 
 
 def _with_name(config: Config, path: str) -> Config:

@@ -119,6 +119,8 @@ class TrainConfig:
     """Arithmetic of the model: bf16 and fp16 by autocast, fp16 with loss scaling."""
     eval_every: int | None = None
     """Evaluate on dev every so many steps; none: after each epoch."""
+    save_every: int | None = None
+    """Steps between two training states, from which an interrupted run goes on; none: at each evaluation."""
     best_metric: Literal["macro_f1", "weighted_f1", "accuracy", "loss"] = "macro_f1"
     """Figure on dev that chooses the checkpoint to keep."""
     early_stopping: int | None = None
@@ -133,6 +135,8 @@ class TrainConfig:
     """cpu, cuda, cuda:1, mps; auto: CUDA where there is one, else MPS, else CPU."""
     threads: int | None = None
     """CPU threads of a process; none: all cores shared evenly among the processes of this machine."""
+    nprocs: int | None = None
+    """Processes that run_mp.py starts (--nprocs for short); none: one for each CUDA device, or 2 on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,8 @@ class OutputConfig:
     """Name of the run; none: the name of the configuration file."""
     overwrite: bool = False
     """Allow a finished run in `dir` to be replaced."""
+    resume: Literal["never", "auto"] = "never"
+    """Whether to go on with an interrupted run: auto takes the one in `dir`, or the newest of this name, if there is one."""
     tensorboard: bool = True
     """Write TensorBoard event files into the run folder."""
     progress: bool | None = None
@@ -171,12 +177,15 @@ def _require(key: str, value: Any, holds: bool, rule: str) -> None:
 
 
 def check_values(config: Config) -> None:
-    """Raise InputError for a value of the right type but out of its range, naming its key."""
+    """Raise InputError for a value of the right type but out of its range, naming its key; each value by itself."""
     data, train = config.data, config.train
     for key in ("dev_size", "test_size"):
         size = getattr(data, key)
         _require(
-            f"data.{key}", size, size >= 0 and (size < 1 or size == int(size)), "0, a share below 1 or a number of rows"
+            f"data.{key}",
+            size,
+            size >= 0 and (size < 1 or float(size).is_integer()),
+            "0, a share below 1 or a whole number of rows",
         )
     _require("data.max_length", data.max_length, data.max_length >= 4, "at least 4 tokens")
     _require("data.limit", data.limit, data.limit is None or data.limit >= 1, "at least 1 row")
@@ -184,9 +193,13 @@ def check_values(config: Config) -> None:
         _require(
             "data.labels", data.labels, len(set(data.labels)) == len(data.labels) >= 2, "two or more different names"
         )
+        is_clean = all(name == name.strip() != "" for name in data.labels)
+        _require("data.labels", data.labels, is_clean, "names without white space around them, none of them empty")
+    _require("data.split_seed", data.split_seed, 0 <= data.split_seed < 1 << 63, "an integer from 0 to below 2**63")
+    _require("train.seed", train.seed, 0 <= train.seed < 1 << 63, "an integer from 0 to below 2**63")
     for key in ("epochs", "batch_size", "accumulation_steps", "eval_batch_size", "log_every"):
         _require(f"train.{key}", getattr(train, key), getattr(train, key) >= 1, "at least 1")
-    for key in ("max_steps", "eval_every", "early_stopping", "threads"):
+    for key in ("max_steps", "eval_every", "save_every", "early_stopping", "threads", "nprocs"):
         value = getattr(train, key)
         _require(f"train.{key}", value, value is None or value >= 1, "at least 1, or null")
     for key in ("learning_rate", "weight_decay", "warmup", "max_grad_norm"):
@@ -195,6 +208,11 @@ def check_values(config: Config) -> None:
     _require("train.label_smoothing", train.label_smoothing, 0 <= train.label_smoothing < 1, "from 0 to below 1")
     if config.model.dropout is not None:
         _require("model.dropout", config.model.dropout, 0 <= config.model.dropout < 1, "from 0 to below 1")
+
+
+def check_together(config: Config) -> None:
+    """Raise InputError for settings that do not go together."""
+    data = config.data
     if data.train is None:
         given = next((key for key in ("dev", "test") if getattr(data, key)), None)
         _require(f"data.{given}", given and getattr(data, given), given is None, "given together with data.train")

@@ -77,7 +77,10 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
         if table.skipped > 10:
             lines.append(f"    ... and {table.skipped - 10:,} more, all in skipped_rows.csv of the run folder")
         if table.multiline:
-            lines.append(f"    {table.multiline:,} texts go over several lines: are all double quotes paired?")
+            lines.append(
+                f"    {table.multiline:,} rows go over several lines, the first from line {table.first_multiline:,}: "
+                "are all double quotes paired?"
+            )
     for name, figures in dataset.figures.items():
         lines += _split_lines(name, figures, tokens[name])
     return "\n".join(lines)

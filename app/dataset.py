@@ -14,7 +14,7 @@ from app.data_report import dataset_figures
 from app.errors import InputError
 from app.readers import ReadOptions
 from app.splits import random_split, split_sizes, stratified_split
-from app.table import Table, open_table, resolve_label
+from app.table import Table, is_integer, open_table, resolve_label
 
 VERSION = 1
 SPLITS = ("train", "dev", "test")
@@ -63,7 +63,8 @@ def open_dataset(config: DataConfig) -> Dataset:
     label_names = config.labels or sort_labels(tables["train"].label_values)
     for name in ("dev", "test"):
         if getattr(config, name):
-            tables[name] = open_table(getattr(config, name), options[name], skip, config.cache_dir, label_names)
+            given = config.labels is not None  # ids mean nothing among labels that were only found
+            tables[name] = open_table(getattr(config, name), options[name], skip, config.cache_dir, label_names, given)
     split_settings = [config.split, config.split_seed, config.dev_size, config.test_size]
     key = content_key(
         "dataset", VERSION, label_names, split_settings, {name: table.folder.name for name, table in tables.items()}
@@ -91,9 +92,7 @@ def with_sample(config: DataConfig) -> DataConfig:
 
 def sort_labels(values: list[str]) -> list[str]:
     """Return found labels in the order of their ids: by number where all are integers, else by code point."""
-    if all(value.lstrip("-").isdigit() for value in values):
-        return sorted(values, key=int)
-    return sorted(values)
+    return sorted(values, key=int) if all(map(is_integer, values)) else sorted(values)
 
 
 def _read_options(config: DataConfig, name: str) -> ReadOptions:

@@ -1,106 +1,156 @@
-"""One run: the only place where the parts are put together."""
+"""One run: prepare, train with evaluations on the way, report; and go on where an interrupted run stopped."""
 
 from __future__ import annotations
 
 import logging
-import os
+import shutil
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors.torch import load_file
 
 from app import data_report
-from app.batches import BatchPlan
-from app.config import Config, TrainConfig
-from app.dataset import Dataset, open_dataset
+from app.assembly import assemble, describe, set_up
+from app.checkpoint import Progress, load_training_state, save_training_state, states_folder
+from app.config import Config
 from app.errors import InputError
-from app.loader import Loader
 from app.metrics import compute_metrics, is_better, render_report
-from app.model import Classifier, build_model
-from app.optimizer import build_optimizer
-from app.progress import RunLog, start_logging
-from app.run_folder import REPORT, create_run_folder, save_model, write_json, write_predictions, write_start, write_text
+from app.progress import RunLog
+from app.run_folder import (
+    REPORT,
+    check_run_folder,
+    open_run_folder,
+    save_model,
+    write_json,
+    write_predictions,
+    write_start,
+    write_text,
+)
 from app.strategies.base import Strategy
-from app.tokenizer import load_tokenizer
-from app.tokens import TokenStore, open_store
-from app.trainer import RowLoss, StepLog, TrainState, evaluate, planned_steps, train
+from app.trainer import StepLog, TrainState, evaluate, planned_steps, train
 
 logger = logging.getLogger(__name__)
+PREFIX = "model."  # of parameter names inside our Classifier; files have the names of transformers
 
 
 class Job:
-    """The state of a run: what is trained, on what, and which checkpoint is the best so far."""
+    """The state of a run: its parts, how far it has come, and which checkpoint is the best so far."""
 
     def __init__(self, config: Config, mode: str, strategy: Strategy) -> None:
         self.config = config
         self.mode = mode
         self.strategy = strategy
         self.is_main = strategy.rank == 0
+        self.state = TrainState()
         self.best_value: float | None = None
         self.best_step = 0
         self.without_gain = 0
 
     def run(self) -> dict:
         """Prepare, train and report; returns the metrics of the report. Every rank calls it."""
-        start_logging(self.is_main)
         self.prepare()
         try:
             self.train()
+            self.log.close_bar()
             return self.report()
         finally:
             self.log.close()
 
     def prepare(self) -> None:
-        """Open the data, print its report, build the model, make the run folder."""
-        config, data, settings = self.config, self.config.data, self.config.train
-        make_deterministic(settings.deterministic)
-        self.dataset = open_dataset(data)
-        self.tokenizer = load_tokenizer(config.model, self.dataset, data.max_length, data.cache_dir)
-        self.stores = open_stores(self.dataset, self.tokenizer, data.max_length, data.cache_dir)
+        """Open the data, print its report, build the model, make the run folder or go on with the one there is."""
+        config, settings = self.config, self.config.train
         if self.is_main:
-            logger.info(data_report.render(self.dataset, self.stores))
-        torch.manual_seed(settings.seed)
-        model = build_model(config.model, self.tokenizer, self.dataset.label_names, data.max_length)
-        self.transformers_model = model.model
-        layout = model.layout(choose_packed(settings.collate, model, self.strategy))
-        self.loaders = {name: Loader(split, self.stores[name], layout) for name, split in self.dataset.splits.items()}
-        self.plan = BatchPlan(len(self.loaders["train"]), settings.batch_size, settings.seed)
-        self.folder = create_run_folder(config.output) if self.is_main else None
+            check_run_folder(config.output)  # before the long work, not after it
+        self.parts = parts = assemble(config, self.strategy)
+        self.transformers_model = parts.model.model
+        self.total_steps = planned_steps(parts.plan, settings)
         if self.is_main:
+            logger.info(data_report.render(parts.dataset, parts.stores))
+        self.folder, goes_on = open_run_folder(config.output) if self.is_main else (None, False)
+        if self.is_main and not goes_on:
             write_start(
-                self.folder, config, self.mode, self.strategy.world_size, str(self.strategy.device), self.dataset
+                self.folder, config, self.mode, self.strategy.world_size, str(self.strategy.device), parts.dataset
             )
-            logger.info(describe(model, self.strategy, layout.packed, self.plan, settings, self.folder))
-        num_layers = getattr(model.model.config, "num_hidden_layers", 0)
-        self.strategy.setup(model, lambda module: build_optimizer(module, settings, num_layers))
+        if self.is_main:
+            logger.info(describe(parts.model, self.strategy, parts.packed, parts.plan, settings, self.folder))
+        set_up(self.strategy, parts, settings)
+        self.go_on(load_training_state(self.folder) if goes_on else None)
+        self.log = RunLog(
+            self.folder, config.output, self.strategy, self.total_steps, settings.log_every, self.state.step
+        )
+
+    def go_on(self, saved: tuple[Progress, dict, dict] | None) -> None:
+        """Continue from a training state that rank 0 passes in (None: start at the beginning); every rank calls it."""
+        progress, weights, optimizer = saved or (None, {}, {})
+        progress = self.strategy.broadcast(progress)
+        if progress is None:
+            return
+        different = [key for key, value in self.job_signature().items() if progress.job.get(key) != value]
+        if different:
+            found = ", ".join(
+                f"{key} was {progress.job.get(key)} and is {self.job_signature()[key]}" for key in different
+            )
+            raise InputError(f"a run goes on only with the job it was started with: {found}; choose another output.dir")
+        self.strategy.load_state_dict(add_prefix(weights))
+        self.strategy.load_optimizer_state(add_prefix(optimizer))
+        self.strategy.load_scaler_state(progress.scaler)
+        self.state = TrainState(progress.step, progress.updates, progress.stopped)
+        self.best_value, self.best_step = progress.best_value, progress.best_step
+        self.without_gain = progress.without_gain
+        logger.info("going on from step %d", self.state.step)
+
+    def job_signature(self) -> dict:
+        """Return what must be equal for a run to go on; the mode and the number of processes may change."""
+        train, plan = self.config.train, self.parts.plan
+        figures = {"rows": plan.num_rows, "batch_size": plan.batch_size, "seed": plan.seed, "steps": self.total_steps}
+        figures |= {
+            key: getattr(train, key) for key in ("optimizer", "learning_rate", "schedule", "warmup", "precision")
+        }
+        parameters = sum(parameter.numel() for parameter in self.transformers_model.parameters())
+        return figures | {"data": self.parts.dataset.folder.name, "parameters": parameters}
+
+    def save_progress(self) -> None:
+        """Write the training state from which the run can go on; every rank calls it."""
+        weights, optimizer = self.strategy.state_dict(), self.strategy.optimizer_state()
+        if self.is_main:
+            best = (self.best_value, self.best_step, self.without_gain)
+            progress = Progress(
+                self.state.step,
+                self.state.updates,
+                *best,
+                self.state.stop,
+                self.job_signature(),
+                self.strategy.scaler_state(),
+            )
+            save_training_state(self.folder, progress, strip_prefix(weights), strip_prefix(optimizer))
 
     def train(self) -> None:
         """Run the loop, with an evaluation on dev every `eval_every` steps or after each epoch, and at the end."""
-        settings = self.config.train
-        total_steps = planned_steps(self.plan, settings)
-        self.log = RunLog(self.folder, self.config.output, self.strategy, total_steps, settings.log_every)
-        weights = class_weights(settings.class_weights, self.dataset)
-        row_loss = RowLoss(None if weights is None else weights.to(self.strategy.device), settings.label_smoothing)
-        every = settings.eval_every or self.plan.steps_per_epoch
+        settings, parts = self.config.train, self.parts
+        every = settings.eval_every or parts.plan.steps_per_epoch
+        save_every = settings.save_every or every
 
         def after_step(state: TrainState, step: StepLog) -> None:
             self.log.after_step(state, step)
-            if state.step % every == 0 or state.step == total_steps:
-                self.evaluate_dev(state)
+            is_end = state.step == self.total_steps
+            if state.step % every == 0 or is_end:
+                self.evaluate_dev()
+            if state.step % save_every == 0 or is_end or state.stop:
+                self.log.pause_clock()
+                self.save_progress()
+                self.log.resume_clock()
 
-        self.state = TrainState()
         self.log.start(self.state)
-        train(self.strategy, self.loaders["train"], self.plan, row_loss, settings, self.state, after_step)
-        if "dev" not in self.loaders:
+        train(self.strategy, parts.loaders["train"], parts.plan, parts.row_loss, settings, self.state, after_step)
+        if "dev" not in parts.loaders:
             self.keep(self.state.step)
 
-    def evaluate_dev(self, state: TrainState) -> None:
+    def evaluate_dev(self) -> None:
         """Evaluate on dev, keep the checkpoint if it is the best, and stop when it has not been for too long."""
-        if "dev" not in self.loaders:
+        if "dev" not in self.parts.loaders:
             return
-        settings = self.config.train
+        state, settings = self.state, self.config.train
         self.log.pause_clock()
         started = time.perf_counter()
         metrics = self.evaluate("dev")[0]
@@ -121,23 +171,24 @@ class Job:
 
     def evaluate(self, name: str) -> tuple[dict, np.ndarray]:
         """Return the metrics and the logits, (num_rows, num_labels), of a split; every rank gets the same."""
-        loader = self.loaders[name]
-        logits = evaluate(self.strategy, loader, self.config.train.eval_batch_size)
-        return compute_metrics(np.asarray(loader.split.labels), logits, self.dataset.label_names), logits
+        loader = self.parts.loaders[name]
+        with self.log.evaluation_bar(name, len(loader)) as bar:
+            logits = evaluate(self.strategy, loader, self.config.train.eval_batch_size, bar.update)
+        return compute_metrics(np.asarray(loader.split.labels), logits, self.parts.dataset.label_names), logits
 
     def keep(self, step: int) -> None:
         """Write the current weights as the run's model."""
         self.best_step = step
         state = self.strategy.state_dict()
         if self.is_main:
-            save_model(self.folder, self.transformers_model, strip_prefix(state), self.tokenizer)
+            save_model(self.folder, self.transformers_model, strip_prefix(state), self.parts.tokenizer)
 
     def report(self) -> dict:
         """Evaluate the kept checkpoint on test (on dev where there is no test), print the report and write it."""
         if self.best_step != self.state.step:
             kept = load_file(self.folder / "model.safetensors") if self.is_main else {}
-            self.strategy.load_state_dict({f"model.{name}": value for name, value in kept.items()})
-        name = next((name for name in ("test", "dev", "train") if name in self.loaders), "train")
+            self.strategy.load_state_dict(add_prefix(kept))
+        name = next((name for name in ("test", "dev", "train") if name in self.parts.loaders), "train")
         metrics, logits = self.evaluate(name)
         if self.is_main:
             chosen = (
@@ -151,73 +202,27 @@ class Job:
                 "train": "; the rows it was trained on",
             }[name]
             text = render_report(metrics, f"Report on {name}: checkpoint of step {self.best_step}{chosen}{note}")
-            print("\n" + text)  # noqa: T201
+            print(f"\n{text}\n")  # noqa: T201
             write_text(self.folder / "report.txt", text + "\n")
             write_predictions(
-                self.folder / "predictions.csv", self.loaders[name].split, logits, self.dataset.label_names
+                self.folder / "predictions.csv", self.parts.loaders[name].split, logits, self.parts.dataset.label_names
             )
-            details = {"split": name, "step": self.best_step, "data": self.dataset.figures}
+            details = {"split": name, "step": self.best_step, "data": self.parts.dataset.figures}
             write_json(self.folder / REPORT, details | metrics)
+            shutil.rmtree(states_folder(self.folder), ignore_errors=True)  # a finished run needs none
             logger.info(
-                "\nSaved in %s; classify text with: python predict.py --checkpoint %s 今天真开心",
+                "Saved in %s; classify text with: python predict.py --checkpoint %s 今天真开心",
                 self.folder,
                 self.folder,
             )
         return metrics
 
 
-def open_stores(dataset: Dataset, tokenizer, max_length: int, cache_dir: str) -> dict[str, TokenStore]:
-    """Return the token store of each split; splits of one file share one."""
-    stores = {table.folder: open_store(table, tokenizer, max_length, cache_dir) for table in dataset.tables}
-    return {name: stores[split.table.folder] for name, split in dataset.splits.items()}
-
-
-def choose_packed(collate: str, model: Classifier, strategy: Strategy) -> bool:
-    """Return whether batches are packed: as asked for, or where the model and the mode can."""
-    if collate == "packed" and not strategy.packs:
-        raise InputError(
-            "train.collate packed does not work in this mode, which cuts batches by rows; set it to auto or padded"
-        )
-    return collate == "packed" or (collate == "auto" and model.can_pack and strategy.packs)
-
-
-def class_weights(wanted: str | list[float], dataset: Dataset) -> torch.Tensor | None:
-    """Return the factor on the loss of each class, (num_labels,) float32, or None where all count the same."""
-    names = dataset.label_names
-    if wanted == "none":
-        return None
-    if wanted == "balanced":
-        counts = np.bincount(dataset.splits["train"].labels, minlength=len(names))
-        return torch.tensor(counts.sum() / (len(names) * counts), dtype=torch.float32)
-    if len(wanted) != len(names) or min(wanted) < 0:
-        raise InputError(
-            f"train.class_weights must be {len(names)} numbers from 0, one for each of {', '.join(names)}; found {wanted}"
-        )
-    return torch.tensor(wanted, dtype=torch.float32)
-
-
-def make_deterministic(deterministic: bool) -> None:
-    """Ask torch for deterministic kernels only; an operation that has none then raises RuntimeError."""
-    torch.use_deterministic_algorithms(deterministic)
-    if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.backends.cudnn.benchmark = False
-
-
 def strip_prefix(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return weights by the names of transformers' model, as they stand in model.safetensors."""
-    return {name.removeprefix("model."): value for name, value in state.items()}
+    """Return tensors by the names of transformers' model, as they stand in model.safetensors."""
+    return {name.removeprefix(PREFIX): value for name, value in state.items()}
 
 
-def describe(
-    model: Classifier, strategy: Strategy, packed: bool, plan: BatchPlan, settings: TrainConfig, folder: Path
-) -> str:
-    """Return the lines that say what is about to be trained, and where it goes."""
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    config = model.model.config
-    size = f"{getattr(config, 'num_hidden_layers', '?')} layers, {getattr(config, 'hidden_size', '?')} wide"
-    return (
-        f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, {settings.precision}, "
-        f"{'packed' if packed else 'padded'} batches\n  {strategy.world_size} process(es), {strategy.device}, "
-        f"{torch.get_num_threads()} threads; {planned_steps(plan, settings):,} steps of {plan.batch_size} rows\n  run folder {folder}"
-    )
+def add_prefix(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors by the names of our Classifier."""
+    return {f"{PREFIX}{name}": value for name, value in state.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 
@@ -22,6 +24,12 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum(axis=-1, keepdims=True)
 
 
+def cross_entropy(labels: np.ndarray, logits: np.ndarray) -> float:
+    """Return the mean over rows of -log(probability of the row's label)."""
+    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    return float((np.log(np.exp(shifted).sum(axis=-1)) - shifted[np.arange(len(labels)), labels]).mean())
+
+
 def compute_metrics(labels: np.ndarray, logits: np.ndarray, label_names: list[str]) -> dict:
     """Return precision, recall, F1 and support of each class, accuracy, macro and weighted means, loss, confusion matrix.
 
@@ -39,10 +47,9 @@ def compute_metrics(labels: np.ndarray, logits: np.ndarray, label_names: list[st
         return precision_recall_fscore_support(labels, predicted, labels=ids, average=average, zero_division=0)
 
     by_class = zip(*scores(None), strict=True)
-    row_loss = -np.log(np.maximum(probabilities(logits)[np.arange(len(labels)), labels], np.finfo(np.float64).tiny))
     metrics = {
         "rows": len(labels),
-        "loss": float(row_loss.mean()),
+        "loss": cross_entropy(labels, logits),
         "accuracy": float((predicted == labels).mean()),
         "classes": {
             name: dict(zip(figures, (float(p), float(r), float(f), int(s)), strict=True))
@@ -57,8 +64,10 @@ def compute_metrics(labels: np.ndarray, logits: np.ndarray, label_names: list[st
 
 
 def is_better(value: float, best: float | None, metric: str) -> bool:
-    """Return whether `value` of `metric` is better than the best so far; a loss is better when lower."""
-    return best is None or (value < best if metric == "loss" else value > best)
+    """Return whether `value` of `metric` is better than the best so far; a loss is better when lower, anything than NaN."""
+    if best is None or math.isnan(best):
+        return best is None or not math.isnan(value)
+    return value < best if metric == "loss" else value > best
 
 
 def render_report(metrics: dict, title: str) -> str:

@@ -7,11 +7,14 @@ import logging
 import sys
 import time
 from datetime import timedelta
+from logging.handlers import MemoryHandler
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 from app.config import OutputConfig
+from app.errors import InputError
 from app.strategies.base import Strategy
 from app.trainer import StepLog, TrainState
 
@@ -19,10 +22,12 @@ logger = logging.getLogger(__name__)
 
 
 def start_logging(is_main: bool) -> None:
-    """Send log lines to standard error; ranks other than 0 only speak of warnings."""
+    """Send log lines to standard error, and on rank 0 keep them for the run folder's log; other ranks only warn."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO if is_main else logging.WARNING, format="%(message)s", force=True
     )
+    if is_main:
+        logging.getLogger().addHandler(MemoryHandler(capacity=1000))  # it keeps more until it has a target
     for noisy in ("transformers", "httpx", "tensorboard", "filelock"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
@@ -31,7 +36,13 @@ class RunLog:
     """Shows and keeps the figures of a run. Every rank has one and calls it; only rank 0's says anything."""
 
     def __init__(
-        self, folder: Path | None, config: OutputConfig, strategy: Strategy, total_steps: int, log_every: int
+        self,
+        folder: Path | None,
+        config: OutputConfig,
+        strategy: Strategy,
+        total_steps: int,
+        log_every: int,
+        first_step: int = 0,
     ) -> None:
         self.strategy = strategy
         self.total_steps = total_steps
@@ -41,19 +52,16 @@ class RunLog:
         self.rows = 0
         self.skipped = 0
         self.bar = self.writer = self.handler = None
+        wanted = sys.stderr.isatty() if config.progress is None else config.progress
+        self.shows_bars = wanted and folder is not None
         if folder is None:
             return
-        self.handler = logging.FileHandler(folder / "train.log", encoding="utf-8")
-        self.handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-        logging.getLogger().addHandler(self.handler)
-        if sys.stderr.isatty() if config.progress is None else config.progress:
-            from tqdm import tqdm
-
-            self.bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True, desc="train")
+        self.handler = open_log(folder / "train.log")
         if config.tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self.writer = SummaryWriter(str(folder / "tensorboard"))
+            self.writer = open_tensorboard(folder / "tensorboard", first_step)
+        drop_later_lines(folder / "metrics.jsonl", first_step)
+        if self.shows_bars:
+            self.bar = tqdm(total=total_steps, initial=first_step, unit="step", dynamic_ncols=True, desc="train")
 
     def start(self, state: TrainState) -> None:
         """Start the clock; time spent in evaluations is not counted."""
@@ -136,12 +144,62 @@ class RunLog:
         if self.bar:
             self.bar.refresh()
 
-    def close(self) -> None:
-        """Close the bar, the event file and the log file."""
+    def evaluation_bar(self, split: str, num_rows: int) -> tqdm:
+        """Return the progress bar of an evaluation, which shows up only if that takes longer than a few seconds."""
+        return tqdm(
+            total=num_rows,
+            unit="row",
+            dynamic_ncols=True,
+            desc=split,
+            delay=3,
+            leave=False,
+            disable=not self.shows_bars,
+        )
+
+    def close_bar(self) -> None:
+        """Close the bar of the training."""
         if self.bar:
             self.bar.close()
+            self.bar = None
+
+    def close(self) -> None:
+        """Close the bar, the event file and the log file."""
+        self.close_bar()
         if self.writer:
             self.writer.close()
         if self.handler:
             logging.getLogger().removeHandler(self.handler)
             self.handler.close()
+
+
+def open_log(path: Path) -> logging.FileHandler:
+    """Return a handler that writes to `path` what is logged, and what has been since `start_logging`."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    root = logging.getLogger()
+    for early in [found for found in root.handlers if isinstance(found, MemoryHandler)]:
+        early.setTarget(handler)
+        root.removeHandler(early)
+        early.close()  # writes what it has kept
+    root.addHandler(handler)
+    return handler
+
+
+def open_tensorboard(folder: Path, first_step: int = 0):
+    """Return a writer of TensorBoard event files that replaces what is there behind `first_step`; raises InputError where TensorBoard is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError(
+            "output.tensorboard needs a library: pip install tensorboard, or --output.tensorboard false"
+        ) from error
+    return SummaryWriter(str(folder), purge_step=first_step + 1 if first_step else None)
+
+
+def drop_later_lines(path: Path, first_step: int) -> None:
+    """Remove the lines of evaluations behind `first_step`, which the run that goes on will make again."""
+    if path.exists():
+        kept = [
+            line for line in path.read_text(encoding="utf-8").splitlines(True) if json.loads(line)["step"] <= first_step
+        ]
+        path.write_text("".join(kept), encoding="utf-8")

@@ -1,16 +1,20 @@
-"""Files -> records (lists of fields, or JSON objects), one at a time: CSV, TSV, JSON, JSON Lines and Parquet.
+"""Files -> records (lists of fields, or JSON objects), one at a time: CSV, TSV, JSON, JSON Lines, Parquet, plain text.
 
 A file that cannot be read at all raises InputError. A record that breaks its format comes out as a `BadRow`.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
+import io
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from app.errors import InputError, nearest
 
@@ -28,9 +32,8 @@ SUFFIXES = {
 MAGIC = {
     b"\x1f\x8b": "a gzip file; unpack it first",
     b"PK\x03\x04": "a ZIP or Excel file; save it as CSV (UTF-8)",
-    b"\xff\xfe": "UTF-16 text; set --data.encoding utf-16",
-    b"\xfe\xff": "UTF-16 text; set --data.encoding utf-16",
 }
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 FIELD_LIMIT = 1 << 26  # characters in one CSV field; csv's own limit of 131,072 would refuse a long document
 
 
@@ -39,6 +42,21 @@ class BadRow(NamedTuple):
 
     line: int
     problem: str
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An open binary file that can be read once, such as standard input; `name` stands for it in messages."""
+
+    name: str
+    file: BinaryIO
+    suffix = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Source = Path | Stream
 
 
 @dataclass(frozen=True)
@@ -56,11 +74,12 @@ class ReadOptions:
     limit: int | None = None
 
 
-def file_format(path: Path, format: str) -> str:
+def file_format(path: Source, format: str) -> str:
     """Return the format of `path`: as given, or by the file's name."""
     if format != "auto":
         return format
     if path.suffix.lower() not in SUFFIXES:
+        check_file(path, "auto")  # a directory, or a file that is missing or packed, is told first
         raise InputError(
             f"{path}: the format cannot be told from the file's name (known endings: {', '.join(SUFFIXES)}); set --data.format"
         )
@@ -72,15 +91,55 @@ def place(format: str) -> str:
     return {"json": "element", "parquet": "row"}.get(format, "line")
 
 
-def check_file(path: Path, format: str) -> None:
-    """Raise InputError unless `path` is a regular, non-empty file of the kind that `format` wants."""
-    if not path.exists():
-        folder = path.parent
-        near = (
-            nearest(path.name, [p.name for p in folder.iterdir()])
-            if folder.is_dir()
-            else f"; there is no folder {folder}"
+def check_file(path: Source, format: str, encoding: str = "utf-8") -> None:
+    """Raise InputError unless `path` is a stream or a regular file, not empty, of the kind that `format` wants."""
+    codec = codec_name(encoding)
+    if not isinstance(path, Stream):
+        _check_path(path)
+    elif format == "parquet":
+        raise InputError(f"{path}: Parquet cannot be read from a stream; save it to a file first")
+    try:
+        with _open(path) as file:
+            start = file.peek(4)[:4]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    if not start:
+        raise InputError(f"{path}: there are no rows, the file is empty")
+    if format == "parquet":
+        return
+    for magic, what in MAGIC.items():
+        if start.startswith(magic):
+            raise InputError(f"{path}: text is needed, found {what}")
+    if start[:2] in UTF16_MARKS and not codec.startswith(("utf-16", "utf-32")):
+        raise InputError(f"{path}: {codec} text is needed, found UTF-16 text; set --data.encoding utf-16")
+    if codec == "utf-16" and start[:2] not in UTF16_MARKS:
+        raise InputError(
+            f"{path}: UTF-16 text must begin with a byte order mark, found {start!r}; set --data.encoding to utf-8, or to "
+            "utf-16-le or utf-16-be, which need no mark"
         )
+
+
+def codec_name(encoding: str) -> str:
+    """Return Python's own name of an encoding; raises InputError for one that it does not know."""
+    try:
+        "".encode(encoding)
+        return codecs.lookup(encoding).name
+    except (LookupError, UnicodeError) as error:
+        raise InputError(
+            f"data.encoding must be an encoding of text that Python knows, found '{encoding}'; try utf-8 or gb18030"
+        ) from error
+
+
+def _check_path(path: Path) -> None:
+    try:
+        exists = path.exists()
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise InputError(f"{excerpt(str(path))}: cannot be read: {error.strerror}") from error
+    if not exists:
+        folder = path.parent
+        near = f"; there is no folder {folder}"
+        if folder.is_dir():
+            near = nearest(path.name, [p.name for p in folder.iterdir()])
         raise InputError(f"{path}: there is no such file{near}")
     if path.is_dir():
         names = sorted(p.name for p in path.iterdir())[:8]
@@ -91,44 +150,33 @@ def check_file(path: Path, format: str) -> None:
         raise InputError(
             f"{path}: a regular file is needed, found a pipe or a device; save its content to a file first"
         )
-    try:
-        with path.open("rb") as file:
-            start = file.read(4)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    if not start:
-        raise InputError(f"{path}: there are no rows, the file is empty")
-    if format != "parquet":
-        for magic, what in MAGIC.items():
-            if start.startswith(magic) and not (start[:2] in (b"\xff\xfe", b"\xfe\xff") and format == "utf-16"):
-                raise InputError(f"{path}: text is needed, found {what}")
 
 
-def _lines(path: Path, encoding: str) -> Iterator[str]:
+def _open(path: Source) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(path.file) if isinstance(path, Stream) else path.open("rb")
+
+
+def _lines(path: Source, encoding: str) -> Iterator[str]:
     """Yield decoded lines; undecodable bytes become lone surrogates, which `app.rows` refuses with the line's number.
 
-    Lines end at \\n only: other separators (U+2028, form feed) are part of the text. UTF-16 has no byte for a line end,
-    so it is decoded as a stream.
+    Lines end at \\n only: other separators (U+2028, form feed) are part of the text. UTF-16 and UTF-32 have no byte for
+    a line end, so they are decoded as a stream.
     """
-    try:
-        "".encode(encoding)
-    except LookupError as error:
-        raise InputError(
-            f"data.encoding must be an encoding Python knows, found '{encoding}'; try utf-8 or gb18030"
-        ) from error
-    if encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32")):
-        with path.open(encoding=encoding, errors="replace", newline="\n") as file:
-            yield from file
-        return
-    with path.open("rb") as file:
-        for number, raw in enumerate(file):
-            line = raw.decode(encoding, errors="surrogateescape")
-            yield line.removeprefix("\ufeff") if number == 0 else line
+    with _open(path) as file:
+        if codec_name(encoding).startswith(("utf-16", "utf-32")):
+            lines: Iterable[str] = io.TextIOWrapper(file, encoding=encoding, errors="surrogatepass", newline="\n")
+        else:
+            lines = (line.decode(encoding, errors="surrogateescape") for line in file)
+        number = 0
+        try:
+            for number, line in enumerate(lines, 1):
+                yield line.removeprefix("\ufeff") if number == 1 else line
+        except UnicodeDecodeError as error:
+            where = f"{path}, line {number + 1}"
+            raise InputError(f"{where}: not valid {encoding} text ({error.reason}); set --data.encoding") from error
 
 
-def _delimited(
-    path: Path, options: ReadOptions, delimiter: str, quoted: bool
-) -> Iterator[tuple[int, list[str] | BadRow]]:
+def _delimited(path: Source, options: ReadOptions, delimiter: str, quoted: bool) -> Iterator[tuple[int, Any]]:
     if not quoted:
         for number, line in enumerate(_lines(path, options.encoding), 1):
             line = line.rstrip("\r\n")
@@ -144,47 +192,55 @@ def _delimited(
         except StopIteration:
             return
         except csv.Error as error:
-            yield (
-                first,
-                BadRow(
-                    first,
-                    f"the record from line {first} to {reader.line_num} is not valid CSV ({error}); double the "
-                    "quotes inside quoted fields, or set --data.quoting none if quotes are part of the text",
-                ),
-            )
+            yield first, BadRow(first, _csv_problem(str(error), first, reader.line_num))
+            for line in range(first + 1, reader.line_num + 1):  # all of them are lost: each counts
+                yield line, BadRow(line, f"part of the broken record that begins in line {first}")
             continue
         if record:
             yield first, record
 
 
-def _json_lines(path: Path, options: ReadOptions) -> Iterator[tuple[int, Any]]:
+def _csv_problem(error: str, first: int, last: int) -> str:
+    if error.startswith("new-line character"):
+        return (
+            "a carriage return stands outside quotes; end lines with LF or CRLF, or enclose the text in double quotes"
+        )
+    record = f"the record from line {first} to {last}" if last > first else "the record"
+    return (
+        f"{record} is not valid CSV ({error}); double the quotes inside quoted fields, or set --data.quoting none "
+        "if quotes are part of the text"
+    )
+
+
+def _json_lines(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(_lines(path, options.encoding), 1):
         if not line.strip():
             continue
         try:
             yield number, json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            yield (
-                number,
-                BadRow(
-                    number, f"not a valid JSON value ({error}): {excerpt(line)}; each line must be one object or array"
-                ),
-            )
+        except (ValueError, RecursionError) as error:  # ValueError also: an integer of thousands of digits
+            problem = f"not a valid JSON value ({error}): {excerpt(line)}; each line must be one object or array"
+            yield number, BadRow(number, problem)
 
 
-def _json_array(path: Path, options: ReadOptions) -> Iterator[tuple[int, Any]]:
+def _json_array(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]:
     text = "".join(_lines(path, options.encoding))
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        hint = "; it looks like JSON Lines, set --data.format jsonl" if error.msg == "Extra data" else ""
+        is_lines = error.msg == "Extra data"
+        remedy = "it looks like JSON Lines, set --data.format jsonl" if is_lines else "mend the file there"
+        near = excerpt(text[error.pos :]) if text[error.pos :].strip() else "the end of the file"
         raise InputError(
-            f"{path}, line {error.lineno}: not valid JSON ({error.msg} at column {error.colno}){hint}"
+            f"{path}, line {error.lineno}: not valid JSON ({error.msg} at column {error.colno}), found {near}; {remedy}"
         ) from error
-    except RecursionError as error:
-        raise InputError(f"{path}: the JSON is nested too deeply; an array of pairs or of objects is needed") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: JSON that cannot be read ({error}); mend the file") from error
     if not isinstance(found, list):
-        raise InputError(f"{path}: an array of pairs or of objects is needed, found {type(found).__name__}")
+        raise InputError(
+            f"{path}: an array of pairs or of objects is needed, found {excerpt(found)}; put the rows into one array, or "
+            "one a line and set --data.format jsonl"
+        )
     yield from enumerate(found, 1)
 
 
@@ -199,14 +255,16 @@ def _parquet(path: Path) -> Iterator[tuple[int, list]]:
             for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 number += 1
                 yield number, list(record)
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a readable Parquet file: {error}") from error
 
 
 def parquet_names(path: Path) -> list[str]:
-    import pyarrow
-    from pyarrow import parquet
-
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError(f"{path}: Parquet files need pyarrow; install it with: pip install pyarrow") from error
     try:
         return parquet.read_schema(path).names
     except pyarrow.ArrowException as error:
@@ -215,16 +273,18 @@ def parquet_names(path: Path) -> list[str]:
 
 def excerpt(value: Any, length: int = 40) -> str:
     """Return a short, printable form of `value` for an error message."""
-    text = value if isinstance(value, str) else repr(value)
-    text = text.encode("utf-8", "backslashreplace").decode().strip()
-    return repr(text[:length] + ("…" if len(text) > length else ""))
+    text = value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = re.sub("[\ud800-\udfff]", "\ufffd", text[:length]) + ("…" if len(text) > length else "")
+    return repr(text) if isinstance(value, str) else text
 
 
-def read_records(path: Path, options: ReadOptions, format: str) -> Iterator[tuple[int, Any]]:
+def read_records(path: Source, options: ReadOptions, format: str) -> Iterator[tuple[int, Any]]:
     """Yield (number, record) for each record of a checked file; the number is what `place(format)` counts, from 1."""
     if format in ("csv", "tsv"):
         quoted = options.quoting == "double" or (options.quoting == "auto" and format == "csv")
         return _delimited(path, options, "," if format == "csv" else "\t", quoted)
     if format == "parquet":
         return _parquet(path)
+    if format == "text":
+        return ((number, line) for number, line in enumerate(_lines(path, options.encoding), 1) if line.strip())
     return _json_lines(path, options) if format == "jsonl" else _json_array(path, options)

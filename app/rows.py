@@ -6,15 +6,28 @@ whether that stops the run. No row is lost in silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.columns import Columns, columns_of_first, has_header, resolve_columns
+from app.columns import TEXT_NAMES, Columns, check_first_line, columns_of_first, has_header, resolve_columns
 from app.errors import InputError
-from app.readers import BadRow, ReadOptions, check_file, excerpt, file_format, parquet_names, place, read_records
+from app.readers import (
+    BadRow,
+    ReadOptions,
+    Source,
+    Stream,
+    check_file,
+    excerpt,
+    file_format,
+    parquet_names,
+    place,
+    read_records,
+)
 
-INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
+INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}  # Unicode categories: control and format characters, separators
+SETTING = {"text": "text_column", "second text": "text_pair_column", "label": "label_column"}
 
 
 class Row(NamedTuple):
@@ -29,10 +42,18 @@ class Row(NamedTuple):
 def _clean(value: Any, remove_spaces: bool, what: str) -> str:
     """Return the text without surrounding white space; raises ValueError saying what is wrong with it."""
     if not isinstance(value, str):
-        raise ValueError(f"the {what} must be a string, found {excerpt(value)}")
+        raise ValueError(
+            f"the {what} must be a string, found {excerpt(value)}; mend the row or set --data.{SETTING[what]}"
+        )
     text = "".join(value.split()) if remove_spaces else value.strip()
-    if not text.strip(INVISIBLE):
-        raise ValueError(f"the {what} is empty; remove the row or give it a text")
+    if all(unicodedata.category(character) in INVISIBLE for character in text):
+        raise ValueError(f"the {what} is empty; fill it in or remove the row")
+    _check_characters(text, what)
+    return text
+
+
+def _check_characters(text: str, what: str) -> None:
+    """Raise ValueError for bytes that could not be decoded, and for half of a surrogate pair."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -43,7 +64,6 @@ def _clean(value: Any, remove_spaces: bool, what: str) -> str:
                 "(gb18030 for most older Chinese files) or mend the file"
             ) from error
         raise ValueError(f"unpaired surrogate U+{code:04X} in the {what} {excerpt(text)}; mend the file") from error
-    return text
 
 
 def _label(value: Any) -> str:
@@ -51,46 +71,89 @@ def _label(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():  # a column of integers with a gap comes as floats
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise ValueError(f"the label must be a string or an integer, found {excerpt(value)}")
+        raise ValueError(
+            f"the label must be a string or an integer, found {excerpt(value)}; mend the row or set --data.label_column"
+        )
     return _clean(str(value), False, "label")
 
 
 def read_rows(
-    path: str | Path, options: ReadOptions, need_label: bool = True, notes: dict | None = None
+    path: str | Source, options: ReadOptions, need_label: bool = True, notes: dict | None = None
 ) -> Iterator[Row | BadRow]:
     """Yield the rows of a file in their order, valid ones as `Row`, others as `BadRow`.
 
-    Blank lines are no rows. `notes`, when given, receives `columns` (which were used), `place` (what a row's number
-    counts) and `multiline` (quoted CSV records over several lines: how many, and the first one's line). With
-    `options.limit`, only the first rows are read. Raises InputError where the file as a whole cannot be read, has no
-    rows, or lacks a chosen column.
+    Blank lines are no rows. The format `text`, one text a line, has no labels (`need_label` False). `notes`, when
+    given, receives `columns` (which were used), `place` (what a row's number counts) and `multiline` (quoted CSV records
+    over several lines: how many, and the first one's line). With `options.limit`, only the first rows are read. Raises
+    InputError where the file as a whole cannot be read, has no rows, or lacks a chosen column.
     """
-    path = Path(path)
+    path = path if isinstance(path, Stream) else Path(path)
     notes = {} if notes is None else notes
     format = file_format(path, options.format)
-    check_file(path, "utf-16" if options.encoding.lower().startswith("utf-16") else format)
+    check_file(path, format, options.encoding)
     notes.update(place=place(format), multiline=0, columns="")
+    is_delimited = format in ("csv", "tsv")
     columns: Columns | None = None
     names = parquet_names(path) if format == "parquet" else None
     count = 0
     for line, record in read_records(path, options, format):
         if columns is None and not isinstance(record, BadRow):
-            if format in ("csv", "tsv") and has_header(record, options):
-                names = [str(name).strip() for name in record]
-                columns = resolve_columns(path, options, names, len(names), need_label)
-                notes["columns"] = columns.described
-                continue
-            columns = columns_of_first(path, options, record, names, need_label)
+            is_header = is_delimited and _is_header(record, options, need_label)
+            where = str(path) if format == "parquet" else f"{path}, {place(format)} {line}"
+            if is_delimited and need_label and not is_header:
+                check_first_line(where, options, record)
+            columns = _first_columns(where, record, names, is_header, options, need_label)
             notes["columns"] = columns.described if columns else ""
+            if is_header:
+                names = record
+                continue
         if options.limit is not None and count >= options.limit:
             return
         count += 1
-        yield _row(line, record, columns, options, notes)
+        row = _row(line, record, columns, options)
+        if is_delimited and isinstance(row, Row) and any("\n" in field for field in record):
+            notes["multiline"] += 1
+            notes.setdefault("first_multiline", line)
+        yield row
     if count == 0:
-        raise InputError(f"{path}: there are no rows in the file" + (", only a header" if names else ""))
+        raise InputError(
+            f"{path}: there are no rows in the file" + (", only a header" if names and is_delimited else "")
+        )
 
 
-def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions, notes: dict) -> Row | BadRow:
+def text_rows(texts: Iterable[str], options: ReadOptions) -> Iterator[Row | BadRow]:
+    """Yield texts that stand in no file as rows without labels, numbered from 1."""
+    for line, text in enumerate(texts, 1):
+        yield _row(line, text, Columns(0, None, None, 1, ""), options)
+
+
+def _first_columns(
+    where: str, record: Any, names: list[str] | None, is_header: bool, options: ReadOptions, need_label: bool
+) -> Columns | None:
+    """Return the columns that the first record tells; bytes of another encoding in it are told before all else."""
+    try:
+        if is_header:
+            names = [name.strip() for name in record]
+            _check_characters(" ".join(names), "header")
+            return resolve_columns(where, options, names, len(names), need_label)
+        return columns_of_first(where, options, record, names, need_label)
+    except ValueError as error:
+        if isinstance(record, list):
+            try:
+                _check_characters(" ".join(map(str, record)), "first line")
+            except ValueError as cause:
+                raise InputError(f"{where}: {cause}") from error
+        raise
+
+
+def _is_header(record: list, options: ReadOptions, need_label: bool) -> bool:
+    """Without labels there may be only a text column's name to tell a header by."""
+    if has_header(record, options) or need_label or options.header is not None:
+        return has_header(record, options)
+    return any(str(value).strip().lower() in TEXT_NAMES for value in record)
+
+
+def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions) -> Row | BadRow:
     if isinstance(record, BadRow):
         return record
     if isinstance(record, str) and columns is not None and columns.label is None:
@@ -106,7 +169,7 @@ def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions, 
         return BadRow(
             line,
             f"{columns.width} columns are needed as in the first row, found {len(record)}: {excerpt(' | '.join(map(str, record)))}; "
-            "remove extra separators from the text or fill in what is missing",
+            "remove extra separators from the text (or, in CSV, enclose it in double quotes) or fill in what is missing",
         )
     try:
         text, pair, label = columns.pick(record)
@@ -117,10 +180,7 @@ def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions, 
             None if columns.label is None else _label(label),
         )
     except KeyError as error:
-        return BadRow(line, f"the column {error} is missing; the object has: {', '.join(record)}")
+        return BadRow(line, f"the column {error} is missing, found {excerpt(record)}; add it or remove the row")
     except ValueError as error:
         return BadRow(line, str(error))
-    if "\n" in row.text:
-        notes["multiline"] += 1
-        notes.setdefault("first_multiline", line)
     return row

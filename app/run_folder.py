@@ -9,7 +9,10 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -19,45 +22,102 @@ from app.dataset import Dataset, Split
 from app.errors import InputError
 
 CHECKPOINTS = Path("checkpoints")
+STARTED = ("config.yaml", "environment.json")  # written first: a folder that has both holds a run
 REPORT = "report.json"  # written last: a folder that has it is a finished run
 
 
-def create_run_folder(config: OutputConfig) -> Path:
-    """Return a new folder for a run: `config.dir`, or the next free checkpoints/<name>-001.
-
-    Raises InputError for a folder that holds a finished run, unless `config.overwrite`, or anything but a run.
-    """
-    if config.dir is None:
-        number = 1
-        while True:
-            folder = CHECKPOINTS / f"{config.name}-{number:03d}"
-            try:
-                folder.mkdir(parents=True)
-                return folder
-            except FileExistsError:
-                number += 1
-    folder = Path(config.dir)
-    if folder.exists() and not folder.is_dir():
+def check_run_folder(config: OutputConfig) -> None:
+    """Raise InputError for an `output.dir` with a finished run, unless `config.overwrite`, or with anything but a run."""
+    folder = Path(config.dir) if config.dir is not None else None
+    if folder is None or not folder.exists():
+        return
+    if not folder.is_dir():
         raise InputError(f"output.dir must be a folder, found the file {folder}")
     if (folder / REPORT).exists() and not config.overwrite:
         raise InputError(
             f"{folder} holds a finished run; choose another output.dir, or replace the run with --output.overwrite true"
         )
-    if folder.exists() and any(folder.iterdir()) and not (folder / "config.yaml").exists():
+    if any(folder.iterdir()) and not all((folder / name).exists() for name in STARTED):
         raise InputError(f"{folder} is not empty and holds no run; choose another output.dir")
-    if folder.exists():
+
+
+def create_run_folder(config: OutputConfig) -> Path:
+    """Return a new folder for a run: `config.dir`, or the next free checkpoints/<name>-001.
+
+    Raises InputError as `check_run_folder` does, and for a folder that cannot be made.
+    """
+    if config.dir is None:
+        return _next_folder(CHECKPOINTS / str(config.name))
+    check_run_folder(config)
+    folder = Path(config.dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():  # of the run that is replaced, or of one that did not finish
-            shutil.rmtree(old) if old.is_dir() else old.unlink()
-    folder.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+    except OSError as error:
+        raise InputError(f"output.dir: the folder {folder} cannot be made: {error}") from error
     return folder
+
+
+def open_run_folder(config: OutputConfig) -> tuple[Path, bool]:
+    """Return the folder of this run, and whether it holds an interrupted run that goes on.
+
+    That is so where the launcher has restarted the processes of this very run, and where `config.resume` is auto.
+    """
+    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+    folder = Path(config.dir) if config.dir else None
+    if restarted and folder is None:
+        folder = _newest(CHECKPOINTS.glob("*"), launcher=launcher_id())
+    elif config.resume == "auto" and folder is None:
+        folder = _newest(CHECKPOINTS.glob(f"{config.name}-[0-9]*"))
+    if (restarted or config.resume == "auto") and folder is not None and _is_interrupted(folder):
+        return folder, True
+    return create_run_folder(config), False
+
+
+def _is_interrupted(folder: Path) -> bool:
+    return all((folder / name).exists() for name in STARTED) and not (folder / REPORT).exists()
+
+
+def _newest(folders: Iterable[Path], launcher: str | None = None) -> Path | None:
+    """Return the interrupted run that was started last, of those by `launcher` if that is given."""
+    found = []
+    for folder in filter(_is_interrupted, folders):
+        details = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+        if launcher is None or details.get("launcher") == launcher:
+            found.append(((folder / "environment.json").stat().st_mtime, folder))
+    return max(found)[1] if found else None
+
+
+def launcher_id() -> str | None:
+    """Return what is the same for all processes, first and restarted, of one torchrun job, or None outside of torchrun."""
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID")
+    return f"{platform.node()}:{os.getppid()}" if run_id == "none" else run_id
+
+
+def _next_folder(path: Path) -> Path:
+    """Make and return <path>-001, or the next that is free; no two runs get the same."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for number in count(1):
+            folder = path.with_name(f"{path.name}-{number:03d}")
+            with suppress(FileExistsError):
+                folder.mkdir()
+                return folder
+    except OSError as error:
+        raise InputError(
+            f"a run folder cannot be made in {path.parent}: {error}; choose one with --output.dir"
+        ) from error
+    raise AssertionError("numbers do not end")
 
 
 def write_start(folder: Path, config: Config, mode: str, world_size: int, device: str, dataset: Dataset) -> None:
     """Write the resolved configuration, the environment and the list of skipped rows."""
     import yaml
 
+    details = environment(mode, world_size, device)
     write_text(folder / "config.yaml", yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False))
-    write_json(folder / "environment.json", environment(mode, world_size, device))
+    write_json(folder / "environment.json", details)
     if any(table.skipped for table in dataset.tables):
         with (folder / "skipped_rows.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
@@ -80,6 +140,7 @@ def environment(mode: str, world_size: int, device: str) -> dict:
     return {
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "command": sys.argv,
+        "launcher": launcher_id(),
         "mode": mode,
         "processes": world_size,
         "device": device,
@@ -102,10 +163,15 @@ def save_model(folder: Path, model, state: dict, tokenizer) -> None:
 
     `model` is transformers' model for its configuration, `state` its full weights by name.
     """
+    from app.model import quiet_transformers
+
     aside = folder / ".model"
     shutil.rmtree(aside, ignore_errors=True)
-    model.save_pretrained(aside, state_dict=state)
+    with quiet_transformers():
+        # Under the names the model has now: older checkpoints name norms otherwise, and transformers would write it so.
+        model.save_pretrained(aside, state_dict=state, save_original_format=False)
     tokenizer.save_pretrained(aside)
+    shutil.copymode(aside / "config.json", aside / "model.safetensors")  # which safetensors lets only its owner read
     for path in aside.iterdir():
         path.replace(folder / path.name)
     aside.rmdir()

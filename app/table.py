@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from array import array
 from dataclasses import asdict
 from functools import cached_property
@@ -23,7 +24,7 @@ from app.readers import BadRow, ReadOptions, check_file, file_format
 from app.rows import Row, read_rows
 
 logger = logging.getLogger(__name__)
-VERSION = 1
+VERSION = 2
 SHOWN = 5  # bad rows that an error message lists
 
 
@@ -38,6 +39,7 @@ class Table:
         self.columns: str = meta["columns"]
         self.label_values: list[str] = meta["label_values"]
         self.multiline: int = meta["multiline"]
+        self.first_multiline: int | None = meta["first_multiline"]
         self.skipped: int = meta["skipped"]
         self.has_pairs: bool = meta["has_pairs"]
         self.num_rows: int = meta["num_rows"]
@@ -77,32 +79,49 @@ def _slice(content: np.ndarray, ends: np.ndarray, row: int) -> str:
     return content[start : int(ends[row])].tobytes().decode()
 
 
-def resolve_label(label: str, names: list[str]) -> int | None:
-    """Return the id of a label: its place among `names`, or the integer itself where no name is one; None if unknown."""
+def is_integer(label: str) -> bool:
+    """Return whether a label is an integer in ASCII digits."""
+    return re.fullmatch("-?[0-9]{1,18}", label) is not None
+
+
+def resolve_label(label: str, names: list[str], accept_ids: bool = True) -> int | None:
+    """Return the id of a label: its place among `names`, or, with `accept_ids`, the integer itself where no name is one.
+
+    None for an unknown label.
+    """
     if label in names:
         return names.index(label)
-    is_id = label.isascii() and label.isdigit() and int(label) < len(names)
-    return int(label) if is_id and not any(name.isdigit() for name in names) else None
+    is_id = accept_ids and is_integer(label) and 0 <= int(label) < len(names)
+    return int(label) if is_id and not any(map(is_integer, names)) else None
 
 
 def open_table(
-    path: str, options: ReadOptions, skip_bad_rows: bool, cache_dir: str, label_names: list[str] | None
+    path: str,
+    options: ReadOptions,
+    skip_bad_rows: bool,
+    cache_dir: str,
+    label_names: list[str] | None,
+    accept_ids: bool = True,
 ) -> Table:
     """Return the table of a data file, reading the file only where the cache has no table of the same content.
 
-    With `label_names`, a row with any other label is a bad row. Raises InputError for a file that cannot be read, and for
-    bad rows unless `skip_bad_rows`.
+    With `label_names`, a row with any other label is a bad row; with `accept_ids`, integers may stand for them. Raises
+    InputError for a file that cannot be read, and for bad rows unless `skip_bad_rows`.
     """
     source = Path(path)
-    check_file(
-        source, "utf-16" if options.encoding.lower().startswith("utf-16") else file_format(source, options.format)
-    )
-    key = content_key("table", VERSION, str(path), asdict(options), skip_bad_rows, label_names, source)
-    return Table(built_folder(Path(cache_dir) / f"table-{key}", build_table, path, options, skip_bad_rows, label_names))
+    check_file(source, file_format(source, options.format), options.encoding)
+    arguments = (path, options, skip_bad_rows, label_names, accept_ids)
+    key = content_key("table", VERSION, str(path), asdict(options), skip_bad_rows, label_names, accept_ids, source)
+    return Table(built_folder(Path(cache_dir) / f"table-{key}", build_table, *arguments))
 
 
 def build_table(
-    folder: Path, path: str, options: ReadOptions, skip_bad_rows: bool, label_names: list[str] | None
+    folder: Path,
+    path: str,
+    options: ReadOptions,
+    skip_bad_rows: bool,
+    label_names: list[str] | None,
+    accept_ids: bool = True,
 ) -> None:
     """Write the table of `path` into `folder`, holding 28 bytes a row in memory."""
     notes: dict = {}
@@ -121,7 +140,7 @@ def build_table(
                 isinstance(row, Row)
                 and label_names
                 and row.label not in label_codes
-                and resolve_label(row.label, label_names) is None
+                and resolve_label(row.label, label_names, accept_ids) is None
             ):
                 row = BadRow(row.line, _unknown_label_problem(row.label, label_names))
             if isinstance(row, BadRow):
@@ -161,6 +180,7 @@ def build_table(
         "columns": notes["columns"],
         "label_values": list(label_codes),
         "multiline": notes["multiline"],
+        "first_multiline": notes.get("first_multiline"),
         "skipped": num_bad,
         "has_pairs": len(pair_ends) > 0,
         "num_rows": len(lines),

@@ -61,11 +61,12 @@ def train(
     config: TrainConfig,
     state: TrainState,
     after_step: Callable[[TrainState, StepLog], None],
+    before_step: Callable[[], None] = lambda: None,
 ) -> None:
     """Train from `state.step` to the last step of the plan, or until `state.stop`.
 
     The loss of a step is the sum over the rows of its global batch divided by their number, under any number of processes
-    and micro-batches. `after_step` is called on every rank behind each step.
+    and micro-batches. `after_step` is called on every rank behind each step, `before_step` when its gradients are complete.
     """
     total_steps = planned_steps(plan, config)
     warmup = warmup_steps(config.warmup, total_steps)
@@ -87,6 +88,7 @@ def train(
                 loss = row_loss(logits, micro.labels)
                 strategy.backward(loss / len(batch))
             loss_sum += loss.detach()
+        before_step()
         result = strategy.step(config.max_grad_norm)
         state.step += 1
         state.updates += not result.skipped

@@ -36,7 +36,6 @@ class Accelerate(DDP):
             self.accelerator = Accelerator(cpu=self.device.type == "cpu", mixed_precision=precision)
         except ValueError as error:
             raise InputError(f"Accelerate refuses train.precision {self.config.precision} here: {error}") from error
-        self.scaler = None  # the accelerator has its own
         set_threads(self.config.threads, self.local_world_size)
         asked = asked_processes()
         if self.accelerator.num_processes != self.world_size or (asked or self.world_size) != self.world_size:

@@ -63,8 +63,6 @@ class Strategy:
         set_threads(self.config.threads, self.local_world_size)
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        if self.config.precision == "fp16":
-            self.scaler = torch.amp.GradScaler(self.device.type)
         return self
 
     def __exit__(self, *failure: Any) -> None:
@@ -78,6 +76,11 @@ class Strategy:
         """Move and wrap the model, then build its optimizer; every rank calls it."""
         self.module = model.to(self.device)
         self.optimizer = build_optimizer(self.module)
+        self.scaler = self.new_scaler()
+
+    def new_scaler(self) -> torch.amp.GradScaler | None:
+        """Return a loss scaler for fp16, whose small gradients would else round to zero."""
+        return torch.amp.GradScaler(self.device.type) if self.config.precision == "fp16" else None
 
     def autocast(self) -> AbstractContextManager:
         """Return the context of the forward pass in the configured precision."""
@@ -130,6 +133,12 @@ class Strategy:
         """Return the model without this mode's wrapper."""
         return self.module
 
+    def gradients(self) -> dict[str, torch.Tensor]:
+        """Return the full gradients, unscaled, on the CPU by parameter name; every rank calls it, before `step`."""
+        scale = self.scaler.get_scale() if self.scaler else 1.0
+        found = ((name, parameter.grad) for name, parameter in self.plain_module().named_parameters())
+        return {name: to_cpu(full_tensor(grad)) / scale for name, grad in found if grad is not None}
+
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the full weights on the CPU by the model's own names, on rank 0 (elsewhere empty); every rank calls it."""
         if self.rank != 0:
@@ -142,27 +151,30 @@ class Strategy:
 
     def optimizer_state(self) -> dict[str, torch.Tensor]:
         """Return the full optimizer state on the CPU as `parameter/figure`, on rank 0 (elsewhere empty); every rank calls it."""
-        if self.rank != 0:
-            return {}
-        parameters = self.plain_module().named_parameters()
-        states = (
-            (name, self.optimizer.state[parameter])
-            for name, parameter in parameters
-            if parameter in self.optimizer.state
-        )
-        return {f"{name}/{figure}": to_cpu(value) for name, state in states for figure, value in state.items()}
+        found = {}
+        for name, parameter in self.plain_module().named_parameters():
+            for figure, value in self.optimizer.state.get(parameter, {}).items():
+                whole = full_tensor(value)
+                if self.rank == 0:
+                    found[f"{name}/{figure}"] = to_cpu(whole)
+        return found
 
     def load_optimizer_state(self, state: dict[str, torch.Tensor]) -> None:
         """Load what `optimizer_state` returned on rank 0 (elsewhere empty); every rank calls it."""
         names = {parameter: name for name, parameter in self.plain_module().named_parameters()}
-        by_name: dict[str, dict[str, torch.Tensor]] = {}
-        for key, value in state.items():
-            name, figure = key.rsplit("/", 1)
-            by_name.setdefault(name, {})[figure] = value
-        ordered = [names[parameter] for group in self.optimizer.param_groups for parameter in group["params"]]
-        states = {index: by_name[name] for index, name in enumerate(ordered) if name in by_name}
+        ordered = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        by_index: dict[int, dict[str, torch.Tensor]] = {}
+        for index, parameter in enumerate(ordered):
+            prefix = f"{names[parameter]}/"
+            figures = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+            if figures:
+                by_index[index] = {figure: self.place(value, parameter) for figure, value in figures.items()}
         groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": states, "param_groups": groups})
+        self.optimizer.load_state_dict({"state": by_index, "param_groups": groups})
+
+    def place(self, value: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
+        """Return a full tensor of optimizer state as this rank keeps it."""
+        return value
 
     def scaler_state(self) -> dict:
         """Return the loss scale and its counters, or an empty dictionary where there is none."""
@@ -176,6 +188,11 @@ class Strategy:
     def broadcast(self, value: Any) -> Any:
         """Return rank 0's `value` (any picklable object) on every rank."""
         return value
+
+
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the whole of a tensor that is cut over the ranks; every rank must call it. Others come back as they are."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def to_cpu(tensor: torch.Tensor) -> torch.Tensor:

@@ -13,13 +13,13 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
-    get_optimizer_state_dict,
     set_model_state_dict,
-    set_optimizer_state_dict,
 )
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import distribute_tensor
 
+from app.strategies.base import full_tensor
 from app.strategies.process_group import ProcessGroupStrategy
 
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)  # whole tensors, on rank 0 only
@@ -37,6 +37,7 @@ class FSDP(ProcessGroupStrategy):
             fully_shard(layer, mesh=mesh)
         self.module = fully_shard(model, mesh=mesh)
         self.optimizer = build_optimizer(self.module)
+        self.scaler = self.new_scaler()
 
     @contextmanager
     def micro_batch(self, is_last: bool) -> Iterator[None]:
@@ -44,24 +45,15 @@ class FSDP(ProcessGroupStrategy):
         yield
 
     def clip(self, max_norm: float) -> torch.Tensor:
-        return super().clip(max_norm).full_tensor()
+        return full_tensor(super().clip(max_norm))
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         return get_model_state_dict(self.module, options=FULL)
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        set_model_state_dict(self.module, state, options=FROM_RANK_0)
+        set_model_state_dict(self.module, dict(state), options=FROM_RANK_0)  # it changes what it is given
 
-    def optimizer_state(self) -> dict[str, torch.Tensor]:
-        found = get_optimizer_state_dict(self.module, self.optimizer, options=FULL)
-        states = found.get("state", {}).items()
-        return {f"{name}/{figure}": value for name, state in states for figure, value in state.items()}
-
-    def load_optimizer_state(self, state: dict[str, torch.Tensor]) -> None:
-        empty = get_optimizer_state_dict(self.module, self.optimizer, options=FULL)
-        by_name: dict[str, dict] = {}
-        for key, value in state.items():
-            name, figure = key.rsplit("/", 1)
-            by_name.setdefault(name, {})[figure] = value
-        full = {"state": by_name, "param_groups": empty.get("param_groups", [])}
-        set_optimizer_state_dict(self.module, self.optimizer, full, options=FROM_RANK_0)
+    def place(self, value: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
+        if value.shape != parameter.shape:  # a step count
+            return value
+        return distribute_tensor(value, parameter.device_mesh, parameter.placements)

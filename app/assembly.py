@@ -1,0 +1,114 @@
+"""Configuration -> the parts of a job: data, tokenizer, model, loaders, batch plan, loss."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from app.batches import BatchPlan
+from app.config import Config, TrainConfig
+from app.dataset import Dataset, open_dataset
+from app.errors import InputError
+from app.loader import Loader
+from app.model import Classifier, build_model
+from app.optimizer import build_optimizer
+from app.strategies.base import Strategy
+from app.tokenizer import load_tokenizer
+from app.tokens import TokenStore, open_store
+from app.trainer import RowLoss, planned_steps
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a job is made of; `stores` and `loaders` by split."""
+
+    dataset: Dataset
+    tokenizer: object
+    stores: dict[str, TokenStore]
+    model: Classifier
+    packed: bool
+    loaders: dict[str, Loader]
+    plan: BatchPlan
+    row_loss: RowLoss
+
+
+def assemble(config: Config, strategy: Strategy) -> Parts:
+    """Open the data and build the model with the configured seed; every rank calls it and gets the same.
+
+    Raises InputError for bad input.
+    """
+    data, settings = config.data, config.train
+    make_deterministic(settings.deterministic)
+    dataset = open_dataset(data)
+    tokenizer = load_tokenizer(config.model, dataset, data.max_length, data.cache_dir)
+    stores = open_stores(dataset, tokenizer, data.max_length, data.cache_dir)
+    torch.manual_seed(settings.seed)
+    model = build_model(config.model, tokenizer, dataset.label_names, data.max_length)
+    packed = choose_packed(settings.collate, model, strategy)
+    loaders = {name: Loader(split, stores[name], model.layout(packed)) for name, split in dataset.splits.items()}
+    plan = BatchPlan(len(loaders["train"]), settings.batch_size, settings.seed)
+    weights = class_weights(settings.class_weights, dataset)
+    row_loss = RowLoss(None if weights is None else weights.to(strategy.device), settings.label_smoothing)
+    return Parts(dataset, tokenizer, stores, model, packed, loaders, plan, row_loss)
+
+
+def set_up(strategy: Strategy, parts: Parts, settings: TrainConfig) -> None:
+    """Give the model to the strategy, with its optimizer; every rank calls it."""
+    num_layers = getattr(parts.model.model.config, "num_hidden_layers", 0)
+    strategy.setup(parts.model, lambda module: build_optimizer(module, settings, num_layers))
+
+
+def open_stores(dataset: Dataset, tokenizer, max_length: int, cache_dir: str) -> dict[str, TokenStore]:
+    """Return the token store of each split; splits of one file share one."""
+    stores = {table.folder: open_store(table, tokenizer, max_length, cache_dir) for table in dataset.tables}
+    return {name: stores[split.table.folder] for name, split in dataset.splits.items()}
+
+
+def choose_packed(collate: str, model: Classifier, strategy: Strategy) -> bool:
+    """Return whether batches are packed: as asked for, or where the model and the mode can."""
+    if collate == "packed" and not strategy.packs:
+        raise InputError(
+            "train.collate packed does not work in this mode, which cuts batches by rows; set it to auto or padded"
+        )
+    return collate == "packed" or (collate == "auto" and model.can_pack and strategy.packs)
+
+
+def class_weights(wanted: str | list[float], dataset: Dataset) -> torch.Tensor | None:
+    """Return the factor on the loss of each class, (num_labels,) float32, or None where all count the same."""
+    names = dataset.label_names
+    if wanted == "none":
+        return None
+    if wanted == "balanced":
+        counts = np.bincount(dataset.splits["train"].labels, minlength=len(names))
+        return torch.tensor(counts.sum() / (len(names) * counts), dtype=torch.float32)
+    if len(wanted) != len(names) or min(wanted) < 0:
+        raise InputError(
+            f"train.class_weights must be {len(names)} numbers from 0, one for each of {', '.join(names)}; found {wanted}"
+        )
+    return torch.tensor(wanted, dtype=torch.float32)
+
+
+def make_deterministic(deterministic: bool) -> None:
+    """Ask torch for deterministic kernels only; an operation that has none then raises RuntimeError."""
+    torch.use_deterministic_algorithms(deterministic)
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.benchmark = False
+
+
+def describe(
+    model: Classifier, strategy: Strategy, packed: bool, plan: BatchPlan, settings: TrainConfig, folder: Path
+) -> str:
+    """Return the lines that say what is about to be trained, and where it goes."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    config = model.model.config
+    size = f"{getattr(config, 'num_hidden_layers', '?')} layers, {getattr(config, 'hidden_size', '?')} wide"
+    return (
+        f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, {settings.precision}, "
+        f"{'packed' if packed else 'padded'} batches\n  {strategy.world_size} process(es), {strategy.device}, "
+        f"{torch.get_num_threads()} threads; {planned_steps(plan, settings):,} steps of {plan.batch_size} rows\n  run folder {folder}"
+    )

@@ -1,0 +1,167 @@
+"""A finished checkpoint -> labels and probabilities for any number of texts, a chunk of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from app.collate import Layout, collate
+from app.errors import InputError
+from app.metrics import probabilities
+from app.model import Classifier
+from app.rows import Row
+from app.saved_model import load_checkpoint, longest_row
+from app.strategies.base import DTYPES, choose_device
+
+CHUNK_ROWS = 2048  # rows tokenised and sorted by length at once: batches of like lengths, and progress that can be seen
+BATCH_TOKENS = {"cpu": 4096}  # larger ones only take more memory there
+BATCH_TOKENS_ELSEWHERE = 32768
+
+
+class Prediction(NamedTuple):
+    """What the model makes of one row; `probabilities` (num_labels,) float64 in the order of the label ids."""
+
+    row: Row
+    label: str
+    probabilities: np.ndarray
+
+
+class Predictor:
+    """Classifies rows in their order, with memory for one chunk of them.
+
+    `model` is transformers' model for sequence classification, `tokenizer` its fast tokenizer. Rows are cut at `max_length`
+    tokens, None: nowhere. `precision` is fp32 or bf16 (autocast). A batch has at most `batch_tokens` tokens, counted as
+    rows x longest row, None: what suits the device. Raises InputError for a model that does not choose one of two or
+    more labels, and for a device that is not there.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer,
+        max_length: int | None,
+        device: str = "auto",
+        precision: str = "fp32",
+        batch_tokens: int | None = None,
+    ) -> None:
+        config = model.config
+        if config.num_labels < 2 or config.problem_type not in (None, "single_label_classification"):
+            raise InputError(
+                f"a model that chooses one of two or more labels is needed, found {config.num_labels} label(s) and "
+                f"problem_type {config.problem_type}"
+            )
+        self.device = choose_device(device)
+        self.model = Classifier(model).eval()
+        self.layout = self.model.layout(packed=self.model.can_pack)
+        self.precision = precision
+        self.batch_tokens = batch_tokens or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS_ELSEWHERE)
+        self.label_names = [str(config.id2label[label]) for label in range(config.num_labels)]
+        self.backend = tokenizer.backend_tokenizer
+        self.backend.no_padding()
+        self.backend.no_truncation()
+        if max_length is not None:
+            self.backend.enable_truncation(max_length, direction=tokenizer.truncation_side)
+        if not self.model.can_pack:
+            check_padding(self.model, self.layout, *(self.backend.encode(text).ids for text in ("好", "好" * 20)))
+        self.model.to(self.device)
+
+    def predict(
+        self, rows: Iterable[Row], chunk_rows: int = CHUNK_ROWS, on_batch: Callable[[int], None] = lambda rows: None
+    ) -> Iterator[Prediction]:
+        """Yield a prediction for each row, in their order, reading `chunk_rows` of them ahead.
+
+        Either all rows have a second text or none has. `on_batch` is called with the number of rows of each batch.
+        """
+        rows = iter(rows)
+        while chunk := list(islice(rows, chunk_rows)):
+            texts = [row.text if row.pair is None else (row.text, row.pair) for row in chunk]
+            shares = probabilities(self.logits(texts, on_batch))
+            for row, row_shares in zip(chunk, shares, strict=True):
+                yield Prediction(row, self.label_names[int(row_shares.argmax())], row_shares)
+
+    def logits(
+        self, texts: Sequence[str] | Sequence[tuple[str, str]], on_batch: Callable[[int], None] = lambda rows: None
+    ) -> np.ndarray:
+        """Return the logits, (num_texts, num_labels) float32, of texts or of pairs of texts; at least one is needed."""
+        tokens, second_starts = self._tokenize(texts)
+        batches = token_batches(np.array([len(row) for row in tokens]), self.batch_tokens)
+        found = []
+        for batch in batches:
+            found.append(
+                self._forward([tokens[i] for i in batch], None if second_starts is None else second_starts[batch])
+            )
+            on_batch(len(batch))
+        logits = torch.cat(found).cpu().numpy()
+        ordered = np.empty_like(logits)
+        ordered[np.concatenate(batches)] = logits
+        return ordered
+
+    def _tokenize(self, texts: Sequence) -> tuple[list[np.ndarray], np.ndarray | None]:
+        """Return each text's token ids, (length,), and, where a model tells two texts apart, the tokens before the second."""
+        encodings = self.backend.encode_batch_fast(texts)
+        tokens = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+        if isinstance(texts[0], str):
+            return tokens, None
+        second_starts = [e.type_ids.index(1) if 1 in e.type_ids else len(e.type_ids) for e in encodings]
+        return tokens, np.array(second_starts)
+
+    @torch.inference_mode()
+    def _forward(self, tokens: list[np.ndarray], second_starts: np.ndarray | None) -> torch.Tensor:
+        inputs = collate(tokens, second_starts, self.layout)
+        moved = {name: tensor.to(self.device, non_blocking=True) for name, tensor in inputs.items()}
+        autocast = (
+            nullcontext() if self.precision == "fp32" else torch.autocast(self.device.type, DTYPES[self.precision])
+        )
+        try:
+            with autocast:
+                return self.model(**moved).float()
+        except torch.OutOfMemoryError as error:
+            raise InputError(
+                f"{self.device} is out of memory with {self.batch_tokens:,} tokens a batch; set a smaller --batch_tokens"
+            ) from error
+
+
+def token_batches(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
+    """Return batches of the places in `lengths`, (num_rows,) tokens: rows of like length together, longest first.
+
+    A batch is at most `batch_tokens` large, counted as rows x longest row, or a single row.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    batches, start = [], 0
+    while start < len(order):
+        count = max(1, batch_tokens // max(1, int(lengths[order[start]])))
+        batches.append(order[start : start + count])
+        start += count
+    return batches
+
+
+def check_padding(model: Classifier, layout: Layout, *rows: list[int]) -> None:
+    """Raise InputError unless the first row has the same logits alone as in a padded batch; XLNet's, for one, are not."""
+    tokens = [np.array(row, dtype=np.int64) for row in rows]
+    with torch.inference_mode():
+        try:
+            padded = model(**collate(tokens, None, layout))[0]
+        except ValueError as error:  # a decoder without a padding token
+            raise InputError(f"a model that takes padded batches is needed: {error}") from error
+        alone = model(torch.from_numpy(tokens[0])[None])[0]
+    if not torch.allclose(padded, alone, rtol=1e-3, atol=1e-3):
+        raise InputError(
+            f"a model that pays no heed to padding is needed, as BERT's kind are; {model.model.config.model_type} does"
+        )
+
+
+def load_predictor(folder: Path, trained_length: int | None = None, **settings) -> Predictor:
+    """Return the predictor of a checkpoint folder; `settings` are `device`, `precision` and `batch_tokens` of `Predictor`.
+
+    `trained_length` is the `max_length`, in tokens, that a run was trained with. Raises InputError as `load_checkpoint` and
+    `Predictor` do.
+    """
+    model, tokenizer = load_checkpoint(folder)
+    return Predictor(model, tokenizer, longest_row(model.config, tokenizer, trained_length), **settings)

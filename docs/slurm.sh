@@ -1,0 +1,18 @@
+#!/bin/bash
+# Two machines with eight GPUs each, one torchrun agent on each machine:  sbatch docs/slurm.sh
+#SBATCH --job-name=text-classification
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=32
+#SBATCH --time=02:00:00
+#SBATCH --signal=TERM@120
+
+set -euo pipefail
+head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # a restarted group must not read the addresses of dead processes
+
+srun torchrun \
+    --nnodes="$SLURM_NNODES" --nproc_per_node=8 --max-restarts=1 \
+    --rdzv_backend=c10d --rdzv_id="$SLURM_JOB_ID" --rdzv_endpoint="$head_node:29400" \
+    run_ddp.py --config configs/weibo_emotion6.yaml --output.dir "checkpoints/slurm-$SLURM_JOB_ID"

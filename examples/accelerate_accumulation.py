@@ -1,0 +1,75 @@
+"""Accelerate's gradient accumulation gives the weight that one large batch gives: 2.04000 both times.
+
+python examples/accelerate_accumulation.py
+torchrun --standalone --nproc_per_node=2 examples/accelerate_accumulation.py
+
+One weight, first 0, learns y = 2x from x = 1 ... 8 in a single step of SGD at 0.02. The gradient of the mean squared error
+is mean(2x (wx - 2x)) = -4 mean(x^2) = -4 * 25.5 = -102, and so w = 0.02 * 102 = 2.04, a little past the 2 it seeks. Four
+micro-batches of two rows have gradients -10, -50, -122 and -226; their mean is -102 as well, because all have the same
+number of rows. (Where they have not, the mean of means is wrong: see examples/ddp_equals_accumulation.py.)
+
+Two processes take four micro-batches of one row each: the same eight rows, the same weight. Any CUDA device is used.
+"""
+
+import os
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+ACCUMULATION_STEPS = 4
+LR = 0.02
+INPUTS = torch.arange(1.0, 9.0).unsqueeze(1)  # (8, 1)
+TARGETS = 2 * INPUTS
+
+
+def main() -> None:
+    """Print the weight after one step in four micro-batches, and after one step in one batch."""
+    # Without `cpu=True` Accelerate finds no device to share, and each process would train alone without a word.
+    accelerator = Accelerator(gradient_accumulation_steps=ACCUMULATION_STEPS, cpu=not torch.cuda.is_available())
+    started = int(os.environ.get("WORLD_SIZE", 1))
+    if accelerator.num_processes != started:
+        raise RuntimeError(f"{started} processes were started, but Accelerate sees {accelerator.num_processes}")
+    accumulated = train_accumulated(accelerator)
+    accelerator.print(f"with accumulation, {started} process(es): the final weight is {accumulated:.5f}")
+    accelerator.print(f"without accumulation: the final weight is {train_at_once():.5f}")
+    accelerator.end_training()
+
+
+def train_accumulated(accelerator: Accelerator) -> float:
+    """Return the weight after one pass over the rows, `ACCUMULATION_STEPS` micro-batches for each process."""
+    batch_size, rest = divmod(len(INPUTS), ACCUMULATION_STEPS * accelerator.num_processes)
+    if rest or not batch_size:
+        raise ValueError(f"8 rows make equal micro-batches for 1 or 2 processes, not {accelerator.num_processes}")
+    model = new_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    loader = DataLoader(TensorDataset(INPUTS, TARGETS), batch_size=batch_size)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for inputs, targets in loader:
+        with accelerator.accumulate(model):  # around forward, backward and step: only the fourth step is taken
+            loss = nn.functional.mse_loss(model(inputs), targets)
+            accelerator.backward(loss)  # divides by the accumulation steps
+            optimizer.step()
+            optimizer.zero_grad()
+    return accelerator.unwrap_model(model).weight.item()
+
+
+def train_at_once() -> float:
+    """Return the weight after one step on all rows, in plain torch."""
+    model = new_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    nn.functional.mse_loss(model(INPUTS), TARGETS).backward()
+    optimizer.step()
+    return model.weight.item()
+
+
+def new_model() -> nn.Linear:
+    """Return the model of one weight, 0 at first."""
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    return model
+
+
+if __name__ == "__main__":
+    main()

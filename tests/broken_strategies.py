@@ -1,0 +1,61 @@
+"""Strategies with the mistakes of copied scripts, which the contract suite must catch."""
+
+from contextlib import nullcontext
+
+import torch
+from torch import nn
+
+from app.strategies.base import StepResult
+from app.strategies.ddp import DDP
+
+
+class MeanOfMeans(DDP):
+    """Averages each rank's share by itself, as if all shares had the same number of rows."""
+
+    def forward(self, inputs):
+        self.rows = len(inputs["first_tokens"])
+        return super().forward(inputs)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        # The loop divided by the rows of the global batch; this divides by the rows of the micro-batch instead.
+        super().backward(loss * 16 / (self.rows * self.world_size))
+
+
+class ForgottenZeroGrad(DDP):
+    """Never zeroes the gradients, so each step adds to those before."""
+
+    def step(self, max_norm: float) -> StepResult:
+        norm = self.clip(max_norm or float("inf"))
+        self.optimizer.step()
+        return StepResult(norm, False)
+
+
+class MissingUnscale(DDP):
+    """Clips gradients that still carry the loss scale."""
+
+    def step(self, max_norm: float) -> StepResult:
+        norm = self.clip(max_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return StepResult(norm, False)
+
+
+class UnsynchronisedGradients(DDP):
+    """Wraps nothing: every rank trains alone on its share."""
+
+    def setup(self, model, build_optimizer) -> None:
+        super().setup(model, build_optimizer)
+        self.module = Alone(self.module.module)
+
+    def micro_batch(self, is_last: bool):
+        return nullcontext()
+
+
+class Alone(nn.Module):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, **inputs):
+        return self.module(**inputs)

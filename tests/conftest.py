@@ -1,0 +1,28 @@
+"""Fixtures that several test files share."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def write(tmp_path) -> Callable[..., Path]:
+    """Write a file below `tmp_path` (text as UTF-8, lone surrogates allowed) and return its path."""
+
+    def write_file(name: str, content: str | bytes) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+        return path
+
+    return write_file
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer():
+    """A BERT tokenizer of a few characters; all others are [UNK]."""
+    from transformers import BertTokenizer
+
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天真开心气死我了好坏，。0123456789ab", "##a", "##b"]
+    return BertTokenizer({token: index for index, token in enumerate(tokens)})

@@ -1,0 +1,162 @@
+"""One rank of the contract suite: trains every case in one mode and writes what came out, on rank 0.
+
+Started by tests/test_contract.py through the mode's own launcher:
+
+    torchrun --nproc_per_node=2 tests/contract_worker.py MODULE:CLASS DATA OUT CASE ...
+"""
+
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+BASE = {
+    "batch_size": 16,
+    "epochs": 10,
+    "max_steps": 20,
+    "optimizer": "sgd",
+    "learning_rate": 0.1,
+    "device": "cpu",
+    "warmup": 0,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Settings of `TrainConfig` and of the batch layout; `limit` rows of the data are trained on."""
+
+    train: dict = field(default_factory=dict)
+    collate: str = "auto"
+    limit: int = 69  # with batches of 16 the last has 5 rows
+
+
+CASES = {
+    "sgd": Case(),
+    "adamw": Case(
+        {"optimizer": "adamw", "learning_rate": 1e-3, "layer_lr_decay": 0.9, "schedule": "cosine", "warmup": 3}
+    ),
+    "accumulation_2": Case({"accumulation_steps": 2}),
+    "accumulation_4": Case({"accumulation_steps": 4}),
+    "accumulation_3": Case({"accumulation_steps": 3}),  # does not divide the batch
+    "accumulation_adamw": Case({"accumulation_steps": 3, "optimizer": "adamw", "learning_rate": 1e-3}),
+    "tiny_last_batch": Case({"accumulation_steps": 2}, limit=65),  # one row in the last global batch
+    "padded": Case({"accumulation_steps": 2}, collate="padded"),
+    "weighted": Case({"label_smoothing": 0.1, "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2}),
+    "clipped": Case({"max_grad_norm": 0.05, "accumulation_steps": 2}),
+    "fp16": Case({"precision": "fp16", "max_grad_norm": 0.05, "max_steps": 4}),
+    "fp16_overflow": Case({"precision": "fp16", "max_grad_norm": 0.05, "max_steps": 6, "schedule": "linear"}),
+}
+OVERFLOW_SCALE = 2.0**40  # so large that the first gradients are infinite, for some steps
+
+
+def work(target: str, data: str, out: str, names: list[str]) -> int:
+    """Run the cases in this process, which is one rank."""
+    import importlib
+
+    import torch
+
+    from app.config import TrainConfig
+
+    module, name = target.split(":")
+    strategy_class = getattr(importlib.import_module(module), name)
+    base = TrainConfig(**BASE)
+    with strategy_class(base) as strategy:
+        for case_name in names:
+            strategy.config = replace(base, **CASES[case_name].train)
+            result = run_case(strategy, case_name, data)
+            if strategy.rank == 0:
+                torch.save(result, Path(out) / f"{case_name}.pt")
+    return 0
+
+
+def run_case(strategy, case_name: str, data: str) -> dict:
+    """Train one case; returns losses, norms, learning rates, skips, gradients of the last step, weights, logits."""
+    import numpy as np
+    import torch
+
+    from app.batches import BatchPlan
+    from app.config import DataConfig, ModelConfig
+    from app.dataset import open_dataset
+    from app.assembly import choose_packed
+    from app.loader import Loader
+    from app.model import build_model
+    from app.optimizer import build_optimizer
+    from app.tokenizer import load_tokenizer
+    from app.tokens import open_store
+    from app.trainer import RowLoss, TrainState, evaluate, train
+
+    case, config = CASES[case_name], strategy.config
+    cache = str(Path(data).parent / "cache")
+    dataset = open_dataset(
+        DataConfig(train=data, limit=case.limit, dev_size=0, test_size=0, cache_dir=cache, labels=["a", "b", "c"])
+    )
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model_config = ModelConfig(config=shape, dropout=0.0)
+    tokenizer = load_tokenizer(model_config, dataset, 32, cache)
+    torch.manual_seed(0)
+    model = build_model(model_config, tokenizer, dataset.label_names, 32)
+    split = dataset.splits["train"]
+    layout = model.layout(choose_packed(case.collate, model, strategy))
+    loader = Loader(split, open_store(split.table, tokenizer, 32, cache), layout)
+    plan = BatchPlan(len(split), config.batch_size, seed=1)
+    weights = torch.tensor(config.class_weights) if config.class_weights != "none" else None
+    strategy.setup(model, lambda module: build_optimizer(module, config, 2))
+    if case_name == "fp16_overflow" and strategy.scaler:
+        strategy.scaler = torch.amp.GradScaler("cpu", init_scale=OVERFLOW_SCALE, backoff_factor=2.0**-10)
+    result = {"losses": [], "norms": [], "learning_rates": [], "skipped": []}
+
+    def before_step() -> None:
+        result["gradients"] = strategy.gradients()
+
+    def after_step(state: TrainState, step) -> None:
+        result["losses"].append(float(strategy.reduce_sum(step.loss_sum)) / step.rows)
+        result["norms"].append(float(step.grad_norm))
+        result["learning_rates"].append(step.learning_rate)
+        result["skipped"].append(step.skipped)
+        result["updates"] = state.updates
+
+    train(
+        strategy, loader, plan, RowLoss(weights, config.label_smoothing), config, TrainState(), after_step, before_step
+    )
+    # Splits of every small size, also of fewer rows than processes, must come back whole.
+    sizes = {}
+    for size in (1, 2, 3, 5, len(split)):
+        small = Loader(replace(split, rows=split.rows[:size], labels=split.labels[:size]), loader.store, layout)
+        sizes[size] = evaluate(strategy, small, 4).shape[0]
+    result |= {
+        "weights": strategy.state_dict(),
+        "logits": torch.from_numpy(evaluate(strategy, loader, 4).copy()),
+        "sizes": sizes,
+    }
+    restored = check_optimizer_round_trip(strategy)
+    result |= {
+        "restored": restored,
+        "labels": torch.from_numpy(np.array(split.labels)),
+        "world_size": strategy.world_size,
+    }
+    return result
+
+
+def check_optimizer_round_trip(strategy) -> float:
+    """Load the mode's own weights and optimizer state back; returns the largest difference afterwards, on rank 0."""
+    weights, optimizer = strategy.state_dict(), strategy.optimizer_state()
+    strategy.load_state_dict(weights)
+    strategy.load_optimizer_state(optimizer)
+    again, optimizer_again = strategy.state_dict(), strategy.optimizer_state()
+    assert set(again) == set(weights), "weights changed their names"
+    assert set(optimizer_again) == set(optimizer), "the optimizer state changed its names"
+    pairs = [(again[key], weights[key]) for key in weights] + [
+        (optimizer_again[key], optimizer[key]) for key in optimizer
+    ]
+    return max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
+
+
+if __name__ == "__main__":
+    arguments = [word for word in sys.argv[1:] if not word.startswith("--local")]
+    nprocs = next((int(word.split("=")[1]) for word in arguments if word.startswith("nprocs=")), None)
+    target, data, out, *names = [word for word in arguments if not word.startswith("nprocs=")]
+    import importlib
+
+    strategy_class = getattr(importlib.import_module(target.split(":")[0]), target.split(":")[1])
+    sys.exit(strategy_class.launch(work, (target, data, out, names), nprocs))

@@ -1,0 +1,142 @@
+"""Padded and packed batches, and that a model makes the same of both: python -m pytest tests/test_collate.py"""
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from app.collate import Layout, collate
+from tests.tiny import tiny_model, token_rows
+
+ARCHITECTURES = ["bert", "electra", "roberta", "xlm-roberta"]
+LENGTHS = {
+    "mixed": [5, 9, 3, 20, 2, 7, 32],
+    "equal": [6, 6, 6],
+    "equal, a multiple of 8": [16, 16],
+    "one row": [11],
+    "one short row": [2],
+    "more tokens than positions": [30] * 5 + [2] * 9,
+}
+
+
+def second_starts(lengths: list[int]) -> list[int]:
+    """Second texts that start anywhere, also behind the end: then the row has none."""
+    return [min(length, 1 + 3 * index) for index, length in enumerate(lengths)]
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_padded_tensors(lengths):
+    rows = token_rows(lengths)
+    batch = collate(rows, second_starts(lengths), Layout(packed=False, pad_id=4))
+    shape = (len(rows), -(-max(lengths) // 8) * 8)
+    for name, tensor in batch.items():
+        assert (tuple(tensor.shape), tensor.dtype) == (shape, torch.int64), name
+    assert batch["attention_mask"].sum(1).tolist() == lengths
+    for index, row in enumerate(rows):
+        assert batch["input_ids"][index, : len(row)].tolist() == row.tolist()
+        assert set(batch["input_ids"][index, len(row) :].tolist()) <= {4}
+        types = batch["token_type_ids"][index].tolist()
+        start = second_starts(lengths)[index]
+        assert types == [0] * start + [1] * (len(row) - start) + [0] * (shape[1] - len(row))
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_packed_tensors(lengths):
+    rows = token_rows(lengths)
+    batch = collate(rows, second_starts(lengths), Layout(packed=True, first_position=2))
+    total, longest = sum(lengths), max(lengths)
+    starts = np.cumsum([0, *lengths])
+    for name in ("input_ids", "position_ids", "token_type_ids"):
+        assert (tuple(batch[name].shape), batch[name].dtype) == ((1, total), torch.int64), name
+    assert batch["first_tokens"].tolist() == starts[:-1].tolist()
+    assert tuple(batch["key_mask"].shape) == (len(rows), 1, 1, longest)
+    assert batch["key_mask"].sum((1, 2, 3)).tolist() == lengths
+    for index, row in enumerate(rows):
+        part = slice(starts[index], starts[index + 1])
+        assert batch["input_ids"][0, part].tolist() == row.tolist()
+        assert batch["position_ids"][0, part].tolist() == list(range(2, 2 + len(row)))
+        assert batch["token_type_ids"][0, part].sum() == len(row) - second_starts(lengths)[index]
+    ids = batch["input_ids"][0]
+    there_and_back = ids[batch["to_padded"]][batch["from_padded"]]
+    assert torch.equal(there_and_back, ids)
+
+
+def test_single_texts_have_no_token_types():
+    for packed in (False, True):
+        assert "token_type_ids" not in collate(token_rows([3, 4]), None, Layout(packed))
+        assert "token_type_ids" not in collate(token_rows([3, 4]), [1, 2], Layout(packed, token_types=False))
+
+
+def test_padding_stops_at_the_last_position():
+    assert collate(token_rows([3, 10]), None, Layout(False, max_positions=10))["input_ids"].shape == (2, 10)
+    assert collate(token_rows([3, 7]), None, Layout(False, max_positions=10))["input_ids"].shape == (2, 8)
+    model = tiny_model(max_position_embeddings=33)  # 33 tokens would be padded to 40
+    assert model(**collate(token_rows([33, 2]), None, model.layout(False))).shape == (2, 3)
+
+
+@pytest.mark.parametrize("pairs", [False, True], ids=["single", "pairs"])
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_packed_padded_and_plain_logits_are_the_same(architecture, lengths, pairs):
+    model = tiny_model(architecture, pad_id=1)
+    rows, starts = token_rows(lengths), second_starts(lengths) if pairs else None
+    padded_inputs = collate(rows, starts, model.layout(False))
+    packed_inputs = collate(rows, starts, model.layout(True))
+    config = deepcopy(model.model.config)  # which remembers the attention function
+    plain = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager").eval()
+    plain.load_state_dict(model.model.state_dict())
+    with torch.inference_mode():
+        padded, packed = model(**padded_inputs), model(**packed_inputs)
+        expected = plain(**padded_inputs).logits
+        alone = torch.cat(
+            [
+                model(**collate([row], None if starts is None else [starts[index]], model.layout(True)))
+                for index, row in enumerate(rows)
+            ]
+        )
+    assert packed.shape == (len(rows), 3)
+    torch.testing.assert_close(padded, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(packed, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(alone, expected, atol=1e-5, rtol=0)
+    if len(rows) > 1:
+        assert expected.std(0).max() > 1e-2, "the rows must differ, or the test shows nothing"
+
+
+@pytest.mark.parametrize("pairs", [False, True], ids=["single", "pairs"])
+@pytest.mark.parametrize("lengths", [LENGTHS["mixed"], LENGTHS["equal"]], ids=["mixed", "equal"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_packed_and_padded_gradients_are_the_same(architecture, lengths, pairs):
+    rows, starts = token_rows(lengths), second_starts(lengths) if pairs else None
+    weights = torch.randn(len(rows), 3, generator=torch.Generator().manual_seed(1)) / len(rows)
+    found = {}
+    for packed in (False, True):
+        model = tiny_model(architecture, pad_id=1).train()
+        (model(**collate(rows, starts, model.layout(packed))) * weights).sum().backward()
+        found[packed] = {name: p.grad for name, p in model.named_parameters()}
+    assert any(gradient.abs().max() > 0.1 for gradient in found[True].values())
+    for name, gradient in found[True].items():
+        torch.testing.assert_close(gradient, found[False][name], atol=1e-5, rtol=1e-5, msg=name)
+
+
+def test_a_pair_is_not_a_single_text():
+    model = tiny_model("bert")
+    rows = token_rows([8, 12])
+    with torch.inference_mode():
+        single = model(**collate(rows, None, model.layout(True)))
+        pair = model(**collate(rows, [4, 6], model.layout(True)))
+    assert (single - pair).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+def test_dropout_acts_in_training_and_is_seeded(packed):
+    model = tiny_model("bert", dropout=0.5).train()
+    inputs = collate(token_rows([5, 9, 3]), None, model.layout(packed))
+
+    def logits(seed):
+        torch.manual_seed(seed)
+        return model(**inputs)
+
+    assert torch.equal(logits(1), logits(1))
+    assert not torch.equal(logits(1), logits(2))

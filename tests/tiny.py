@@ -1,0 +1,83 @@
+"""Tiny models, rows and data files for the tests; nothing is downloaded."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import BertTokenizer
+
+from app.config import DataConfig, ModelConfig
+from app.dataset import Dataset, open_dataset
+from app.assembly import open_stores
+from app.loader import Loader
+from app.model import Classifier, build_model
+from app.tokenizer import load_tokenizer
+
+torch.set_num_threads(1)  # tensors this small are faster so, above all beside other work
+LABELS = ["中性", "正面", "负面"]  # in the order of their ids
+WORDS = {"负面": "差坏烂臭烦气", "中性": "书桌门窗椅柜", "正面": "好棒美赞爱喜"}
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+
+
+def tiny_tokenizer(pad_id: int = 0, characters: str = "abcdefghijklmnop") -> BertTokenizer:
+    """Return a WordPiece tokenizer of single characters whose padding token has the id `pad_id`."""
+    tokens = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokens.insert(pad_id, "[PAD]")
+    return BertTokenizer({token: index for index, token in enumerate([*tokens, *characters])})
+
+
+def tiny_model(architecture: str = "bert", pad_id: int = 0, dropout: float = 0.0, **config) -> Classifier:
+    """Return a random model in evaluation mode; its weights are large enough for logits that differ."""
+    torch.manual_seed(0)
+    sizes = SIZES | {"initializer_range": 0.2, "max_position_embeddings": 64} | config
+    settings = ModelConfig(architecture=architecture, config=sizes, dropout=dropout)
+    return build_model(settings, tiny_tokenizer(pad_id), LABELS, max_length=32).eval()
+
+
+def token_rows(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
+    """Return rows of random token ids, none of them a special token, as a token store has them."""
+    generator = np.random.default_rng(seed)
+    return [generator.integers(5, 21, length).astype(np.uint16) for length in lengths]
+
+
+def tiny_lines(rows_per_label: int, pairs: bool = False, seed: int = 0) -> list[str]:
+    """Return the lines of a TSV file whose labels can be learned: the texts of each are of different characters."""
+    generator = random.Random(seed)
+
+    def text(words: str) -> str:
+        return "".join(generator.choices(words + "的一", k=generator.randint(2, 14)))
+
+    rows = []
+    for number in range(rows_per_label):
+        for label in LABELS:
+            texts = [f"{text(WORDS[label])}{number}"] + ([text(WORDS[label])] if pairs else [])
+            rows.append("\t".join([*texts, label]))
+    generator.shuffle(rows)
+    return ["\t".join(["text", *(["other"] if pairs else []), "label"]), *rows]
+
+
+def write_tiny(path: Path, rows_per_label: int = 20, pairs: bool = False, seed: int = 0) -> Path:
+    """Write a TSV data file and return its path."""
+    path.write_text("\n".join(tiny_lines(rows_per_label, pairs, seed)) + "\n", encoding="utf-8")
+    return path
+
+
+def open_tiny(folder: Path, rows_per_label: int = 20, pairs: bool = False) -> tuple[Dataset, object, dict]:
+    """Return the dataset of a file written into `folder`, its tokenizer, and the token store of each split."""
+    data = DataConfig(
+        train=str(write_tiny(folder / "rows.tsv", rows_per_label, pairs)),
+        text_pair_column="other" if pairs else None,
+        cache_dir=str(folder / "cache"),
+        max_length=32,
+    )
+    dataset = open_dataset(data)
+    tokenizer = load_tokenizer(ModelConfig(), dataset, data.max_length, data.cache_dir)
+    return dataset, tokenizer, open_stores(dataset, tokenizer, data.max_length, data.cache_dir)
+
+
+def loaders_of(dataset: Dataset, stores: dict, model: Classifier, packed: bool) -> dict[str, Loader]:
+    """Return the loader of each split for a model."""
+    return {name: Loader(split, stores[name], model.layout(packed)) for name, split in dataset.splits.items()}
