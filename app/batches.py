@@ -42,11 +42,19 @@ def shares(lengths: np.ndarray, num_shards: int) -> list[np.ndarray]:
     """Deal the rows of a global batch to `num_shards` processes so that each gets about the same number of tokens.
 
     `lengths` (batch_rows,) tokens of each row. Returns for each shard the indices into the batch, longest row first.
-    The rows are dealt back and forth (0 1 2 2 1 0 0 1 ...), so row counts differ by one at most.
+    The rows are dealt in laps, the longest of each to the shard with the fewest tokens so far, so row counts differ by one
+    at most.
     """
     order = np.argsort(-lengths, kind="stable")
-    lap, place = np.divmod(np.arange(len(order)), num_shards)
-    shard = np.where(lap % 2 == 0, place, num_shards - 1 - place)
+    if num_shards == 1:
+        return [order]
+    shard = np.empty(len(order), dtype=np.int64)
+    tokens = np.zeros(num_shards, dtype=np.int64)
+    for start in range(0, len(order), num_shards):
+        lap = order[start : start + num_shards]
+        fewest = np.argsort(tokens, kind="stable")[: len(lap)]
+        shard[start : start + num_shards] = fewest
+        tokens[fewest] += lengths[lap]
     return [order[shard == index] for index in range(num_shards)]
 
 

@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -60,6 +61,8 @@ def built_folder(folder: Path, build: Callable[..., None], *arguments: Any) -> P
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder.parent):
+            pass
     except OSError as error:
         raise InputError(
             f"data.cache_dir must be a folder that can be made and written; {folder.parent}: {error.strerror}"

@@ -45,13 +45,14 @@ def build_parser(command: str, description: str):
 def _check_keys(found: Any, schema: type, source: str, prefix: str = "") -> None:
     if not isinstance(found, dict):
         raise InputError(
-            f"{source}: {prefix.rstrip('.') or 'the file'} must be a mapping of keys to values, found {found!r}"
+            f"{source}: {prefix.rstrip('.') or 'the file'} must be a mapping of keys to values, found "
+            f"{'nothing' if found is None else found}"
         )
     hints = get_type_hints(schema)
     for key, value in found.items():
         if key not in hints:
-            known = [prefix + name for name in hints]
-            near = nearest(f"{prefix}{key}", known) or f" (known: {', '.join(known)})"
+            known = ", ".join(prefix + name for name in hints)
+            near = nearest(key, hints).replace("'", f"'{prefix}", 1) or f" (known: {known})"
             raise InputError(f"{source}: there is no setting '{prefix}{key}'{near}")
         if is_dataclass(hints[key]):
             _check_keys(value, hints[key], source, f"{prefix}{key}.")

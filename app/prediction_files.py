@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from app.errors import InputError
-from app.readers import BadRow, ReadOptions, Stream, place
+from app.readers import BadRow, ReadOptions, place
 from app.rows import Row, read_rows, text_rows
+from app.text_files import Stream
 
 if TYPE_CHECKING:
     from app.inference import Prediction  # imports torch, and wrong input is told before that

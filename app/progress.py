@@ -186,7 +186,10 @@ def open_log(path: Path) -> logging.FileHandler:
 
 
 def open_tensorboard(folder: Path, first_step: int = 0):
-    """Return a writer of TensorBoard event files that replaces what is there behind `first_step`; raises InputError where TensorBoard is not installed."""
+    """Return a writer of TensorBoard event files that replaces what is there behind `first_step`.
+
+    Raises InputError where TensorBoard is not installed.
+    """
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -198,8 +201,7 @@ def open_tensorboard(folder: Path, first_step: int = 0):
 
 def drop_later_lines(path: Path, first_step: int) -> None:
     """Remove the lines of evaluations behind `first_step`, which the run that goes on will make again."""
-    if path.exists():
-        kept = [
-            line for line in path.read_text(encoding="utf-8").splitlines(True) if json.loads(line)["step"] <= first_step
-        ]
-        path.write_text("".join(kept), encoding="utf-8")
+    if not path.exists():
+        return
+    whole = [line for line in path.read_bytes().splitlines(True) if line.endswith(b"\n")]  # the last may be cut off
+    path.write_bytes(b"".join(line for line in whole if json.loads(line)["step"] <= first_step))

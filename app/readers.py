@@ -5,18 +5,15 @@ A file that cannot be read at all raises InputError. A record that breaks its fo
 
 from __future__ import annotations
 
-import codecs
 import csv
-import io
 import json
-import re
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
-from app.errors import InputError, nearest
+from app.errors import InputError, excerpt
+from app.text_files import Source, check_file, read_lines
 
 SUFFIXES = {
     ".csv": "csv",
@@ -29,11 +26,6 @@ SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-MAGIC = {
-    b"\x1f\x8b": "a gzip file; unpack it first",
-    b"PK\x03\x04": "a ZIP or Excel file; save it as CSV (UTF-8)",
-}
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 FIELD_LIMIT = 1 << 26  # characters in one CSV field; csv's own limit of 131,072 would refuse a long document
 
 
@@ -42,21 +34,6 @@ class BadRow(NamedTuple):
 
     line: int
     problem: str
-
-
-@dataclass(frozen=True)
-class Stream:
-    """An open binary file that can be read once, such as standard input; `name` stands for it in messages."""
-
-    name: str
-    file: BinaryIO
-    suffix = ""
-
-    def __str__(self) -> str:
-        return self.name
-
-
-Source = Path | Stream
 
 
 @dataclass(frozen=True)
@@ -91,100 +68,15 @@ def place(format: str) -> str:
     return {"json": "element", "parquet": "row"}.get(format, "line")
 
 
-def check_file(path: Source, format: str, encoding: str = "utf-8") -> None:
-    """Raise InputError unless `path` is a stream or a regular file, not empty, of the kind that `format` wants."""
-    codec = codec_name(encoding)
-    if not isinstance(path, Stream):
-        _check_path(path)
-    elif format == "parquet":
-        raise InputError(f"{path}: Parquet cannot be read from a stream; save it to a file first")
-    try:
-        with _open(path) as file:
-            start = file.peek(4)[:4]
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    if not start:
-        raise InputError(f"{path}: there are no rows, the file is empty")
-    if format == "parquet":
-        return
-    for magic, what in MAGIC.items():
-        if start.startswith(magic):
-            raise InputError(f"{path}: text is needed, found {what}")
-    if start[:2] in UTF16_MARKS and not codec.startswith(("utf-16", "utf-32")):
-        raise InputError(f"{path}: {codec} text is needed, found UTF-16 text; set --data.encoding utf-16")
-    if codec == "utf-16" and start[:2] not in UTF16_MARKS:
-        raise InputError(
-            f"{path}: UTF-16 text must begin with a byte order mark, found {start!r}; set --data.encoding to utf-8, or to "
-            "utf-16-le or utf-16-be, which need no mark"
-        )
-
-
-def codec_name(encoding: str) -> str:
-    """Return Python's own name of an encoding; raises InputError for one that it does not know."""
-    try:
-        "".encode(encoding)
-        return codecs.lookup(encoding).name
-    except (LookupError, UnicodeError) as error:
-        raise InputError(
-            f"data.encoding must be an encoding of text that Python knows, found '{encoding}'; try utf-8 or gb18030"
-        ) from error
-
-
-def _check_path(path: Path) -> None:
-    try:
-        exists = path.exists()
-    except OSError as error:  # a name that is too long, a folder that may not be entered
-        raise InputError(f"{excerpt(str(path))}: cannot be read: {error.strerror}") from error
-    if not exists:
-        folder = path.parent
-        near = f"; there is no folder {folder}"
-        if folder.is_dir():
-            near = nearest(path.name, [p.name for p in folder.iterdir()])
-        raise InputError(f"{path}: there is no such file{near}")
-    if path.is_dir():
-        names = sorted(p.name for p in path.iterdir())[:8]
-        raise InputError(
-            f"{path}: a file is needed, found a directory; name one of its files: {', '.join(names) or '(it is empty)'}"
-        )
-    if not path.is_file():
-        raise InputError(
-            f"{path}: a regular file is needed, found a pipe or a device; save its content to a file first"
-        )
-
-
-def _open(path: Source) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(path.file) if isinstance(path, Stream) else path.open("rb")
-
-
-def _lines(path: Source, encoding: str) -> Iterator[str]:
-    """Yield decoded lines; undecodable bytes become lone surrogates, which `app.rows` refuses with the line's number.
-
-    Lines end at \\n only: other separators (U+2028, form feed) are part of the text. UTF-16 and UTF-32 have no byte for
-    a line end, so they are decoded as a stream.
-    """
-    with _open(path) as file:
-        if codec_name(encoding).startswith(("utf-16", "utf-32")):
-            lines: Iterable[str] = io.TextIOWrapper(file, encoding=encoding, errors="surrogatepass", newline="\n")
-        else:
-            lines = (line.decode(encoding, errors="surrogateescape") for line in file)
-        number = 0
-        try:
-            for number, line in enumerate(lines, 1):
-                yield line.removeprefix("\ufeff") if number == 1 else line
-        except UnicodeDecodeError as error:
-            where = f"{path}, line {number + 1}"
-            raise InputError(f"{where}: not valid {encoding} text ({error.reason}); set --data.encoding") from error
-
-
 def _delimited(path: Source, options: ReadOptions, delimiter: str, quoted: bool) -> Iterator[tuple[int, Any]]:
     if not quoted:
-        for number, line in enumerate(_lines(path, options.encoding), 1):
+        for number, line in enumerate(read_lines(path, options.encoding), 1):
             line = line.rstrip("\r\n")
             if line.strip(" \r"):
                 yield number, line.split(delimiter)
         return
     csv.field_size_limit(FIELD_LIMIT)
-    reader = csv.reader(_lines(path, options.encoding), delimiter=delimiter, strict=True)
+    reader = csv.reader(read_lines(path, options.encoding), delimiter=delimiter, strict=True)
     while True:
         first = reader.line_num + 1
         try:
@@ -213,7 +105,7 @@ def _csv_problem(error: str, first: int, last: int) -> str:
 
 
 def _json_lines(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(_lines(path, options.encoding), 1):
+    for number, line in enumerate(read_lines(path, options.encoding), 1):
         if not line.strip():
             continue
         try:
@@ -224,7 +116,7 @@ def _json_lines(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]
 
 
 def _json_array(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]:
-    text = "".join(_lines(path, options.encoding))
+    text = "".join(read_lines(path, options.encoding))
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
@@ -267,15 +159,8 @@ def parquet_names(path: Path) -> list[str]:
         raise InputError(f"{path}: Parquet files need pyarrow; install it with: pip install pyarrow") from error
     try:
         return parquet.read_schema(path).names
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a readable Parquet file: {error}") from error
-
-
-def excerpt(value: Any, length: int = 40) -> str:
-    """Return a short, printable form of `value` for an error message."""
-    text = value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    text = re.sub("[\ud800-\udfff]", "\ufffd", text[:length]) + ("…" if len(text) > length else "")
-    return repr(text) if isinstance(value, str) else text
 
 
 def read_records(path: Source, options: ReadOptions, format: str) -> Iterator[tuple[int, Any]]:
@@ -286,5 +171,5 @@ def read_records(path: Source, options: ReadOptions, format: str) -> Iterator[tu
     if format == "parquet":
         return _parquet(path)
     if format == "text":
-        return ((number, line) for number, line in enumerate(_lines(path, options.encoding), 1) if line.strip())
+        return ((number, line) for number, line in enumerate(read_lines(path, options.encoding), 1) if line.strip())
     return _json_lines(path, options) if format == "jsonl" else _json_array(path, options)

@@ -12,19 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.columns import TEXT_NAMES, Columns, check_first_line, columns_of_first, has_header, resolve_columns
-from app.errors import InputError
-from app.readers import (
-    BadRow,
-    ReadOptions,
-    Source,
-    Stream,
-    check_file,
-    excerpt,
-    file_format,
-    parquet_names,
-    place,
-    read_records,
-)
+from app.errors import InputError, excerpt
+from app.readers import BadRow, ReadOptions, file_format, parquet_names, place, read_records
+from app.text_files import Source, Stream, check_file
 
 INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}  # Unicode categories: control and format characters, separators
 SETTING = {"text": "text_column", "second text": "text_pair_column", "label": "label_column"}
@@ -138,9 +128,9 @@ def _first_columns(
             return resolve_columns(where, options, names, len(names), need_label)
         return columns_of_first(where, options, record, names, need_label)
     except ValueError as error:
-        if isinstance(record, list):
+        if isinstance(record, (list, dict)):
             try:
-                _check_characters(" ".join(map(str, record)), "first line")
+                _check_characters(" ".join(map(str, record)), "first row")
             except ValueError as cause:
                 raise InputError(f"{where}: {cause}") from error
         raise

@@ -20,8 +20,9 @@ import numpy as np
 
 from app.cache import built_folder, content_key
 from app.errors import InputError, nearest
-from app.readers import BadRow, ReadOptions, check_file, file_format
+from app.readers import BadRow, ReadOptions, file_format
 from app.rows import Row, read_rows
+from app.text_files import check_file
 
 logger = logging.getLogger(__name__)
 VERSION = 2

@@ -4,7 +4,7 @@ import csv
 import gzip
 import json
 import os
-import subprocess
+import random
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -15,11 +15,10 @@ from app.config import DataConfig
 from app.data_report import render
 from app.dataset import open_dataset
 from app.errors import InputError
-from app.readers import ReadOptions
+from app.readers import BadRow, ReadOptions
+from app.rows import read_rows
 from app.table import Table, build_table
 from app.tokens import open_store
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 class Case(NamedTuple):
@@ -66,6 +65,12 @@ WHOLE_FILE = {
         "编号,评论,标签\n1,好,甲\n".encode("gb18030"),
         ["line 1", "invalid byte 0xb1", "--data.encoding (gb18030"],
         {"text_column": "评论"},
+    ),
+    "key in another encoding": Case(
+        "a.jsonl",
+        '{"文本": "a", "label": 1}\n'.encode("gb18030"),
+        ["line 1", "invalid byte 0xce", "--data.encoding"],
+        {"text_column": "text"},
     ),
     "empty file": Case("a.csv", "", ["no rows", "the file is empty"]),
     "blank lines only": Case("a.csv", "\n\r\n\n", ["no rows in the file"]),
@@ -300,13 +305,62 @@ def test_skipped_rows_are_counted_and_listed_in_the_report(write, tmp_path, tiny
     assert "skipped line 22: 2 columns are needed" in text
 
 
-def test_a_run_ends_with_the_message_alone(write, tmp_path):
-    train = write("train.csv", ROWS + ",1\n")
-    command = [sys.executable, "run_single.py", "--data.train", train, "--data.cache_dir", tmp_path / "cache"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 2
-    assert run.stderr.strip().splitlines()[-1].startswith(f"error: {train}, line 21: the text is empty")
-    assert "Traceback" not in run.stderr
+def test_parquet_without_pyarrow(write, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError) as error:
+        read(write("a.parquet", b"PAR1"), tmp_path / "table", ROW["empty text"])
+    check(error, [str(tmp_path / "a.parquet"), "need pyarrow", "pip install pyarrow"])
+
+
+NOISE = [
+    '"',
+    "\n",
+    "\r",
+    "\t",
+    ",",
+    "\0",
+    "😀",
+    "[",
+    "]",
+    "{",
+    "}",
+    "\\",
+    "\\ud83d",
+    "1e999",
+    "null",
+    "9" * 30,
+    "\ufeff",
+    "\u2028",
+]
+BYTES = [b"\xff", b"\xba\xc3", *(word.encode() for word in NOISE)]
+UNDAMAGED = {
+    "a.csv": 'text,label\n"今天,真""开""心😀",1\n气死,0\n',
+    "a.tsv": 'text\tlabel\n今天\t1\n"气死\t0\n',
+    "a.json": '[["今天", 1], ["气死\\n", 0]]',
+    "a.jsonl": '{"text": "今天", "label": 1}\n{"text": "气死", "label": 0}\n',
+}
+
+
+@pytest.mark.parametrize("name", UNDAMAGED)
+def test_damaged_files_give_rows_or_messages_and_nothing_else(write, name):
+    for seed in range(150):
+        generator = random.Random(seed)
+        content = bytearray(UNDAMAGED[name].encode())
+        for _ in range(generator.randint(1, 4)):
+            place = generator.randrange(len(content))
+            content[place : place + generator.choice([0, 0, 1, 4])] = generator.choice(BYTES)
+        options = ReadOptions(
+            encoding=generator.choice(["utf-8", "utf-8", "gb18030", "utf-16-le"]),
+            quoting=generator.choice(["auto", "none", "double"]),
+            header=generator.choice([None, True, False]),
+            label_column=generator.choice([None, 1, "label"]),
+        )
+        try:
+            for row in read_rows(write(name, bytes(content)), options):
+                (row.problem if isinstance(row, BadRow) else row.text + row.label).encode()
+        except InputError as error:
+            assert name in str(error)  # noqa: PT017
+            str(error).encode()
 
 
 def test_skipped_rows_can_be_written_to_a_file(write, tmp_path):

@@ -62,14 +62,18 @@ def test_shares_are_even_in_rows_and_about_even_in_tokens(num_rows, num_shards):
     tokens = [int(lengths[part].sum()) for part in parts]
     assert sorted(np.concatenate(parts)) == list(range(num_rows))
     assert max(counts) - min(counts) <= 1
-    # Back and forth over sorted lengths: two shards never differ by more than the longest row.
+    # Each lap's longest row goes where the fewest tokens are: two shards never differ by more than the longest row.
     assert max(tokens) - min(tokens) <= lengths.max()
 
 
-def test_shares_of_long_batches_hold_the_same_tokens_to_a_few_percent():
-    lengths = random_lengths(4096)
-    tokens = np.array([lengths[part].sum() for part in shares(lengths, 8)])
-    assert (tokens.max() - tokens.min()) / tokens.mean() < 0.02
+def test_shares_hold_the_same_tokens_to_a_few_percent():
+    """The shard with the most tokens is what the others wait for."""
+    excess = []
+    for seed in range(100):
+        lengths = random_lengths(64, seed)
+        tokens = np.array([lengths[part].sum() for part in shares(lengths, 4)])
+        excess.append(tokens.max() / tokens.mean() - 1)
+    assert np.mean(excess) < 0.03  # 0.02; dealt back and forth 0.05, in one direction 0.11
 
 
 @pytest.mark.parametrize("accumulation", [1, 2, 3, 4, 7, 100])

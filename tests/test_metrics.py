@@ -43,8 +43,8 @@ def test_class_that_is_never_predicted_or_absent_counts_as_zero(recwarn):
     labels = np.array([0, 0, 1, 1])
     logits = np.array([[2, 0, 0], [2, 0, 0], [2, 0, 0], [3, 0, 0]], dtype=np.float32)
     metrics = compute_metrics(labels, logits, LABELS)
-    assert metrics["classes"]["中性"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 2}
-    assert metrics["classes"]["正面"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
+    assert metrics["classes"][LABELS[1]] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 2}
+    assert metrics["classes"][LABELS[2]] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
     assert metrics["macro_f1"] == pytest.approx((2 / 3) / 3)
     assert not recwarn.list
 

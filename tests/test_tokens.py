@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 from app.cache import MANIFEST, built_folder, content_key, is_whole
+from app.errors import InputError
 from app.readers import ReadOptions
 from app.table import Table, build_table
 from app.tokens import TokenStore, build_store, open_store
@@ -154,9 +156,21 @@ DAMAGE = {
 }
 
 
+@pytest.fixture(scope="module")
+def whole_store(tmp_path_factory, tiny_tokenizer) -> tuple[Table, Path]:
+    """A table and the cache with its token store, to be copied."""
+    folder = tmp_path_factory.mktemp("whole")
+    table = make_table(folder, [[text, index % 3] for index, text in enumerate(TEXTS)])
+    open_store(table, tiny_tokenizer, 16, str(folder / "cache"))
+    return table, folder / "cache"
+
+
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_damaged_store_is_built_again(tmp_path, table, tiny_tokenizer, damage, caplog):
+def test_a_damaged_store_is_built_again(tmp_path, whole_store, tiny_tokenizer, damage, caplog):
+    table, cache = whole_store
+    shutil.copytree(cache, tmp_path / "cache")
     store = open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache"))
+    assert "built again" not in caplog.text
     wanted = rows_of(store)
     damage(store.folder)
     assert not is_whole(store.folder)
@@ -182,14 +196,11 @@ def test_the_key_of_a_folder_depends_on_every_part(tmp_path):
     assert content_key({"甲": 1, "乙": 2}) == content_key({"乙": 2, "甲": 1})
 
 
-def fail(folder: Path, message: str) -> None:
-    (folder / "half.bin").write_bytes(b"half")
-    raise ValueError(message)
-
-
-def test_a_build_that_fails_leaves_nothing_and_says_why(tmp_path):
-    with pytest.raises(ValueError, match="坏😀"):
-        built_folder(tmp_path / "cache" / "x", fail, "坏😀")
+def test_a_build_that_fails_leaves_nothing_and_says_why(tmp_path, write):
+    """What is raised in the process that builds arrives here."""
+    path = write("😀.csv", "今天,1\n,2\n")
+    with pytest.raises(InputError, match=r"😀\.csv, line 2: the text is empty"):
+        built_folder(tmp_path / "cache" / "x", build_table, str(path), ReadOptions(), False, None)
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["x.lock"]
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from transformers import BertTokenizer
 
+from app.assembly import open_stores
 from app.config import DataConfig, ModelConfig
 from app.dataset import Dataset, open_dataset
-from app.assembly import open_stores
 from app.loader import Loader
 from app.model import Classifier, build_model
 from app.tokenizer import load_tokenizer

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
 
 import torch
 from torch import nn
@@ -25,6 +26,10 @@ class Accelerate(DDP):
     the last global batch may have fewer micro-batches, and the plan repeats no row, so the loop says itself which
     micro-batch is the last (`no_sync` on the others), and all gathered rows are real.
     """
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return None if find_spec("accelerate") else "Accelerate is not installed: pip install accelerate"
 
     def join(self) -> None:
         if self.world_size > 1:

@@ -34,6 +34,7 @@ class Strategy:
     """
 
     packs = True  # whether this mode can hand packed batches to the model
+    launcher = "python"  # how its script is started: python, torchrun, or spawn (python, which starts the others)
     rank = 0
     world_size = 1
     local_world_size = 1
@@ -52,6 +53,11 @@ class Strategy:
     @property
     def shard_index(self) -> int:
         return self.rank
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Return what this machine lacks to run the mode, with the remedy, or None."""
+        return None
 
     @classmethod
     def launch(cls, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:

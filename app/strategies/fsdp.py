@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -29,9 +30,16 @@ FROM_RANK_0 = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 class FSDP(ProcessGroupStrategy):
     """Each rank holds one part of every parameter. The optimizer is built on the parts, so it comes after the cut."""
 
+    def join(self) -> None:
+        super().join()
+        self.mesh = init_device_mesh(self.device.type, (self.world_size,))
+
+    def groups(self) -> list[dist.ProcessGroup]:
+        return [*super().groups(), self.mesh.get_group()]
+
     def setup(self, model: nn.Module, build_optimizer: Callable[[nn.Module], torch.optim.Optimizer]) -> None:
         model.to(self.device)
-        mesh = init_device_mesh(self.device.type, (self.world_size,))
+        mesh = self.mesh
         layers = [module for name, module in model.named_modules() if name.rpartition(".")[2].isdigit()]
         for layer in layers:
             fully_shard(layer, mesh=mesh)

@@ -16,6 +16,8 @@ from app.strategies.ddp import DDP
 class Spawn(DDP):
     """The same as DDP; only the start is different."""
 
+    launcher = "spawn"
+
     @classmethod
     def launch(cls, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
         # The parent hosts the store on a port that the system has chosen and that is open from the start: there is no

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -20,6 +21,12 @@ TIMEOUT = timedelta(minutes=30)  # rank 0 may tokenise a large file while the ot
 
 class ProcessGroupStrategy(Strategy):
     """A rank of a process group that a launcher described in the environment (RANK, WORLD_SIZE, LOCAL_RANK, ...)."""
+
+    launcher = "torchrun"
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return None if dist.is_available() else "this torch is built without torch.distributed; install another build"
 
     @classmethod
     def launch(cls, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
@@ -53,7 +60,13 @@ class ProcessGroupStrategy(Strategy):
     def __exit__(self, *failure: Any) -> None:
         """Leave the group; after a failure the process just ends, which is what tells the others."""
         if failure[0] is None and dist.is_initialized():
+            for group in self.groups():
+                keep_for_ever(group)
             dist.destroy_process_group()
+
+    def groups(self) -> list[dist.ProcessGroup]:
+        """Return the process groups that this mode uses."""
+        return [dist.group.WORLD]
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients; the factor undoes the averaging over ranks, which would make a mean of means."""
@@ -94,6 +107,15 @@ class ProcessGroupStrategy(Strategy):
             received[key] = (state[key] if self.rank == 0 else torch.empty(shape, dtype=dtype)).to(self.device)
             dist.broadcast(received[key], src=0)
         super().load_optimizer_state(received)
+
+
+def keep_for_ever(group: dist.ProcessGroup) -> None:
+    """Take a reference to a group that is never given back, so that its destructor does not run.
+
+    In torch 2.13 gloo's destructor waits for the group's threads while it holds Python's lock, and such a thread may need
+    that lock to drop its last result: one run in some dozens then hung at its very end.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
 def rendezvous_store(rank: int, world_size: int) -> dist.Store:
