@@ -9,12 +9,13 @@ micro-batch; `backward only` has `no_sync` around the backward pass alone, which
 forward pass; `no_sync` has it around both; `accumulate` is Accelerate's. Two scenes: both processes on one machine
 (loopback), and one in each of two network namespaces with a link of limited bandwidth between (needs root).
 
-What the link is for: the published figures say how communication and computation stood to each other there: 1.45 s to
-synchronise once, 0.55 s to compute a micro-batch, 2.6 times as much. CPU cores compute much slower than those
-GPUs, so a link as fast as theirs would measure the arithmetic. The default model is as small as a BERT with the Chinese
-vocabulary can be without being all embedding (35 MB of gradients), its rows are of 16 tokens (short texts have about 13),
-and 250mbit then makes communication three to five times the computation on two cores. The table says what it was; take
-another --rate where your cores are faster or slower. At 1gbit two cores show about 2.0 where 250mbit shows 2.5 and more.
+Why a link of 250mbit: the published figures say how communication and computation stood to each other there, 1.45 s to
+synchronise once and 0.55 s to compute a micro-batch, 2.6 times as much. CPU cores compute much slower than those GPUs, so
+over a link as fast as theirs this would measure arithmetic. The default model is small (35 MB of gradients, 60 % of them the
+embedding of the Chinese vocabulary), its rows have 16 tokens (short texts have about 13), and on two cores 250mbit makes a
+synchronisation 14 times the computation, 7 times while other processes use the same cores; then baseline / no_sync is 3.4
+and 2.9. With such company 500mbit showed 2.2 and 1gbit 1.5. The last lines of the table say how it was in a run; where
+your cores are faster or slower, take another --rate.
 
 How it is measured: each column has its own copy of one model. The columns take turns, four micro-batches and a step each,
 so that whatever else the machine does falls on all of them, three passes over the 29 micro-batches on one machine, where
