@@ -20,12 +20,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.data.readers import ReadOptions, file_format
 from app.errors import InputError, nearest
-from app.prediction_files import WRITERS, Source, check_output, open_file, open_output, open_texts, progress
-from app.readers import ReadOptions, file_format
+from app.prediction.files import WRITERS, Source, check_output, open_file, open_output, open_texts, progress
 
 if TYPE_CHECKING:
-    from app.inference import Predictor  # imports torch, which --help does without
+    from app.prediction.predictor import Predictor  # imports torch, which --help does without
 
 OUTPUT_SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 # The trainer's name of a setting, as messages of the shared reading code have it; here it has no group.
@@ -165,8 +165,8 @@ def count_rows(source: Source, args: argparse.Namespace) -> int | None:
 
 def open_predictor(args: argparse.Namespace) -> tuple[Predictor, bool]:
     """Return the predictor of the chosen checkpoint, and whether spaces are removed from its texts."""
-    from app.inference import load_predictor
-    from app.saved_model import newest_run, run_settings
+    from app.prediction.predictor import load_predictor
+    from app.prediction.saved_model import newest_run, run_settings
 
     folder = Path(args.checkpoint) if args.checkpoint else newest_run()
     if not args.checkpoint:

@@ -11,14 +11,14 @@ import torch
 
 from app.batches import BatchPlan
 from app.config import Config, TrainConfig
-from app.dataset import Dataset, open_dataset
+from app.data.dataset import Dataset, open_dataset
+from app.data.tokenizer import load_tokenizer
+from app.data.tokens import TokenStore, open_store
 from app.errors import InputError
 from app.loader import Loader
 from app.model import Classifier, build_model
 from app.optimizer import build_optimizer
 from app.strategies.base import Strategy
-from app.tokenizer import load_tokenizer
-from app.tokens import TokenStore, open_store
 from app.trainer import RowLoss, planned_steps
 
 

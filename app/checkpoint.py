@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from app.cache import sync
+from app.data.cache import sync
 
 logger = logging.getLogger(__name__)
 FORMAT = 1

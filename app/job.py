@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from app import data_report
 from app.assembly import assemble, describe, set_up
 from app.checkpoint import Progress, load_training_state, save_training_state, states_folder
 from app.config import Config
+from app.data.report import render as render_data_report
 from app.errors import InputError
 from app.metrics import compute_metrics, is_better, render_report
 from app.progress import RunLog
@@ -66,7 +66,7 @@ class Job:
         self.transformers_model = parts.model.model
         self.total_steps = planned_steps(parts.plan, settings)
         if self.is_main:
-            logger.info(data_report.render(parts.dataset, parts.stores))
+            logger.info(render_data_report(parts.dataset, parts.stores))
         self.folder, goes_on = open_run_folder(config.output) if self.is_main else (None, False)
         if self.is_main and not goes_on:
             write_start(

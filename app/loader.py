@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from app.collate import Layout, collate
-from app.dataset import Split
-from app.tokens import TokenStore
+from app.data.dataset import Split
+from app.data.tokens import TokenStore
 
 
 @dataclass(frozen=True)

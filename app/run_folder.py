@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from app.config import Config, OutputConfig
-from app.dataset import Dataset, Split
+from app.data.dataset import Dataset, Split
 from app.errors import InputError
 
 CHECKPOINTS = Path("checkpoints")

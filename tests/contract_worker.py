@@ -75,15 +75,15 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     import numpy as np
     import torch
 
+    from app.assembly import choose_packed
     from app.batches import BatchPlan
     from app.config import DataConfig, ModelConfig
-    from app.dataset import open_dataset
-    from app.assembly import choose_packed
+    from app.data.dataset import open_dataset
+    from app.data.tokenizer import load_tokenizer
+    from app.data.tokens import open_store
     from app.loader import Loader
     from app.model import build_model
     from app.optimizer import build_optimizer
-    from app.tokenizer import load_tokenizer
-    from app.tokens import open_store
     from app.trainer import RowLoss, TrainState, evaluate, train
 
     case, config = CASES[case_name], strategy.config

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import pytest
 
 from app.config import DataConfig
-from app.data_report import render
-from app.dataset import open_dataset
+from app.data.dataset import open_dataset
+from app.data.readers import BadRow, ReadOptions
+from app.data.report import render
+from app.data.rows import read_rows
+from app.data.table import Table, build_table
+from app.data.tokens import open_store
 from app.errors import InputError
-from app.readers import BadRow, ReadOptions
-from app.rows import read_rows
-from app.table import Table, build_table
-from app.tokens import open_store
 
 
 class Case(NamedTuple):

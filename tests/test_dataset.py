@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from app.config import DataConfig
-from app.data_report import dataset_figures, render, token_figures
-from app.dataset import SPLITS, build_dataset, open_dataset, sort_labels
-from app.readers import ReadOptions
-from app.table import Table, build_table, resolve_label
-from app.tokens import open_store
+from app.data.dataset import SPLITS, build_dataset, open_dataset, sort_labels
+from app.data.readers import ReadOptions
+from app.data.report import dataset_figures, render, token_figures
+from app.data.table import Table, build_table, resolve_label
+from app.data.tokens import open_store
 
 MOODS = ["愤怒", "高兴", "😀"]
 ROWS = "".join(f"text {number}\t{MOODS[number % 3]}\n" for number in range(90))

@@ -16,11 +16,11 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, BertModel, BertTokenizer, pipeline
 
+from app.data.rows import Row
 from app.errors import InputError
-from app.inference import Predictor, load_predictor, token_batches
-from app.rows import Row
+from app.prediction.predictor import Predictor, load_predictor, token_batches
+from app.prediction.saved_model import newest_run
 from app.run import main as train
-from app.saved_model import newest_run
 from predict import main
 from tests.tiny import write_tiny
 

@@ -47,7 +47,7 @@ def test_logged_loss_is_a_mean_over_rows_not_of_means(tmp_path, capsys):
 
 def test_log_file_begins_with_what_was_said_before_there_was_a_folder(tmp_path, capsys):
     start_logging(is_main=True)
-    logging.getLogger("app.data_report").info("the data\n  and more")
+    logging.getLogger("app.data.report").info("the data\n  and more")
     logging.getLogger("app.model").warning("weights start at random")
     log = RunLog(tmp_path, QUIET, Single(TrainConfig()), total_steps=3, log_every=1)
     log.say("the end")

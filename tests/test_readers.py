@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from app.readers import BadRow, ReadOptions
-from app.rows import read_rows
+from app.data.readers import BadRow, ReadOptions
+from app.data.rows import read_rows
 
 PAIRS = [("今天真开心", "高兴"), ("气死我了😀", "愤怒"), ("好，坏", "其他")]
 OBJECTS = [{"text": text, "label": label} for text, label in PAIRS]

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from app.config import DataConfig, ModelConfig
-from app.dataset import SPLITS, open_dataset
-from app.readers import ReadOptions
-from app.table import Table, build_table
-from app.tokenizer import load_tokenizer
-from app.tokens import open_store
+from app.data.dataset import SPLITS, open_dataset
+from app.data.readers import ReadOptions
+from app.data.table import Table, build_table
+from app.data.tokenizer import load_tokenizer
+from app.data.tokens import open_store
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the public data sets, which are not in {DATA}")

@@ -17,7 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 
 from app.assembly import class_weights
 from app.config import DataConfig, OutputConfig
-from app.dataset import open_dataset
+from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.metrics import probabilities
 from app.run import main

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
+from app.data.splits import random_split, split_sizes, stratified_split
 from app.errors import InputError
-from app.splits import random_split, split_sizes, stratified_split
 
 SIDES = ("train", "dev", "test")
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
-from app.cache import MANIFEST, built_folder, content_key, is_whole
+from app.data.cache import MANIFEST, built_folder, content_key, is_whole
+from app.data.readers import ReadOptions
+from app.data.table import Table, build_table
+from app.data.tokens import TokenStore, build_store, open_store
 from app.errors import InputError
-from app.readers import ReadOptions
-from app.table import Table, build_table
-from app.tokens import TokenStore, build_store, open_store
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = ["今天真开心", "a", "气死我了😀", "好" * 40, "Ab 12。", "[SEP]好", "x\u2028y", "好" * 6, "好" * 7, "\u3000坏"]
@@ -211,9 +211,9 @@ from pathlib import Path
 if __name__ == "__main__":  # the process that prepares the data imports this file, and has no need of the rest
     from transformers import BertTokenizer
     from app.config import DataConfig
-    from app.dataset import open_dataset
-    from app.table import Table
-    from app.tokens import open_store
+    from app.data.dataset import open_dataset
+    from app.data.table import Table
+    from app.data.tokens import open_store
 
     vocabulary, cache, source = map(Path, sys.argv[1:])
     tokens = vocabulary.read_text(encoding="utf-8").split("\\n")

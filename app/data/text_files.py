@@ -100,7 +100,7 @@ def _open(path: Source) -> AbstractContextManager[BinaryIO]:
 
 
 def read_lines(path: Source, encoding: str) -> Iterator[str]:
-    """Yield decoded lines; undecodable bytes become lone surrogates, which `app.rows` refuses with the line's number.
+    """Yield decoded lines; undecodable bytes become lone surrogates, which `app.data.rows` refuses with the line's number.
 
     Lines end at \\n only: other separators (U+2028, form feed) are part of the text. UTF-16 and UTF-32 have no byte for
     a line end, so they are decoded as a stream.

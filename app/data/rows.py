@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.columns import TEXT_NAMES, Columns, check_first_line, columns_of_first, has_header, resolve_columns
+from app.data.columns import TEXT_NAMES, Columns, check_first_line, columns_of_first, has_header, resolve_columns
+from app.data.readers import BadRow, ReadOptions, file_format, parquet_names, place, read_records
+from app.data.text_files import Source, Stream, check_file
 from app.errors import InputError, excerpt
-from app.readers import BadRow, ReadOptions, file_format, parquet_names, place, read_records
-from app.text_files import Source, Stream, check_file
 
 INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}  # Unicode categories: control and format characters, separators
 SETTING = {"text": "text_column", "second text": "text_pair_column", "label": "label_column"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from app.data.readers import ReadOptions
 from app.errors import InputError, nearest
-from app.readers import ReadOptions
 
 TEXT_NAMES = (
     "text",

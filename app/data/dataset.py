@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from app.cache import built_folder, content_key
 from app.config import DataConfig
-from app.data_report import dataset_figures
+from app.data.cache import built_folder, content_key
+from app.data.readers import ReadOptions
+from app.data.report import dataset_figures
+from app.data.splits import random_split, split_sizes, stratified_split
+from app.data.table import Table, is_integer, open_table, resolve_label
 from app.errors import InputError
-from app.readers import ReadOptions
-from app.splits import random_split, split_sizes, stratified_split
-from app.table import Table, is_integer, open_table, resolve_label
 
 VERSION = 1
 SPLITS = ("train", "dev", "test")
-SAMPLE_FOLDER = Path(__file__).resolve().parent.parent / "data" / "sample"
+SAMPLE_FOLDER = Path(__file__).resolve().parents[2] / "data" / "sample"
 SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from app.dataset import Dataset
-    from app.tokens import TokenStore
+    from app.data.dataset import Dataset
+    from app.data.tokens import TokenStore
 
 PERCENTILES = (5, 50, 95, 99, 100)
 CHUNK = 1 << 16  # rows looked at at once

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.cache import built_folder, content_key
-from app.table import Table
+from app.data.cache import built_folder, content_key
+from app.data.table import Table
 
 VERSION = 1
 CHUNK = 8192  # rows tokenised at once

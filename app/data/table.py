@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from app.cache import built_folder, content_key
+from app.data.cache import built_folder, content_key
+from app.data.readers import BadRow, ReadOptions, file_format
+from app.data.rows import Row, read_rows
+from app.data.text_files import check_file
 from app.errors import InputError, nearest
-from app.readers import BadRow, ReadOptions, file_format
-from app.rows import Row, read_rows
-from app.text_files import check_file
 
 logger = logging.getLogger(__name__)
 VERSION = 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 import string
 from pathlib import Path
 
-from app.cache import built_folder, content_key
 from app.config import ModelConfig
-from app.dataset import Dataset
+from app.data.cache import built_folder, content_key
+from app.data.dataset import Dataset
 from app.errors import InputError
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -84,7 +84,7 @@ def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path, lowercas
     import numpy as np
     from tokenizers.normalizers import BertNormalizer
 
-    from app.table import Table
+    from app.data.table import Table
 
     normalizer = BertNormalizer(lowercase=lowercase)
     table, found = Table(table_folder), set()

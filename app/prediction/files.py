@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from app.data.readers import BadRow, ReadOptions, place
+from app.data.rows import Row, read_rows, text_rows
+from app.data.text_files import Stream
 from app.errors import InputError
-from app.readers import BadRow, ReadOptions, place
-from app.rows import Row, read_rows, text_rows
-from app.text_files import Stream
 
 if TYPE_CHECKING:
-    from app.inference import Prediction  # imports torch, and wrong input is told before that
+    from app.prediction.predictor import Prediction  # imports torch, and wrong input is told before that
 
 logger = logging.getLogger(__name__)
 SHOWN = 10  # bad rows that are listed, and labels that a person is shown

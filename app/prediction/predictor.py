@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from app.collate import Layout, collate
+from app.data.rows import Row
 from app.errors import InputError
 from app.metrics import probabilities
 from app.model import Classifier
-from app.rows import Row
-from app.saved_model import load_checkpoint, longest_row
+from app.prediction.saved_model import load_checkpoint, longest_row
 from app.strategies.base import DTYPES, choose_device
 
 CHUNK_ROWS = 2048  # rows tokenised and sorted by length at once: batches of like lengths, and progress that can be seen

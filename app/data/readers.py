@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from app.data.text_files import Source, check_file, read_lines
 from app.errors import InputError, excerpt
-from app.text_files import Source, check_file, read_lines
 
 SUFFIXES = {
     ".csv": "csv",

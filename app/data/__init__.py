@@ -1,0 +1,1 @@
+"""Data files -> validated rows -> tables, splits and token stores on disk."""

@@ -1,0 +1,1 @@
+"""Classifying text with a finished checkpoint."""
