@@ -16,7 +16,7 @@ from app.data.tokenizer import load_tokenizer
 from app.data.tokens import TokenStore, open_store
 from app.errors import InputError
 from app.loader import Loader
-from app.model import Classifier, build_model
+from app.model import Classifier, build_model, check_padding
 from app.optimizer import build_optimizer
 from app.strategies.base import Strategy
 from app.trainer import RowLoss, planned_steps
@@ -49,6 +49,8 @@ def assemble(config: Config, strategy: Strategy) -> Parts:
     torch.manual_seed(settings.seed)
     model = build_model(config.model, tokenizer, dataset.label_names, data.max_length)
     packed = choose_packed(settings.collate, model, strategy)
+    if not model.can_pack:
+        check_padding(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
     loaders = {name: Loader(split, stores[name], model.layout(packed)) for name, split in dataset.splits.items()}
     plan = BatchPlan(len(loaders["train"]), settings.batch_size, settings.seed)
     weights = class_weights(settings.class_weights, dataset)

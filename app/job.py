@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
+from dataclasses import asdict
 
 import numpy as np
 import torch
@@ -31,6 +32,22 @@ from app.strategies.base import Strategy
 from app.trainer import StepLog, TrainState, evaluate, planned_steps, train
 
 logger = logging.getLogger(__name__)
+# Settings that may change when a run goes on: they decide how the same job is done.
+FREE = (
+    "accumulation_steps",
+    "eval_batch_size",
+    "collate",
+    "epochs",
+    "max_steps",
+    "eval_every",
+    "save_every",
+    "early_stopping",
+    "log_every",
+    "deterministic",
+    "device",
+    "threads",
+    "nprocs",
+)
 PREFIX = "model."  # of parameter names inside our Classifier; files have the names of transformers
 
 
@@ -102,13 +119,11 @@ class Job:
 
     def job_signature(self) -> dict:
         """Return what must be equal for a run to go on; the mode and the number of processes may change."""
-        train, plan = self.config.train, self.parts.plan
-        figures = {"rows": plan.num_rows, "batch_size": plan.batch_size, "seed": plan.seed, "steps": self.total_steps}
-        figures |= {
-            key: getattr(train, key) for key in ("optimizer", "learning_rate", "schedule", "warmup", "precision")
-        }
-        parameters = sum(parameter.numel() for parameter in self.transformers_model.parameters())
-        return figures | {"data": self.parts.dataset.folder.name, "parameters": parameters}
+        train, model, parts = asdict(self.config.train), asdict(self.config.model), self.parts
+        signature = {f"train.{key}": value for key, value in train.items() if key not in FREE}
+        signature |= {f"model.{key}": value for key, value in model.items()}
+        store = parts.stores["train"].folder.name  # of this data, tokenizer and max_length
+        return signature | {"steps": self.total_steps, "data": parts.dataset.folder.name, "tokens": store}
 
     def save_progress(self) -> None:
         """Write the training state from which the run can go on; every rank calls it."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
@@ -18,7 +19,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils import logging as transformers_logging
 
 from app import attention
-from app.collate import Layout
+from app.collate import Layout, collate
 from app.config import ModelConfig
 from app.errors import InputError, nearest
 
@@ -53,6 +54,8 @@ class Classifier(nn.Module):
     ) -> torch.Tensor:
         if first_tokens is None:
             return self.model(input_ids=input_ids, **inputs).logits
+        # Another attention function would let the tokens of all rows see each other, without an error.
+        assert self.model.config._attn_implementation == attention.NAME
         hidden = self.model.base_model(input_ids=input_ids, **inputs).last_hidden_state
         first = hidden[0].index_select(0, first_tokens)[:, None]  # (num_rows, 1, hidden): a row of one token each
         if self.model.config.model_type == "bert":
@@ -212,3 +215,19 @@ def _load_weights(name: str, model_config, hub: dict) -> nn.Module:
 
 def _and_more(found: list) -> str:
     return f", and {len(found) - 1} more" if found[1:] else ""
+
+
+def check_padding(model: Classifier, *rows: list[int]) -> None:
+    """Raise InputError unless the first row has the same logits alone as in a padded batch; XLNet's, for one, are not."""
+    model.eval()
+    tokens = [np.array(row, dtype=np.int64) for row in rows]
+    with torch.inference_mode():
+        try:
+            padded = model(**collate(tokens, None, model.layout(packed=False)))[0]
+        except ValueError as error:  # a decoder without a padding token
+            raise InputError(f"a model that takes padded batches is needed: {error}") from error
+        alone = model(torch.from_numpy(tokens[0])[None])[0]
+    if not torch.allclose(padded, alone, rtol=1e-3, atol=1e-3):
+        raise InputError(
+            f"a model that pays no heed to padding is needed, as BERT's kind are; {model.model.config.model_type} does"
+        )

@@ -53,7 +53,7 @@ def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int
 
 def warmup_steps(warmup: float, total_steps: int) -> int:
     """Return the warm-up in steps; below 1 it is a share of all steps."""
-    return int(warmup * total_steps) if warmup < 1 else int(warmup)
+    return round(warmup * total_steps) if warmup < 1 else int(warmup)
 
 
 def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str) -> float:

@@ -60,19 +60,24 @@ def open_store(table: Table, tokenizer, max_length: int, cache_dir: str) -> Toke
     backend.no_truncation()
     backend.no_padding()
     definition = backend.to_str()
-    key = content_key("tokens", VERSION, table.folder.name, definition, max_length)
+    side = tokenizer.truncation_side
+    key = content_key("tokens", VERSION, table.folder.name, definition, max_length, side)
     folder = Path(cache_dir) / f"tokens-{key}"
-    return TokenStore(built_folder(folder, build_store, table.folder, definition, max_length, tokenizer.unk_token_id))
+    return TokenStore(
+        built_folder(folder, build_store, table.folder, definition, max_length, tokenizer.unk_token_id, side)
+    )
 
 
-def build_store(folder: Path, table_folder: Path, definition: str, max_length: int, unknown_id: int | None) -> None:
+def build_store(
+    folder: Path, table_folder: Path, definition: str, max_length: int, unknown_id: int | None, side: str = "right"
+) -> None:
     """Tokenise every row of a table into `folder`, on all cores, holding one chunk and 13 bytes a row in memory."""
     from tokenizers import Tokenizer
     from tqdm import tqdm
 
     table = Table(table_folder)
     tokenizer = Tokenizer.from_str(definition)
-    tokenizer.enable_truncation(max_length)
+    tokenizer.enable_truncation(max_length, direction=side)
     dtype = np.dtype(np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.int32)
     offsets, cut, second_starts = array("q", [0]), array("b"), array("i")
     unknown, total = 0, 0

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from app.collate import Layout, collate
+from app.collate import collate
 from app.data.rows import Row
 from app.errors import InputError
 from app.metrics import probabilities
-from app.model import Classifier
+from app.model import Classifier, check_padding
 from app.prediction.saved_model import load_checkpoint, longest_row
 from app.strategies.base import DTYPES, choose_device
 
@@ -69,7 +69,7 @@ class Predictor:
         if max_length is not None:
             self.backend.enable_truncation(max_length, direction=tokenizer.truncation_side)
         if not self.model.can_pack:
-            check_padding(self.model, self.layout, *(self.backend.encode(text).ids for text in ("好", "好" * 20)))
+            check_padding(self.model, *(self.backend.encode(text).ids for text in ("好", "好" * 20)))
         self.model.to(self.device)
 
     def predict(
@@ -140,21 +140,6 @@ def token_batches(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
         batches.append(order[start : start + count])
         start += count
     return batches
-
-
-def check_padding(model: Classifier, layout: Layout, *rows: list[int]) -> None:
-    """Raise InputError unless the first row has the same logits alone as in a padded batch; XLNet's, for one, are not."""
-    tokens = [np.array(row, dtype=np.int64) for row in rows]
-    with torch.inference_mode():
-        try:
-            padded = model(**collate(tokens, None, layout))[0]
-        except ValueError as error:  # a decoder without a padding token
-            raise InputError(f"a model that takes padded batches is needed: {error}") from error
-        alone = model(torch.from_numpy(tokens[0])[None])[0]
-    if not torch.allclose(padded, alone, rtol=1e-3, atol=1e-3):
-        raise InputError(
-            f"a model that pays no heed to padding is needed, as BERT's kind are; {model.model.config.model_type} does"
-        )
 
 
 def load_predictor(folder: Path, trained_length: int | None = None, **settings) -> Predictor:
