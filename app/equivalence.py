@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -117,7 +118,8 @@ def compare(mode: str, single: Path, other: Path, optimizer: str) -> Outcome:
     for name, value in one.items():
         kind = name.split("/")[0]
         difference = float((value - two[name]).abs().max()) if value.shape == two[name].shape else float("inf")
-        found[kind] = max(found.get(kind, 0.0), difference)
+        # Not-a-number is a difference too; max() would lose it.
+        found[kind] = max(found.get(kind, 0.0), float("inf") if math.isnan(difference) else difference)
     limits = TOLERANCE | {"weights": WEIGHT_TOLERANCE[optimizer]}
     rows, expected = int(counts["rows"]), int(counts["expected_rows"])
     over = [

@@ -65,7 +65,7 @@ def open_dataset(config: DataConfig) -> Dataset:
         if getattr(config, name):
             given = config.labels is not None  # ids mean nothing among labels that were only found
             tables[name] = open_table(getattr(config, name), options[name], skip, config.cache_dir, label_names, given)
-    split_settings = [config.split, config.split_seed, config.dev_size, config.test_size]
+    split_settings = [config.split, config.split_seed, float(config.dev_size), float(config.test_size)]
     key = content_key(
         "dataset", VERSION, label_names, split_settings, {name: table.folder.name for name, table in tables.items()}
     )

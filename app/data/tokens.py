@@ -19,7 +19,7 @@ from app.data.table import Table
 
 VERSION = 1
 CHUNK = 8192  # rows tokenised at once
-RELEASE_EVERY = 1 << 24  # tokens read after which mapped pages are handed back to the system
+RELEASE_EVERY = 512  # rows read after which mapped pages are handed back; each row maps 64 KiB around it
 
 
 class TokenStore:
@@ -44,7 +44,7 @@ class TokenStore:
     def row(self, row: int) -> np.ndarray:
         """Return the token ids of one row, (length,)."""
         start, end = self.offsets[row], self.offsets[row + 1]
-        self._read += int(end - start)
+        self._read += 1
         return self.tokens[start:end]
 
     def release(self) -> None:
