@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import platform
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from torch import nn
 from app.config import TrainConfig
 from app.errors import InputError
 
+logger = logging.getLogger(__name__)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -67,6 +70,10 @@ class Strategy:
     def __enter__(self) -> Strategy:
         self.device = self.choose_device()
         set_threads(self.config.threads, self.local_world_size)
+        if self.config.precision == "bf16" and self.device.type == "cpu" and not has_bf16():
+            logger.warning(
+                "this CPU has no bf16 instructions, so train.precision bf16 is several times slower than fp32 here"
+            )
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         return self
@@ -227,6 +234,12 @@ def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise InputError("train.device mps: torch finds no MPS device here; set it to auto")
     return device
+
+
+def has_bf16() -> bool:
+    """Return whether the CPU multiplies bf16 matrices in hardware, as far as torch can tell (x86 only; else True)."""
+    checks = [getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile")]
+    return platform.machine() not in ("x86_64", "AMD64") or not all(checks) or any(check() for check in checks)
 
 
 def set_threads(threads: int | None, local_world_size: int) -> None:
