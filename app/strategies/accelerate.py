@@ -81,5 +81,5 @@ def asked_processes() -> int | None:
     import psutil
 
     command = " ".join(psutil.Process(os.getppid()).cmdline())
-    found = re.search(r"accelerate\S* launch .*--num_processes[ =](\d+)", command)
+    found = re.search(r"accelerate(?:\S*[./]| )launch\b.*--num_processes[ =](\d+)", command)
     return int(found.group(1)) if found else None

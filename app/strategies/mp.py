@@ -11,6 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from app.strategies.ddp import DDP
+from app.strategies.process_group import leave
 
 
 class Spawn(DDP):
@@ -44,6 +45,4 @@ def _start(local_rank: int, nprocs: int, port: int, work: Callable[..., int], ar
         "TORCHELASTIC_USE_AGENT_STORE": True,
     }
     os.environ.update({name: str(value) for name, value in environment.items()})
-    status = work(*arguments)
-    if status:
-        raise SystemExit(status)
+    leave(work(*arguments))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -31,7 +33,7 @@ class ProcessGroupStrategy(Strategy):
     @classmethod
     def launch(cls, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
         # `record` leaves the traceback where torchrun finds it, to print the first failure's as the last thing.
-        return record(work)(*arguments)
+        leave(record(work)(*arguments))
 
     def __enter__(self) -> ProcessGroupStrategy:
         self.rank = int(os.environ.get("RANK", 0))
@@ -107,6 +109,18 @@ class ProcessGroupStrategy(Strategy):
             received[key] = (state[key] if self.rank == 0 else torch.empty(shape, dtype=dtype)).to(self.device)
             dist.broadcast(received[key], src=0)
         super().load_optimizer_state(received)
+
+
+def leave(status: int) -> NoReturn:
+    """End this process with an exit status, and without Python's own shutdown.
+
+    A thread of gloo that drops its last result while Python shuts down is ended by force, which aborts the process
+    (SIGABRT, torch 2.13): a run in some hundreds that had done all its work would be reported as failed.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def keep_for_ever(group: dist.ProcessGroup) -> None:
