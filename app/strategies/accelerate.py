@@ -32,8 +32,7 @@ class Accelerate(DDP):
         return None if find_spec("accelerate") else "Accelerate is not installed: pip install accelerate"
 
     def join(self) -> None:
-        if self.world_size > 1:
-            super().join()
+        super().join()
         from accelerate import Accelerator
 
         precision = {"fp32": "no"}.get(self.config.precision, self.config.precision)
