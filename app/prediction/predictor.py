@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -142,11 +143,21 @@ def token_batches(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
     return batches
 
 
+def keep_memory_steady() -> None:
+    """Let glibc give large blocks back to the system at once; batches of ever new sizes would else fragment its heap.
+
+    Setting the threshold (M_MMAP_THRESHOLD, -3, in bytes) also stops glibc from raising it by itself; see mallopt(3).
+    """
+    with suppress(AttributeError, OSError, TypeError):  # another C library
+        ctypes.CDLL(None).mallopt(-3, 4 << 20)
+
+
 def load_predictor(folder: Path, trained_length: int | None = None, **settings) -> Predictor:
     """Return the predictor of a checkpoint folder; `settings` are `device`, `precision` and `batch_tokens` of `Predictor`.
 
     `trained_length` is the `max_length`, in tokens, that a run was trained with. Raises InputError as `load_checkpoint` and
     `Predictor` do.
     """
+    keep_memory_steady()
     model, tokenizer = load_checkpoint(folder)
     return Predictor(model, tokenizer, longest_row(model.config, tokenizer, trained_length), **settings)
