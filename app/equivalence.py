@@ -84,13 +84,12 @@ def probe(config: Config, mode: str, result: str) -> int:
 def start(mode: str, processes: int, arguments: list[str], timeout: float) -> str | None:
     """Run `verify_modes.py` with `arguments` in the mode's own launcher; return why it failed, or None."""
     launcher = load_strategy(mode).launcher
-    command = [sys.executable, "verify_modes.py", *arguments]
+    root = Path(__file__).resolve().parent.parent
+    command = [sys.executable, str(root / "verify_modes.py"), *arguments]
     if launcher == "torchrun":
         command[1:1] = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
     elif launcher == "spawn":
         command += ["--nprocs", str(processes)]
-    root = Path(__file__).resolve().parent.parent
-    command[command.index("verify_modes.py")] = str(root / "verify_modes.py")
     try:
         done = subprocess.run(
             command,

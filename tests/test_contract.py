@@ -20,8 +20,6 @@ from contract_worker import CASES  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKER = str(ROOT / "tests" / "contract_worker.py")
-ONE_PROCESS = ("single", "dp")
-LAUNCHERS = {"mp": "itself"}  # all others by torchrun
 NOT_ON_CPU = {"accelerate": ("fp16", "fp16_overflow")}  # Accelerate refuses fp16 on the CPU
 TOLERANCES = {"sgd": 1e-6, "adamw": 1e-5}
 
@@ -32,7 +30,7 @@ def launch(
     """Run the worker in a mode with `nprocs` processes."""
     out.mkdir()
     command = [sys.executable, WORKER, target, str(data), str(out), *cases]
-    if launcher == "itself":
+    if launcher == "spawn":
         command.append(f"nprocs={nprocs}")
     elif launcher == "torchrun":
         command[:1] = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={nprocs}"]
@@ -97,8 +95,9 @@ def modes() -> list:
     for name in strategy_names():
         if name == "single":
             continue
-        for nprocs in (1,) if name in ONE_PROCESS else (2, 1, 3):
-            marks = [pytest.mark.slow] if nprocs in (1, 3) and name not in ONE_PROCESS else []
+        one_process = load_strategy(name).launcher == "python"
+        for nprocs in (1,) if one_process else (2, 1, 3):
+            marks = [pytest.mark.slow] if nprocs in (1, 3) and not one_process else []
             found.append(pytest.param(name, nprocs, marks=marks, id=f"{name}-{nprocs}"))
     return found
 
@@ -113,8 +112,7 @@ def test_every_strategy_is_in_the_suite():
 def test_same_job_as_single(mode, nprocs, data, single, tmp_path):
     strategy = load_strategy(mode)
     cases = [case for case in CASES if case not in NOT_ON_CPU.get(mode, ())]
-    launcher = LAUNCHERS.get(mode, "python" if mode in ONE_PROCESS else "torchrun")
-    launch(f"{strategy.__module__}:{strategy.__name__}", nprocs, data, tmp_path / "out", cases, launcher)
+    launch(f"{strategy.__module__}:{strategy.__name__}", nprocs, data, tmp_path / "out", cases, strategy.launcher)
     problems = {}
     for case in cases:
         found = load(tmp_path / "out", case)
