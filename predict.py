@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from app.data.readers import ReadOptions, file_format
 from app.errors import InputError, nearest
-from app.prediction.files import WRITERS, Source, check_output, open_file, open_output, open_texts, progress
+from app.prediction.files import WRITERS, Source, check_output, is_pipe, open_file, open_output, open_texts, progress
 
 if TYPE_CHECKING:
     from app.prediction.predictor import Predictor  # imports torch, which --help does without
@@ -114,7 +114,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error(f"--batch_tokens must be at least 1, found {args.batch_tokens}")
     if args.input is not None and args.format == "auto":
         path = Path(args.input)
-        is_text = args.input == "-" or path.suffix.lower() == ".txt" or path.is_fifo()
+        is_text = args.input == "-" or path.suffix.lower() == ".txt" or is_pipe(path)
         args.format = "text" if is_text else file_format(path, "auto")
     has_columns = args.texts == [] and args.format != "text"
     if not has_columns and (args.text_column, args.text_pair_column) != (None, None):

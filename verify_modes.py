@@ -73,7 +73,7 @@ def verify(config, options: argparse.Namespace, settings: list[str]) -> int:
         results = {mode: Path(folder) / f"{mode}.safetensors" for mode in ["single", *wanted]}
         for mode, result in results.items():
             strategy = load_strategy(mode)
-            count = 1 if strategy.launcher == "python" else processes
+            count = 1 if strategy.one_process else processes
             if lacks := strategy.missing() or _too_few_devices(devices, count):
                 outcomes.append(Outcome(mode, count, verdict="not run", reason=lacks))
                 continue

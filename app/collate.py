@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,14 +28,26 @@ class Layout:
     max_positions: int | None = None
 
 
-def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, layout: Layout) -> dict[str, torch.Tensor]:
+def length_groups(lengths: np.ndarray) -> list[np.ndarray]:
+    """Return the row numbers in groups, longest first, in which no row is shorter than half of the longest.
+
+    The cost of attention grows with the square of the padded length, and one long row would stretch all the others.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    halvings = np.floor(np.log2(lengths[order[0]] / lengths[order]))
+    return np.split(order, np.flatnonzero(np.diff(halvings)) + 1)
+
+
+def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, layout: Layout) -> dict[str, Any]:
     """Return the model's inputs for token arrays `rows`, each (length,); at least one row is needed.
 
     `second_starts` gives for each row the number of tokens before its second text, or is None for single texts. Padded:
     `input_ids`, `attention_mask` and, for pairs, `token_type_ids`, each (num_rows, longest) int64. Packed: `input_ids`,
     `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64; `first_tokens` (num_rows,), the place of
-    each row's first token; and for attention `to_padded` (num_rows * longest,), `from_padded` (total_tokens,) and
-    `key_mask` (num_rows, 1, 1, longest) bool, which lay the tokens out by row and back.
+    each row's first token; and for attention, which works on groups of rows of similar length, each padded to its own
+    longest row: `group_shapes`, a tuple of (num_rows, longest, has_padding) for each group; `to_padded` (padded_tokens,), the token at
+    each place of the groups, laid end to end; `key_mask` (padded_tokens,) bool, whether there is one; and `from_padded`
+    (total_tokens,), the place of each token.
     """
     if not layout.token_types:
         second_starts = None
@@ -42,7 +55,7 @@ def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, lay
     arrays = (
         _pack(rows, lengths, second_starts, layout) if layout.packed else _pad(rows, lengths, second_starts, layout)
     )
-    return {name: torch.from_numpy(values) for name, values in arrays.items()}
+    return {name: values if isinstance(values, tuple) else torch.from_numpy(values) for name, values in arrays.items()}
 
 
 def _pad(
@@ -63,21 +76,29 @@ def _pad(
 
 def _pack(
     rows: Sequence[np.ndarray], lengths: np.ndarray, second_starts: Sequence[int] | None, layout: Layout
-) -> dict[str, np.ndarray]:
-    longest, total = int(lengths.max()), int(lengths.sum())
+) -> dict[str, Any]:
+    total = int(lengths.sum())
     starts = np.cumsum(lengths) - lengths
     row_of_token = np.repeat(np.arange(len(rows)), lengths)
     position = np.arange(total) - starts[row_of_token]
-    mask = np.arange(longest) < lengths[:, None]
-    to_padded = np.zeros((len(rows), longest), dtype=np.int64)
-    to_padded[mask] = np.arange(total)
+    shapes, places, masks, done = [], np.empty(len(rows), dtype=np.int64), [], 0
+    for group in length_groups(lengths):
+        longest = int(lengths[group].max())
+        shapes.append((len(group), longest, bool((lengths[group] < longest).any())))
+        places[group] = done + np.arange(len(group)) * longest  # of each row's first token
+        masks.append((np.arange(longest) < lengths[group][:, None]).reshape(-1))
+        done += len(group) * longest
+    from_padded = places[row_of_token] + position
+    to_padded = np.zeros(done, dtype=np.int64)
+    to_padded[from_padded] = np.arange(total)
     arrays = {
         "input_ids": np.concatenate(rows).astype(np.int64)[None],
         "position_ids": (position + layout.first_position)[None],
         "first_tokens": starts,
-        "to_padded": to_padded.reshape(-1),
-        "from_padded": row_of_token * longest + position,
-        "key_mask": mask[:, None, None, :],
+        "group_shapes": tuple(shapes),
+        "to_padded": to_padded,
+        "from_padded": from_padded,
+        "key_mask": np.concatenate(masks),
     }
     if second_starts is not None:
         arrays["token_type_ids"] = (position >= np.asarray(second_starts, dtype=np.int64)[row_of_token]).astype(

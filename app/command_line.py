@@ -11,11 +11,14 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from app.config import Config, check_together, check_values
-from app.errors import InputError, nearest
+from app.errors import InputError, nearest, shorten
 from app.settings import describe, in_our_words, setting_types
+from app.yaml_files import read_yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_CONFIG = ROOT / "configs" / "default.yaml"
+MOST_VALUES = 2000  # of one list; jsonargparse's time grows with the square of it: 4 s here
+SHORT = {"nprocs": "train.nprocs", "resume": "output.resume"}  # short names of settings
 
 
 def build_parser(command: str, description: str):
@@ -46,7 +49,7 @@ def _check_keys(found: Any, schema: type, source: str, prefix: str = "") -> None
     if not isinstance(found, dict):
         raise InputError(
             f"{source}: {prefix.rstrip('.') or 'the file'} must be a mapping of keys to values, found "
-            f"{'nothing' if found is None else found}"
+            f"{'nothing' if found is None else shorten(str(found))}"
         )
     hints = get_type_hints(schema)
     for key, value in found.items():
@@ -58,37 +61,16 @@ def _check_keys(found: Any, schema: type, source: str, prefix: str = "") -> None
             _check_keys(value, hints[key], source, f"{prefix}{key}.")
         elif value is None and NoneType not in get_args(hints[key]):
             raise InputError(f"{source}: {prefix}{key} must be {describe(hints[key])}, found nothing; give it a value")
-
-
-def _check_repeated(node: Any, path: str) -> None:
-    """Refuse a key that stands twice in one mapping: YAML's reader would take the last one in silence."""
-    from yaml import MappingNode
-
-    seen: set[str] = set()
-    for key, value in node.value if isinstance(node, MappingNode) else []:
-        if str(key.value) in seen:
+        elif isinstance(value, list) and len(value) > MOST_VALUES:
             raise InputError(
-                f"{path}, line {key.start_mark.line + 1}: '{key.value}' stands there twice; keep one of them"
+                f"{source}: {prefix}{key} may list at most {MOST_VALUES:,} values, found {len(value):,}; leave it out (labels "
+                "are then found in the train file)"
             )
-        seen.add(str(key.value))
-        _check_repeated(value, path)
 
 
 def _check_file(path: str, parser) -> None:
     """Check one YAML file by itself, so that an error can name the file."""
-    import yaml
-
-    if not Path(path).is_file():
-        raise InputError(
-            f"--config must name a YAML file; {path} is {'a directory' if Path(path).is_dir() else 'not there'}"
-        )
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        found = yaml.safe_load(text)
-        _check_repeated(yaml.compose(text), path)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        problem = str(error).replace('"<unicode string>"', "the file")
-        raise InputError(f"{path} is not a readable YAML file: {problem}") from error
+    text, found = read_yaml(Path(path))
     if found is None:
         raise InputError(f"{path}: there are no settings in the file; write some, or leave --config out")
     _check_keys(found, Config, path)
@@ -161,9 +143,9 @@ def _take_paths(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def clean_arguments(argv: list[str]) -> list[str]:
-    """Return the arguments without `--local-rank`, which torch.distributed.launch adds, and with `--nprocs` written out."""
+    """Return the arguments without `--local-rank`, which torch.distributed.launch adds, and with short names written out."""
     kept = [word for word in argv if not re.match(r"--local[-_]rank(=|$)", word)]
-    return [re.sub(r"^--nprocs(?==|$)", "--train.nprocs", word) for word in kept]
+    return [re.sub(r"^--(\w+)(?==|$)", lambda found: f"--{SHORT.get(found[1], found[1])}", word) for word in kept]
 
 
 def _with_name(config: Config, path: str) -> Config:

@@ -11,6 +11,9 @@ from typing import Any, Literal
 
 from app.errors import InputError
 
+# Not Any: of a mapping with `class_path` there, jsonargparse would import the class and make an object.
+PlainValue = bool | int | float | str | list | dict | None
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -77,7 +80,7 @@ class ModelConfig:
     """Lower-case Latin letters (only with a vocabulary of our own; a checkpoint brings its own rule)."""
     dropout: float | None = None
     """Sets every dropout probability of the model; none: what its configuration says."""
-    config: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, PlainValue] = field(default_factory=dict)
     """Keys of the transformers configuration to set: num_hidden_layers, hidden_size, ..."""
 
 
@@ -93,6 +96,9 @@ class TrainConfig:
     """Rows of a global batch, in every mode and at any number of processes."""
     accumulation_steps: int = 1
     """Micro-batches into which each process cuts its share of a global batch."""
+    micro_batch_size: Literal["auto"] | int | None = None
+    """Most rows of a micro-batch, in place of accumulation_steps; auto: by accumulation_steps until memory runs out, then
+    halved on all processes together; none: by accumulation_steps, halved only where there is one process."""
     eval_batch_size: int = 64
     """Rows a process evaluates at once."""
     collate: Literal["auto", "packed", "padded"] = "auto"
@@ -133,10 +139,43 @@ class TrainConfig:
     """Only deterministic kernels (slower on CUDA)."""
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto: CUDA where there is one, else MPS, else CPU."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """What a loss or gradient does that is not finite: end the run at the next line of the log, or leave its step out
+    (which has the device waited for in each step)."""
+    timeout: int = 120
+    """Seconds without a sign of life of a process (stopped, or its machine out of reach) after which the others end."""
     threads: int | None = None
     """CPU threads of a process; none: all cores shared evenly among the processes of this machine."""
     nprocs: int | None = None
     """Processes that run_mp.py starts (--nprocs for short); none: one for each CUDA device, or 2 on the CPU."""
+
+
+@dataclass(frozen=True)
+class DDPConfig:
+    """For run_ddp.py and run_mp.py only."""
+
+    compression: Literal["none", "fp16", "bf16"] = "none"
+    """Send gradients as they are, or in half precision (half the bytes; no longer exactly the same weights)."""
+
+
+@dataclass(frozen=True)
+class DeepSpeedConfig:
+    """ZeRO, for run_deepspeed.py only; everything else in DeepSpeed's configuration follows from `train`."""
+
+    stage: Literal[0, 1, 2, 3] = 2
+    """What is cut over the processes: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too."""
+    offload_optimizer: bool = False
+    """Keep optimizer state, and step, in host memory."""
+    config: str | None = None
+    """A DeepSpeed JSON file to merge in; "auto" values follow our settings, contradictions are refused."""
+
+
+@dataclass(frozen=True)
+class HorovodConfig:
+    """For run_horovod.py only."""
+
+    compression: Literal["none", "fp16"] = "none"
+    """Send gradients as they are, or in half precision (half the bytes; no longer exactly the same weights)."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +189,10 @@ class OutputConfig:
     overwrite: bool = False
     """Allow a finished run in `dir` to be replaced."""
     resume: Literal["never", "auto"] = "never"
-    """Whether to go on with an interrupted run: auto takes the one in `dir`, or the newest of this name, if there is one."""
+    """Whether to go on with an interrupted run (--resume for short): auto takes the one in `dir`, or the newest of this
+    name, if there is one."""
+    keep_states: int = 2
+    """Newest training states to keep while a run is not finished; each also has the best model up to then."""
     tensorboard: bool = True
     """Write TensorBoard event files into the run folder."""
     progress: bool | None = None
@@ -164,6 +206,9 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    ddp: DDPConfig = field(default_factory=DDPConfig)
+    deepspeed: DeepSpeedConfig = field(default_factory=DeepSpeedConfig)
+    horovod: HorovodConfig = field(default_factory=HorovodConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
 
     def to_dict(self) -> dict[str, Any]:
@@ -197,15 +242,18 @@ def check_values(config: Config) -> None:
         _require("data.labels", data.labels, is_clean, "names without white space around them, none of them empty")
     _require("data.split_seed", data.split_seed, 0 <= data.split_seed < 1 << 63, "an integer from 0 to below 2**63")
     _require("train.seed", train.seed, 0 <= train.seed < 1 << 63, "an integer from 0 to below 2**63")
-    for key in ("epochs", "batch_size", "accumulation_steps", "eval_batch_size", "log_every"):
+    for key in ("epochs", "batch_size", "accumulation_steps", "eval_batch_size", "log_every", "timeout"):
         _require(f"train.{key}", getattr(train, key), getattr(train, key) >= 1, "at least 1")
     for key in ("max_steps", "eval_every", "save_every", "early_stopping", "threads", "nprocs"):
         value = getattr(train, key)
         _require(f"train.{key}", value, value is None or value >= 1, "at least 1, or null")
+    size = train.micro_batch_size
+    _require("train.micro_batch_size", size, not isinstance(size, int) or size >= 1, "at least 1, auto or null")
     for key in ("learning_rate", "weight_decay", "warmup", "max_grad_norm"):
         _require(f"train.{key}", getattr(train, key), 0 <= getattr(train, key) < float("inf"), "a finite number from 0")
     _require("train.layer_lr_decay", train.layer_lr_decay, 0 < train.layer_lr_decay <= 1, "above 0 and at most 1")
     _require("train.label_smoothing", train.label_smoothing, 0 <= train.label_smoothing < 1, "from 0 to below 1")
+    _require("output.keep_states", config.output.keep_states, config.output.keep_states >= 1, "at least 1")
     if config.model.dropout is not None:
         _require("model.dropout", config.model.dropout, 0 <= config.model.dropout < 1, "from 0 to below 1")
 

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,7 +48,7 @@ def comparable(config: Config, steps: int) -> Config:
 
 def probe(config: Config, mode: str, result: str) -> int:
     """Train the steps in this process, one rank of `mode`; rank 0 writes losses, last gradients, weights and logits."""
-    with load_strategy(mode)(config.train) as strategy:
+    with load_strategy(mode)(config) as strategy:
         parts = assemble(config, strategy)
         set_up(strategy, parts, config.train)
         losses: list[float] = []
@@ -83,13 +82,8 @@ def probe(config: Config, mode: str, result: str) -> int:
 
 def start(mode: str, processes: int, arguments: list[str], timeout: float) -> str | None:
     """Run `verify_modes.py` with `arguments` in the mode's own launcher; return why it failed, or None."""
-    launcher = load_strategy(mode).launcher
     root = Path(__file__).resolve().parent.parent
-    command = [sys.executable, str(root / "verify_modes.py"), *arguments]
-    if launcher == "torchrun":
-        command[1:1] = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
-    elif launcher == "spawn":
-        command += ["--nprocs", str(processes)]
+    command = load_strategy(mode).command([str(root / "verify_modes.py"), *arguments], processes)
     try:
         done = subprocess.run(
             command,

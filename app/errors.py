@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
+
+LONGEST_NAME = 200  # characters of a name that is compared with others
 
 
 class InputError(ValueError):
@@ -16,16 +19,45 @@ class InputError(ValueError):
     """
 
 
+class TrainingError(RuntimeError):
+    """A run that cannot go on though its input is good: numbers that are not finite, no memory, a full disk, a silent rank.
+
+    The message says the cause, what is kept and the remedy. The entry scripts print it without a traceback and end with
+    exit status 1.
+    """
+
+
 def nearest(name: Any, candidates: Iterable) -> str:
-    """Return `; did you mean 'x'?` for the candidate most like `name`, or an empty string."""
+    """Return `; did you mean 'x'?` for the candidate most like `name`, or an empty string.
+
+    Comparing takes time that grows with lengths and numbers, and a broken file has names of megabytes: only names of
+    usual lengths are compared, and no more than some thousands of them.
+    """
     import difflib
 
-    close = difflib.get_close_matches(str(name), [str(candidate) for candidate in candidates], n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    known = [text for text in map(str, islice(candidates, 5000)) if len(text) <= LONGEST_NAME]
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5) if len(str(name)) <= LONGEST_NAME else []
+    return f"; did you mean '{shorten(close[0], LONGEST_NAME)}'?" if close else ""
+
+
+def shorten(text: str, length: int = 40) -> str:
+    """Return the first `length` characters of `text`, those that would not print or not encode as escapes."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:length])
+    return shown + ("…" if len(text) > length else "")
+
+
+def listed(names: Iterable, count: int = 20) -> str:
+    """Return names for an error message, separated by commas: the first ones, each shortened."""
+    first = [str(name) for name in islice(names, count + 1)]
+    return ", ".join([shorten(name) for name in first[:count]] + ["..."] * (len(first) > count))
 
 
 def excerpt(value: Any, length: int = 40) -> str:
     """Return a short, printable form of `value` for an error message."""
-    text = value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    text = re.sub("[\ud800-\udfff]", "\ufffd", text[:length]) + ("…" if len(text) > length else "")
-    return repr(text) if isinstance(value, str) else text
+    if isinstance(value, str):
+        text = value.strip()
+        return repr(re.sub("[\ud800-\udfff]", "\ufffd", text[:length]) + ("…" if len(text) > length else ""))
+    try:
+        return shorten(json.dumps(value, ensure_ascii=False, default=str), length)
+    except (RecursionError, TypeError, ValueError):  # nested too deep, or keys that JSON has not
+        return f"a {type(value).__name__} that cannot be shown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ class Batch:
     An empty batch has a stand-in row in its inputs, so that the forward pass still takes place; `num_rows` is then 0.
     """
 
-    inputs: dict[str, torch.Tensor]
+    inputs: dict[str, Any]
     labels: torch.Tensor
     positions: torch.Tensor
     num_rows: int
@@ -50,5 +51,8 @@ class Loader:
         inputs = collate(tokens, second_starts, self.layout)
         self.store.release()
         labels = torch.from_numpy(np.asarray(self.split.labels[positions], dtype=np.int64))
-        moved = {name: tensor.to(device, non_blocking=True) for name, tensor in inputs.items()}
+        moved = {
+            name: value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) else value
+            for name, value in inputs.items()
+        }
         return Batch(moved, labels.to(device, non_blocking=True), torch.from_numpy(positions), len(positions))

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils import logging as transformers_logging
 
@@ -31,7 +32,7 @@ HEADS = ("classifier", "pooler", "pre_classifier", "score")
 FROM_DATA = ("num_labels", "id2label", "label2id", "problem_type")  # keys that the data decides
 # What transformers, torch and safetensors raise for a checkpoint or a setting that is not what it should be.
 REFUSALS = (
-    *(OSError, EOFError, ValueError, TypeError, LookupError, RuntimeError, AssertionError),
+    *(OSError, EOFError, ValueError, TypeError, LookupError, RuntimeError, AssertionError, AttributeError, ImportError),
     *(SafetensorError, StrictDataclassError),
 )
 
@@ -98,6 +99,17 @@ def build_model(config: ModelConfig, tokenizer, label_names: list[str], max_leng
         return Classifier(model)
 
 
+def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
+    """Return the configuration of a checkpoint, a hub name or a folder; `hub` as `AutoConfig.from_pretrained` takes it.
+
+    What attention function it names is left out: one of the hub would be fetched and run, whatever `trust_remote_code`
+    says (https://huggingface.co/docs/transformers/attention_interface).
+    """
+    config = AutoConfig.from_pretrained(name, **hub)
+    config._attn_implementation = None
+    return config
+
+
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Keep the progress bars and notes of transformers out of what a run says; downloads keep their bar."""
@@ -138,7 +150,7 @@ def _configure(config: ModelConfig, tokenizer, hub: dict):
         special = {"pad_token_id": tokenizer.pad_token_id, "vocab_size": len(tokenizer)}
         special |= {"bos_token_id": None, "eos_token_id": None}
     else:
-        model_config = _attempt(lambda: AutoConfig.from_pretrained(config.name, **hub), _cannot_load(config.name))
+        model_config = _attempt(lambda: checkpoint_config(config.name, **hub), _cannot_load(config.name))
     known = model_config.to_dict() | model_config.attribute_map
     for key in config.config:
         if key in FROM_DATA:

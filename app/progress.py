@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from logging.handlers import MemoryHandler
 from pathlib import Path
@@ -26,6 +27,7 @@ def start_logging(is_main: bool) -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO if is_main else logging.WARNING, format="%(message)s", force=True
     )
+    logging.raiseExceptions = False  # a full disk must not fill the terminal with tracebacks of the log file
     if is_main:
         logging.getLogger().addHandler(MemoryHandler(capacity=1000))  # it keeps more until it has a target
     for noisy in ("transformers", "httpx", "tensorboard", "filelock"):
@@ -43,12 +45,16 @@ class RunLog:
         total_steps: int,
         log_every: int,
         first_step: int = 0,
+        window: list[tuple[float, int]] | None = None,
+        on_losses: Callable[[list[StepLog], list[float]], None] = lambda steps, losses: None,
     ) -> None:
         self.strategy = strategy
         self.total_steps = total_steps
         self.log_every = log_every
         self.folder = folder
-        self.losses: list[StepLog] = []
+        self.steps: list[StepLog] = []  # whose losses are still on the devices
+        self.window = list(window or [])  # (sum of the losses, rows) of each step since the last line
+        self.on_losses = on_losses
         self.rows = 0
         self.skipped = 0
         self.bar = self.writer = self.handler = None
@@ -77,19 +83,30 @@ class RunLog:
 
     def after_step(self, state: TrainState, step: StepLog) -> None:
         """Keep a step's figures; every `log_every` steps, and at the last, reduce them over all ranks and show them."""
-        self.losses.append(step)
+        self.steps.append(step)
         self.rows += step.rows
         self.skipped += step.skipped
         if self.bar:
             self.bar.update()
-        if state.step % self.log_every == 0 or state.step == self.total_steps or state.step == self.first_step + 1:
+        if state.step % self.log_every == 0 or state.step == self.total_steps or state.step == 1:
             self._show(state, step)
 
+    def collect(self) -> list[tuple[float, int]]:
+        """Add up the losses of the last steps over all ranks; return those, with their rows, that were not shown yet.
+
+        Every rank calls it. Waits for the device.
+        """
+        steps, self.steps = self.steps, []
+        if steps:
+            losses = self.strategy.reduce_sum(torch.stack([entry.loss_sum for entry in steps])).tolist()
+            self.window += [(loss, entry.rows) for loss, entry in zip(losses, steps, strict=True)]
+            self.on_losses(steps, losses)
+        return self.window
+
     def _show(self, state: TrainState, step: StepLog) -> None:
-        rows = sum(entry.rows for entry in self.losses)
-        loss_sum = torch.stack([entry.loss_sum for entry in self.losses]).sum()
-        loss = float(self.strategy.reduce_sum(loss_sum)) / rows  # a mean over rows, not a mean of means
-        self.losses.clear()
+        losses, rows = zip(*self.collect(), strict=True)
+        loss = sum(losses) / sum(rows)  # a mean over rows, not a mean of means
+        self.window.clear()
         if self.folder is None:
             return
         seconds = self.training_seconds + time.perf_counter() - self.clock
@@ -196,7 +213,10 @@ def open_tensorboard(folder: Path, first_step: int = 0):
         raise InputError(
             "output.tensorboard needs a library: pip install tensorboard, or --output.tensorboard false"
         ) from error
-    return SummaryWriter(str(folder), purge_step=first_step + 1 if first_step else None)
+    # TensorBoard reads the files in the order of their names, which begin with the time; the clock may have been set back.
+    for number, path in enumerate(sorted(folder.glob("events.out.tfevents.*"))):
+        path.rename(path.with_name(f"events.out.tfevents.{number:010d}.{path.name.split('.', 4)[4]}"))
+    return SummaryWriter(str(folder), purge_step=first_step + 1)
 
 
 def drop_later_lines(path: Path, first_step: int) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import sys
 from typing import TYPE_CHECKING
 
 from app.command_line import load_config
-from app.errors import InputError
+from app.errors import InputError, TrainingError
 
 if TYPE_CHECKING:
     from app.config import Config
 
+LOST_RANK = "(closed|reset) by peer|Broken pipe|remote process exited"  # what gloo and NCCL say of a rank that is gone
+
 
 def main(mode: str, description: str, argv: list[str] | None = None) -> int:
-    """Run one job in a mode from the command line; return the exit status: 0, or 2 for bad input.
+    """Run one job in a mode from the command line; return the exit status, see `work`.
 
     torch is imported only after the command line has been read, so that `--help` and its errors are quick.
     """
@@ -24,29 +28,49 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
             raise InputError(
                 f"--nprocs is for run_mp.py, which starts its processes itself; run_{mode}.py has its own launcher, see --help"
             )
+        from app.strategies import load_strategy
+
+        if lacks := load_strategy(mode).missing():
+            raise InputError(lacks)
     except InputError as error:
         return _refuse(error)
-    from app.strategies import load_strategy
-
     return load_strategy(mode).launch(work, (config, mode), config.train.nprocs)
 
 
 def work(config: Config, mode: str) -> int:
-    """Run one job in this process, which is one rank of the mode; return the exit status."""
+    """Run one job in this process, which is one rank of the mode; return the exit status.
+
+    It is 0; 2 for bad input; 1 for a run that could not go on; 128 + the number of the signal that stopped it.
+    """
     from app.job import Job
+    from app.memory import first_line, is_out_of_memory
     from app.progress import start_logging
     from app.strategies import load_strategy
 
     try:
-        start_logging(is_main=int(os.environ.get("RANK", 0)) == 0)
-        with load_strategy(mode)(config.train) as strategy:
-            Job(config, mode, strategy).run()
+        start_logging(is_main=launched_rank() == 0)
+        with load_strategy(mode)(config) as strategy:
+            return Job(config, mode, strategy).run()
     except InputError as error:
         return _refuse(error)
-    return 0
+    except TrainingError as error:
+        return _refuse(error, status=1)
+    except RuntimeError as error:
+        if is_out_of_memory(error):  # outside of a training step
+            return _refuse(TrainingError(f"memory ran out: {first_line(error)}; lower train.eval_batch_size"), status=1)
+        if not re.search(LOST_RANK, str(error)):
+            raise
+        return _refuse(TrainingError("another rank has ended, and the connection to it with it; it says why"), status=1)
+    except KeyboardInterrupt:  # before the training or behind it, when there is nothing to save
+        return 128 + signal.SIGINT
 
 
-def _refuse(error: InputError) -> int:
-    rank = int(os.environ.get("RANK", 0))
+def launched_rank() -> int:
+    """Return the rank that the launcher gave this process: torchrun and its like, or horovodrun."""
+    return int(os.environ.get("RANK", os.environ.get("HOROVOD_RANK", 0)))
+
+
+def _refuse(error: Exception, status: int = 2) -> int:
+    rank = launched_rank()
     print(f"error: {error}" if rank == 0 else f"error (rank {rank}): {error}", file=sys.stderr)
-    return 2
+    return status

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from app.config import Config, OutputConfig
+from app.data.cache import sync
 from app.data.dataset import Dataset, Split
 from app.errors import InputError
 
@@ -37,7 +38,9 @@ def check_run_folder(config: OutputConfig) -> None:
         raise InputError(
             f"{folder} holds a finished run; choose another output.dir, or replace the run with --output.overwrite true"
         )
-    if any(folder.iterdir()) and not all((folder / name).exists() for name in STARTED):
+    # A run that was killed at its very start left no more than these, or one of them half written.
+    others = {path.name.removeprefix(".") for path in folder.iterdir()} - set(STARTED)
+    if others and not all((folder / name).exists() for name in STARTED):
         raise InputError(f"{folder} is not empty and holds no run; choose another output.dir")
 
 
@@ -169,10 +172,12 @@ def save_model(folder: Path, model, state: dict, tokenizer) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     with quiet_transformers():
         # Under the names the model has now: older checkpoints name norms otherwise, and transformers would write it so.
-        model.save_pretrained(aside, state_dict=state, save_original_format=False)
+        # It empties the dictionary that it is given.
+        model.save_pretrained(aside, state_dict=dict(state), save_original_format=False)
     tokenizer.save_pretrained(aside)
     shutil.copymode(aside / "config.json", aside / "model.safetensors")  # which safetensors lets only its owner read
     for path in aside.iterdir():
+        sync(path)
         path.replace(folder / path.name)
     aside.rmdir()
 
@@ -207,4 +212,5 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     aside = path.with_name(f".{path.name}")
     aside.write_text(text, encoding="utf-8")
+    sync(aside)
     aside.replace(path)

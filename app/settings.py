@@ -6,7 +6,7 @@ import re
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from app.config import Config
+from app.config import Config, PlainValue
 from app.errors import nearest
 
 TYPES = {
@@ -16,7 +16,7 @@ TYPES = {
     str: "a string (numbers, yes and no in quotes)",
     list[str]: "a list such as [a, b] of strings (numbers, yes and no in quotes)",
     list[float]: "a list of numbers",
-    dict[str, Any]: "a mapping of keys to values",
+    dict[str, PlainValue]: "a mapping of keys to values",
     NoneType: "null",
 }
 
@@ -47,5 +47,5 @@ def _choices(hint: Any) -> tuple:
 def describe(hint: Any) -> str:
     """Return the values that a type allows."""
     if _choices(hint):
-        return f"one of {', '.join(_choices(hint))}"
+        return f"one of {', '.join(map(str, _choices(hint)))}"
     return TYPES[hint] if hint in TYPES else " or ".join(describe(part) for part in get_args(hint))

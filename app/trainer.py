@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from app.batches import BatchPlan, evaluation_batches, micro_batches
+from app.batches import BatchPlan, evaluation_batches
 from app.config import TrainConfig
 from app.loader import Loader
+from app.memory import MicroBatches
 from app.metrics import check_rows
 from app.optimizer import learning_rate_factor, set_learning_rate, warmup_steps
 from app.strategies.base import Strategy
@@ -20,18 +21,21 @@ from app.strategies.base import Strategy
 @dataclass
 class TrainState:
     """How far training has come: `step` global batches seen; `updates` of the weights made, which is less only where fp16
-    overflowed; `stop` ends the loop after this step."""
+    overflowed or a step was left out; `stop` ends the loop after this step; `micro_batch_size`: rows that memory holds, where
+    it has run out."""
 
     step: int = 0
     updates: int = 0
     stop: bool = False
+    micro_batch_size: int | None = None
 
 
 @dataclass(frozen=True)
 class StepLog:
     """What one step leaves for the log; tensors stay on the device so that a step never waits for it.
 
-    `loss_sum` is this rank's sum of row losses, `rows` the rows of the global batch.
+    `loss_sum` is this rank's sum of row losses, `rows` the rows of the global batch, `step` its number from 1; `finite`
+    (rows of this rank,) says whose logits are, for the rows at `positions`.
     """
 
     loss_sum: torch.Tensor
@@ -39,6 +43,9 @@ class StepLog:
     learning_rate: float
     grad_norm: torch.Tensor | None
     skipped: bool
+    step: int = 0
+    positions: np.ndarray | None = None
+    finite: torch.Tensor | None = None
 
 
 class RowLoss:
@@ -70,29 +77,66 @@ def train(
     """
     total_steps = planned_steps(plan, config)
     warmup = warmup_steps(config.warmup, total_steps)
+    strategy.module.train()
+    strategy.settle(loader.load(np.empty(0, np.int64), strategy.device).inputs)
+    micro = MicroBatches(strategy, config, state.micro_batch_size)
     while state.step < total_steps and not state.stop:
         strategy.module.train()
-        # Dropout is a function of the step and the shard, so that resuming needs no generator state.
-        torch.manual_seed(step_seed(config.seed, state.step, strategy.shard_index))
         learning_rate = config.learning_rate * learning_rate_factor(state.updates, total_steps, warmup, config.schedule)
         set_learning_rate(strategy.optimizer, learning_rate)
         batch = plan.batch(state.step)
-        parts = micro_batches(
-            batch, loader.lengths(batch), strategy.num_shards, strategy.shard_index, config.accumulation_steps
-        )
-        loss_sum = torch.zeros((), device=strategy.device)
-        for index, positions in enumerate(parts):
-            micro = loader.load(positions, strategy.device)
-            with strategy.micro_batch(is_last=index == len(parts) - 1):
-                logits = strategy.forward(micro.inputs)[: micro.num_rows]
-                loss = row_loss(logits, micro.labels)
-                strategy.backward(loss / len(batch))
-            loss_sum += loss.detach()
+        lengths = loader.lengths(batch)
+        parts = micro.cut(batch, lengths)
+        while (
+            passed := run_micro_batches(strategy, loader, row_loss, config.seed, state.step, parts, len(batch), micro)
+        ) is None:
+            strategy.optimizer.zero_grad()
+            micro.halve(state.step + 1, len(batch))
+            state.micro_batch_size = micro.limit
+            parts = micro.cut(batch, lengths)
         before_step()
         result = strategy.step(config.max_grad_norm)
         state.step += 1
         state.updates += not result.skipped
-        after_step(state, StepLog(loss_sum, len(batch), learning_rate, result.grad_norm, result.skipped))
+        loss_sum, finite = passed
+        figures = (loss_sum, len(batch), learning_rate, result.grad_norm, result.skipped)
+        after_step(state, StepLog(*figures, state.step, np.concatenate(parts), finite))
+
+
+def run_micro_batches(
+    strategy: Strategy,
+    loader: Loader,
+    row_loss: RowLoss,
+    seed: int,
+    step: int,
+    parts: list[np.ndarray],
+    num_rows: int,
+    micro: MicroBatches,
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Add up the gradients of a step over this rank's micro-batches, of `num_rows` rows on all ranks; every rank calls it.
+
+    Returns the sum of its row losses and whose logits are finite, (rows,); None where memory ran out on some rank.
+    """
+    # Dropout is a function of the step and the shard, so that resuming needs no generator state.
+    torch.manual_seed(step_seed(seed, step, strategy.shard_index))
+    loss_sum, finite, passed = torch.zeros((), device=strategy.device), [], True
+    for index, positions in enumerate(parts):
+        is_last = index == len(parts) - 1
+        if is_last and micro.asks_others and not micro.all_passed(passed):
+            return None
+        try:
+            batch = loader.load(positions, strategy.device)
+            with strategy.micro_batch(is_last=is_last):
+                logits = strategy.forward(batch.inputs)[: batch.num_rows]
+                loss = row_loss(logits, batch.labels)
+                strategy.backward(loss / num_rows)
+        except (RuntimeError, MemoryError) as error:
+            micro.check(error, is_last)
+            passed = False
+            continue
+        loss_sum += loss.detach()
+        finite.append(logits.detach().isfinite().all(dim=1))
+    return (loss_sum, torch.cat(finite)) if passed else None
 
 
 def planned_steps(plan: BatchPlan, config: TrainConfig) -> int:
@@ -116,7 +160,7 @@ def evaluate(
     """
     strategy.module.eval()
     found_positions, found_logits = [], []
-    with torch.inference_mode():
+    with strategy.evaluation_mode():
         for positions in evaluation_batches(loader.lengths(), batch_size, strategy.num_shards, strategy.shard_index):
             batch = loader.load(positions, strategy.device)
             found_logits.append(strategy.forward(batch.inputs)[: batch.num_rows])

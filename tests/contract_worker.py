@@ -5,6 +5,7 @@ Started by tests/test_contract.py through the mode's own launcher:
     torchrun --nproc_per_node=2 tests/contract_worker.py MODULE:CLASS DATA OUT CASE ...
 """
 
+import argparse
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,20 +51,20 @@ CASES = {
 OVERFLOW_SCALE = 2.0**40  # so large that the first gradients are infinite, for some steps
 
 
-def work(target: str, data: str, out: str, names: list[str]) -> int:
+def work(target: str, data: str, out: str, names: list[str], stage: int) -> int:
     """Run the cases in this process, which is one rank."""
     import importlib
 
     import torch
 
-    from app.config import TrainConfig
+    from app.config import Config, DeepSpeedConfig, TrainConfig
 
     module, name = target.split(":")
     strategy_class = getattr(importlib.import_module(module), name)
     base = TrainConfig(**BASE)
-    with strategy_class(base) as strategy:
+    with strategy_class(Config(train=base, deepspeed=DeepSpeedConfig(stage=stage))) as strategy:
         for case_name in names:
-            strategy.config = replace(base, **CASES[case_name].train)
+            strategy.whole_config = replace(strategy.whole_config, train=replace(base, **CASES[case_name].train))
             result = run_case(strategy, case_name, data)
             if strategy.rank == 0:
                 torch.save(result, Path(out) / f"{case_name}.pt")
@@ -103,7 +104,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     weights = torch.tensor(config.class_weights) if config.class_weights != "none" else None
     strategy.setup(model, lambda module: build_optimizer(module, config, 2))
     if case_name == "fp16_overflow" and strategy.scaler:
-        strategy.scaler = torch.amp.GradScaler("cpu", init_scale=OVERFLOW_SCALE, backoff_factor=2.0**-10)
+        strategy.load_scaler_state(strategy.scaler_state() | {"scale": OVERFLOW_SCALE, "backoff_factor": 2.0**-10})
     result = {"losses": [], "norms": [], "learning_rates": [], "skipped": []}
 
     def before_step() -> None:
@@ -153,10 +154,15 @@ def check_optimizer_round_trip(strategy) -> float:
 
 
 if __name__ == "__main__":
-    arguments = [word for word in sys.argv[1:] if not word.startswith("--local")]
-    nprocs = next((int(word.split("=")[1]) for word in arguments if word.startswith("nprocs=")), None)
-    target, data, out, *names = [word for word in arguments if not word.startswith("nprocs=")]
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("target", "data", "out"):
+        parser.add_argument(name)
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--nprocs", type=int)
+    parser.add_argument("--stage", type=int, default=2, help="of ZeRO, for DeepSpeed")
+    options = parser.parse_args()
     import importlib
 
-    strategy_class = getattr(importlib.import_module(target.split(":")[0]), target.split(":")[1])
-    sys.exit(strategy_class.launch(work, (target, data, out, names), nprocs))
+    strategy_class = getattr(importlib.import_module(options.target.split(":")[0]), options.target.split(":")[1])
+    arguments = (options.target, options.data, options.out, options.names, options.stage)
+    sys.exit(strategy_class.launch(work, arguments, options.nprocs))

@@ -46,13 +46,22 @@ def test_padded_tensors(lengths):
 def test_packed_tensors(lengths):
     rows = token_rows(lengths)
     batch = collate(rows, second_starts(lengths), Layout(packed=True, first_position=2))
-    total, longest = sum(lengths), max(lengths)
+    total = sum(lengths)
     starts = np.cumsum([0, *lengths])
     for name in ("input_ids", "position_ids", "token_type_ids"):
         assert (tuple(batch[name].shape), batch[name].dtype) == ((1, total), torch.int64), name
     assert batch["first_tokens"].tolist() == starts[:-1].tolist()
-    assert tuple(batch["key_mask"].shape) == (len(rows), 1, 1, longest)
-    assert batch["key_mask"].sum((1, 2, 3)).tolist() == lengths
+    shapes = batch["group_shapes"]
+    assert sum(count for count, _, _ in shapes) == len(rows)
+    masks = batch["key_mask"].split([count * longest for count, longest, _ in shapes])
+    found = []
+    for (count, longest, has_padding), mask in zip(shapes, masks, strict=True):
+        in_group = mask.view(count, longest).sum(1).tolist()
+        assert has_padding == (min(in_group) < longest)
+        assert longest == max(in_group)
+        assert min(in_group) * 2 > longest, "no row is shorter than half of its group's longest"
+        found += in_group
+    assert sorted(found) == sorted(lengths)
     for index, row in enumerate(rows):
         part = slice(starts[index], starts[index + 1])
         assert batch["input_ids"][0, part].tolist() == row.tolist()
@@ -61,6 +70,8 @@ def test_packed_tensors(lengths):
     ids = batch["input_ids"][0]
     there_and_back = ids[batch["to_padded"]][batch["from_padded"]]
     assert torch.equal(there_and_back, ids)
+    assert batch["key_mask"][batch["from_padded"]].all()
+    assert int(batch["key_mask"].sum()) == total
 
 
 def test_single_texts_have_no_token_types():

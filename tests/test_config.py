@@ -139,7 +139,7 @@ MISTAKES = {
     "unknown key": ("train: {epoch: 3}", "there is no setting 'train.epoch'; did you mean 'train.epochs'?"),
     "unknown group": ("trian: {epochs: 3}", "there is no setting 'trian'; did you mean 'train'?"),
     "unknown key like no other": ("train: {xyz: 3}", "there is no setting 'train.xyz' (known: train.epochs, "),
-    "key without its group": ("epochs: 3", "there is no setting 'epochs' (known: data, model, train, output)"),
+    "key without its group": ("epochs: 3", "there is no setting 'epochs' (known: data, model, train, "),
     "key that is a number": ("1: 3", "there is no setting '1'"),
     "group that is a value": ("train: 3", "train must be a mapping of keys to values, found 3"),
     "group without keys": ("train:\n", "train must be a mapping of keys to values, found nothing"),
@@ -235,9 +235,9 @@ def test_settings_that_do_not_go_together():
 
 
 def test_a_configuration_file_that_is_none(tmp_path):
-    with pytest.raises(InputError, match="--config must name a YAML file; .*nope.yaml is not there"):
+    with pytest.raises(InputError, match="a YAML file is needed; .*nope.yaml is not there"):
         load_config(["--config", str(tmp_path / "nope.yaml")])
-    with pytest.raises(InputError, match="--config must name a YAML file; .* is a directory"):
+    with pytest.raises(InputError, match="a YAML file is needed; .* is a directory"):
         load_config(["--config", str(tmp_path)])
 
 

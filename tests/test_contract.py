@@ -1,7 +1,7 @@
 """The contract of all modes: the same job as one process. Finds the strategies by itself; real processes over gloo.
 
-python -m pytest tests/test_contract.py                        two processes
-python -m pytest tests/test_contract.py -m "slow or not slow"  one, two and three
+python -m pytest tests/test_contract.py                        two processes, the modes that differ most
+python -m pytest tests/test_contract.py -m "slow or not slow"  all modes; one, two and three
 """
 
 import os
@@ -14,8 +14,10 @@ import pytest
 import torch
 
 from app.strategies import load_strategy, strategy_names
+from app.strategies.base import Strategy
 
 sys.path.insert(0, str(Path(__file__).parent))
+import broken_strategies  # noqa: E402
 from contract_worker import CASES  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,15 +27,12 @@ TOLERANCES = {"sgd": 1e-6, "adamw": 1e-5}
 
 
 def launch(
-    target: str, nprocs: int, data: Path, out: Path, cases: list[str], launcher: str
+    strategy: type[Strategy], nprocs: int, data: Path, out: Path, cases: list[str], stage: int = 2
 ) -> subprocess.CompletedProcess:
     """Run the worker in a mode with `nprocs` processes."""
     out.mkdir()
-    command = [sys.executable, WORKER, target, str(data), str(out), *cases]
-    if launcher == "spawn":
-        command.append(f"nprocs={nprocs}")
-    elif launcher == "torchrun":
-        command[:1] = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={nprocs}"]
+    target = f"{strategy.__module__}:{strategy.__name__}"
+    command = strategy.command([WORKER, target, str(data), str(out), *cases, f"--stage={stage}"], nprocs)
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -85,7 +84,7 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def single(data) -> Path:
     out = data.parent / "single"
-    launch("app.strategies.single:Single", 1, data, out, list(CASES), "python")
+    launch(load_strategy("single"), 1, data, out, list(CASES))
     return out
 
 
@@ -95,10 +94,13 @@ def modes() -> list:
     for name in strategy_names():
         if name == "single":
             continue
-        one_process = load_strategy(name).launcher == "python"
+        one_process = load_strategy(name).one_process
         for nprocs in (1,) if one_process else (2, 1, 3):
-            marks = [pytest.mark.slow] if nprocs in (1, 3) and not one_process else []
-            found.append(pytest.param(name, nprocs, marks=marks, id=f"{name}-{nprocs}"))
+            is_slow = nprocs != 2 or name in ("accelerate", "horovod", "mp")
+            marks = [pytest.mark.slow] if is_slow and not one_process else []
+            found.append(pytest.param(name, nprocs, 2, marks=marks, id=f"{name}-{nprocs}"))
+    for stage in (0, 1, 3):
+        found.append(pytest.param("deepspeed", 2, stage, marks=pytest.mark.slow, id=f"deepspeed-2-stage{stage}"))
     return found
 
 
@@ -108,11 +110,13 @@ def test_every_strategy_is_in_the_suite():
     assert len(names) >= 6, f"only {sorted(names)} were found"
 
 
-@pytest.mark.parametrize(("mode", "nprocs"), modes())
-def test_same_job_as_single(mode, nprocs, data, single, tmp_path):
+@pytest.mark.parametrize(("mode", "nprocs", "stage"), modes())
+def test_same_job_as_single(mode, nprocs, stage, data, single, tmp_path):
     strategy = load_strategy(mode)
+    if lacks := strategy.missing():
+        pytest.skip(lacks)
     cases = [case for case in CASES if case not in NOT_ON_CPU.get(mode, ())]
-    launch(f"{strategy.__module__}:{strategy.__name__}", nprocs, data, tmp_path / "out", cases, strategy.launcher)
+    launch(strategy, nprocs, data, tmp_path / "out", cases, stage)
     problems = {}
     for case in cases:
         found = load(tmp_path / "out", case)
@@ -151,6 +155,6 @@ def test_single_does_what_its_cases_say(single):
 )
 def test_a_broken_strategy_is_caught(broken, caught_by, data, single, tmp_path):
     """The control: the suite must fail for strategies with the mistakes that copied scripts have."""
-    launch(f"broken_strategies:{broken}", 2, data, tmp_path / "out", caught_by, "torchrun")
+    launch(getattr(broken_strategies, broken), 2, data, tmp_path / "out", caught_by)
     for case in caught_by:
         assert compare(load(single, case), load(tmp_path / "out", case), case), f"{broken} passed {case}"

@@ -4,6 +4,7 @@ python -m pytest tests/test_dead_ranks.py -m chaos
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from safetensors.torch import load_file
 
 from app.checkpoint import load_training_state
+from app.strategies import load_strategy, strategy_names
 
 pytestmark = pytest.mark.chaos
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +28,15 @@ MODES = {
     "mp": [sys.executable, "run_mp.py", "--nprocs", "2"],
     "fsdp": [*TORCHRUN, "--standalone", "run_fsdp.py"],
     "accelerate": [*TORCHRUN, "--standalone", "run_accelerate.py"],
+    "deepspeed": [*TORCHRUN, "--standalone", "run_deepspeed.py"],
+    "deepspeed launcher": [
+        sys.executable,
+        "-m",
+        "deepspeed.launcher.runner",
+        "--num_accelerators=2",
+        "run_deepspeed.py",
+    ],
+    "horovod": load_strategy("horovod").command(["run_horovod.py"], 2),
 }
 SMALL = ["hidden_size=32", "num_hidden_layers=1", "num_attention_heads=2", "intermediate_size=64"]
 
@@ -49,6 +60,9 @@ def settings(folder: Path, epochs: int) -> list[str]:
 
 
 def start(mode: str, folder: Path, epochs: int = 200) -> subprocess.Popen:
+    name = mode.split()[0]  # "deepspeed launcher" is DeepSpeed too
+    if name in strategy_names() and (lacks := load_strategy(name).missing()):
+        pytest.skip(lacks)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     log = (folder.parent / "log").open("w")
     command = [*MODES.get(mode, [mode]), *settings(folder, epochs)]
@@ -68,8 +82,8 @@ def ranks(run: subprocess.Popen) -> dict[int, psutil.Process]:
     found = {}
     for process in psutil.Process(run.pid).children(recursive=True):
         with suppress(psutil.Error):
-            rank = process.environ().get("RANK")
-            if rank is None and "spawn_main" in " ".join(process.cmdline()):
+            rank = process.environ().get("RANK", process.environ().get("HOROVOD_RANK"))
+            if rank is None and "run_mp.py" in run.args and "spawn_main" in " ".join(process.cmdline()):
                 # The environment of a spawned rank is set after its start, where psutil cannot see it.
                 rank = len(found)
             if rank is not None and "resource_tracker" not in " ".join(process.cmdline()):
@@ -103,10 +117,11 @@ def test_kill_9_of_a_rank_ends_all(mode, folder):
     ranks(run)[1].kill()
     wait_for_end(run, family)
     assert run.returncode != 0
-    progress, weights, _ = load_training_state(folder)
-    assert progress.step % 10 == 0
-    assert weights
-    assert "SIGKILL" in (folder.parent / "log").read_text()
+    state = load_training_state(folder)
+    assert state.progress.step % 10 == 0
+    assert state.weights
+    said = (folder.parent / "log").read_text()
+    assert re.search(r"SIGKILL|Exit code: (-9|137)|exits with return code = -9", said), said[-3000:]
 
 
 @pytest.mark.parametrize("mode", ["ddp", "mp"])
@@ -120,7 +135,7 @@ def test_control_c_ends_all(mode, folder):
     assert load_training_state(folder)
 
 
-@pytest.mark.parametrize("mode", ["ddp", "mp"])
+@pytest.mark.parametrize("mode", ["ddp", "mp", "deepspeed", "horovod"])
 def test_a_killed_launcher_leaves_no_orphan(mode, folder):
     run = start(mode, folder)
     wait_for_state(run, folder)
@@ -213,3 +228,35 @@ def test_torch_distributed_launch(extra, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("Report on test") == 1
     assert "2 process(es)" in done.stderr
+
+
+@pytest.mark.parametrize("mode", ["ddp", "mp", "accelerate"])
+def test_sigterm_to_the_launcher_saves(mode, folder):
+    """As Slurm and Kubernetes send it: all ranks finish the same step and save; the run goes on from there."""
+    run = start(mode, folder)
+    wait_for_state(run, folder)
+    family = psutil.Process(run.pid).children(recursive=True)
+    os.kill(run.pid, signal.SIGTERM)
+    wait_for_end(run, family)
+    assert run.returncode == (143 if mode == "mp" else 1)  # torchrun has a status of its own
+    said = (folder.parent / "log").read_text()
+    step = re.search(r"stopped by SIGTERM behind step (\d+)", said)
+    assert step, said[-3000:]
+    assert load_training_state(folder).progress.step == int(step[1])
+    assert not list((folder / "state").glob(".step-*"))
+
+
+@pytest.mark.parametrize("mode", ["ddp", "mp"])
+def test_a_stopped_rank_ends_all(mode, folder):
+    """SIGSTOP of a rank: the other says so, and the launcher kills the stopped one (torchrun after 30 seconds)."""
+    MODES[f"{mode} timeout"] = [*MODES[mode], "--train.timeout", "4"]
+    run = start(f"{mode} timeout", folder)
+    wait_for_state(run, folder)
+    family = psutil.Process(run.pid).children(recursive=True)
+    ranks(run)[1].suspend()
+    run.wait(timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert not alive
+    assert run.returncode != 0
+    assert "rank 1 has given no sign of life for 4 seconds" in (folder.parent / "log").read_text()
+    assert load_training_state(folder)

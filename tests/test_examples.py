@@ -111,7 +111,10 @@ def test_distributed_without_a_launcher_names_the_command():
 @pytest.mark.parametrize("command", commands_of(ACCELERATE))
 def test_accelerate_reaches_the_known_weight(command):
     processes = 2 if command.startswith("torchrun") else 1
-    assert output_of(command).splitlines() == [
+    said = [
+        line for line in output_of(command).splitlines() if not line.startswith("[")
+    ]  # DeepSpeed's, where installed
+    assert said == [
         f"with accumulation, {processes} process(es): the final weight is 2.04000",
         "without accumulation: the final weight is 2.04000",
     ]

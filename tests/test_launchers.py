@@ -3,6 +3,7 @@
 python -m pytest tests/test_launchers.py -m slow
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -51,6 +52,27 @@ def test_accelerate_launch_that_would_train_alone_is_refused(tmp_path):
     done = run([*ACCELERATE, "--cpu", "--num_processes", "2", "run_accelerate.py"], tmp_path)
     assert done.returncode != 0
     assert "2 processes were asked for, but 1 would train alone" in done.stderr
+
+
+@pytest.mark.parametrize("compression", ["fp16", "bf16"])
+def test_compressed_gradients_are_nearly_the_same(compression, tmp_path):
+    losses = []
+    for chosen in ("none", compression):
+        command = [
+            sys.executable,
+            "run_mp.py",
+            "--nprocs",
+            "2",
+            "--ddp.compression",
+            chosen,
+            "--output.overwrite",
+            "true",
+        ]
+        done = run([*command, "--train.learning_rate", "1e-2", "--train.optimizer", "sgd"], tmp_path)
+        assert done.returncode == 0, done.stderr[-3000:]
+        losses.append(json.loads((tmp_path / "run" / "report.json").read_text())["loss"])
+    assert losses[0] != losses[1], "nothing was compressed"
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
 def test_nprocs_belongs_to_spawn(tmp_path):

@@ -396,6 +396,7 @@ def test_a_reader_that_leaves_is_no_error(checkpoint, capsys, monkeypatch):
 
 def test_an_interrupted_run_leaves_what_it_has_under_another_name(tmp_path, checkpoint, capsys):
     """The input is a pipe whose writer interrupts this process while it waits for more."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in its background without it
     pipe, output = tmp_path / "pipe", tmp_path / "output.csv"
     os.mkfifo(pipe)
     ended = threading.Event()

@@ -6,7 +6,7 @@ import logging
 import pytest
 import torch
 
-from app.config import OutputConfig, TrainConfig
+from app.config import Config, OutputConfig
 from app.progress import RunLog, drop_later_lines, start_logging
 from app.strategies.single import Single
 from app.trainer import StepLog, TrainState
@@ -33,7 +33,7 @@ def read_log(folder) -> list[str]:
 
 def test_logged_loss_is_a_mean_over_rows_not_of_means(tmp_path, capsys):
     start_logging(is_main=True)
-    log = RunLog(tmp_path, QUIET, Single(TrainConfig()), total_steps=3, log_every=3)
+    log = RunLog(tmp_path, QUIET, Single(Config()), total_steps=3, log_every=3)
     log.start(TrainState())
     for step, entry in enumerate([step_log(4.0, 1), step_log(8.0, 8), step_log(1.0, 2, skipped=True)], start=1):
         log.after_step(TrainState(step=step), entry)
@@ -49,7 +49,7 @@ def test_log_file_begins_with_what_was_said_before_there_was_a_folder(tmp_path, 
     start_logging(is_main=True)
     logging.getLogger("app.data.report").info("the data\n  and more")
     logging.getLogger("app.model").warning("weights start at random")
-    log = RunLog(tmp_path, QUIET, Single(TrainConfig()), total_steps=3, log_every=1)
+    log = RunLog(tmp_path, QUIET, Single(Config()), total_steps=3, log_every=1)
     log.say("the end")
     log.close()
     logging.getLogger("app.job").info("behind the end")
@@ -60,7 +60,7 @@ def test_log_file_begins_with_what_was_said_before_there_was_a_folder(tmp_path, 
 
 def test_other_ranks_keep_nothing_and_say_nothing(tmp_path, capsys):
     start_logging(is_main=False)
-    log = RunLog(None, OutputConfig(progress=True), Single(TrainConfig()), total_steps=2, log_every=1)
+    log = RunLog(None, OutputConfig(progress=True), Single(Config()), total_steps=2, log_every=1)
     log.start(TrainState())
     log.after_step(TrainState(step=1), step_log(1.0, 1))
     log.evaluation(TrainState(step=1), "dev", {}, True, 0.1)

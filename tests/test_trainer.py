@@ -9,7 +9,7 @@ from torch.nn.functional import log_softmax
 from transformers import AutoModelForSequenceClassification
 
 from app.batches import BatchPlan
-from app.config import TrainConfig
+from app.config import Config, TrainConfig
 from app.loader import Loader
 from app.optimizer import build_optimizer
 from app.strategies.base import StepResult, Strategy
@@ -89,7 +89,7 @@ def run(
     """Train as a job does; returns the weights, what each step logged, and the strategy."""
     dataset, tokenizer, stores = rows
     logs: list[StepLog] = []
-    with strategy_class(config) as strategy:
+    with strategy_class(Config(train=config)) as strategy:
         model = new_model(tokenizer, dropout)
         loader = loaders_of(dataset, stores, model, packed)["train"]
         strategy.setup(model, lambda module: build_optimizer(module, config, num_layers=2))
@@ -309,7 +309,7 @@ def test_evaluate_returns_the_logits_of_each_row_in_order(rows, name, batch_size
     model = new_model(tokenizer, dropout=0.3)
     loader = loaders_of(dataset, stores, model, packed)[name]
     done = []
-    with Single(TrainConfig(device="cpu", threads=1)) as strategy:
+    with Single(Config(train=TrainConfig(device="cpu", threads=1))) as strategy:
         strategy.setup(model, lambda module: build_optimizer(module, strategy.config, 2))
         found = evaluate(strategy, loader, batch_size, done.append)
         with torch.inference_mode():

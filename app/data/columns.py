@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.data.readers import ReadOptions
-from app.errors import InputError, nearest
+from app.errors import InputError, listed, nearest, shorten
 
 TEXT_NAMES = (
     "text",
@@ -63,7 +63,7 @@ def _find(
     if isinstance(chosen, str) and names is not None:
         if chosen not in names:
             raise InputError(
-                f"{where}: there is no {what} column '{chosen}'{nearest(chosen, names)} (found: {', '.join(map(str, names))})"
+                f"{where}: there is no {what} column '{chosen}'{nearest(chosen, names)} (found: {listed(names)})"
             )
         return names.index(chosen)
     if isinstance(chosen, str):
@@ -97,10 +97,10 @@ def resolve_columns(
     if need_label and label is None and len(free) == 1:
         label = free.pop(0)
     if text is None or (need_label and label is None):
-        found = f"the columns {', '.join(map(str, names))}" if names else f"{width} columns without a header"
+        found = f"the columns {listed(names)}" if names else f"{width} columns without a header"
         remedy = "set --data.text_column and --data.label_column to a name or a number"
         if width == 1:
-            found = f"only one column{f', {names[0]}' if names else ''}"
+            found = f"only one column{f', {shorten(names[0])}' if names else ''}"
             remedy = (
                 "put a label beside each text; columns are separated by commas in CSV, by tabs in TSV (--data.format)"
             )
@@ -111,9 +111,9 @@ def resolve_columns(
         same = pair if pair in (text, label) and pair is not None else text
         raise InputError(
             f"{where}: text, second text and label must be different columns, found column "
-            f"'{names[same] if names else same}' chosen twice; set --data.text_column and --data.label_column"
+            f"'{shorten(names[same]) if names else same}' chosen twice; set --data.text_column and --data.label_column"
         )
-    show = [str(names[i]) if names else str(i) for i in (text, label, pair) if i is not None]
+    show = [shorten(names[i]) if names else str(i) for i in (text, label, pair) if i is not None]
     described = ", ".join(
         f"{what} '{name}'"
         for what, name in zip(
@@ -144,9 +144,7 @@ def check_first_line(where: str, options: ReadOptions, record: list[str]) -> Non
         )
 
 
-def columns_of_first(
-    where: str, options: ReadOptions, record: Any, names: list[str] | None, need_label: bool
-) -> Columns | None:
+def columns_of_first(where: str, options: ReadOptions, record: Any, need_label: bool) -> Columns | None:
     """Resolve the columns from the first record of a file without a header line."""
     if isinstance(record, dict):
         names = list(record)
@@ -154,7 +152,7 @@ def columns_of_first(
         by_name = [None if index is None else names[index] for index in (columns.text, columns.pair, columns.label)]
         return Columns(*by_name, width=None, described=columns.described)
     if isinstance(record, list):
-        return resolve_columns(where, options, names, len(record), need_label)
+        return resolve_columns(where, options, None, len(record), need_label)
     if isinstance(record, str) and not need_label:  # JSON Lines of plain strings, for prediction
         return Columns(0, None, None, 1, "text '0'")
     return None

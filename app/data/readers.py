@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.data.text_files import Source, check_file, read_lines
-from app.errors import InputError, excerpt
+from app.errors import InputError, excerpt, shorten
 
 SUFFIXES = {
     ".csv": "csv",
@@ -27,6 +27,8 @@ SUFFIXES = {
     ".pq": "parquet",
 }
 FIELD_LIMIT = 1 << 26  # characters in one CSV field; csv's own limit of 131,072 would refuse a long document
+# What pyarrow raises for bytes that are no Parquet, and for values that Python has not: dates after 9999, time zones.
+NO_PARQUET = (OSError, ValueError, OverflowError, LookupError, TypeError, MemoryError)
 
 
 class BadRow(NamedTuple):
@@ -68,12 +70,24 @@ def place(format: str) -> str:
     return {"json": "element", "parquet": "row"}.get(format, "line")
 
 
+def _plain_lines(path: Source, options: ReadOptions) -> Iterator[tuple[int, str | BadRow]]:
+    """Yield the lines that are not blank, without their ends.
+
+    A carriage return inside a line may have been a line end of its own: to read on would make one row of many.
+    """
+    for number, line in enumerate(read_lines(path, options.encoding), 1):
+        line = line.rstrip("\r\n")
+        if "\r" in line.strip(" \r"):
+            problem = f"a carriage return stands inside the line: {excerpt(line)}; end lines with LF or CRLF"
+            yield number, BadRow(number, problem)
+        elif line.strip(" \r"):
+            yield number, line
+
+
 def _delimited(path: Source, options: ReadOptions, delimiter: str, quoted: bool) -> Iterator[tuple[int, Any]]:
     if not quoted:
-        for number, line in enumerate(read_lines(path, options.encoding), 1):
-            line = line.rstrip("\r\n")
-            if line.strip(" \r"):
-                yield number, line.split(delimiter)
+        for number, line in _plain_lines(path, options):
+            yield number, line if isinstance(line, BadRow) else line.split(delimiter)
         return
     csv.field_size_limit(FIELD_LIMIT)
     reader = csv.reader(read_lines(path, options.encoding), delimiter=delimiter, strict=True)
@@ -136,40 +150,57 @@ def _json_array(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]
     yield from enumerate(found, 1)
 
 
-def _parquet(path: Path) -> Iterator[tuple[int, list]]:
-    import pyarrow
-    from pyarrow import parquet
+def _parquet(path: Path, wanted: Collection[int | None]) -> Iterator[tuple[int, list]]:
+    """Yield the records; only the `wanted` columns hold values, all others None: they may be of types Python has not."""
+    from pyarrow import ArrowException, parquet
 
+    number = 0
     try:
-        file = parquet.ParquetFile(path)
-        number = 0
-        for batch in file.iter_batches(batch_size=4096):
-            for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                number += 1
-                yield number, list(record)
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a readable Parquet file: {error}") from error
+        with path.open("rb") as opened:
+            file = parquet.ParquetFile(opened, page_checksum_verification=True)
+            for batch in file.iter_batches(batch_size=4096):
+                none = [None] * batch.num_rows
+                values = (column.to_pylist() if i in wanted else none for i, column in enumerate(batch.columns))
+                for record in zip(*values, strict=True):
+                    number += 1
+                    yield number, list(record)
+            num_rows = file.metadata.num_rows
+    except (ArrowException, *NO_PARQUET) as error:
+        raise InputError(f"{path}: not a readable Parquet file: {shorten(str(error), 200)}") from error
+    if number != num_rows:
+        raise InputError(
+            f"{path}: the Parquet file is damaged: it says that it has {num_rows:,} rows, and {number:,} are there; "
+            "write it again"
+        )
 
 
 def parquet_names(path: Path) -> list[str]:
+    """Return the names of the columns; raises InputError for a file that is no Parquet, and without pyarrow."""
     try:
-        import pyarrow
-        from pyarrow import parquet
+        from pyarrow import ArrowException, parquet
     except ImportError as error:
         raise InputError(f"{path}: Parquet files need pyarrow; install it with: pip install pyarrow") from error
     try:
-        return parquet.read_schema(path).names
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a readable Parquet file: {error}") from error
+        with path.open("rb") as file:
+            return parquet.read_schema(file).names
+    except (ArrowException, *NO_PARQUET) as error:
+        raise InputError(f"{path}: not a readable Parquet file: {shorten(str(error), 200)}") from error
 
 
-def read_records(path: Source, options: ReadOptions, format: str) -> Iterator[tuple[int, Any]]:
-    """Yield (number, record) for each record of a checked file; the number is what `place(format)` counts, from 1."""
+def read_records(
+    path: Source, options: ReadOptions, format: str, wanted: Collection[int | None] = ()
+) -> Iterator[tuple[int, Any]]:
+    """Yield (number, record) for each record of a checked file; the number is what `place(format)` counts, from 1.
+
+    `wanted` are the columns that are read of a Parquet file.
+    """
     if format in ("csv", "tsv"):
         quoted = options.quoting == "double" or (options.quoting == "auto" and format == "csv")
         return _delimited(path, options, "," if format == "csv" else "\t", quoted)
     if format == "parquet":
-        return _parquet(path)
+        return _parquet(path, wanted)
     if format == "text":
-        return ((number, line) for number, line in enumerate(read_lines(path, options.encoding), 1) if line.strip())
+        return (
+            (number, line) for number, line in _plain_lines(path, options) if isinstance(line, BadRow) or line.strip()
+        )
     return _json_lines(path, options) if format == "jsonl" else _json_array(path, options)

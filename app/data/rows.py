@@ -84,15 +84,19 @@ def read_rows(
     notes.update(place=place(format), multiline=0, columns="")
     is_delimited = format in ("csv", "tsv")
     columns: Columns | None = None
-    names = parquet_names(path) if format == "parquet" else None
+    names: list[str] | None = None
+    wanted: list[int | None] = []
+    if format == "parquet":  # which has its names before its records
+        names = parquet_names(path)
+        columns = resolve_columns(str(path), options, names, len(names), need_label)
+        wanted = [columns.text, columns.pair, columns.label]
+        notes["columns"] = columns.described
     count = 0
-    for line, record in read_records(path, options, format):
-        if columns is None and not isinstance(record, BadRow):
-            is_header = is_delimited and _is_header(record, options, need_label)
-            where = str(path) if format == "parquet" else f"{path}, {place(format)} {line}"
-            if is_delimited and need_label and not is_header:
-                check_first_line(where, options, record)
-            columns = _first_columns(where, record, names, is_header, options, need_label)
+    for line, record in read_records(path, options, format, wanted):
+        if columns is None:
+            where = f"{path}, {place(format)} {line}"
+            is_header = is_delimited and _is_header(where, record, options, need_label)
+            columns = _first_columns(where, record, is_header, options, need_label)
             notes["columns"] = columns.described if columns else ""
             if is_header:
                 names = record
@@ -117,29 +121,35 @@ def text_rows(texts: Iterable[str], options: ReadOptions) -> Iterator[Row | BadR
         yield _row(line, text, Columns(0, None, None, 1, ""), options)
 
 
-def _first_columns(
-    where: str, record: Any, names: list[str] | None, is_header: bool, options: ReadOptions, need_label: bool
-) -> Columns | None:
-    """Return the columns that the first record tells; bytes of another encoding in it are told before all else."""
+def _first_columns(where: str, record: Any, is_header: bool, options: ReadOptions, need_label: bool) -> Columns | None:
+    """Return the columns that a first record tells, None for a broken one; bytes of another encoding are told before all else."""
     try:
         if is_header:
             names = [name.strip() for name in record]
             _check_characters(" ".join(names), "header")
             return resolve_columns(where, options, names, len(names), need_label)
-        return columns_of_first(where, options, record, names, need_label)
+        return columns_of_first(where, options, record, need_label)
     except ValueError as error:
         if isinstance(record, (list, dict)):
             try:
-                _check_characters(" ".join(map(str, record)), "first row")
+                _check_characters(" ".join(value for value in record if isinstance(value, str)), "first row")
             except ValueError as cause:
                 raise InputError(f"{where}: {cause}") from error
         raise
 
 
-def _is_header(record: list, options: ReadOptions, need_label: bool) -> bool:
-    """Without labels there may be only a text column's name to tell a header by."""
-    if has_header(record, options) or need_label or options.header is not None:
-        return has_header(record, options)
+def _is_header(where: str, record: list | BadRow, options: ReadOptions, need_label: bool) -> bool:
+    """Return whether the first record of a CSV or TSV file names the columns; raises InputError where that cannot be told."""
+    if isinstance(record, BadRow):
+        if has_header([], options):  # the line behind it would be taken for the header
+            raise InputError(f"{where}: the header cannot be read: {record.problem}")
+        return False
+    is_header = has_header(record, options)
+    if need_label and not is_header:
+        check_first_line(where, options, record)
+    if is_header or need_label or options.header is not None:
+        return is_header
+    # Without labels there may be only a text column's name to tell a header by.
     return any(str(value).strip().lower() in TEXT_NAMES for value in record)
 
 
@@ -156,10 +166,11 @@ def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions) 
         )
         return BadRow(line, f"{wanted} is needed, found {excerpt(record)}")
     if columns.width is not None and len(record) != columns.width:
+        shown = " | ".join(value if isinstance(value, str) else excerpt(value) for value in record[:20])
         return BadRow(
             line,
-            f"{columns.width} columns are needed as in the first row, found {len(record)}: {excerpt(' | '.join(map(str, record)))}; "
-            "remove extra separators from the text (or, in CSV, enclose it in double quotes) or fill in what is missing",
+            f"{columns.width} columns are needed as in the first row, found {len(record)}: {excerpt(shown)}; remove "
+            "extra separators from the text (or, in CSV, enclose it in double quotes) or fill in what is missing",
         )
     try:
         text, pair, label = columns.pick(record)
@@ -170,7 +181,9 @@ def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions) 
             None if columns.label is None else _label(label),
         )
     except KeyError as error:
-        return BadRow(line, f"the column {error} is missing, found {excerpt(record)}; add it or remove the row")
+        return BadRow(
+            line, f"the column {excerpt(error.args[0])} is missing, found {excerpt(record)}; add it or remove the row"
+        )
     except ValueError as error:
         return BadRow(line, str(error))
     return row

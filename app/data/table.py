@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 from array import array
 from dataclasses import asdict
@@ -22,7 +23,7 @@ from app.data.cache import built_folder, content_key
 from app.data.readers import BadRow, ReadOptions, file_format
 from app.data.rows import Row, read_rows
 from app.data.text_files import check_file
-from app.errors import InputError, nearest
+from app.errors import InputError, excerpt, listed, nearest
 
 logger = logging.getLogger(__name__)
 VERSION = 2
@@ -176,7 +177,7 @@ def build_table(
     }.items():
         np.save(folder / f"{name}.npy", np.asarray(values))
     meta = {
-        "source": str(path),
+        "source": os.fsencode(path).decode(errors="replace"),  # a name in another encoding must be printable
         "place": notes["place"],
         "columns": notes["columns"],
         "label_values": list(label_codes),
@@ -190,8 +191,7 @@ def build_table(
 
 
 def _unknown_label_problem(label: str, names: list[str]) -> str:
-    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    return f"unknown label '{label}'{nearest(label, names)} (known: {shown}); mend the row or set --data.labels"
+    return f"unknown label {excerpt(label)}{nearest(label, names)} (known: {listed(names)}); mend the row or set --data.labels"
 
 
 def _bad_rows_message(path: str, place: str, bad: list[BadRow], num_bad: int) -> str:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from app.errors import InputError, excerpt, nearest
+from app.errors import InputError, listed, nearest, shorten
 
 MAGIC = {
     b"\x1f\x8b": "a gzip file; unpack it first",
+    b"BZh91AY": "a bzip2 file; unpack it first",
+    b"\xfd7zXZ\x00": "an xz file; unpack it first",
+    b"\x28\xb5\x2f\xfd": "a Zstandard file; unpack it first",
     b"PK\x03\x04": "a ZIP or Excel file; save it as CSV (UTF-8)",
+    b"\xd0\xcf\x11\xe0": "an old Excel or Word file; save it as CSV (UTF-8)",
+    b"PAR1\x15": "a Parquet file; set --data.format parquet",
 }
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+MARKS = {"utf-16": UTF16_MARKS, "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)}
+LONGEST_MAGIC = 8  # bytes
 
 
 @dataclass(frozen=True)
@@ -43,56 +51,68 @@ def check_file(path: Source, format: str, encoding: str = "utf-8") -> None:
         raise InputError(f"{path}: Parquet cannot be read from a stream; save it to a file first")
     try:
         with _open(path) as file:
-            start = file.peek(4)[:4]
+            start = file.peek(LONGEST_MAGIC)[:LONGEST_MAGIC]
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     if not start:
         raise InputError(f"{path}: there are no rows, the file is empty")
-    if format == "parquet":
-        return
+    if format != "parquet":
+        _check_start(path, start, codec)
+
+
+def _check_start(path: Source, start: bytes, codec: str) -> None:
+    """Raise InputError for the first bytes of a file that is not text, or is in another encoding."""
     for magic, what in MAGIC.items():
         if start.startswith(magic):
             raise InputError(f"{path}: text is needed, found {what}")
-    if start[:2] in UTF16_MARKS and not codec.startswith(("utf-16", "utf-32")):
+    if start.startswith(UTF16_MARKS) and not codec.startswith(("utf-16", "utf-32")):
         raise InputError(f"{path}: {codec} text is needed, found UTF-16 text; set --data.encoding utf-16")
-    if codec == "utf-16" and start[:2] not in UTF16_MARKS:
+    if not start.startswith(MARKS.get(codec, (b"",))):
         raise InputError(
-            f"{path}: UTF-16 text must begin with a byte order mark, found {start!r}; set --data.encoding to utf-8, or to "
-            "utf-16-le or utf-16-be, which need no mark"
+            f"{path}: {codec.upper()} text must begin with a byte order mark, found {start[:4]!r}; set --data.encoding to "
+            f"utf-8, or to {codec}-le or {codec}-be, which need no mark"
         )
 
 
 def codec_name(encoding: str) -> str:
-    """Return Python's own name of an encoding; raises InputError for one that it does not know."""
+    """Return Python's own name of an encoding; raises InputError for one that it does not know or cannot read rows with."""
     try:
         "".encode(encoding)
-        return codecs.lookup(encoding).name
-    except (LookupError, UnicodeError) as error:
+        b"-".decode(encoding, errors="surrogateescape")  # idna and punycode know no way to go on after a bad byte
+    except UnicodeDecodeError:
+        pass  # half a character of UTF-16
+    except (LookupError, UnicodeError, ValueError) as error:  # ValueError: a NUL in the name
         raise InputError(
-            f"data.encoding must be an encoding of text that Python knows, found '{encoding}'; try utf-8 or gb18030"
+            f"data.encoding must be an encoding of text that Python knows, found '{shorten(encoding)}'; try utf-8 or gb18030"
         ) from error
+    return codecs.lookup(encoding).name
 
 
 def _check_path(path: Path) -> None:
+    """Raise InputError unless `path` is a regular file, or a link to one."""
     try:
-        exists = path.exists()
+        if path.is_file():
+            return
+        raise InputError(f"{path}: {_what_is_there(path)}")
     except OSError as error:  # a name that is too long, a folder that may not be entered
-        raise InputError(f"{excerpt(str(path))}: cannot be read: {error.strerror}") from error
-    if not exists:
-        folder = path.parent
-        near = f"; there is no folder {folder}"
-        if folder.is_dir():
-            near = nearest(path.name, [p.name for p in folder.iterdir()])
-        raise InputError(f"{path}: there is no such file{near}")
+        raise InputError(f"{shorten(str(path))}: cannot be read: {error.strerror}") from error
+
+
+def _what_is_there(path: Path) -> str:
+    """Return what stands where a file should, and the remedy."""
     if path.is_dir():
-        names = sorted(p.name for p in path.iterdir())[:8]
-        raise InputError(
-            f"{path}: a file is needed, found a directory; name one of its files: {', '.join(names) or '(it is empty)'}"
-        )
-    if not path.is_file():
-        raise InputError(
-            f"{path}: a regular file is needed, found a pipe or a device; save its content to a file first"
-        )
+        return f"a file is needed, found a directory; name one of its files: {_first_names(path) or '(it is empty)'}"
+    if path.exists():
+        return "a regular file is needed, found a pipe or a device; save its content to a file first"
+    if path.is_symlink():
+        return f"there is no such file: it is a link to {shorten(os.readlink(path), 200)}, which is not there"
+    if path.parent.is_dir():
+        return f"there is no such file{nearest(path.name, os.listdir(path.parent))}"
+    return f"there is no such file; there is no folder {path.parent}"
+
+
+def _first_names(folder: Path) -> str:
+    return listed(sorted(os.listdir(folder)), 8)
 
 
 def _open(path: Source) -> AbstractContextManager[BinaryIO]:
@@ -102,18 +122,20 @@ def _open(path: Source) -> AbstractContextManager[BinaryIO]:
 def read_lines(path: Source, encoding: str) -> Iterator[str]:
     """Yield decoded lines; undecodable bytes become lone surrogates, which `app.data.rows` refuses with the line's number.
 
-    Lines end at \\n only: other separators (U+2028, form feed) are part of the text. UTF-16 and UTF-32 have no byte for
-    a line end, so they are decoded as a stream.
+    Lines end at \\n only: other separators (U+2028, form feed) are part of the text. Where the byte 0x0A is no line feed,
+    as in UTF-16, UTF-32 and EBCDIC, the file is decoded as a stream.
     """
-    with _open(path) as file:
-        if codec_name(encoding).startswith(("utf-16", "utf-32")):
-            lines: Iterable[str] = io.TextIOWrapper(file, encoding=encoding, errors="surrogatepass", newline="\n")
-        else:
-            lines = (line.decode(encoding, errors="surrogateescape") for line in file)
-        number = 0
-        try:
+    number, is_stream = 0, "\n".encode(encoding) != b"\n"
+    try:
+        with _open(path) as file:
+            if is_stream:
+                lines: Iterable[str] = io.TextIOWrapper(file, encoding=encoding, errors="surrogatepass", newline="\n")
+            else:
+                lines = (line.decode(encoding, errors="surrogateescape") for line in file)
             for number, line in enumerate(lines, 1):
                 yield line.removeprefix("\ufeff") if number == 1 else line
-        except UnicodeDecodeError as error:
-            where = f"{path}, line {number + 1}"
-            raise InputError(f"{where}: not valid {encoding} text ({error.reason}); set --data.encoding") from error
+    except UnicodeDecodeError as error:
+        where = f"{path}, " + (f"from line {number + 1} on" if is_stream else f"line {number + 1}")
+        raise InputError(f"{where}: not valid {encoding} text ({error.reason}); set --data.encoding") from error
+    except OSError as error:
+        raise InputError(f"{path}, line {number + 1}: cannot be read: {error.strerror}") from error

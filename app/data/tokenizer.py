@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import string
+from collections import Counter
 from pathlib import Path
 
 from app.config import ModelConfig
 from app.data.cache import built_folder, content_key
 from app.data.dataset import Dataset
-from app.errors import InputError
+from app.errors import InputError, excerpt
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PUNCTUATION = "，。、；：？！…—·～﹏“”‘’（）《》〈〉【】「」『』〔〕￥％＃＠＆＊＋－＝＜＞／＼｜＂＇．￣"
@@ -41,7 +42,7 @@ def _checkpoint_tokenizer(config: ModelConfig):
         tokenizer = AutoTokenizer.from_pretrained(
             config.name, revision=config.revision, trust_remote_code=config.trust_remote_code
         )
-    except (OSError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - for a broken tokenizer.json, tokenizers raises just that
         raise InputError(
             f"model.name must be a hub name or a folder with a tokenizer; '{config.name}' could not be loaded: {error}"
         ) from error
@@ -53,17 +54,19 @@ def _checkpoint_tokenizer(config: ModelConfig):
 
 
 def _read_vocabulary(path: Path) -> list[str]:
-    if not path.is_file():
+    try:
+        # Only \n ends a line: BERT's own vocabulary has U+2028 and the like among its tokens.
+        text = path.read_bytes().decode("utf-8-sig") if path.is_file() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"model.vocab_file: {path} cannot be read as a text file in UTF-8: {error}") from error
+    if text is None:
         raise InputError(f"model.vocab_file: there is no file {path}; a text file with one token a line is needed")
-    # Only \n ends a line: BERT's own vocabulary has U+2028 and the like among its tokens.
-    tokens = path.read_bytes().decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    tokens = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     missing = [token for token in SPECIAL_TOKENS if token not in tokens]
-    repeated = (
-        next((token for token in tokens if tokens.count(token) > 1), None) if len(set(tokens)) < len(tokens) else None
-    )
-    if repeated is not None:
+    [(repeated, count)] = Counter(tokens).most_common(1)
+    if count > 1:
         raise InputError(
-            f"{path}: each line of a vocabulary must be a different token; {repeated!r} stands there more than once"
+            f"{path}: each line of a vocabulary must be a different token; {excerpt(repeated)} stands there more than once"
         )
     if missing:
         raise InputError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING, TextIO
 from app.data.readers import BadRow, ReadOptions, place
 from app.data.rows import Row, read_rows, text_rows
 from app.data.text_files import Stream
-from app.errors import InputError
+from app.errors import InputError, shorten
 
 if TYPE_CHECKING:
     from app.prediction.predictor import Prediction  # imports torch, and wrong input is told before that
 
 logger = logging.getLogger(__name__)
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 SHOWN = 10  # bad rows that are listed, and labels that a person is shown
 
 
@@ -91,7 +93,7 @@ def open_file(path: str, options: ReadOptions) -> Source:
         if sys.stdin is None:
             raise InputError("<stdin>: standard input is closed; name a file with --input")
         file = Stream("<stdin>", sys.stdin.buffer)
-    elif file.is_fifo():
+    elif is_pipe(file):
         file = Stream(path, file.open("rb"))
     is_stream = isinstance(file, Stream)
     notes: dict = {}
@@ -102,15 +104,26 @@ def open_file(path: str, options: ReadOptions) -> Source:
     return Source(str(file), place(options.format), read, is_stream, is_stream and file.file.isatty(), notes)
 
 
+def is_pipe(path: Path) -> bool:
+    """Return whether there is a named pipe at `path`; a name that cannot be looked up is none, and told when it is opened."""
+    try:
+        return path.is_fifo()
+    except OSError:
+        return False
+
+
 def check_output(path: str, input_path: str | None) -> None:
     """Raise InputError unless a file can be made at `path`, which must not be the file `input_path`."""
     target = Path(path)
-    if target.is_dir():
-        raise InputError(f"--output {path}: a file is needed, found a directory")
-    if not target.parent.is_dir():
-        raise InputError(f"--output {path}: there is no folder {target.parent}; make it first")
-    if input_path is not None and target.is_file() and Path(input_path).exists() and target.samefile(input_path):
-        raise InputError(f"--output {path}: this is the input itself; choose another name")
+    try:
+        if target.is_dir():
+            raise InputError(f"--output {path}: a file is needed, found a directory")
+        if not target.parent.is_dir():
+            raise InputError(f"--output {path}: there is no folder {target.parent}; make it first")
+        if input_path is not None and target.is_file() and Path(input_path).exists() and target.samefile(input_path):
+            raise InputError(f"--output {path}: this is the input itself; choose another name")
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise InputError(f"--output {shorten(path)}: cannot be written: {error.strerror}") from error
 
 
 @contextmanager
@@ -154,7 +167,10 @@ def progress(total: int | None, shown: bool) -> Iterator[Callable[[int], None]]:
 
 
 def write_csv(file: TextIO, predictions: Iterable[Prediction], label_names: list[str], has_pairs: bool) -> None:
-    """Write predictions as CSV with a header: line, text, text_pair, label, probability, p_<label> for each label."""
+    """Write predictions as CSV with a header: line, text, text_pair, label, probability, p_<label> for each label.
+
+    Texts are written as they were read, those that a spreadsheet would take for formulas too: see docs/data.md.
+    """
     writer = csv.writer(file)
     pairs = ["text_pair"] if has_pairs else []
     writer.writerow(["line", "text", *pairs, "label", "probability", *(f"p_{name}" for name in label_names)])
@@ -178,7 +194,9 @@ def write_lines(file: TextIO, predictions: Iterable[Prediction], label_names: li
         ranked = sorted(zip(shares, label_names, strict=True), reverse=True)
         others = [f"{name} {share:.4f}" for share, name in ranked[1:SHOWN]]
         others += [f"and {len(ranked) - SHOWN:,} more labels"] if len(ranked) > SHOWN else []
-        file.write(f"{label} {shares.max():.4f}  {' '.join(row.text.split())}\n    {'  '.join(others)}\n")
+        # Control characters would steer the terminal.
+        lines = f"{label} {shares.max():.4f}  {' '.join(row.text.split())}", f"    {'  '.join(others)}"
+        file.writelines(CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line) + "\n" for line in lines)
 
 
 WRITERS = {"csv": write_csv, "jsonl": write_jsonl, "lines": write_lines}

@@ -15,7 +15,7 @@ from torch import nn
 
 from app.collate import collate
 from app.data.rows import Row
-from app.errors import InputError
+from app.errors import InputError, listed
 from app.metrics import probabilities
 from app.model import Classifier, check_padding
 from app.prediction.saved_model import load_checkpoint, longest_row
@@ -63,7 +63,7 @@ class Predictor:
         self.layout = self.model.layout(packed=self.model.can_pack)
         self.precision = precision
         self.batch_tokens = batch_tokens or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS_ELSEWHERE)
-        self.label_names = [str(config.id2label[label]) for label in range(config.num_labels)]
+        self.label_names = _label_names(config)
         self.backend = tokenizer.backend_tokenizer
         self.backend.no_padding()
         self.backend.no_truncation()
@@ -116,7 +116,10 @@ class Predictor:
     @torch.inference_mode()
     def _forward(self, tokens: list[np.ndarray], second_starts: np.ndarray | None) -> torch.Tensor:
         inputs = collate(tokens, second_starts, self.layout)
-        moved = {name: tensor.to(self.device, non_blocking=True) for name, tensor in inputs.items()}
+        moved = {
+            name: value.to(self.device, non_blocking=True) if isinstance(value, torch.Tensor) else value
+            for name, value in inputs.items()
+        }
         autocast = (
             nullcontext() if self.precision == "fp32" else torch.autocast(self.device.type, DTYPES[self.precision])
         )
@@ -127,6 +130,16 @@ class Predictor:
             raise InputError(
                 f"{self.device} is out of memory with {self.batch_tokens:,} tokens a batch; set a smaller --batch_tokens"
             ) from error
+
+
+def _label_names(config) -> list[str]:
+    """Return the names of the labels in the order of their ids; raises InputError for names that no output can have."""
+    names = [str(config.id2label.get(label, "")) for label in range(config.num_labels)]
+    if len(set(names)) < len(names) or any(not name or name.encode(errors="ignore").decode() != name for name in names):
+        raise InputError(
+            f"id2label in config.json must name each label from 0 to {len(names) - 1}, found {listed(names)}"
+        )
+    return names
 
 
 def token_batches(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatch
 from pathlib import Path
 
 import torch
-import yaml
-from safetensors import SafetensorError
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from app.errors import InputError, nearest
+from app.errors import InputError, excerpt, nearest
+from app.model import checkpoint_config
 from app.run_folder import CHECKPOINTS, REPORT
+from app.yaml_files import read_yaml
 
 MODEL_FILES = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "*.bpe.model")
@@ -33,12 +34,14 @@ def run_settings(folder: Path) -> dict:
     path = folder / "config.yaml"
     if not path.is_file():
         return {}
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a readable YAML file: {error}") from error
+    _, found = read_yaml(path)
     data = found.get("data") if isinstance(found, dict) else None
-    return data if isinstance(data, dict) else {}
+    if not isinstance(data, dict):
+        return {}
+    length = data.get("max_length")
+    if length is not None and not (type(length) is int and 4 <= length < 1 << 31):
+        raise InputError(f"{path}: data.max_length must be at least 4 tokens, found {excerpt(length)}; mend the file")
+    return data
 
 
 def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
@@ -52,17 +55,20 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()  # what it would say of missing weights is an error below
     try:
+        config = checkpoint_config(folder, **only)
         tokenizer = AutoTokenizer.from_pretrained(folder, **only)
         model, info = AutoModelForSequenceClassification.from_pretrained(
             folder,
+            config=config,
             dtype=torch.float32,
             use_safetensors=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
             **only,
         )
-    except (OSError, ValueError, SafetensorError) as error:
-        raise InputError(f"{folder}: the checkpoint could not be loaded: {error}") from error
+    except Exception as error:  # noqa: BLE001 - tokenizers raises just that, transformers what it happens to meet
+        problem = error if isinstance(error, (OSError, ValueError)) else repr(error)
+        raise InputError(f"{folder}: the checkpoint could not be loaded: {problem}") from error
     _check_loaded(folder, model, info, tokenizer)
     return model, tokenizer
 
@@ -74,15 +80,33 @@ def check_folder(folder: Path) -> None:
         names = [str(path) for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
         found = "found a file" if folder.exists() else "there is no such folder"
         raise InputError(f"{folder}: {found}{nearest(str(folder), names)}; {needed}")
-    names = sorted(path.name for path in folder.iterdir())
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder}: {needed}; found no config.json, only: {', '.join(names[:8]) or '(it is empty)'}")
     if not any(name in names for name in MODEL_FILES):
         pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
         found = f"found {pickles[0]}, a pickle, which is never opened here" if pickles else "found no weights"
         raise InputError(f"{folder}: {needed}; {found}; save the model with save_pretrained of a recent transformers")
-    if not any(next(folder.glob(pattern), None) for pattern in TOKENIZER_FILES):
+    if not any(fnmatch(name, pattern) for name in names for pattern in TOKENIZER_FILES):
         raise InputError(f"{folder}: {needed}; found no tokenizer; save it there with tokenizer.save_pretrained")
+    _check_index(folder)
+
+
+def _check_index(folder: Path) -> None:
+    """Raise InputError unless the index of weights in several files, if there is one, names safetensors in the folder only.
+
+    transformers would open what the index names, PyTorch's pickles too.
+    """
+    index = folder / MODEL_FILES[1]
+    if (folder / MODEL_FILES[0]).is_file():
+        return
+    try:
+        shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        foreign = [shard for shard in shards if Path(shard).name != shard or not shard.endswith(".safetensors")]
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise InputError(f"{index}: not a readable index of weights ({error!r}); save the model again") from error
+    if foreign:
+        raise InputError(f"{index}: only safetensors files of the folder are read, found {excerpt(foreign[0])}")
 
 
 def _check_loaded(folder: Path, model: torch.nn.Module, info: dict, tokenizer) -> None:
@@ -111,5 +135,6 @@ def longest_row(model_config, tokenizer, trained_length: int | None) -> int | No
     if model_config.model_type in ("roberta", "xlm-roberta"):
         positions -= (model_config.pad_token_id or 0) + 1
     wanted = trained_length or tokenizer.model_max_length
-    limits = [limit for limit in (wanted, positions) if 0 < limit < 1 << 31]  # a tokenizer without a limit says 10**30
+    # A tokenizer without a limit says 10**30.
+    limits = [limit for limit in (wanted, positions) if isinstance(limit, int) and 0 < limit < 1 << 31]
     return min(limits, default=None)

@@ -7,7 +7,7 @@ import pkgutil
 
 from app.strategies.base import Strategy
 
-SHARED = ("base", "process_group")  # modules of this package that are no mode
+SHARED = ("base", "process_group", "deepspeed_config")  # modules of this package that are no mode
 
 
 def strategy_names() -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
@@ -33,11 +34,15 @@ class Accelerate(DDP):
 
     def join(self) -> None:
         super().join()
-        from accelerate import Accelerator
+        from accelerate import Accelerator, DistributedDataParallelKwargs
 
+        # Broadcasting buffers is a collective in the forward pass: a rank that fails there could not do the step again.
+        options = DistributedDataParallelKwargs(broadcast_buffers=False)
         precision = {"fp32": "no"}.get(self.config.precision, self.config.precision)
         try:
-            self.accelerator = Accelerator(cpu=self.device.type == "cpu", mixed_precision=precision)
+            self.accelerator = Accelerator(
+                cpu=self.device.type == "cpu", mixed_precision=precision, kwargs_handlers=[options]
+            )
         except ValueError as error:
             raise InputError(f"Accelerate refuses train.precision {self.config.precision} here: {error}") from error
         set_threads(self.config.threads, self.local_world_size)
@@ -51,7 +56,9 @@ class Accelerate(DDP):
 
     def setup(self, model: nn.Module, build_optimizer: Callable[[nn.Module], torch.optim.Optimizer]) -> None:
         model.to(self.device)
-        self.module, self.optimizer = self.accelerator.prepare(model, build_optimizer(model))
+        with warnings.catch_warnings():  # as in ddp.py
+            warnings.simplefilter("ignore", FutureWarning)
+            self.module, self.optimizer = self.accelerator.prepare(model, build_optimizer(model))
 
     def autocast(self) -> AbstractContextManager:
         return self.accelerator.autocast()
@@ -64,9 +71,11 @@ class Accelerate(DDP):
 
     def step(self, max_norm: float) -> StepResult:
         norm = self.accelerator.clip_grad_norm_(self.module.parameters(), max_norm or float("inf"))
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return StepResult(norm, self.accelerator.optimizer_step_was_skipped)
+        left_out = self.accelerator.scaler is None and self.leaves_out(norm)
+        if not left_out:
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        return StepResult(norm, left_out or self.accelerator.optimizer_step_was_skipped)
 
     def plain_module(self) -> nn.Module:
         return self.accelerator.unwrap_model(self.module)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from app.config import TrainConfig
+from app.config import Config, TrainConfig
 from app.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 @dataclass(frozen=True)
 class StepResult:
     """`grad_norm`: L2 norm of all gradients before clipping, a tensor without dimensions, or None where it was not asked
-    for; `skipped`: the gradients overflowed under fp16 and the weights did not move."""
+    for; `skipped`: the gradients overflowed under fp16, or were not finite and such steps are left out; no weight moved."""
 
     grad_norm: torch.Tensor | None
     skipped: bool
@@ -37,17 +38,28 @@ class Strategy:
     """
 
     packs = True  # whether this mode can hand packed batches to the model
-    launcher = "python"  # how its script is started: python, torchrun, or spawn (python, which starts the others)
+    evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
+    one_process = True  # whether this mode is always one process
     rank = 0
     world_size = 1
     local_world_size = 1
 
-    def __init__(self, config: TrainConfig) -> None:
-        self.config = config
+    def __init__(self, config: Config) -> None:
+        self.whole_config = config
         self.device = torch.device("cpu")
         self.module: nn.Module
         self.optimizer: torch.optim.Optimizer
         self.scaler: torch.amp.GradScaler | None = None
+
+    @property
+    def config(self) -> TrainConfig:
+        """How the model is trained."""
+        return self.whole_config.train
+
+    @property
+    def recovers(self) -> bool:
+        """Whether a micro-batch that failed before gradients were exchanged leaves this mode able to do the step again."""
+        return self.world_size == 1
 
     @property
     def num_shards(self) -> int:
@@ -61,6 +73,11 @@ class Strategy:
     def missing(cls) -> str | None:
         """Return what this machine lacks to run the mode, with the remedy, or None."""
         return None
+
+    @classmethod
+    def command(cls, script: list[str], processes: int) -> list[str]:
+        """Return the command that runs a script with its arguments in so many processes of this mode, on this machine."""
+        return [sys.executable, *script]
 
     @classmethod
     def launch(cls, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
@@ -106,6 +123,9 @@ class Strategy:
         with self.autocast():
             return self.module(**inputs).float()
 
+    def settle(self, inputs: dict[str, torch.Tensor]) -> None:
+        """Do with a batch that counts for nothing what the mode does in its first pass only; every rank calls it."""
+
     def micro_batch(self, is_last: bool) -> AbstractContextManager:
         """Return the context around forward *and* backward; unless `is_last`, gradients are not synchronised."""
         return nullcontext()
@@ -125,10 +145,16 @@ class Strategy:
             self.scaler.step(self.optimizer)
             self.scaler.update()
             skipped = self.scaler.get_scale() < scale
+        elif self.leaves_out(norm):
+            skipped = True
         else:
             self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         return StepResult(norm, skipped)
+
+    def leaves_out(self, norm: torch.Tensor) -> bool:
+        """Return whether a step whose gradients have this norm is left out, because it is not finite and that is configured."""
+        return self.config.on_nonfinite == "skip" and not norm.isfinite()
 
     def clip(self, max_norm: float) -> torch.Tensor:
         """Scale all gradients down to an L2 norm of at most `max_norm`; return the norm before."""
@@ -141,6 +167,11 @@ class Strategy:
     def reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
         """Return the sum of `values` over all ranks, on every rank."""
         return values
+
+    def start_sum(self, values: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """Start to add up a small CPU tensor over all ranks, off the device; calling what this returns waits for the sum."""
+        total = self.reduce_sum(values)
+        return lambda: total
 
     def plain_module(self) -> nn.Module:
         """Return the model without this mode's wrapper."""

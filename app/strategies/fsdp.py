@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
 )
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import distribute_tensor
 
 from app.strategies.base import full_tensor
@@ -59,6 +59,9 @@ class FSDP(ProcessGroupStrategy):
         return get_model_state_dict(self.module, options=FULL)
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        for part in self.module.modules():
+            if isinstance(part, FSDPModule):
+                part.reshard()  # the outermost keeps whole parameters after a forward pass
         set_model_state_dict(self.module, dict(state), options=FROM_RANK_0)  # it changes what it is given
 
     def place(self, value: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:

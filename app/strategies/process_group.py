@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
+from app.errors import InputError
+from app.heartbeat import Heartbeat
 from app.strategies.base import Strategy, choose_device
 
 TIMEOUT = timedelta(minutes=30)  # rank 0 may tokenise a large file while the others wait
@@ -24,11 +26,17 @@ TIMEOUT = timedelta(minutes=30)  # rank 0 may tokenise a large file while the ot
 class ProcessGroupStrategy(Strategy):
     """A rank of a process group that a launcher described in the environment (RANK, WORLD_SIZE, LOCAL_RANK, ...)."""
 
-    launcher = "torchrun"
+    one_process = False
+    heartbeat: Heartbeat | None = None
 
     @classmethod
     def missing(cls) -> str | None:
         return None if dist.is_available() else "this torch is built without torch.distributed; install another build"
+
+    @classmethod
+    def command(cls, script: list[str], processes: int) -> list[str]:
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+        return [sys.executable, *torchrun, *script]
 
     @classmethod
     def launch(cls, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
@@ -51,16 +59,15 @@ class ProcessGroupStrategy(Strategy):
     def join(self) -> None:
         """Join the process group: gloo for the CPU, NCCL beside it where the device is CUDA."""
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
-        dist.init_process_group(
-            backend,
-            store=rendezvous_store(self.rank, self.world_size),
-            rank=self.rank,
-            world_size=self.world_size,
-            timeout=TIMEOUT,
-        )
+        store = rendezvous_store(self.rank, self.world_size)
+        dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world_size, timeout=TIMEOUT)
+        if self.world_size > 1:
+            self.heartbeat = Heartbeat(store.clone(), self.rank, self.world_size, self.config.timeout)
 
     def __exit__(self, *failure: Any) -> None:
         """Leave the group; after a failure the process just ends, which is what tells the others."""
+        if self.heartbeat:
+            self.heartbeat.stop()
         if failure[0] is None and dist.is_initialized():
             for group in self.groups():
                 keep_for_ever(group)
@@ -90,6 +97,15 @@ class ProcessGroupStrategy(Strategy):
         dist.all_reduce(total)
         return total
 
+    def start_sum(self, values: torch.Tensor) -> Callable[[], torch.Tensor]:
+        work = dist.all_reduce(values, async_op=True)
+
+        def wait() -> torch.Tensor:
+            work.wait()
+            return values
+
+        return wait
+
     def broadcast(self, value: Any) -> Any:
         holder = [value]
         dist.broadcast_object_list(holder, src=0, device=self.device)
@@ -103,12 +119,16 @@ class ProcessGroupStrategy(Strategy):
                 dist.broadcast(value, src=0)
 
     def load_optimizer_state(self, state: dict[str, torch.Tensor]) -> None:
+        super().load_optimizer_state(self.from_rank_0(state))
+
+    def from_rank_0(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return rank 0's tensors on every rank, on its device."""
         shapes = self.broadcast({key: (value.shape, value.dtype) for key, value in state.items()})
         received = {}
         for key, (shape, dtype) in shapes.items():
             received[key] = (state[key] if self.rank == 0 else torch.empty(shape, dtype=dtype)).to(self.device)
             dist.broadcast(received[key], src=0)
-        super().load_optimizer_state(received)
+        return received
 
 
 def leave(status: int) -> NoReturn:
@@ -142,7 +162,13 @@ def rendezvous_store(rank: int, world_size: int) -> dist.Store:
         return dist.HashStore()
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True"
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(host, port, world_size, is_master=rank == 0 and not hosted, timeout=TIMEOUT)
+    try:
+        store = dist.TCPStore(host, port, world_size, is_master=rank == 0 and not hosted, timeout=TIMEOUT)
+    except dist.DistNetworkError as error:
+        raise InputError(
+            f"the ranks meet at {host}:{port} (MASTER_ADDR, MASTER_PORT), but rank {rank} cannot use that: {str(error).splitlines()[0]}; "
+            "choose a free port, such as torchrun --master-port, or torchrun --standalone, which finds one"
+        ) from error
     return dist.PrefixStore(f"restart{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
 
 

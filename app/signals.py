@@ -1,0 +1,59 @@
+"""SIGTERM and SIGINT during training: all ranks finish the same step, save, and end with 128 + the signal's number.
+
+Slurm, Kubernetes and pre-emptible machines send SIGTERM before they take a machine away; a person presses Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from app.strategies.base import Strategy
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the first of them wins where ranks got different ones
+SAME_SIGNAL_SECONDS = 1.0
+
+
+class StopSignals:
+    """A context in which the first SIGTERM or SIGINT is only noted, and the second ends this process at once.
+
+    A signal may reach one rank or all, at different steps. So the ranks add up what they have received in each step: the sum
+    is started before the optimizer step and read behind it, on the CPU, and no device is waited for.
+    """
+
+    def __init__(self, strategy: Strategy) -> None:
+        self.strategy = strategy
+        self.received = 0
+        self.received_at = 0.0
+        self.read_sum: Callable[[], torch.Tensor] | None = None
+
+    def __enter__(self) -> StopSignals:
+        self.before = {number: signal.signal(number, self.note) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def note(self, number: int, frame: object = None) -> None:
+        """Keep the first signal; end at the second."""
+        # Ctrl-C reaches every process of a terminal, and a launcher passes it on to its workers: for them it comes twice.
+        same = self.strategy.world_size > 1 and time.monotonic() - self.received_at < SAME_SIGNAL_SECONDS
+        if self.received and not same:
+            os._exit(128 + number)
+        if not self.received:
+            self.received, self.received_at = number, time.monotonic()
+
+    def share(self) -> None:
+        """Start to tell the other ranks what this one has received; every rank calls it in each step."""
+        self.read_sum = self.strategy.start_sum(torch.tensor([self.received == number for number in SIGNALS]).long())
+
+    def agreed(self) -> int:
+        """Return the signal that some rank had received when this step's `share` was called, or 0; the same on all ranks."""
+        counts = self.read_sum().tolist()
+        return next((int(number) for number, count in zip(SIGNALS, counts, strict=True) if count), 0)

@@ -1,0 +1,107 @@
+"""DeepSpeed's configuration, derived from ours; a user's own JSON is merged in and may not contradict it.
+
+https://www.deepspeed.ai/docs/config-json/
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from app.config import Config
+from app.errors import InputError
+
+# Sections that our own settings replace: a key in them that is not checked against ours has no effect, so it is refused.
+REPLACED = ("optimizer", "scheduler", "fp16", "bf16", "bfloat16", "torch_autocast", "amp")
+
+
+def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
+    """Return the dictionary for `deepspeed.initialize`; raises InputError for a JSON file that contradicts our settings."""
+    settings, zero = config.train, config.deepspeed
+    ours: dict[str, Any] = {
+        # DeepSpeed uses the batch sizes for its own statistics only: the batch plan says what a rank gets, and the last
+        # global batch and shares that do not come out even are smaller.
+        "train_micro_batch_size_per_gpu": math.ceil(settings.batch_size / (world_size * settings.accumulation_steps)),
+        "gradient_accumulation_steps": settings.accumulation_steps,
+        "gradient_clipping": settings.max_grad_norm,  # always written: DeepSpeed's default is 1.0, not 0
+        "steps_per_print": None,
+        "zero_optimization": {"stage": zero.stage},
+        # The optimizer is torch's own, with or without offload, so that all modes make the same step.
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+    }
+    if zero.offload_optimizer:
+        if zero.stage == 0:
+            raise InputError("deepspeed.offload_optimizer needs ZeRO: set deepspeed.stage to 1, 2 or 3, or turn it off")
+        ours["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
+    if zero.config:
+        merge(ours, read_json(zero.config), decided(config, ours), zero.config)
+    return ours
+
+
+def decided(config: Config, ours: dict[str, Any]) -> dict[str, tuple[Any, str]]:
+    """Return by DeepSpeed's dotted key the value that our settings give it, and the setting that decides it."""
+    settings, zero = config.train, config.deepspeed
+    values = {
+        "train_batch_size": (settings.batch_size, "train.batch_size"),
+        "train_micro_batch_size_per_gpu": (
+            ours["train_micro_batch_size_per_gpu"],
+            "train.batch_size / (processes * train.accumulation_steps)",
+        ),
+        "gradient_accumulation_steps": (settings.accumulation_steps, "train.accumulation_steps"),
+        "gradient_clipping": (settings.max_grad_norm, "train.max_grad_norm"),
+        "zero_optimization.stage": (zero.stage, "deepspeed.stage"),
+        "zero_optimization.offload_optimizer.device": (
+            "cpu" if zero.offload_optimizer else "none",
+            "deepspeed.offload_optimizer",
+        ),
+        "zero_force_ds_cpu_optimizer": (False, "train.optimizer"),
+        "optimizer.type": ({"adamw": "AdamW", "sgd": "SGD"}[settings.optimizer], "train.optimizer"),
+        "optimizer.params.lr": (settings.learning_rate, "train.learning_rate"),
+        "optimizer.params.weight_decay": (settings.weight_decay, "train.weight_decay"),
+    }
+    for section, precision in (("fp16", "fp16"), ("bf16", "bf16"), ("bfloat16", "bf16")):
+        values[f"{section}.enabled"] = (settings.precision == precision, "train.precision")
+    return values
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """Return the mapping in a JSON file; raises InputError where there is none."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"deepspeed.config must name a JSON file; {path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"deepspeed.config: {path} is not valid JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"deepspeed.config: {path} must hold a mapping of keys to values, found {found!r:.60}")
+    return found
+
+
+def merge(
+    ours: dict[str, Any], found: dict[str, Any], fixed: dict[str, tuple[Any, str]], path: str, prefix: str = ""
+) -> None:
+    """Add the keys of `found` to `ours`; "auto" leaves a key to our settings. Raises InputError at a contradiction."""
+    for key, value in found.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            deeper = ours if key in REPLACED else ours.setdefault(key, {})
+            merge(deeper if isinstance(deeper, dict) else {}, value, fixed, path, f"{name}.")
+        elif value == "auto":
+            continue
+        elif name in fixed:
+            wanted, setting = fixed[name]
+            if value != wanted:
+                raise InputError(
+                    f"{path}: {name} is {json.dumps(value)}, but {setting} makes it {json.dumps(wanted)}; "
+                    'change the setting, or write "auto" in the file'
+                )
+        elif name.split(".")[0] in REPLACED:
+            raise InputError(
+                f"{path}: {name} has no effect here, because optimizer, schedule and precision are train.optimizer, "
+                "train.schedule and train.precision in every mode; remove it"
+            )
+        else:
+            ours[key] = value

@@ -1,0 +1,235 @@
+"""Runs of several ranks for the tests of resuming and of chaos: started fast, and disturbed on purpose.
+
+The ranks are forked by a server process that has imported everything, so a run takes a second or two where a launcher's
+takes ten. All else is what `run_ddp.py` and the others do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import multiprocessing
+import os
+import resource
+import signal
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch.distributed as dist
+from safetensors.torch import save_file
+
+from app.checkpoint import contiguous
+
+ROOT = Path(__file__).resolve().parent.parent
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["tests.ranks_preload"])
+SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What happens to `rank` in the optimizer step behind `step` others of the run, before the weights move; -1: at the start."""
+
+    step: int
+    what: str  # the name of a signal that the rank sends itself, or of a function in this module
+    rank: int = 0
+
+
+def settings(data: list[str], folder: Path, **changes) -> list[str]:
+    """Return the arguments of a small job; `changes` by setting, `train__epochs` for train.epochs."""
+    values = {"output.dir": folder, "output.resume": "auto", "train.device": "cpu", "train.threads": 1}
+    values |= {"data.max_length": 24, "train.batch_size": 16, "train.learning_rate": 5e-3, "train.log_every": 4}
+    values |= {f"model.config.{key}": value for key, value in SMALL.items()} | {"output.tensorboard": "false"}
+    values |= {key.replace("__", "."): value for key, value in changes.items()}
+    return [*data, *(f"--{key}={value}" for key, value in values.items())]
+
+
+@cache
+def start_server() -> None:
+    """Start the server; before Python 3.13 it finds its modules by the environment only."""
+    from multiprocessing.forkserver import ensure_running
+
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(ROOT)
+    ensure_running()
+    os.environ.pop("PYTHONPATH")
+    if before is not None:
+        os.environ["PYTHONPATH"] = before
+
+
+class Run:
+    """The ranks of one run: `exit_codes` after `join`; a negative one is the signal that ended the rank."""
+
+    def __init__(
+        self,
+        mode: str,
+        world_size: int,
+        argv: list[str],
+        disturbances: list[Disturbance] = (),
+        log: Path | None = None,
+        port: int | None = None,
+    ):
+        start_server()
+        hosted = port is None  # else rank 0 holds the store, on this port
+        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if hosted else None
+        self.log = log
+        arguments = (world_size, port or self.store.port, hosted, mode, argv, list(disturbances), log)
+        self.ranks = [context.Process(target=rank_main, args=(rank, *arguments)) for rank in range(world_size)]
+        for process in self.ranks:
+            process.start()
+
+    def join(self, seconds: float = 120) -> list[int | None]:
+        """Wait for all ranks, as a launcher does: when one fails the others get SIGTERM, and are killed after 10 seconds."""
+        deadline = time.monotonic() + seconds
+        failed_at = None
+        while any(process.exitcode is None for process in self.ranks):
+            time.sleep(0.02)
+            assert time.monotonic() < deadline, f"the run did not end: {self.exit_codes}\n{self.said()}"
+            if failed_at is None and any(self.exit_codes):
+                failed_at = time.monotonic()
+                self.send(signal.SIGTERM)
+            if failed_at and time.monotonic() > failed_at + 10:
+                self.send(signal.SIGKILL)
+        return self.exit_codes
+
+    @property
+    def exit_codes(self) -> list[int | None]:
+        return [process.exitcode for process in self.ranks]
+
+    def send(self, number: int) -> None:
+        """Send a signal to every rank that is still there."""
+        for process in self.ranks:
+            if process.exitcode is None:
+                os.kill(process.pid, number)
+
+    def said(self) -> str:
+        """Return what all ranks printed."""
+        return self.log.read_text(encoding="utf-8") if self.log else ""
+
+
+def run(mode: str, world_size: int, argv: list[str], disturbances=(), log: Path | None = None) -> list[int | None]:
+    """Run to the end; returns the exit codes of the ranks."""
+    return Run(mode, world_size, argv, disturbances, log).join()
+
+
+def rank_main(
+    rank: int,
+    world_size: int,
+    port: int,
+    hosted: bool,
+    mode: str,
+    argv: list[str],
+    disturbances: list[Disturbance],
+    log: Path | None,
+) -> None:
+    """Be one rank."""
+    from app.command_line import load_config
+    from app.job import Job
+    from app.run import work
+    from app.strategies import load_strategy
+    from app.strategies.process_group import leave
+
+    target = os.open(log or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    faulthandler.register(signal.SIGUSR1)
+    if world_size > 1 or mode != "single":
+        names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
+        names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": hosted}
+        os.environ.update({name: str(value) for name, value in names.items()})
+    keep_final_state(Job)
+    if any(entry.what == "die_in_report" for entry in disturbances):
+        Job.report = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+    for entry in disturbances:
+        if entry.step < 0 and entry.rank == rank and entry.what in ACTIONS:
+            ACTIONS[entry.what](None)
+    disturb(load_strategy(mode), rank, disturbances)
+    leave(work(load_config(argv), mode))
+
+
+def keep_final_state(job_class: type) -> None:
+    """Write the weights and the optimizer state of the last step beside the run folder, which keeps only the best weights."""
+    report = job_class.report
+
+    def keep_and_report(self):
+        weights, optimizer = self.strategy.state_dict(), self.strategy.optimizer_state()
+        if self.is_main and optimizer:
+            save_file(contiguous(weights | optimizer), self.folder.with_name(f"{self.folder.name}.final"))
+        return report(self)
+
+    job_class.report = keep_and_report
+
+
+def disturb(strategy_class: type, rank: int, disturbances: list[Disturbance]) -> None:
+    """Have what is planned for this rank happen in its steps."""
+    plan = {entry.step: entry.what for entry in disturbances if entry.rank == rank}
+    step, seen = strategy_class.step, []
+
+    def disturbed_step(self, max_norm: float):
+        what = plan.get(len(seen))
+        seen.append(1)
+        if what in ACTIONS:
+            ACTIONS[what](self)
+        elif what:
+            os.kill(os.getpid(), signal.Signals[what])
+        return step(self, max_norm)
+
+    strategy_class.step = disturbed_step
+
+
+def fail(strategy) -> None:
+    """Raise what nobody expected."""
+    raise RuntimeError("this rank gives up")
+
+
+def crawl(strategy) -> None:
+    """Be slow."""
+    time.sleep(5)
+
+
+def two_signals(strategy) -> None:
+    """Get SIGTERM twice."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def spoil_gradients(strategy) -> None:
+    """Make all gradients not a number, as a loss does that is none; to be planned for every rank."""
+    for parameter in strategy.plain_module().parameters():
+        parameter.grad.mul_(float("nan"))
+
+
+def jump_back(strategy) -> None:
+    """Have the clock stand an hour earlier from now on."""
+    clock = time.time
+    time.time = lambda: clock() - 3600
+
+
+def jump_ahead(strategy) -> None:
+    """Have the clock stand a day later from now on."""
+    clock = time.time
+    time.time = lambda: clock() + 86400
+
+
+def limit_memory(strategy) -> None:
+    """Have this process get no more than 100 MB of memory beyond what it has now; a real allocation then fails."""
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not help
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    most = pages * resource.getpagesize() + 100 * 2**20
+    # Not RLIMIT_AS, which also counts the 64 MB that malloc reserves, and does not use, for each new thread.
+    resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
+
+
+def die_in_save(strategy) -> None:
+    """Be killed while the next training state is written: behind its first file that is on the disk."""
+    import app.checkpoint
+
+    app.checkpoint.sync = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+
+
+ACTIONS = {
+    action.__name__: action
+    for action in (limit_memory, fail, crawl, two_signals, spoil_gradients, jump_back, jump_ahead, die_in_save)
+}

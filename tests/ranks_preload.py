@@ -1,0 +1,19 @@
+"""What the fork server of tests/ranks.py imports before it forks: all that a rank needs, and nothing that starts a thread."""
+
+from contextlib import suppress
+
+import accelerate  # noqa: F401
+import jsonargparse  # noqa: F401
+import sklearn.metrics  # noqa: F401
+import torch.utils.tensorboard  # noqa: F401
+import yaml  # noqa: F401
+from transformers.models.bert import modeling_bert, tokenization_bert  # noqa: F401
+
+import app.job
+import app.run
+import app.strategies.accelerate
+import app.strategies.ddp
+import app.strategies.fsdp  # noqa: F401
+
+with suppress(ImportError):  # transformers imports it where it is installed
+    import deepspeed  # noqa: F401
