@@ -1,0 +1,168 @@
+"""Prepare ten million rows and make batches of them, without a model; what must stay flat is the cost of a row.
+
+python -m benchmarks.data_path --rows 10000000                     with 100,000 and 1,000,000 rows beside it
+python -m benchmarks.data_path --rows 100000 --folder /mnt/disk    where the files are made; 2 GB for ten million rows
+
+Exit status: 0; 1 where a stage failed; 130 when interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.contest.command import run_benchmark, say
+from benchmarks.contest.figures import render_table
+from benchmarks.contest.rounds import ROOT, ContestantFailed
+from benchmarks.data_path.rows import write_rows
+
+SMALLEST = 100_000
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Return the command line's values."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.data_path",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--rows", type=int, default=10_000_000, help="rows of the largest file (default: 10000000)")
+    add("--processes", type=int, default=2, help="processes that read at the same time (default: 2)")
+    add("--batches", type=int, default=3000, help="batches of 32 rows that each of them makes (default: 3000)")
+    add("--vocab-file", metavar="FILE", help="WordPiece vocabulary; none: made of the rows, as in a run without one")
+    add(
+        "--folder",
+        metavar="FOLDER",
+        help="where files are made and removed again (default: the system's temporary folder)",
+    )
+    add("--output", metavar="FILE", help="write the figures as JSON")
+    args = parser.parse_args(argv)
+    for name in ("rows", "processes", "batches"):
+        if getattr(args, name) < 1:
+            parser.error(f"--{name} must be at least 1, found {getattr(args, name)}")
+    if args.vocab_file and not Path(args.vocab_file).is_file():
+        parser.error(f"--vocab-file must name a file; there is no {args.vocab_file}")
+    return args
+
+
+def sizes(rows: int) -> list[int]:
+    """Return the row counts to measure: `rows`, and its tenth, hundredth and so on, down to 100,000."""
+    found = [rows]
+    while found[-1] // 10 >= SMALLEST:
+        found.append(found[-1] // 10)
+    return found[::-1]
+
+
+def measure(num_rows: int, args: argparse.Namespace, folder: Path) -> dict:
+    """Return the figures of a file of `num_rows` rows; `folder` is made for it, and removed."""
+    folder.mkdir()
+    started = time.perf_counter()
+    write_rows(folder / "rows.tsv", num_rows)
+    figures = {"rows": num_rows, "make_seconds": time.perf_counter() - started}
+    figures["file_bytes"] = (folder / "rows.tsv").stat().st_size
+    options = {"folder": str(folder), "vocab_file": args.vocab_file}
+    for name in ("first_start", "second_start"):
+        started = time.perf_counter()
+        (figures[name],) = run_stages("start", [options])
+        figures[name]["process_seconds"] = time.perf_counter() - started
+    figures["cache_bytes"] = sum(path.stat().st_size for path in (folder / "cache").rglob("*") if path.is_file())
+    reading = options | {"num_shards": args.processes, "batches": args.batches}
+    figures["readers"] = run_stages("read", [reading | {"shard": shard} for shard in range(args.processes)])
+    shutil.rmtree(folder)
+    return figures
+
+
+def run_stages(stage: str, options: list[dict]) -> list[dict]:
+    """Run a stage in a process for each of `options`, at the same time; return their figures."""
+    command = [sys.executable, "-m", "benchmarks.data_path.stages", stage]
+    processes = [
+        subprocess.Popen(
+            [*command, json.dumps(one)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for one in options
+    ]
+    try:
+        outputs = [process.communicate() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (_, errors) in zip(processes, outputs, strict=True):
+        if process.returncode:
+            said = errors.strip().splitlines()
+            raise ContestantFailed(
+                f"{stage} ended with status {process.returncode}: {said[-1] if said else '(it said nothing)'}"
+            )
+    return [json.loads(output.splitlines()[-1]) for output, _ in outputs]
+
+
+def render(found: list[dict], vocabulary_given: bool) -> str:
+    """Return the table: a line for each figure, a column for each size."""
+
+    def line(title: str, form: str, value) -> list[str]:
+        return [title, *(format(value(figures), form) for figures in found)]
+
+    def rate(stage: str):
+        return lambda figures: figures["rows"] / figures["first_start"][stage]["seconds"]
+
+    def slowest(figures: dict) -> float:
+        return min(reader["batches_per_second"] for reader in figures["readers"])
+
+    def most(name: str):
+        return lambda figures: max(reader[name] for reader in figures["readers"]) / 1e6
+
+    def tokenising_cores(figures: dict) -> float:
+        stage = figures["first_start"]["tokenise"]
+        return stage["cpu_seconds"] / stage["seconds"]
+
+    return render_table(
+        ["rows", *(f"{figures['rows']:,}" for figures in found)],
+        [
+            line("file, MB", ",.0f", lambda figures: figures["file_bytes"] / 1e6),
+            line("tokens a row", ".1f", lambda figures: figures["first_start"]["tokens"] / figures["rows"]),
+            line("read, check and split, rows/s", ",.0f", rate("read")),
+            *([] if vocabulary_given else [line("vocabulary, rows/s", ",.0f", rate("vocabulary"))]),
+            line("tokenise, rows/s", ",.0f", rate("tokenise")),
+            line("tokenise, cores busy", ".1f", tokenising_cores),
+            line("first start, s", ",.1f", lambda figures: _opening(figures["first_start"])),
+            line("second start, s", ",.2f", lambda figures: _opening(figures["second_start"])),
+            line(
+                "second start, imports included, s", ",.2f", lambda figures: figures["second_start"]["process_seconds"]
+            ),
+            line("preparation, highest memory, MB", ",.0f", lambda f: f["first_start"]["preparation_memory"] / 1e6),
+            line("cache on disk, MB", ",.0f", lambda figures: figures["cache_bytes"] / 1e6),
+            line("batches/s of each process, no model", ",.0f", slowest),
+            line("memory of each process, MB", ",.0f", most("memory")),
+            line("of it for the data, not mapped, MB", ",.0f", most("own_memory")),
+            line("highest memory of each process, MB", ",.0f", most("peak_memory")),
+        ],
+    )
+
+
+def _opening(start: dict) -> float:
+    return sum(start[stage]["seconds"] for stage in ("read", "vocabulary", "tokenise"))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    args = parse(argv)
+
+    def work(folder: Path, report: dict) -> bool:
+        report |= {"processes": args.processes, "sizes": []}
+        for num_rows in sizes(args.rows):
+            say(f"{num_rows:,} rows ...")
+            report["sizes"].append(measure(num_rows, args, folder / str(num_rows)))
+        print("\n" + render(report["sizes"], args.vocab_file is not None))
+        return True
+
+    return run_benchmark("data-path", argv, work, args.output, args.folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

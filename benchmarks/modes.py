@@ -1,0 +1,131 @@
+"""The same job in every mode, each as its own users start it: how long it takes, how fast it trains, what it needs.
+
+`run_mode` starts the real entry script and watches its processes; `render` and `draw` show what came out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import psutil
+import yaml
+
+from app.strategies import load_strategy
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLE_SECONDS = 0.2  # between two looks at the memory of the processes
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One row of the table. `minutes`: the whole command; `rows_per_second`: while training, without evaluations;
+    `memory_mib`: highest resident memory of the largest process; `accuracy`: of the report."""
+
+    mode: str
+    processes: int
+    global_batch: int | None = None
+    minutes: float | None = None
+    rows_per_second: float | None = None
+    speed_up: float | None = None
+    memory_mib: float | None = None
+    accuracy: float | None = None
+    why: str = ""
+
+
+def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeout: float) -> Timing:
+    """Run the entry script of a mode on the same settings and return its figures, or why there are none."""
+    arguments = [*settings, "--output.dir", str(folder), "--output.overwrite", "true"]
+    command = load_strategy(mode).command([str(ROOT / f"run_{mode}.py"), *arguments], processes)
+    log = folder.with_suffix(".log")
+    started = time.monotonic()
+    with log.open("w") as file:
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        run = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=file, start_new_session=True)
+        memory = watch_memory(run, started + timeout)
+    minutes = (time.monotonic() - started) / 60
+    if run.returncode:
+        lines = [line for line in log.read_text().splitlines() if "rror" in line]
+        why = lines[-1].strip() if lines else f"it ended with status {run.returncode}"
+        return Timing(mode, processes, why=why)
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    started_with = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    speeds = re.findall(r"step \d+/\d+ .* ([\d.]+) rows/s", (folder / "train.log").read_text(encoding="utf-8"))
+    return Timing(
+        mode,
+        started_with["processes"],
+        config["train"]["batch_size"],
+        minutes,
+        float(speeds[-1]),
+        memory_mib=memory,
+        accuracy=report["accuracy"],
+    )
+
+
+def watch_memory(run: subprocess.Popen, deadline: float) -> float:
+    """Wait for a command to end; return the highest resident memory of any of its processes, in MiB.
+
+    At the deadline all of them are killed, and the command's status says so.
+    """
+    highest = 0
+    while run.poll() is None:
+        with suppress(psutil.Error):
+            for process in psutil.Process(run.pid).children(recursive=True) + [psutil.Process(run.pid)]:
+                with suppress(psutil.Error):
+                    highest = max(highest, process.memory_info().rss)
+        if time.monotonic() > deadline:
+            os.killpg(run.pid, signal.SIGKILL)
+        time.sleep(SAMPLE_SECONDS)
+    return highest / 2**20
+
+
+def with_speed_up(timings: list[Timing]) -> list[Timing]:
+    """Return the rows with their speed-up over single, by rows per second."""
+    single = next((timing.rows_per_second for timing in timings if timing.mode == "single"), None)
+    return [
+        replace(timing, speed_up=timing.rows_per_second / single) if single and timing.rows_per_second else timing
+        for timing in timings
+    ]
+
+
+def render(timings: list[Timing]) -> str:
+    """Return the table as text."""
+    import pandas as pd
+
+    formats = {"minutes": ".2f", "rows_per_second": ".1f", "speed_up": ".2f", "memory_mib": ".0f", "accuracy": ".4f"}
+    rows = []
+    for timing in timings:
+        values = asdict(timing)
+        shown = {key: "-" if values[key] is None else format(values[key], style) for key, style in formats.items()}
+        rows.append({**values, **shown, "global_batch": values["global_batch"] or "-"})
+    names = {"global_batch": "global batch", "rows_per_second": "rows/s", "speed_up": "speed-up"}
+    return pd.DataFrame(rows).rename(columns=names | {"memory_mib": "MiB a process"}).to_string(index=False)
+
+
+def draw(timings: list[Timing], path: str, title: str) -> None:
+    """Write a bar chart of rows per second as a picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    done = [timing for timing in timings if timing.rows_per_second]
+    figure, axes = pyplot.subplots(figsize=(7, 0.6 + 0.42 * len(done)), layout="constrained")
+    labels = [f"{timing.mode} \u00d7 {timing.processes}" for timing in done]
+    bars = axes.barh(labels, [timing.rows_per_second for timing in done], color="#4878a8")
+    axes.bar_label(bars, [f"{timing.rows_per_second:.0f}" for timing in done], padding=3)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.set_xlabel("rows per second while training (mode \u00d7 processes)")
+    axes.set_title(title, fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)

@@ -1,0 +1,141 @@
+"""Classify the rows of the reference job with this project and with transformers' pipeline, side by side.
+
+python -m benchmarks.prediction --rows 2048 --rounds 5 --output figures.json
+python -m benchmarks.prediction --model small --rows 200 --rounds 2
+
+`predict` is predict.py's way from texts to labels, `evaluate` that of a run's evaluation, whose rows are tokenised already;
+`pipeline` is transformers'. Each uses the settings that it finds fastest. First all must give the same labels and
+probabilities in fp32. Exit status: 0; 1 where they do not, or one failed; 2 for bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.contest.command import run_benchmark, say
+from benchmarks.contest.figures import ratios, render_table, spread
+from benchmarks.contest.rounds import ROOT, Contestant, run_round
+from benchmarks.prediction import OURS, PEER
+
+CONFIG = ROOT / "configs" / "weibo_emotion6.yaml"
+TOLERANCE = 1e-4
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Return the command line's values; `settings` are the words that are left, for run_single.py."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.prediction",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--rows", type=int, default=2048, help="texts, drawn from the training rows (default: 2048)")
+    add("--rounds", type=int, default=5, help="times that each contestant classifies them all (default: 5)")
+    add("--probe-rows", type=int, default=512, help="texts that settings are tried with (default: 512)")
+    add("--model", choices=["base", "small"], default="base", help="base: as configured; small: 2 layers, 128 wide")
+    add(
+        "--precision",
+        choices=["auto", "bf16", "fp32"],
+        default="auto",
+        help="auto: bf16 is tried where the machine has it",
+    )
+    add("--config", default=str(CONFIG), metavar="FILE", help="the job (default: configs/weibo_emotion6.yaml)")
+    add("--output", metavar="FILE", help="write the figures as JSON")
+    args, args.settings = parser.parse_known_args(argv)
+    for name in ("rows", "rounds", "probe_rows"):
+        if getattr(args, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1, found {getattr(args, name)}")
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    args = parse(argv)
+    return run_benchmark("prediction", argv, lambda folder, report: measure(args, folder, report), args.output)
+
+
+def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
+    """Check and time the contestants, putting what is found into `report`; return whether all give the same results."""
+    from benchmarks.prediction.prepare import prepare  # imports torch, which --help does without
+
+    job, figures = prepare(args, folder)
+    report["job"] = figures
+    names = (*OURS, PEER)
+    found = {}
+    for name in names:
+        fixed = replace(job, fixed=True, bf16=False, probe_rows=1)
+        with Contestant(name, f"benchmarks.prediction.{name}", fixed, folder) as contestant:
+            found[name] = contestant.run(1, outcomes=True)["outcomes"][0]
+    report["check"] = check = compare(found)
+    for name, difference in check["differences"].items():
+        print(f"check, {name}: probabilities differ by {difference:.1e} from {PEER}'s", flush=True)
+    if not check["same_work"]:
+        print("NOT THE SAME RESULTS")
+        return False
+    rounds, details = run_contest(args, job, names, folder)
+    answers = {name: [found[name] for found in rounds] for name in names}
+    report["contestants"] = {
+        name: details[name]
+        | {
+            "rows_per_second": sum(one["rows"] for one in answers[name]) / sum(one["seconds"] for one in answers[name]),
+            "peak_memory": max(one["peak_memory"] for one in answers[name]),
+            "rounds": answers[name],
+        }
+        for name in names
+    }
+    report["ratios"] = {name: ratios(answers[name], answers[PEER]) for name in OURS}
+    print("\n" + render(report))
+    return True
+
+
+def compare(found: dict[str, list]) -> dict:
+    """Return by how much ours differ from the peer's probabilities, at most, and whether all is within `TOLERANCE`.
+
+    Two labels may change places where their probabilities are equal to within it.
+    """
+    theirs = found[PEER]
+    differences = {
+        name: max(abs(mine[1] - other[1]) for mine, other in zip(found[name], theirs, strict=True)) for name in OURS
+    }
+    same_labels = {
+        name: sum(mine[0] == other[0] for mine, other in zip(found[name], theirs, strict=True)) / len(theirs)
+        for name in OURS
+    }
+    same = all(value <= TOLERANCE for value in differences.values()) and min(same_labels.values()) > 0.99
+    return {"differences": differences, "same_labels": same_labels, "tolerance": TOLERANCE, "same_work": same}
+
+
+def run_contest(args: argparse.Namespace, job, names: tuple, folder: Path) -> tuple[list[dict], dict[str, dict]]:
+    """Start every contestant and run the rounds; return each round's answers, and what each said of itself."""
+    with ExitStack() as stack:
+        contestants = []
+        for name in names:
+            contestant = stack.enter_context(Contestant(name, f"benchmarks.prediction.{name}", job, folder))
+            say(f"{name}: ready, {contestant.details['precision']}, {contestant.details['settings']}")
+            contestants.append(contestant)
+        steps = dict.fromkeys(names, 1)
+        rounds = [
+            run_round(contestants, steps, 0, lambda line, number=number: say(f"round {number}, {line}"))
+            for number in range(1, args.rounds + 1)
+        ]
+    return rounds, {contestant.name: contestant.details for contestant in contestants}
+
+
+def render(report: dict) -> str:
+    """Return the table of the figures."""
+    rows = []
+    for name, found in report["contestants"].items():
+        memory = f"{found['peak_memory'] / 1e6:,.0f} MB"
+        ratio = spread(report["ratios"][name]) if name in OURS else ""
+        rows.append([name, found["precision"], found["settings"], f"{found['rows_per_second']:.1f}", memory, ratio])
+    table = render_table(["", "precision", "settings", "rows/s", "memory", f"times {PEER}"], rows)
+    return f"{report['job']['rows']:,} texts of {report['job']['tokens_per_row']:.1f} tokens\n\n{table}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

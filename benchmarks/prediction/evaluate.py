@@ -1,0 +1,44 @@
+"""This project's evaluation during training: `app.trainer.evaluate` over rows that are tokenised already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from app.assembly import assemble, set_up
+from app.command_line import load_config
+from app.loader import Loader
+from app.metrics import probabilities
+from app.strategies import load_strategy
+from app.trainer import evaluate
+from benchmarks.contest.meter import Meter, Sizes
+from benchmarks.prediction.job import PredictionJob, fastest
+
+
+def main(job: PredictionJob, meter: Meter) -> None:
+    """Evaluate all rows at each step."""
+    configs = {name: load_config([*job.our_arguments, "--train.precision", name]) for name in job.precisions}
+    strategies = {name: load_strategy("single")(config) for name, config in configs.items()}
+    for name, strategy in strategies.items():
+        with strategy:
+            parts = assemble(configs[name], strategy)
+            set_up(strategy, parts, configs[name].train)
+    loader = parts.loaders["train"]
+    positions = np.array(job.positions)
+
+    def classify(precision: str, some: Sequence[str]) -> np.ndarray:
+        wanted = positions[: len(some)]
+        split = replace(loader.split, rows=loader.split.rows[wanted], labels=loader.split.labels[wanted])
+        batch_size = configs[precision].train.eval_batch_size
+        return evaluate(strategies[precision], Loader(split, loader.store, loader.layout), batch_size)
+
+    texts = job.texts
+    precision = fastest(strategies, classify, texts[: job.probe_rows])
+    names = parts.dataset.label_names
+    settings = f"batch {configs[precision].train.eval_batch_size}"
+    meter.start(lambda steps: Sizes(len(texts) * steps, 0, 0), precision=precision, settings=settings)
+    while True:
+        shares = probabilities(classify(precision, texts))
+        meter.step_done([[names[int(row.argmax())], float(row.max())] for row in shares])

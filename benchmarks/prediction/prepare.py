@@ -1,0 +1,34 @@
+"""A configuration of this project -> the texts and the checkpoint that all contestants are given."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.prediction.job import PredictionJob
+from benchmarks.reference_job.prepare import prepare as prepare_training
+
+
+def prepare(args: Namespace, folder: Path) -> tuple[PredictionJob, dict]:
+    """Make checkpoint and texts in `folder`; return the job and its figures. Raises InputError for bad input."""
+    prepared = prepare_training(["--config", args.config, *args.settings], args.model, args.precision, 1, 1, folder)
+    job = prepared.job
+    with Path(job.rows_file).open(encoding="utf-8") as file:
+        lines = list(file)
+    positions = np.random.default_rng(0).permutation(len(lines))[: args.rows].tolist()
+    texts = folder / "texts.jsonl"
+    texts.write_text("".join(lines[position] for position in positions), encoding="utf-8")
+    figures = prepared.figures | {"rows": len(positions)}
+    return PredictionJob(
+        checkpoint=job.checkpoint,
+        rows_file=str(texts),
+        positions=positions,
+        max_length=job.max_length,
+        device=job.device,
+        bf16=job.bf16,
+        fixed=False,
+        probe_rows=args.probe_rows,
+        our_arguments=job.our_arguments,
+    ), figures

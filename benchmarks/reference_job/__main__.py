@@ -1,0 +1,160 @@
+"""Train the reference job with this project and with what people use instead, side by side.
+
+python -m benchmarks.reference_job --peers all --steps 48 --rounds 6         a whole epoch of the reference job
+python -m benchmarks.reference_job --peers trainer_tuned --steps 10 --output figures.json
+python -m benchmarks.reference_job --peers all --check                       only that all do the same work
+python -m benchmarks.reference_job --model small --data.train reviews.csv    settings of run_single.py change the job
+
+Exit status: 0; 1 where the contestants do not do the same work, or one failed; 2 for bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.contest.command import run_benchmark, say
+from benchmarks.contest.rounds import ROOT, Contestant, ContestantFailed, run_round
+from benchmarks.reference_job import OURS, PEERS
+from benchmarks.reference_job.check import check_losses, compare_losses
+from benchmarks.reference_job.report import describe, make_figures, render
+
+CONFIG = ROOT / "configs" / "weibo_emotion6.yaml"
+FABRIC = ("lightning_fabric", "lightning")
+INSTALL = "pip install -r requirements-benchmarks.txt -c constraints.txt"
+# Padded to a fixed length, so that its steps all cost the same and a few of them are enough.
+FEWER_STEPS = {"example_repository": 8}
+UNTIMED = 1  # steps before those of each round: who has waited finds caches cold and its free memory given back
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.reference_job",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--peers", nargs="+", default=["all"], metavar="PEER", help=f"all, or some of {', '.join(PEERS)}")
+    add(
+        "--steps",
+        type=int,
+        default=48,
+        help="optimizer steps in a round (default: 48); example_repository makes an eighth",
+    )
+    add("--rounds", type=int, default=6, help="rounds, in each of which every contestant runs (default: 6)")
+    add("--warmup", type=int, default=5, help="steps before the first round (default: 5)")
+    add("--model", choices=["base", "small"], default="base", help="base: as configured; small: 2 layers, 128 wide")
+    add(
+        "--precision",
+        choices=["auto", "bf16", "fp32"],
+        default="auto",
+        help="of the contestants that choose; auto: bf16 where the machine has it",
+    )
+    add("--config", default=str(CONFIG), metavar="FILE", help="the job (default: configs/weibo_emotion6.yaml)")
+    add("--check", action="store_true", help="only check that all do the same work")
+    add("--no-check", action="store_true", help="leave that check out")
+    add("--check-steps", type=int, default=3, help="steps of the check (default: 3)")
+    add(
+        "--tolerance",
+        type=float,
+        default=1e-3,
+        help="largest difference of two losses that counts as equal (default: 0.001)",
+    )
+    add("--output", metavar="FILE", help="write the figures as JSON")
+    return parser
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Return the command line's values; `settings` are the words that are left, for run_single.py."""
+    parser = build_parser()
+    args, args.settings = parser.parse_known_args(argv)
+    for name in ("steps", "rounds", "warmup", "check_steps"):
+        if getattr(args, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1, found {getattr(args, name)}")
+    unknown = [name for name in args.peers if name not in ("all", *PEERS)]
+    if unknown:
+        parser.error(f"--peers must be all, or some of {', '.join(PEERS)}; found {unknown[0]}")
+    args.peers = list(PEERS) if "all" in args.peers else list(dict.fromkeys(args.peers))
+    return args
+
+
+def missing(peer: str) -> str | None:
+    """Return what has to be installed for a peer, or None."""
+    if peer == "lightning_fabric" and not any(map(find_spec, FABRIC)):
+        return f"needs Lightning Fabric: {INSTALL}"
+    return None
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    args = parse(argv)
+    return run_benchmark("reference-job", argv, lambda folder, report: measure(args, folder, report), args.output)
+
+
+def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
+    """Check and time the contestants, putting what is found into `report`; return whether all do the same work."""
+    from benchmarks.reference_job.prepare import prepare  # imports torch, which --help does without
+
+    report["skipped"] = {name: reason for name in args.peers if (reason := missing(name))}
+    names = [OURS, *(name for name in args.peers if name not in report["skipped"])]
+    steps = args.warmup + args.rounds * (UNTIMED + args.steps) + 1
+    arguments = ["--config", args.config, *args.settings]
+    prepared = prepare(arguments, args.model, args.precision, steps, args.check_steps, folder)
+    report["job"] = prepared.figures
+    print(describe(prepared.figures), flush=True)
+    if not args.no_check:
+        losses = check_losses(names, prepared.check_job, args.check_steps, folder, say)
+        report["check"] = check = compare_losses(losses, args.tolerance)
+        for name, difference in check["differences"].items():
+            verdict = "same" if difference <= args.tolerance else "NOT THE SAME"
+            print(f"check, {name}: losses differ by {difference:.1e}, {verdict}", flush=True)
+        if args.check or not check["same_work"]:
+            return check["same_work"]
+    rounds, details = run_contest(args, names, prepared, folder, report)
+    report |= (figures := make_figures(rounds, details, prepared.figures))
+    print("\n" + render(figures, prepared.figures, report["skipped"]))
+    return "stopped" not in report
+
+
+def run_contest(
+    args: argparse.Namespace, names: list[str], prepared, folder: Path, report: dict
+) -> tuple[list[dict[str, dict]], dict[str, dict]]:
+    """Start every contestant, warm it up, and run the rounds; return each round's answers, and what each said of itself.
+
+    Where somebody interrupts it or a contestant fails, the rounds so far are returned, and `report` says why.
+    """
+    rounds: list[dict[str, dict]] = []
+    with ExitStack() as stack:
+
+        def start(name: str, module: str, job) -> Contestant:
+            return stack.enter_context(Contestant(name, f"benchmarks.{module}", job, folder))
+
+        products = start("matrix_products", "contest.matrix_products", prepared.shapes)
+        contestants = []
+        for name in names:
+            contestants.append(start(name, f"reference_job.{name}", prepared.job))
+            seconds = contestants[-1].run(args.warmup)["seconds"]
+            say(f"{name}: ready, {args.warmup} steps of warm-up in {seconds:.1f} s")
+        steps = {name: max(1, args.steps // FEWER_STEPS.get(name, 1)) for name in names}
+        try:
+            for number in range(1, args.rounds + 1):
+                rates = products.run(1, outcomes=True)["outcomes"][0]
+                answers = run_round(
+                    contestants, steps, UNTIMED, lambda line, number=number: say(f"round {number}, {line}")
+                )
+                rounds.append(answers | {"matrix_products": rates})
+        except (ContestantFailed, KeyboardInterrupt) as reason:
+            if not rounds:
+                raise
+            report["stopped"] = f"after {len(rounds)} of {args.rounds} rounds: {reason or 'interrupted'}"
+            print(f"stopped {report['stopped']}", flush=True)
+    return rounds, {contestant.name: contestant.details for contestant in contestants}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""The way of Lightning Fabric: a plain loop around `Fabric.setup`, with the precision as a word; padded to the longest."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils.data import DataLoader
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding
+
+from benchmarks.contest.meter import Meter, count_inputs
+from benchmarks.reference_job.job import Job, tokenised
+
+try:
+    from lightning_fabric import Fabric
+except ImportError:
+    from lightning.fabric import Fabric
+
+
+def main(job: Job, meter: Meter) -> None:
+    """Train until the meter has seen enough."""
+    precision = "bf16" if job.bf16 else "fp32"
+    fabric = Fabric(accelerator=job.device, devices=1, precision="bf16-mixed" if job.bf16 else "32-true")
+    fabric.launch()
+    fabric.seed_everything(job.seed)
+    tokenizer = AutoTokenizer.from_pretrained(job.checkpoint)
+    loader = DataLoader(
+        tokenised(job, tokenizer),
+        batch_size=job.batch_size,
+        shuffle=job.shuffle,
+        collate_fn=DataCollatorWithPadding(tokenizer),
+    )
+    model = AutoModelForSequenceClassification.from_pretrained(job.checkpoint, **job.model_settings)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=job.learning_rate, weight_decay=job.weight_decay)
+    take_sizes = count_inputs(model)
+    model, optimizer = fabric.setup(model, optimizer)
+    loader = fabric.setup_dataloaders(loader)
+    model.train()
+    meter.start(take_sizes, precision=precision)
+    while True:  # over epochs
+        for batch in loader:
+            loss = model(**batch).loss
+            fabric.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            meter.step_done(loss.detach())

@@ -1,0 +1,31 @@
+"""transformers' Trainer with the meter behind each step, for `trainer_default` and `trainer_tuned`."""
+
+from __future__ import annotations
+
+import torch
+from transformers import Trainer, TrainerCallback
+
+from benchmarks.contest.meter import Meter
+
+
+class MeteredTrainer(Trainer):
+    """A Trainer that tells the meter of each optimizer step and its loss."""
+
+    def __init__(self, meter: Meter, **arguments) -> None:
+        super().__init__(**arguments)
+        self.add_callback(AfterStep(self, meter))
+
+    def training_step(self, *args, **kwargs) -> torch.Tensor:
+        self.last_loss = super().training_step(*args, **kwargs)
+        return self.last_loss
+
+
+class AfterStep(TrainerCallback):
+    """Calls the meter when an optimizer step is done."""
+
+    def __init__(self, trainer: MeteredTrainer, meter: Meter) -> None:
+        self.trainer = trainer
+        self.meter = meter
+
+    def on_step_end(self, *args, **kwargs) -> None:
+        self.meter.step_done(self.trainer.last_loss)

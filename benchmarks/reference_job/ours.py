@@ -1,0 +1,54 @@
+"""This project: python run_single.py --config configs/weibo_emotion6.yaml, with the settings that are fastest here."""
+
+from __future__ import annotations
+
+import torch
+
+from app.batches import micro_batches
+from app.command_line import load_config
+from app.job import Job as Run
+from app.progress import start_logging
+from app.strategies import load_strategy
+from app.trainer import StepLog, TrainState, train
+from benchmarks.contest.meter import Meter, Sizes
+from benchmarks.reference_job.job import Job
+
+
+def fastest_settings(bf16: bool) -> list[str]:
+    """Return the command line that makes the job fastest, on a machine with or without bf16 arithmetic."""
+    return ["--train.precision", "bf16" if bf16 else "fp32", "--train.collate", "auto"]
+
+
+def main(job: Job, meter: Meter) -> None:
+    """Train, with the log, the TensorBoard events and the run folder of any run."""
+    config = load_config(job.our_arguments, "run_single.py")
+    start_logging(is_main=True)
+    with load_strategy("single")(config) as strategy:
+        run = Run(config, "single", strategy)
+        run.prepare()
+
+        def after_step(state: TrainState, step: StepLog) -> None:
+            run.log.after_step(state, step)
+            meter.step_done(lambda: step.loss_sum / step.rows)
+
+        parts = run.parts
+        run.log.start(run.state)
+        try:
+            meter.start(lambda steps: sizes_of(run, steps), precision=config.train.precision)
+            train(strategy, parts.loaders["train"], parts.plan, parts.row_loss, config.train, run.state, after_step)
+        finally:
+            run.log.close()
+
+
+def sizes_of(run: Run, steps: int) -> Sizes:
+    """Return the sizes of the last `steps` global batches, made once more; the plan says which rows they had."""
+    loader, plan = run.parts.loaders["train"], run.parts.plan
+    rows = real_tokens = tokens = 0
+    for step in range(run.state.step - steps, run.state.step):
+        batch = plan.batch(step)
+        lengths = loader.lengths(batch)
+        rows += len(batch)
+        real_tokens += int(lengths.sum())
+        for positions in micro_batches(batch, lengths, 1, 0, run.config.train.accumulation_steps):
+            tokens += loader.load(positions, torch.device("cpu")).inputs["input_ids"].numel()
+    return Sizes(rows, real_tokens, tokens)

@@ -1,0 +1,136 @@
+"""A configuration of this project -> what all contestants start from: one checkpoint, one file of rows, one `Job`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from app.assembly import Parts, assemble
+from app.command_line import load_config
+from app.config import Config
+from app.data.dataset import Split
+from app.errors import InputError
+from app.run_folder import save_model
+from app.strategies import load_strategy
+from app.strategies.base import has_bf16
+from benchmarks.contest.matrix_products import Shapes
+from benchmarks.reference_job.job import Job
+from benchmarks.reference_job.ours import fastest_settings
+
+MODELS = {
+    "base": [],  # as the configuration says; a BERT of its default size, where it says nothing
+    "small": [
+        *("--model.config.hidden_size", "128", "--model.config.num_hidden_layers", "2"),
+        *("--model.config.num_attention_heads", "2", "--model.config.intermediate_size", "512"),
+    ],
+}
+# A constant learning rate and no clipping: what all contestants can be asked for without a word of their own about it.
+SAME_JOB = ["--train.schedule", "constant", "--train.warmup", "0", "--train.max_grad_norm", "0"]
+DEVICES = ("cpu", "cuda")
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """`job` is to be timed, `check_job` trains a few fixed batches without dropout in fp32; `figures` describe the job."""
+
+    job: Job
+    check_job: Job
+    shapes: Shapes
+    figures: dict
+
+
+def prepare(arguments: list[str], model: str, precision: str, steps: int, check_steps: int, folder: Path) -> Prepared:
+    """Make the checkpoint and the files of rows in `folder`.
+
+    `arguments` are run_single.py's, `model` a key of `MODELS`, `precision` auto, bf16 or fp32; `steps` is more than any
+    contestant will be asked for. Raises InputError for bad input, such as data that is not there.
+    """
+    arguments = [*arguments, *MODELS[model], *SAME_JOB]
+    config = load_config([*arguments, "--train.max_steps", str(steps), "--train.epochs", str(steps)])
+    with load_strategy("single")(config) as strategy:
+        parts = assemble(config, strategy)
+        device = strategy.device.type
+        if device not in DEVICES:
+            raise InputError(f"the benchmark runs on {' or '.join(DEVICES)}, found {device}; add --train.device cpu")
+    checkpoint = folder / "checkpoint"
+    checkpoint.mkdir()
+    save_model(checkpoint, parts.model.model, parts.model.model.state_dict(), parts.tokenizer)
+    split = parts.loaders["train"].split
+    bf16 = precision == "bf16" or (precision == "auto" and _gains_by_bf16(device))
+    job = Job(
+        checkpoint=str(checkpoint),
+        rows_file=_write_rows(folder / "rows.jsonl", split, range(len(split))),
+        max_length=config.data.max_length,
+        batch_size=config.train.batch_size,
+        learning_rate=config.train.learning_rate,
+        weight_decay=config.train.weight_decay,
+        seed=config.train.seed,
+        device=device,
+        bf16=bf16,
+        shuffle=True,
+        steps=steps,
+        our_arguments=_our_arguments(arguments, checkpoint, steps, folder / "run")
+        + ["--train.device", device, *fastest_settings(bf16)],
+    )
+    fixed = [position for step in range(check_steps) for position in parts.plan.batch(step)]
+    check_job = replace(
+        job,
+        rows_file=_write_rows(folder / "check_rows.jsonl", split, fixed),
+        bf16=False,
+        shuffle=False,
+        model_settings=NO_DROPOUT,
+        our_arguments=_our_arguments(arguments, checkpoint, steps, folder / "check_run")
+        + ["--train.device", device, *fastest_settings(bf16=False), "--model.dropout", "0"],
+    )
+    return Prepared(job, check_job, *_describe(config, parts, device, bf16))
+
+
+def _gains_by_bf16(device: str) -> bool:
+    return torch.cuda.is_bf16_supported() if device == "cuda" else device == "cpu" and has_bf16()
+
+
+def _our_arguments(arguments: list[str], checkpoint: Path, steps: int, run_folder: Path) -> list[str]:
+    limits = ["--train.max_steps", str(steps), "--train.epochs", str(steps)]
+    return [*arguments, *limits, "--model.name", str(checkpoint), "--output.dir", str(run_folder)]
+
+
+def _write_rows(path: Path, split: Split, positions: Iterable[int]) -> str:
+    with path.open("w", encoding="utf-8") as file:
+        for position in positions:
+            row = [split.table.text(split.rows[position]), int(split.labels[position])]
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return str(path)
+
+
+def _describe(config: Config, parts: Parts, device: str, bf16: bool) -> tuple[Shapes, dict]:
+    model, loader = parts.model.model.config, parts.loaders["train"]
+    tokens_per_row = float(loader.lengths().mean())
+    shapes = Shapes(
+        model.hidden_size,
+        model.intermediate_size,
+        model.num_hidden_layers,
+        round(tokens_per_row * config.train.batch_size),
+        ["fp32", "bf16"] if bf16 else ["fp32"],
+        device,
+    )
+    figures = {
+        "model_type": model.model_type,
+        "layers": model.num_hidden_layers,
+        "hidden_size": model.hidden_size,
+        "parameters": sum(parameter.numel() for parameter in parts.model.parameters()),
+        "encoder_weights": shapes.operations_per_token // 6,
+        "train_rows": len(loader),
+        "tokens_per_row": tokens_per_row,
+        "batch_size": config.train.batch_size,
+        "steps_per_epoch": parts.plan.steps_per_epoch,
+        "max_length": config.data.max_length,
+        "learning_rate": config.train.learning_rate,
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "bf16": bf16,
+    }
+    return shapes, figures
