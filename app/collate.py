@@ -46,7 +46,7 @@ def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, lay
     `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64; `first_tokens` (num_rows,), the place of
     each row's first token; and for attention, which works on groups of rows of similar length, each padded to its own
     longest row: `group_shapes`, a tuple of (num_rows, longest, has_padding) for each group; `to_padded` (padded_tokens,), the token at
-    each place of the groups, laid end to end; `key_mask` (padded_tokens,) bool, whether there is one; and `from_padded`
+    each place of the groups, laid end to end; `row_order` (num_rows,), the row at each place among the groups' rows; `key_mask` (padded_tokens,) bool, whether there is one; and `from_padded`
     (total_tokens,), the place of each token.
     """
     if not layout.token_types:
@@ -82,7 +82,8 @@ def _pack(
     row_of_token = np.repeat(np.arange(len(rows)), lengths)
     position = np.arange(total) - starts[row_of_token]
     shapes, places, masks, done = [], np.empty(len(rows), dtype=np.int64), [], 0
-    for group in length_groups(lengths):
+    groups = length_groups(lengths)
+    for group in groups:
         longest = int(lengths[group].max())
         shapes.append((len(group), longest, bool((lengths[group] < longest).any())))
         places[group] = done + np.arange(len(group)) * longest  # of each row's first token
@@ -96,6 +97,7 @@ def _pack(
         "position_ids": (position + layout.first_position)[None],
         "first_tokens": starts,
         "group_shapes": tuple(shapes),
+        "row_order": np.concatenate(groups),
         "to_padded": to_padded,
         "from_padded": from_padded,
         "key_mask": np.concatenate(masks),

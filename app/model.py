@@ -22,7 +22,9 @@ from transformers.utils import logging as transformers_logging
 from app import attention
 from app.collate import Layout, collate
 from app.config import ModelConfig
+from app.dropout import use_cheap_masks
 from app.errors import InputError, nearest
+from app.last_layer import read_first_tokens_only
 
 logger = logging.getLogger(__name__)
 # Models whose head reads each row's first token, and which count positions from 0 (or, RoBERTa, from pad_id + 1).
@@ -45,10 +47,12 @@ class Classifier(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
+        use_cheap_masks(model)
         self.model = model
         self.can_pack = model.config.model_type in PACKABLE and type(model).__module__.startswith("transformers.")
         if self.can_pack:
             model.set_attn_implementation(attention.NAME)
+            read_first_tokens_only(model.base_model.encoder.layer[-1])
 
     def forward(
         self, input_ids: torch.Tensor, first_tokens: torch.Tensor | None = None, **inputs: torch.Tensor
@@ -57,8 +61,8 @@ class Classifier(nn.Module):
             return self.model(input_ids=input_ids, **inputs).logits
         # Another attention function would let the tokens of all rows see each other, without an error.
         assert self.model.config._attn_implementation == attention.NAME
-        hidden = self.model.base_model(input_ids=input_ids, **inputs).last_hidden_state
-        first = hidden[0].index_select(0, first_tokens)[:, None]  # (num_rows, 1, hidden): a row of one token each
+        hidden = self.model.base_model(input_ids=input_ids, first_tokens=first_tokens, **inputs).last_hidden_state
+        first = hidden[0][:, None]  # (num_rows, 1, hidden): a row of one token each
         if self.model.config.model_type == "bert":
             return self.model.classifier(self.model.dropout(self.model.bert.pooler(first)))
         return self.model.classifier(first)

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from app.command_line import load_config
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from app.config import Config
 
 LOST_RANK = "(closed|reset) by peer|Broken pipe|remote process exited"  # what gloo and NCCL say of a rank that is gone
+LINGER_SECONDS = 2.5  # DeepSpeed's launcher looks at its processes once a second, the others more often
 
 
 def main(mode: str, description: str, argv: list[str] | None = None) -> int:
@@ -60,6 +62,8 @@ def work(config: Config, mode: str) -> int:
             return _refuse(TrainingError(f"memory ran out: {first_line(error)}; lower train.eval_batch_size"), status=1)
         if not re.search(LOST_RANK, str(error)):
             raise
+        # Launchers report the first process that they see ended: let that be the rank that failed, not this one.
+        time.sleep(LINGER_SECONDS)
         return _refuse(TrainingError("another rank has ended, and the connection to it with it; it says why"), status=1)
     except KeyboardInterrupt:  # before the training or behind it, when there is nothing to save
         return 128 + signal.SIGINT
