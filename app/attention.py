@@ -69,7 +69,9 @@ def first_token_attention(
     keys, values = (ToRows.apply(states, to_padded, from_padded) for states in (key, value))
     dropout = module.dropout.p if module.training else 0.0
     queries = query.index_select(0, row_order)
-    found = attend_in_groups(queries, keys, values, [1] * len(group_shapes), group_shapes, key_mask, dropout, module.scaling)
+    found = attend_in_groups(
+        queries, keys, values, [1] * len(group_shapes), group_shapes, key_mask, dropout, module.scaling
+    )
     return torch.empty_like(found).index_copy(0, row_order, found)
 
 

@@ -20,6 +20,7 @@ def read_first_tokens_only(layer: nn.Module) -> None:
     Its `forward` is replaced, not the layer, so that parameters keep their names and a mode can still wrap the layer. Padded
     batches go the layer's own way.
     """
+
     def forward(
         self: nn.Module, hidden_states: torch.Tensor, *inputs, first_tokens: torch.Tensor | None = None, **more
     ) -> torch.Tensor:

@@ -52,7 +52,12 @@ class Loader:
         self.store.release()
         labels = torch.from_numpy(np.asarray(self.split.labels[positions], dtype=np.int64))
         moved = {
-            name: value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) else value
+            name: to_device(value, device) if isinstance(value, torch.Tensor) else value
             for name, value in inputs.items()
         }
-        return Batch(moved, labels.to(device, non_blocking=True), torch.from_numpy(positions), len(positions))
+        return Batch(moved, to_device(labels, device), torch.from_numpy(positions), len(positions))
+
+
+def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a CPU tensor on a device; the copy to CUDA starts from pinned memory, so that nothing waits for it."""
+    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)

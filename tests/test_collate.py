@@ -61,7 +61,8 @@ def test_packed_tensors(lengths):
         assert longest == max(in_group)
         assert min(in_group) * 2 > longest, "no row is shorter than half of its group's longest"
         found += in_group
-    assert sorted(found) == sorted(lengths)
+    assert found == [lengths[row] for row in batch["row_order"]]
+    assert sorted(batch["row_order"].tolist()) == list(range(len(rows)))
     for index, row in enumerate(rows):
         part = slice(starts[index], starts[index + 1])
         assert batch["input_ids"][0, part].tolist() == row.tolist()
@@ -129,6 +130,31 @@ def test_packed_and_padded_gradients_are_the_same(architecture, lengths, pairs):
     assert any(gradient.abs().max() > 0.1 for gradient in found[True].values())
     for name, gradient in found[True].items():
         torch.testing.assert_close(gradient, found[False][name], atol=1e-5, rtol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_last_layer_reads_first_tokens_only(architecture):
+    model = tiny_model(architecture, num_hidden_layers=2)
+    rows = token_rows(LENGTHS["mixed"])
+    tokens = []
+    for layer in model.model.base_model.encoder.layer:
+        layer.intermediate.register_forward_hook(lambda _, inputs, output: tokens.append(inputs[0].size(-2)))
+    with torch.inference_mode():
+        model(**collate(rows, None, model.layout(True)))
+    assert tokens == [sum(LENGTHS["mixed"]), len(rows)]
+
+
+def test_a_copy_of_a_model_has_a_last_layer_of_its_own():
+    model = tiny_model("bert")
+    copy = deepcopy(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    rows = token_rows([5, 9])
+    with torch.inference_mode():
+        padded, packed = (copy(**collate(rows, None, copy.layout(packed))) for packed in (False, True))
+    assert padded.abs().max() > 1e-2
+    torch.testing.assert_close(packed, padded, atol=1e-5, rtol=0)
 
 
 def test_a_pair_is_not_a_single_text():

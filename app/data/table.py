@@ -66,6 +66,14 @@ class Table:
         """Return the cleaned second text of one row, or None where the table has single texts."""
         return _slice(*self._pairs, row) if self.has_pairs else None
 
+    def texts(self, rows: np.ndarray) -> list[str]:
+        """Return the cleaned texts of many rows at once, (num_rows,) in rising order; much faster than one by one."""
+        return _slices(*self._texts, rows)
+
+    def pairs(self, rows: np.ndarray) -> list[str]:
+        """Return the cleaned second texts of many rows at once, of a table that has them."""
+        return _slices(*self._pairs, rows)
+
     def where(self, row: int) -> str:
         """Return the file and line (or element) of one row, for a message."""
         return f"{self.source}, {self.place} {int(self.array('lines')[row])}"
@@ -79,6 +87,16 @@ class Table:
 def _slice(content: np.ndarray, ends: np.ndarray, row: int) -> str:
     start = int(ends[row - 1]) if row else 0
     return content[start : int(ends[row])].tobytes().decode()
+
+
+def _slices(content: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> list[str]:
+    if not len(rows):
+        return []
+    starts, stops = np.where(rows > 0, ends[rows - 1], 0), ends[rows]
+    first = int(starts[0])
+    together = content[first : int(stops[-1])].tobytes()
+    bounds = zip((starts - first).tolist(), (stops - first).tolist(), strict=True)
+    return [together[start:stop].decode() for start, stop in bounds]
 
 
 def is_integer(label: str) -> bool:

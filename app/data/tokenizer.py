@@ -11,6 +11,7 @@ from app.data.cache import built_folder, content_key
 from app.data.dataset import Dataset
 from app.errors import InputError, excerpt
 
+CHUNK = 8192  # rows whose characters are collected at once
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PUNCTUATION = "，。、；：？！…—·～﹏“”‘’（）《》〈〉【】「」『』〔〕￥％＃＠＆＊＋－＝＜＞／＼｜＂＇．￣"
 
@@ -89,11 +90,13 @@ def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path, lowercas
 
     from app.data.table import Table
 
-    normalizer = BertNormalizer(lowercase=lowercase)
-    table, found = Table(table_folder), set()
-    for row in np.load(rows_file, mmap_mode="r"):
-        found.update(normalizer.normalize_str(table.text(row)))
-        found.update(normalizer.normalize_str(table.pair(row) or ""))
+    table, seen = Table(table_folder), set()
+    rows = np.sort(np.load(rows_file))
+    for start in range(0, len(rows), CHUNK):
+        chunk = rows[start : start + CHUNK]
+        seen.update(*table.texts(chunk), *(table.pairs(chunk) if table.has_pairs else ()))
+    # This normalizer looks at one character at a time, so that each needs to be shown to it once only.
+    found = set(BertNormalizer(lowercase=lowercase).normalize_str("".join(sorted(seen))))
     ascii_characters = (
         string.ascii_lowercase + string.digits + string.punctuation + ("" if lowercase else string.ascii_uppercase)
     )

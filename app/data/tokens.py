@@ -10,6 +10,9 @@ from __future__ import annotations
 import json
 import mmap
 from array import array
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +74,7 @@ def open_store(table: Table, tokenizer, max_length: int, cache_dir: str) -> Toke
 def build_store(
     folder: Path, table_folder: Path, definition: str, max_length: int, unknown_id: int | None, side: str = "right"
 ) -> None:
-    """Tokenise every row of a table into `folder`, on all cores, holding one chunk and 13 bytes a row in memory."""
+    """Tokenise every row of a table into `folder`, on all cores, holding a few chunks and 13 bytes a row in memory."""
     from tokenizers import Tokenizer
     from tqdm import tqdm
 
@@ -79,28 +82,25 @@ def build_store(
     tokenizer = Tokenizer.from_str(definition)
     tokenizer.enable_truncation(max_length, direction=side)
     dtype = np.dtype(np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.int32)
-    offsets, cut, second_starts = array("q", [0]), array("b"), array("i")
-    unknown, total = 0, 0
+    lengths, cut, second_starts = array("i"), array("b"), array("i")
+    unknown = 0
     with (
         (folder / "tokens.bin").open("wb") as tokens,
         tqdm(total=table.num_rows, desc="tokenise", unit=" rows", unit_scale=True, disable=None, delay=2) as progress,
     ):
-        for start in range(0, table.num_rows, CHUNK):
-            rows = range(start, min(start + CHUNK, table.num_rows))
-            texts = [(table.text(row), table.pair(row)) if table.has_pairs else table.text(row) for row in rows]
-            for encoding in tokenizer.encode_batch_fast(texts):
-                total += len(encoding.ids)
-                offsets.append(total)
-                cut.append(bool(encoding.overflowing))
-                second_starts.append(
-                    encoding.type_ids.index(1) if table.has_pairs and 1 in encoding.type_ids else len(encoding.ids)
-                )
-                chunk = np.array(encoding.ids, dtype=dtype)
-                unknown += 0 if unknown_id is None else int((chunk == unknown_id).sum())
-                tokens.write(chunk.tobytes())
-            progress.update(len(rows))
-    has_second = bool((np.asarray(second_starts) < np.diff(np.asarray(offsets))).any())
-    np.save(folder / "offsets.npy", np.asarray(offsets))
+        for encodings in encoded_chunks(table, tokenizer):
+            ids = [encoding.ids for encoding in encodings]
+            chunk = np.fromiter(chain.from_iterable(ids), dtype)
+            tokens.write(chunk.tobytes())
+            unknown += 0 if unknown_id is None else int((chunk == unknown_id).sum())
+            lengths.extend(map(len, ids))
+            cut.extend(bool(encoding.overflowing) for encoding in encodings)
+            if table.has_pairs:
+                types = (encoding.type_ids for encoding in encodings)
+                second_starts.extend(found.index(1) if 1 in found else len(found) for found in types)
+            progress.update(len(encodings))
+    has_second = bool((np.asarray(second_starts) < np.asarray(lengths)).any()) if table.has_pairs else False
+    np.save(folder / "offsets.npy", np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
     np.save(folder / "cut.npy", np.asarray(cut, dtype=np.uint8))
     if has_second:
         np.save(folder / "second_starts.npy", np.asarray(second_starts))
@@ -112,3 +112,25 @@ def build_store(
         "num_rows": table.num_rows,
     }
     (folder / "store.json").write_text(json.dumps(meta))
+
+
+def encoded_chunks(table: Table, tokenizer) -> Iterator[list]:
+    """Yield the encodings of `CHUNK` rows after another.
+
+    The next chunk is encoded, on all cores and without Python's lock, while the caller works on the one before.
+    """
+
+    def encode(rows: np.ndarray) -> list:
+        texts = table.texts(rows)
+        pairs = zip(texts, table.pairs(rows), strict=True) if table.has_pairs else None
+        return tokenizer.encode_batch_fast(list(pairs) if pairs else texts)
+
+    with ThreadPoolExecutor(1) as ahead:
+        coming = None
+        for start in range(0, table.num_rows, CHUNK):
+            rows = np.arange(start, min(start + CHUNK, table.num_rows))
+            done, coming = coming, ahead.submit(encode, rows)
+            if done:
+                yield done.result()
+        if coming:
+            yield coming.result()

@@ -93,6 +93,8 @@ class Strategy:
             )
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
+            # What autocast leaves in fp32 may use TF32 then; a run in fp32 keeps all its bits.
+            torch.set_float32_matmul_precision("highest" if self.config.precision == "fp32" else "high")
         return self
 
     def __exit__(self, *failure: Any) -> None:

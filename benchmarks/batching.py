@@ -1,0 +1,117 @@
+"""Packed or padded, random batches or rows of like length together: the same rows trained in each of the four ways.
+
+    python -m benchmarks.batching --config configs/weibo_emotion6.yaml --train.precision bf16 --steps 8 --rounds 3
+
+Packing removes all padding and leaves the batches as the plan draws them. Rows of like length need little padding, but
+they change which rows share a batch. Every way trains the same rows in as many steps; the ways take turns. Any setting of
+the trainer (--group.key) may follow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from app.assembly import Parts, assemble, set_up
+from app.command_line import load_config
+from app.loader import Loader
+from app.strategies import load_strategy
+from app.strategies.base import Strategy
+from benchmarks.contest.machine import describe_machine, headline
+
+
+def ways(parts: Parts, steps: int) -> dict[str, tuple[Loader, list[np.ndarray]]]:
+    """Return for each way its loader and its batches: positions of the rows of the first `steps` global batches."""
+    split, store = parts.loaders["train"].split, parts.loaders["train"].store
+    layouts = {"packed": parts.model.layout(True), "padded": parts.model.layout(False)}
+    loaders = {name: Loader(split, store, layout) for name, layout in layouts.items()}
+    drawn = [parts.plan.batch(step) for step in range(steps)]
+    rows = np.concatenate(drawn)
+    by_length = rows[np.argsort(loaders["packed"].lengths(rows), kind="stable")]
+    alike = np.split(by_length, np.cumsum([len(batch) for batch in drawn])[:-1])
+    orders = {"random batches": drawn, "rows of like length": alike}
+    return {f"{order}, {name}": (loader, orders[order]) for order in orders for name, loader in loaders.items()}
+
+
+def stepper(strategy: Strategy, parts: Parts) -> Callable[[Loader, np.ndarray], tuple[int, int]]:
+    """Return a function that trains one batch; it returns how many tokens went through the model, and how many were real."""
+
+    def step(loader: Loader, positions: np.ndarray) -> tuple[int, int]:
+        batch = loader.load(positions, strategy.device)
+        logits = strategy.forward(batch.inputs)
+        strategy.backward(parts.row_loss(logits, batch.labels) / len(positions))
+        strategy.step(0)
+        if strategy.device.type == "cuda":
+            torch.cuda.synchronize()
+        return batch.inputs["input_ids"].numel(), int(loader.lengths(positions).sum())
+
+    return step
+
+
+def measure(strategy: Strategy, parts: Parts, steps: int, rounds: int) -> list[dict]:
+    """Return one line for each way; the ratio is to the packed random batches of the same round."""
+    strategy.module.train()
+    step, contestants = stepper(strategy, parts), ways(parts, steps)
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    tokens = {}
+    for way, (loader, batches) in contestants.items():
+        step(loader, batches[-1])  # the largest: memory is laid out
+        tokens[way] = [0, 0]
+    for _ in range(rounds):
+        for way, (loader, batches) in contestants.items():
+            started = time.perf_counter()
+            counts = [step(loader, positions) for positions in batches]
+            seconds[way].append(time.perf_counter() - started)
+            tokens[way] = np.sum(counts, axis=0).tolist()
+    rows = sum(len(batch) for batch in next(iter(contestants.values()))[1])
+    reference = seconds["random batches, packed"]
+    lines = []
+    for way, found in seconds.items():
+        ratios = sorted(theirs / ours for ours, theirs in zip(reference, found, strict=True))
+        in_model, real = tokens[way]
+        lines.append(
+            {
+                "way": way,
+                "rows_per_second": rows * rounds / sum(found),
+                "padding": 1 - real / in_model,
+                "time_to_packed": statistics.median(ratios),
+                "lowest": ratios[0],
+                "highest": ratios[-1],
+            }
+        )
+    return lines
+
+
+def main(argv: list[str]) -> int:
+    """Measure and print one line for each way."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=8, help="global batches in a round (default: 8)")
+    parser.add_argument("--rounds", type=int, default=3, help="times that each way trains them (default: 3)")
+    parser.add_argument("--output", type=Path, help="also write the figures as JSON")
+    options, settings = parser.parse_known_args(argv)
+    config = load_config(settings, "benchmarks.batching")
+    machine = describe_machine()
+    with load_strategy("single")(config) as strategy:
+        parts = assemble(config, strategy)
+        set_up(strategy, parts, config.train)
+        lines = measure(strategy, parts, options.steps, options.rounds)
+    print(headline(machine))
+    print(f"{'way':28} rows/s  padding  time, as a multiple of packed random batches")
+    for line in lines:
+        spread = f"{line['time_to_packed']:.2f} ({line['lowest']:.2f} to {line['highest']:.2f})"
+        print(f"{line['way']:28} {line['rows_per_second']:6.1f}  {line['padding']:7.1%}  {spread}")
+    if options.output:
+        options.output.write_text(json.dumps({"machine": machine, "lines": lines}, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
