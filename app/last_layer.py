@@ -6,40 +6,44 @@ matrix products of a step.
 
 from __future__ import annotations
 
-from types import MethodType
+from functools import cache
 
 import torch
 from torch import nn
 
 from app.attention import first_token_attention
 
+LAYOUT = ("group_shapes", "row_order", "to_padded", "from_padded", "key_mask")  # what attention gets of a packed batch
 
-def read_first_tokens_only(layer: nn.Module) -> None:
-    """Have a layer of transformers' BERT, ELECTRA or RoBERTa return the first tokens' states for packed batches.
 
-    Its `forward` is replaced, not the layer, so that parameters keep their names and a mode can still wrap the layer. Padded
-    batches go the layer's own way.
-    """
+class FirstTokens:
+    """Comes before the class of a layer of transformers' BERT, ELECTRA or RoBERTa; padded batches go the layer's own way."""
 
     def forward(
-        self: nn.Module, hidden_states: torch.Tensor, *inputs, first_tokens: torch.Tensor | None = None, **more
+        self, hidden_states: torch.Tensor, *inputs, first_tokens: torch.Tensor | None = None, **more
     ) -> torch.Tensor:
         """Return (1, num_rows, hidden) for `hidden_states` (1, total_tokens, hidden) and `first_tokens` (num_rows,)."""
         if first_tokens is None:
-            return type(self).forward(self, hidden_states, *inputs, **more)
-        layout = {name: more[name] for name in ("group_shapes", "row_order", "to_padded", "from_padded", "key_mask")}
+            return super().forward(hidden_states, *inputs, **more)
         tokens = hidden_states[0]
         first = tokens.index_select(0, first_tokens)
-        projections = self.attention.self
+        attention = self.attention.self
         states = [
-            part(source).unflatten(-1, (projections.num_attention_heads, -1))
-            for part, source in (
-                (projections.query, first),
-                (projections.key, tokens),
-                (projections.value, tokens),
-            )
+            projection(source).unflatten(-1, (attention.num_attention_heads, -1))
+            for projection, source in ((attention.query, first), (attention.key, tokens), (attention.value, tokens))
         ]
-        attended = first_token_attention(projections, *states, **layout).flatten(1)
+        attended = first_token_attention(attention, *states, **{name: more[name] for name in LAYOUT}).flatten(1)
         return self.feed_forward_chunk(self.attention.output(attended, first))[None]
 
-    layer.forward = MethodType(forward, layer)
+
+def read_first_tokens_only(layer: nn.Module) -> None:
+    """Have a layer return the states of first tokens for packed batches.
+
+    Only its class changes: parameters keep their names, and a mode can still wrap, copy or replicate the layer.
+    """
+    layer.__class__ = _with_first_tokens(type(layer))
+
+
+@cache
+def _with_first_tokens(layer_class: type) -> type:
+    return type(layer_class.__name__, (FirstTokens, layer_class), {"__module__": layer_class.__module__})

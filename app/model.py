@@ -49,7 +49,9 @@ class Classifier(nn.Module):
         super().__init__()
         use_cheap_masks(model)
         self.model = model
-        self.can_pack = model.config.model_type in PACKABLE and type(model).__module__.startswith("transformers.")
+        config = model.config
+        known = config.model_type in PACKABLE and type(model).__module__.startswith("transformers.")
+        self.can_pack = known and not config.is_decoder and config.num_hidden_layers > 0
         if self.can_pack:
             model.set_attn_implementation(attention.NAME)
             read_first_tokens_only(model.base_model.encoder.layer[-1])
@@ -72,7 +74,7 @@ class Classifier(nn.Module):
         config = self.model.config
         if packed and not self.can_pack:
             raise InputError(
-                f"train.collate packed works with {', '.join(PACKABLE)} models, found {config.model_type}; set it to padded"
+                f"train.collate packed works with {', '.join(PACKABLE)} encoders, found {config.model_type}; set it to padded"
             )
         pad_id = config.pad_token_id or 0
         counts_from_pad = config.model_type in COUNT_FROM_PAD

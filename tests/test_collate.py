@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from app.collate import Layout, collate
+from app.errors import InputError
 from tests.tiny import tiny_model, token_rows
 
 ARCHITECTURES = ["bert", "electra", "roberta", "xlm-roberta"]
@@ -142,6 +143,11 @@ def test_the_last_layer_reads_first_tokens_only(architecture):
     with torch.inference_mode():
         model(**collate(rows, None, model.layout(True)))
     assert tokens == [sum(LENGTHS["mixed"]), len(rows)]
+
+
+def test_a_decoder_is_not_packed():
+    with pytest.raises(InputError, match="set it to padded"):
+        tiny_model("bert", is_decoder=True).layout(True)
 
 
 def test_a_copy_of_a_model_has_a_last_layer_of_its_own():

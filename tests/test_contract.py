@@ -96,7 +96,7 @@ def modes() -> list:
             continue
         one_process = load_strategy(name).one_process
         for nprocs in (1,) if one_process else (2, 1, 3):
-            is_slow = nprocs != 2 or name in ("accelerate", "horovod", "mp")
+            is_slow = nprocs != 2 or name in ("accelerate", "deepspeed", "horovod", "mp")
             marks = [pytest.mark.slow] if is_slow and not one_process else []
             found.append(pytest.param(name, nprocs, 2, marks=marks, id=f"{name}-{nprocs}"))
     for stage in (0, 1, 3):
