@@ -68,7 +68,7 @@ def build_parser() -> Parser:
         help="auto, cpu, cuda, cuda:N or mps (default: auto, the first there is of CUDA, MPS, CPU)",
     )
     add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
-    tokens = "most tokens in a batch, rows times the longest (default: 4096 on the CPU, 32768 elsewhere)"
+    tokens = "most tokens in a batch, rows times the longest (default: 1024 on the CPU, 32768 elsewhere)"
     add("--batch_tokens", type=int, metavar="TOKENS", help=tokens)
     return parser
 
