@@ -11,12 +11,18 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 from accelerate.state import AcceleratorState
 from tiny import SIZES, write_tiny
 
+from app.assembly import assemble, set_up
+from app.command_line import load_config
 from app.data.readers import ReadOptions
 from app.data.rows import Row, read_rows
+from app.strategies import load_strategy
+from app.strategies.ddp import DDP
+from benchmarks.batching import measure, ways
 from benchmarks.contest.figures import ratios
 from benchmarks.contest.matrix_products import Shapes
 from benchmarks.contest.meter import Finished, Meter
@@ -309,6 +315,31 @@ def test_the_data_path_on_the_command_line(tmp_path):
     (figures,) = json.loads(output.read_text())["sizes"]
     assert figures["rows"] == 3000
     assert [reader["batches"] for reader in figures["readers"]] == [20, 20]
-    assert figures["second_start"]["tokenise"]["seconds"] < figures["first_start"]["tokenise"]["seconds"]
+    assert figures["second_start"]["tokens"] == figures["first_start"]["tokens"] > 3000
     assert "batches/s" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_every_way_of_batching_trains_the_same_rows(tmp_path):
+    config = load_config(tiny_arguments(tmp_path), "benchmarks.batching")
+    with load_strategy("single")(config) as strategy:
+        parts = assemble(config, strategy)
+        set_up(strategy, parts, config.train)
+        found = ways(parts, EPOCH)
+        lines = measure(strategy, parts, EPOCH, rounds=1)
+    rows = [sorted(np.concatenate(batches).tolist()) for _, batches in found.values()]
+    assert rows == [sorted(range(BATCH_SIZE * EPOCH))] * 4
+    assert {line["way"]: line["padding"] == 0 for line in lines} == {way: "packed" in way for way in found}
+    padding = {line["way"]: line["padding"] for line in lines}
+    assert padding["rows of like length, padded"] < padding["random batches, padded"]
+
+
+@pytest.mark.slow
+def test_ddp_communication_on_the_command_line(tmp_path):
+    command = DDP.command(["-m", "benchmarks.ddp_communication", "--steps", "1", *tiny_arguments(tmp_path)], 2)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    megabytes = {words[0]: float(words[1]) for words in map(str.split, done.stdout.splitlines()[1:])}
+    assert list(megabytes) == ["none", "fp16", "bf16"]
+    assert megabytes["none"] == pytest.approx(2 * megabytes["fp16"], abs=0.1)
+    assert megabytes["fp16"] == megabytes["bf16"] > 0
