@@ -120,22 +120,23 @@ def run_micro_batches(
     # Dropout is a function of the step and the shard, so that resuming needs no generator state.
     torch.manual_seed(step_seed(seed, step, strategy.shard_index))
     loss_sum, finite, passed = torch.zeros((), device=strategy.device), [], True
-    for index, positions in enumerate(parts):
-        is_last = index == len(parts) - 1
-        if is_last and micro.asks_others and not micro.all_passed(passed):
-            return None
-        try:
-            batch = loader.load(positions, strategy.device)
-            with strategy.micro_batch(is_last=is_last):
-                logits = strategy.forward(batch.inputs)[: batch.num_rows]
-                loss = row_loss(logits, batch.labels)
-                strategy.backward(loss / num_rows)
-        except (RuntimeError, MemoryError) as error:
-            micro.check(error, is_last)
-            passed = False
-            continue
-        loss_sum += loss.detach()
-        finite.append(logits.detach().isfinite().all(dim=1))
+    with strategy.keeping_casts():
+        for index, positions in enumerate(parts):
+            is_last = index == len(parts) - 1
+            if is_last and micro.asks_others and not micro.all_passed(passed):
+                return None
+            try:
+                batch = loader.load(positions, strategy.device)
+                with strategy.micro_batch(is_last=is_last):
+                    logits = strategy.forward(batch.inputs)[: batch.num_rows]
+                    loss = row_loss(logits, batch.labels)
+                    strategy.backward(loss / num_rows)
+            except (RuntimeError, MemoryError) as error:
+                micro.check(error, is_last)
+                passed = False
+                continue
+            loss_sum += loss.detach()
+            finite.append(logits.detach().isfinite().all(dim=1))
     return (loss_sum, torch.cat(finite)) if passed else None
 
 

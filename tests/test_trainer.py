@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import log_softmax
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification
 
 from app.batches import BatchPlan
@@ -15,7 +16,7 @@ from app.optimizer import build_optimizer
 from app.strategies.base import StepResult, Strategy
 from app.strategies.single import Single
 from app.trainer import RowLoss, StepLog, TrainState, evaluate, planned_steps, step_seed, train
-from tests.tiny import loaders_of, open_tiny, tiny_model
+from tests.tiny import SIZES, loaders_of, open_tiny, tiny_model
 
 WEIGHTS = [0.5, 1.0, 3.0]
 # 48 rows of train in batches of 10: the fifth and the tenth step have 8 rows. Every setting acts: some gradients are
@@ -343,6 +344,33 @@ def test_bf16_trains_near_fp32(singles):
     assert [float(log.loss_sum) for log in logs] == pytest.approx([float(log.loss_sum) for log in exact], rel=0.1)
     assert 0 < difference(weights, plain) < 0.05
     assert strategy.scaler is None
+
+
+class CastCounter(TorchDispatchMode):
+    """Counts the casts of tensors of one shape to bf16."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape, self.count = shape, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        to_bf16 = function is torch.ops.aten._to_copy.default and (kwargs or {}).get("dtype") == torch.bfloat16
+        self.count += to_bf16 and args[0].shape == self.shape
+        return function(*args, **(kwargs or {}))
+
+
+def test_autocast_casts_a_weight_once_a_step(singles, monkeypatch):
+    config = changed(SETTINGS["sgd"], max_steps=2, accumulation_steps=3, precision="bf16")
+    wide = (SIZES["intermediate_size"], SIZES["hidden_size"])  # the first of the two wide weights of each layer
+    found = {}
+    for keeps in (True, False):
+        monkeypatch.setattr(Strategy, "keeps_casts", keeps)
+        with CastCounter(wide) as counter:
+            found[keeps] = (*run(singles, config)[:2], counter.count)
+    (weights, logs, casts), (plain_weights, plain_logs, plain_casts) = found[True], found[False]
+    assert (casts, plain_casts) == (2 * SIZES["num_hidden_layers"], 2 * 3 * SIZES["num_hidden_layers"])
+    assert [float(log.loss_sum) for log in logs] == [float(log.loss_sum) for log in plain_logs]
+    assert all(torch.equal(weights[name], plain_weights[name]) for name in weights)
 
 
 def with_scale(scale: float):

@@ -6,8 +6,8 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ class Strategy:
 
     packs = True  # whether this mode can hand packed batches to the model
     evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
+    keeps_casts = True  # whether each rank has room for a whole model in low precision throughout a step
     one_process = True  # whether this mode is always one process
     rank = 0
     world_size = 1
@@ -119,6 +120,18 @@ class Strategy:
         if self.config.precision == "fp32":
             return nullcontext()
         return torch.autocast(self.device.type, DTYPES[self.config.precision])
+
+    @contextmanager
+    def keeping_casts(self) -> Iterator[None]:
+        """Return the context of all micro-batches of a step, in which autocast casts each weight once, not once for each.
+
+        It keeps its casts until the outermost autocast is left; within this one, autocast is off but where `forward` turns it on.
+        """
+        if self.config.precision == "fp32" or not self.keeps_casts:
+            yield
+            return
+        with self.autocast(), torch.autocast(self.device.type, enabled=False):
+            yield
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return float32 logits, (num_rows, num_labels), of inputs on this rank's device."""

@@ -28,6 +28,7 @@ class DeepSpeed(ProcessGroupStrategy):
     (0.19.8), so neither would do the same job. Autocast is put around the model's forward method instead.
     """
 
+    keeps_casts = False
     evaluation_mode = torch.no_grad  # parameters that stage 3 gathers in inference mode could not be trained again
     engine: Any = None
 

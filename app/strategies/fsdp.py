@@ -30,6 +30,8 @@ FROM_RANK_0 = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 class FSDP(ProcessGroupStrategy):
     """Each rank holds one part of every parameter. The optimizer is built on the parts, so it comes after the cut."""
 
+    keeps_casts = False
+
     def join(self) -> None:
         super().join()
         self.mesh = init_device_mesh(self.device.type, (self.world_size,))
