@@ -5,7 +5,8 @@
     python benchmark_modes.py --modes single ddp horovod --output modes.json --chart modes.png
 
 Prints mode, processes, global batch, minutes of the whole command, rows per second while training, speed-up over single,
-highest memory of a process, accuracy of the report. Any setting of the trainer (--group.key) may follow.
+highest memory of a process, accuracy of the report. With --rounds the modes take turns, and the table has medians, with the
+speed-up over single of the same round. Any setting of the trainer (--group.key) may follow.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, help="processes of the parallel modes (default: CUDA devices, or 2)")
     parser.add_argument("--modes", nargs="+", help="modes to time (default: all)")
+    parser.add_argument("--rounds", type=int, default=1, help="times that each mode runs, in turns (default: 1)")
     parser.add_argument("--output", help="also write the table as JSON to this file")
     parser.add_argument("--chart", help="also draw a bar chart into this file (.png, .svg); needs matplotlib")
     parser.add_argument("--timeout", type=float, default=7200, help="seconds that one mode may take (default: 7200)")
@@ -40,26 +42,29 @@ def main(argv: list[str]) -> int:
     try:
         config = load_config(settings, "benchmark_modes.py")
         modes = choose_modes(options.modes)
+        if options.rounds < 1:
+            raise InputError(f"--rounds must be at least 1, found {options.rounds}")
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     import torch
 
     from app.strategies import load_strategy
-    from benchmarks.modes import Timing, draw, render, run_mode, with_speed_up
+    from benchmarks.modes import Timing, draw, over_rounds, render, run_mode
 
     devices = torch.cuda.device_count() if config.train.device in ("auto", "cuda") else 0
-    timings = []
+
+    def time_mode(mode: str, number: int, folder: str) -> Timing:
+        strategy = load_strategy(mode)
+        processes = 1 if strategy.one_process else options.processes or devices or 2
+        if lacks := strategy.missing():
+            return Timing(mode, processes, why=lacks)
+        print(f"{number}/{options.rounds}: {mode}, {processes} process(es) ...", file=sys.stderr)
+        return run_mode(mode, processes, settings, Path(folder) / mode, options.timeout)
+
     with tempfile.TemporaryDirectory() as folder:
-        for mode in modes:
-            strategy = load_strategy(mode)
-            processes = 1 if strategy.one_process else options.processes or devices or 2
-            if lacks := strategy.missing():
-                timings.append(Timing(mode, processes, why=lacks))
-                continue
-            print(f"{mode}, {processes} process(es) ...", file=sys.stderr)
-            timings.append(run_mode(mode, processes, settings, Path(folder) / mode, options.timeout))
-    timings = with_speed_up(timings)
+        rounds = [[time_mode(mode, number, folder) for mode in modes] for number in range(1, options.rounds + 1)]
+    timings = over_rounds(rounds)
     print(render(timings))
     machine = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -69,6 +74,7 @@ def main(argv: list[str]) -> int:
     }
     if options.output:
         found = {"machine": machine, "command": argv, "modes": [asdict(timing) for timing in timings]}
+        found["rounds"] = [[asdict(timing) for timing in timings] for timings in rounds]
         Path(options.output).write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if options.chart:
         draw(timings, options.chart, f"{config.output.name}, global batch {config.train.batch_size}")

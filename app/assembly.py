@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from app.batches import BatchPlan
+from app.collate import Layout
 from app.config import Config, TrainConfig
 from app.data.dataset import Dataset, open_dataset
 from app.data.tokenizer import load_tokenizer
@@ -24,13 +25,13 @@ from app.trainer import RowLoss, planned_steps
 
 @dataclass(frozen=True)
 class Parts:
-    """What a job is made of; `stores` and `loaders` by split."""
+    """What a job is made of; `stores` and `loaders` by split; `layout` is that of batches to train on."""
 
     dataset: Dataset
     tokenizer: object
     stores: dict[str, TokenStore]
     model: Classifier
-    packed: bool
+    layout: Layout
     loaders: dict[str, Loader]
     plan: BatchPlan
     row_loss: RowLoss
@@ -51,11 +52,16 @@ def assemble(config: Config, strategy: Strategy) -> Parts:
     packed = choose_packed(settings.collate, model, strategy)
     if not model.can_pack:
         check_padding(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
-    loaders = {name: Loader(split, stores[name], model.layout(packed)) for name, split in dataset.splits.items()}
+    layout = model.layout(packed, choose_varlen(settings.attention, model, packed, strategy.device))
+    training = replace(layout, filled=choose_recorded(settings.cuda_graphs, layout, strategy))
+    loaders = {
+        name: Loader(split, stores[name], training if name == "train" else layout)
+        for name, split in dataset.splits.items()
+    }
     plan = BatchPlan(len(loaders["train"]), settings.batch_size, settings.seed)
     weights = class_weights(settings.class_weights, dataset)
     row_loss = RowLoss(None if weights is None else weights.to(strategy.device), settings.label_smoothing)
-    return Parts(dataset, tokenizer, stores, model, packed, loaders, plan, row_loss)
+    return Parts(dataset, tokenizer, stores, model, training, loaders, plan, row_loss)
 
 
 def set_up(strategy: Strategy, parts: Parts, settings: TrainConfig) -> None:
@@ -77,6 +83,27 @@ def choose_packed(collate: str, model: Classifier, strategy: Strategy) -> bool:
             "train.collate packed does not work in this mode, which cuts batches by rows; set it to auto or padded"
         )
     return collate == "packed" or (collate == "auto" and model.can_pack and strategy.packs)
+
+
+def choose_varlen(attention: str, model: Classifier, packed: bool, device: torch.device) -> bool:
+    """Return whether packed batches get variable-length attention: as asked for, or where that is fast."""
+    has_kernels = packed and model.has_varlen_kernels(device)
+    if attention == "varlen" and not (has_kernels or (packed and device.type == "cpu")):
+        raise InputError(
+            "train.attention varlen works with packed batches, on CUDA devices of compute capability 8.0 and above and heads "
+            "of a multiple of 8 numbers (on the CPU too, slowly); set it to auto"
+        )
+    return attention == "varlen" or (attention == "auto" and has_kernels)
+
+
+def choose_recorded(cuda_graphs: bool | None, layout: Layout, strategy: Strategy) -> bool:
+    """Return whether training passes are recorded as CUDA graphs: as asked for, or where that is possible."""
+    is_possible = layout.varlen and strategy.records
+    if cuda_graphs and not is_possible:
+        raise InputError(
+            "train.cuda_graphs true works in run_single.py, on a CUDA device, with train.attention varlen; leave it out"
+        )
+    return is_possible and cuda_graphs is not False
 
 
 def class_weights(wanted: str | list[float], dataset: Dataset) -> torch.Tensor | None:
@@ -103,7 +130,7 @@ def make_deterministic(deterministic: bool) -> None:
 
 
 def describe(
-    model: Classifier, strategy: Strategy, packed: bool, plan: BatchPlan, settings: TrainConfig, folder: Path
+    model: Classifier, strategy: Strategy, layout: Layout, plan: BatchPlan, settings: TrainConfig, folder: Path
 ) -> str:
     """Return the lines that say what is about to be trained, and where it goes."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -111,6 +138,12 @@ def describe(
     size = f"{getattr(config, 'num_hidden_layers', '?')} layers, {getattr(config, 'hidden_size', '?')} wide"
     return (
         f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, {settings.precision}, "
-        f"{'packed' if packed else 'padded'} batches\n  {strategy.world_size} process(es), {strategy.device}, "
+        f"{describe_layout(layout)}\n  {strategy.world_size} process(es), {strategy.device}, "
         f"{torch.get_num_threads()} threads; {planned_steps(plan, settings):,} steps of {plan.batch_size} rows\n  run folder {folder}"
     )
+
+
+def describe_layout(layout: Layout) -> str:
+    """Return what batches to train on are, and how they are worked on."""
+    attention = ", attention over rows of any length" if layout.varlen else ""
+    return f"{'packed' if layout.packed else 'padded'} batches{attention}{', CUDA graphs' if layout.filled else ''}"

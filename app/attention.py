@@ -15,6 +15,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from app.dropout import dropout as drop
+from app.varlen import attend_varlen
 
 NAME = "packed_rows"
 
@@ -27,6 +28,8 @@ def packed_attention(
     attention_mask: torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
+    row_offsets: torch.Tensor | None = None,
+    longest: int = 0,
     group_shapes: tuple[tuple[int, int, bool], ...] | None = None,
     to_padded: torch.Tensor | None = None,
     from_padded: torch.Tensor | None = None,
@@ -35,16 +38,19 @@ def packed_attention(
 ) -> tuple[torch.Tensor, None]:
     """Let each token attend to the tokens of its own row.
 
-    `query`, `key`, `value`: (1, heads, total_tokens, head_size); returns (1, total_tokens, heads, head_size). For the
-    attention alone the tokens are laid out by row, in groups of rows of similar length, each padded to its own longest
-    (num_rows, heads, longest, head_size). Without a layout the batch is a padded one and transformers' own function does
-    the work.
+    `query`, `key`, `value`: (1, heads, total_tokens, head_size); returns (1, total_tokens, heads, head_size). With
+    `row_offsets` they stay as they are. With `group_shapes` they are laid out by row for the attention alone, in groups of
+    rows of similar length, each padded to its own longest, (num_rows, heads, longest, head_size). Without either the batch is
+    a padded one and transformers' own function does the work.
     """
-    if group_shapes is None:
+    if row_offsets is None and group_shapes is None:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
-    padded = [ToRows.apply(states[0].transpose(0, 1), to_padded, from_padded) for states in (query, key, value)]
+    by_token = [states[0].transpose(0, 1) for states in (query, key, value)]
+    if row_offsets is not None:
+        return attend_varlen(*by_token, row_offsets, row_offsets, longest, longest, dropout, scaling)[None], None
+    padded = [ToRows.apply(states, to_padded, from_padded) for states in by_token]
     queries_of = [longest for _, longest, _ in group_shapes]
     found = attend_in_groups(*padded, queries_of, group_shapes, key_mask, dropout, scaling)
     return FromRows.apply(found, to_padded, from_padded, key_mask)[None], None
@@ -55,19 +61,24 @@ def first_token_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    group_shapes: tuple[tuple[int, int, bool], ...],
-    row_order: torch.Tensor,
-    to_padded: torch.Tensor,
-    from_padded: torch.Tensor,
-    key_mask: torch.Tensor,
+    row_offsets: torch.Tensor | None = None,
+    longest: int = 0,
+    group_shapes: tuple[tuple[int, int, bool], ...] | None = None,
+    row_order: torch.Tensor | None = None,
+    to_padded: torch.Tensor | None = None,
+    from_padded: torch.Tensor | None = None,
+    key_mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Let the first token of each row attend to the tokens of its own row.
 
     `module`: the model's self-attention; `query`: (num_rows, heads, head_size); `key`, `value`: (total_tokens, heads,
     head_size); returns (num_rows, heads, head_size).
     """
-    keys, values = (ToRows.apply(states, to_padded, from_padded) for states in (key, value))
     dropout = module.dropout.p if module.training else 0.0
+    if row_offsets is not None:
+        one_each = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
+        return attend_varlen(query, key, value, one_each, row_offsets, 1, longest, dropout, module.scaling)
+    keys, values = (ToRows.apply(states, to_padded, from_padded) for states in (key, value))
     queries = query.index_select(0, row_order)
     found = attend_in_groups(
         queries, keys, values, [1] * len(group_shapes), group_shapes, key_mask, dropout, module.scaling

@@ -103,6 +103,11 @@ class TrainConfig:
     """Rows a process evaluates at once."""
     collate: Literal["auto", "packed", "padded"] = "auto"
     """Batch layout: packed has no padding; auto packs where the model and the mode can."""
+    attention: Literal["auto", "grouped", "varlen"] = "auto"
+    """Attention in packed batches: grouped pads rows to those of like length, varlen is one kernel for rows of all lengths;
+    auto: varlen where the device has that kernel (CUDA from compute capability 8.0)."""
+    cuda_graphs: bool | None = None
+    """Record training passes as CUDA graphs, with varlen attention in run_single.py; none: where that is possible."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
     learning_rate: float = 3e-5

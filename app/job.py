@@ -55,6 +55,8 @@ FREE = (
     "micro_batch_size",
     "eval_batch_size",
     "collate",
+    "attention",
+    "cuda_graphs",
     "epochs",
     "max_steps",
     "eval_every",
@@ -123,7 +125,7 @@ class Job:
                 self.folder, config, self.mode, self.strategy.world_size, str(self.strategy.device), parts.dataset
             )
         if self.is_main:
-            logger.info(describe(parts.model, self.strategy, parts.packed, parts.plan, settings, self.folder))
+            logger.info(describe(parts.model, self.strategy, parts.layout, parts.plan, settings, self.folder))
         set_up(self.strategy, parts, settings)
         progress = self.go_on(load_training_state(self.folder) if goes_on else None)
         self.log = RunLog(

@@ -13,7 +13,8 @@ from torch import nn
 
 from app.attention import first_token_attention
 
-LAYOUT = ("group_shapes", "row_order", "to_padded", "from_padded", "key_mask")  # what attention gets of a packed batch
+# What attention gets of a packed batch, in one or the other layout.
+LAYOUT = {"row_offsets", "longest"} | {"group_shapes", "row_order", "to_padded", "from_padded", "key_mask"}
 
 
 class FirstTokens:
@@ -32,7 +33,9 @@ class FirstTokens:
             projection(source).unflatten(-1, (attention.num_attention_heads, -1))
             for projection, source in ((attention.query, first), (attention.key, tokens), (attention.value, tokens))
         ]
-        attended = first_token_attention(attention, *states, **{name: more[name] for name in LAYOUT}).flatten(1)
+        attended = first_token_attention(
+            attention, *states, **{name: more[name] for name in LAYOUT & set(more)}
+        ).flatten(1)
         return self.feed_forward_chunk(self.attention.output(attended, first))[None]
 
 

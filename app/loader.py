@@ -51,13 +51,16 @@ class Loader:
         inputs = collate(tokens, second_starts, self.layout)
         self.store.release()
         labels = torch.from_numpy(np.asarray(self.split.labels[positions], dtype=np.int64))
-        moved = {
-            name: to_device(value, device) if isinstance(value, torch.Tensor) else value
-            for name, value in inputs.items()
-        }
-        return Batch(moved, to_device(labels, device), torch.from_numpy(positions), len(positions))
+        labels = to_device({"labels": labels}, device)["labels"]
+        return Batch(to_device(inputs, device), labels, torch.from_numpy(positions), len(positions))
 
 
-def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a CPU tensor on a device; the copy to CUDA starts from pinned memory, so that nothing waits for it."""
-    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
+def to_device(inputs: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """Return inputs with their CPU tensors on a device; copies to CUDA start from pinned memory, so that nothing waits."""
+    is_cuda = device.type == "cuda"
+    return {
+        name: (value.pin_memory() if is_cuda else value).to(device, non_blocking=True)
+        if isinstance(value, torch.Tensor)
+        else value
+        for name, value in inputs.items()
+    }

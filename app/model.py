@@ -25,6 +25,7 @@ from app.config import ModelConfig
 from app.dropout import use_cheap_masks
 from app.errors import InputError, nearest
 from app.last_layer import read_first_tokens_only
+from app.varlen import has_varlen_kernels
 
 logger = logging.getLogger(__name__)
 # Models whose head reads each row's first token, and which count positions from 0 (or, RoBERTa, from pad_id + 1).
@@ -69,7 +70,12 @@ class Classifier(nn.Module):
             return self.model.classifier(self.model.dropout(self.model.bert.pooler(first)))
         return self.model.classifier(first)
 
-    def layout(self, packed: bool) -> Layout:
+    def has_varlen_kernels(self, device: torch.device) -> bool:
+        """Return whether packed batches can have variable-length attention at full speed on a device."""
+        config = self.model.config
+        return self.can_pack and has_varlen_kernels(device, config.hidden_size // config.num_attention_heads)
+
+    def layout(self, packed: bool, varlen: bool = False) -> Layout:
         """Return the input layout this model needs; raises InputError where it cannot run packed."""
         config = self.model.config
         if packed and not self.can_pack:
@@ -80,7 +86,15 @@ class Classifier(nn.Module):
         counts_from_pad = config.model_type in COUNT_FROM_PAD
         takes_types = "token_type_ids" in signature(self.model.forward).parameters
         token_types = takes_types and getattr(config, "type_vocab_size", 2) > 1
-        return Layout(packed, pad_id, pad_id + 1 if counts_from_pad else 0, token_types, max_positions(config))
+        first_position = pad_id + 1 if counts_from_pad else 0
+        return Layout(
+            packed,
+            varlen=varlen,
+            pad_id=pad_id,
+            first_position=first_position,
+            token_types=token_types,
+            max_positions=max_positions(config),
+        )
 
 
 def build_model(config: ModelConfig, tokenizer, label_names: list[str], max_length: int) -> Classifier:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from app.batches import BatchPlan, evaluation_batches
 from app.config import TrainConfig
-from app.loader import Loader
+from app.cuda_graphs import Pass, RecordedPasses
+from app.loader import Batch, Loader
 from app.memory import MicroBatches
 from app.metrics import check_rows
 from app.optimizer import learning_rate_factor, set_learning_rate, warmup_steps
@@ -80,6 +82,12 @@ def train(
     strategy.module.train()
     strategy.settle(loader.load(np.empty(0, np.int64), strategy.device).inputs)
     micro = MicroBatches(strategy, config, state.micro_batch_size)
+    add_gradients = partial(run_pass, strategy, row_loss)
+    if loader.layout.filled:
+        add_gradients = RecordedPasses(add_gradients, strategy, strategy.new_recorder())
+        batch = plan.batch(state.step)
+        part = micro.cut(batch, loader.lengths(batch))[0]
+        add_gradients.prove(loader.load(part, strategy.device), len(batch))
     while state.step < total_steps and not state.stop:
         strategy.module.train()
         learning_rate = config.learning_rate * learning_rate_factor(state.updates, total_steps, warmup, config.schedule)
@@ -88,9 +96,11 @@ def train(
         lengths = loader.lengths(batch)
         parts = micro.cut(batch, lengths)
         while (
-            passed := run_micro_batches(strategy, loader, row_loss, config.seed, state.step, parts, len(batch), micro)
+            passed := run_micro_batches(
+                strategy, loader, add_gradients, config.seed, state.step, parts, len(batch), micro
+            )
         ) is None:
-            strategy.optimizer.zero_grad()
+            strategy.zero_grad()
             micro.halve(state.step + 1, len(batch))
             state.micro_batch_size = micro.limit
             parts = micro.cut(batch, lengths)
@@ -106,7 +116,7 @@ def train(
 def run_micro_batches(
     strategy: Strategy,
     loader: Loader,
-    row_loss: RowLoss,
+    add_gradients: Pass,
     seed: int,
     step: int,
     parts: list[np.ndarray],
@@ -128,16 +138,24 @@ def run_micro_batches(
             try:
                 batch = loader.load(positions, strategy.device)
                 with strategy.micro_batch(is_last=is_last):
-                    logits = strategy.forward(batch.inputs)[: batch.num_rows]
-                    loss = row_loss(logits, batch.labels)
-                    strategy.backward(loss / num_rows)
+                    loss, logits = add_gradients(batch, num_rows)
             except (RuntimeError, MemoryError) as error:
                 micro.check(error, is_last)
                 passed = False
                 continue
-            loss_sum += loss.detach()
-            finite.append(logits.detach().isfinite().all(dim=1))
+            loss_sum += loss
+            finite.append(logits.isfinite().all(dim=1))
     return (loss_sum, torch.cat(finite)) if passed else None
+
+
+def run_pass(
+    strategy: Strategy, row_loss: RowLoss, batch: Batch, num_rows: int | torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Add the gradients of a micro-batch of a global batch of `num_rows`; return the sum of its row losses, and its logits."""
+    logits = strategy.forward(batch.inputs)[: batch.num_rows]
+    loss = row_loss(logits, batch.labels)
+    strategy.backward(loss / num_rows)
+    return loss.detach(), logits.detach()
 
 
 def planned_steps(plan: BatchPlan, config: TrainConfig) -> int:

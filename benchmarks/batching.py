@@ -9,8 +9,6 @@ the trainer (--group.key) may follow.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import time
@@ -25,13 +23,16 @@ from app.command_line import load_config
 from app.loader import Loader
 from app.strategies import load_strategy
 from app.strategies.base import Strategy
-from benchmarks.contest.machine import describe_machine, headline
+from app.trainer import run_pass
+from benchmarks.contest.command import command_parser, run_benchmark
 
 
 def ways(parts: Parts, steps: int) -> dict[str, tuple[Loader, list[np.ndarray]]]:
     """Return for each way its loader and its batches: positions of the rows of the first `steps` global batches."""
     split, store = parts.loaders["train"].split, parts.loaders["train"].store
     layouts = {"packed": parts.model.layout(True), "padded": parts.model.layout(False)}
+    if parts.layout.varlen:
+        layouts["packed, varlen"] = parts.model.layout(True, varlen=True)
     loaders = {name: Loader(split, store, layout) for name, layout in layouts.items()}
     drawn = [parts.plan.batch(step) for step in range(steps)]
     rows = np.concatenate(drawn)
@@ -46,8 +47,7 @@ def stepper(strategy: Strategy, parts: Parts) -> Callable[[Loader, np.ndarray], 
 
     def step(loader: Loader, positions: np.ndarray) -> tuple[int, int]:
         batch = loader.load(positions, strategy.device)
-        logits = strategy.forward(batch.inputs)
-        strategy.backward(parts.row_loss(logits, batch.labels) / len(positions))
+        run_pass(strategy, parts.row_loss, batch, len(positions))
         strategy.step(0)
         if strategy.device.type == "cuda":
             torch.cuda.synchronize()
@@ -90,28 +90,27 @@ def measure(strategy: Strategy, parts: Parts, steps: int, rounds: int) -> list[d
     return lines
 
 
-def main(argv: list[str]) -> int:
-    """Measure and print one line for each way."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print one line for each way; return the exit status."""
+    parser = command_parser("batching", __doc__)
     parser.add_argument("--steps", type=int, default=8, help="global batches in a round (default: 8)")
     parser.add_argument("--rounds", type=int, default=3, help="times that each way trains them (default: 3)")
-    parser.add_argument("--output", type=Path, help="also write the figures as JSON")
     options, settings = parser.parse_known_args(argv)
-    config = load_config(settings, "benchmarks.batching")
-    machine = describe_machine()
-    with load_strategy("single")(config) as strategy:
-        parts = assemble(config, strategy)
-        set_up(strategy, parts, config.train)
-        lines = measure(strategy, parts, options.steps, options.rounds)
-    print(headline(machine))
-    print(f"{'way':28} rows/s  padding  time, as a multiple of packed random batches")
-    for line in lines:
-        spread = f"{line['time_to_packed']:.2f} ({line['lowest']:.2f} to {line['highest']:.2f})"
-        print(f"{line['way']:28} {line['rows_per_second']:6.1f}  {line['padding']:7.1%}  {spread}")
-    if options.output:
-        options.output.write_text(json.dumps({"machine": machine, "lines": lines}, indent=2) + "\n", encoding="utf-8")
-    return 0
+
+    def work(folder: Path, report: dict) -> bool:
+        config = load_config(settings, "benchmarks.batching")
+        with load_strategy("single")(config) as strategy:
+            parts = assemble(config, strategy)
+            set_up(strategy, parts, config.train)
+            report["lines"] = measure(strategy, parts, options.steps, options.rounds)
+        print(f"{'way':36} rows/s  padding  time, as a multiple of packed random batches")
+        for line in report["lines"]:
+            spread = f"{line['time_to_packed']:.2f} ({line['lowest']:.2f} to {line['highest']:.2f})"
+            print(f"{line['way']:36} {line['rows_per_second']:6.1f}  {line['padding']:7.1%}  {spread}")
+        return True
+
+    return run_benchmark("batching", argv, work, options.output)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

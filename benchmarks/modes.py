@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import time
 from contextlib import suppress
@@ -94,6 +95,26 @@ def with_speed_up(timings: list[Timing]) -> list[Timing]:
         replace(timing, speed_up=timing.rows_per_second / single) if single and timing.rows_per_second else timing
         for timing in timings
     ]
+
+
+def over_rounds(rounds: list[list[Timing]]) -> list[Timing]:
+    """Return one row for each mode: medians over the rounds, each speed-up within its round, and the highest memory.
+
+    Of a mode that failed in a round, the failure.
+    """
+    found = []
+    for of_mode in zip(*map(with_speed_up, rounds), strict=True):
+        failed = next((timing for timing in of_mode if timing.rows_per_second is None), None)
+        if failed:
+            found.append(failed)
+            continue
+        figures = {
+            key: [getattr(timing, key) for timing in of_mode] for key in ("minutes", "rows_per_second", "speed_up")
+        }
+        medians = {key: statistics.median(values) for key, values in figures.items() if None not in values}
+        memory = max(timing.memory_mib for timing in of_mode)
+        found.append(replace(of_mode[-1], **medians, memory_mib=memory))
+    return found
 
 
 def render(timings: list[Timing]) -> str:

@@ -6,6 +6,17 @@ from pathlib import Path
 import pytest
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave tests that need a GPU out where there is none."""
+    for_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if for_gpu:
+        import torch
+
+        if not torch.cuda.is_available():
+            for item in for_gpu:
+                item.add_marker(pytest.mark.skip(reason="torch finds no CUDA device"))
+
+
 @pytest.fixture
 def write(tmp_path) -> Callable[..., Path]:
     """Write a file below `tmp_path` (text as UTF-8, lone surrogates allowed) and return its path."""

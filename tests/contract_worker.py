@@ -43,6 +43,7 @@ CASES = {
     "accumulation_adamw": Case({"accumulation_steps": 3, "optimizer": "adamw", "learning_rate": 1e-3}),
     "tiny_last_batch": Case({"accumulation_steps": 2}, limit=65),  # one row in the last global batch
     "padded": Case({"accumulation_steps": 2}, collate="padded"),
+    "varlen": Case({"accumulation_steps": 2, "attention": "varlen"}),
     "weighted": Case({"label_smoothing": 0.1, "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2}),
     "clipped": Case({"max_grad_norm": 0.05, "accumulation_steps": 2}),
     "fp16": Case({"precision": "fp16", "max_grad_norm": 0.05, "max_steps": 4}),
@@ -76,7 +77,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     import numpy as np
     import torch
 
-    from app.assembly import choose_packed
+    from app.assembly import choose_packed, choose_varlen
     from app.batches import BatchPlan
     from app.config import DataConfig, ModelConfig
     from app.data.dataset import open_dataset
@@ -98,7 +99,9 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     torch.manual_seed(0)
     model = build_model(model_config, tokenizer, dataset.label_names, 32)
     split = dataset.splits["train"]
-    layout = model.layout(choose_packed(case.collate, model, strategy))
+    packed = choose_packed(case.collate, model, strategy)
+    varlen = packed and choose_varlen(config.attention, model, packed, strategy.device)
+    layout = model.layout(packed, varlen)
     loader = Loader(split, open_store(split.table, tokenizer, 32, cache), layout)
     plan = BatchPlan(len(split), config.batch_size, seed=1)
     weights = torch.tensor(config.class_weights) if config.class_weights != "none" else None

@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -101,8 +102,10 @@ class Run:
     def send(self, number: int) -> None:
         """Send a signal to every rank that is still there."""
         for process in self.ranks:
-            if process.exitcode is None:
-                os.kill(process.pid, number)
+            # The server that forked it buries a rank a moment before we hear of its end.
+            with suppress(ProcessLookupError):
+                if process.exitcode is None:
+                    os.kill(process.pid, number)
 
     def said(self) -> str:
         """Return what all ranks printed."""

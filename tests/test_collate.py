@@ -1,6 +1,7 @@
 """Padded and packed batches, and that a model makes the same of both: python -m pytest tests/test_collate.py"""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,8 +101,11 @@ def test_packed_padded_and_plain_logits_are_the_same(architecture, lengths, pair
     config = deepcopy(model.model.config)  # which remembers the attention function
     plain = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager").eval()
     plain.load_state_dict(model.model.state_dict())
+    varlen_inputs = collate(rows, starts, model.layout(True, varlen=True))
+    filled_inputs = collate(rows, starts, replace(model.layout(True, varlen=True), filled=True))
     with torch.inference_mode():
         padded, packed = model(**padded_inputs), model(**packed_inputs)
+        varlen, filled = model(**varlen_inputs), model(**filled_inputs)[:-1]
         expected = plain(**padded_inputs).logits
         alone = torch.cat(
             [
@@ -112,6 +116,8 @@ def test_packed_padded_and_plain_logits_are_the_same(architecture, lengths, pair
     assert packed.shape == (len(rows), 3)
     torch.testing.assert_close(padded, expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(packed, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(varlen, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(filled, expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(alone, expected, atol=1e-5, rtol=0)
     if len(rows) > 1:
         assert expected.std(0).max() > 1e-2, "the rows must differ, or the test shows nothing"
@@ -123,14 +129,19 @@ def test_packed_padded_and_plain_logits_are_the_same(architecture, lengths, pair
 def test_packed_and_padded_gradients_are_the_same(architecture, lengths, pairs):
     rows, starts = token_rows(lengths), second_starts(lengths) if pairs else None
     weights = torch.randn(len(rows), 3, generator=torch.Generator().manual_seed(1)) / len(rows)
+    layout = tiny_model(architecture, pad_id=1).layout(True)
+    layouts = {"padded": replace(layout, packed=False), "packed": layout}
+    layouts |= {"varlen": replace(layout, varlen=True), "filled": replace(layout, varlen=True, filled=True)}
     found = {}
-    for packed in (False, True):
+    for form, layout in layouts.items():
         model = tiny_model(architecture, pad_id=1).train()
-        (model(**collate(rows, starts, model.layout(packed))) * weights).sum().backward()
-        found[packed] = {name: p.grad for name, p in model.named_parameters()}
-    assert any(gradient.abs().max() > 0.1 for gradient in found[True].values())
-    for name, gradient in found[True].items():
-        torch.testing.assert_close(gradient, found[False][name], atol=1e-5, rtol=1e-5, msg=name)
+        (model(**collate(rows, starts, layout))[: len(rows)] * weights).sum().backward()
+        found[form] = {name: p.grad for name, p in model.named_parameters()}
+    expected = found.pop("padded")
+    assert any(gradient.abs().max() > 0.1 for gradient in expected.values())
+    for form, gradients in found.items():
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, expected[name], atol=1e-5, rtol=1e-5, msg=f"{form}: {name}")
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

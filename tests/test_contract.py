@@ -137,7 +137,7 @@ def test_single_does_what_its_cases_say(single):
     assert not overflow["skipped"][-1]
     assert overflow["updates"] == overflow["skipped"].count(False)
     assert overflow["learning_rates"][0] == overflow["learning_rates"][overflow["skipped"].count(True)]
-    for case in ("accumulation_2", "accumulation_3", "accumulation_4", "padded"):
+    for case in ("accumulation_2", "accumulation_3", "accumulation_4", "padded", "varlen"):
         assert largest_difference(load(single, "sgd")["weights"], load(single, case)["weights"]) <= 1e-6
     # The gradients and the clipped norm under loss scaling are those without it, but for half precision.
     scaled, plain = load(single, "fp16"), load(single, "clipped")

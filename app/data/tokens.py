@@ -122,8 +122,9 @@ def encoded_chunks(table: Table, tokenizer) -> Iterator[list]:
 
     def encode(rows: np.ndarray) -> list:
         texts = table.texts(rows)
-        pairs = zip(texts, table.pairs(rows), strict=True) if table.has_pairs else None
-        return tokenizer.encode_batch_fast(list(pairs) if pairs else texts)
+        if table.has_pairs:
+            texts = list(zip(texts, table.pairs(rows), strict=True))
+        return tokenizer.encode_batch_fast(texts)
 
     with ThreadPoolExecutor(1) as ahead:
         coming = None

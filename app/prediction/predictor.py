@@ -15,11 +15,13 @@ from torch import nn
 
 from app.collate import collate
 from app.data.rows import Row
+from app.devices import choose_device
 from app.errors import InputError, listed
+from app.loader import to_device
 from app.metrics import probabilities
 from app.model import Classifier, check_padding
 from app.prediction.saved_model import load_checkpoint, longest_row
-from app.strategies.base import DTYPES, choose_device
+from app.strategies.base import DTYPES
 
 CHUNK_ROWS = 2048  # rows tokenised and sorted by length at once: batches of like lengths, and progress that can be seen
 BATCH_TOKENS = {"cpu": 1024}  # larger ones leave the caches of the cores
@@ -60,7 +62,7 @@ class Predictor:
             )
         self.device = choose_device(device)
         self.model = Classifier(model).eval()
-        self.layout = self.model.layout(packed=self.model.can_pack)
+        self.layout = self.model.layout(self.model.can_pack, self.model.has_varlen_kernels(self.device))
         self.precision = precision
         self.batch_tokens = batch_tokens or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS_ELSEWHERE)
         self.label_names = _label_names(config)
@@ -115,17 +117,13 @@ class Predictor:
 
     @torch.inference_mode()
     def _forward(self, tokens: list[np.ndarray], second_starts: np.ndarray | None) -> torch.Tensor:
-        inputs = collate(tokens, second_starts, self.layout)
-        moved = {
-            name: value.to(self.device, non_blocking=True) if isinstance(value, torch.Tensor) else value
-            for name, value in inputs.items()
-        }
+        inputs = to_device(collate(tokens, second_starts, self.layout), self.device)
         autocast = (
             nullcontext() if self.precision == "fp32" else torch.autocast(self.device.type, DTYPES[self.precision])
         )
         try:
             with autocast:
-                return self.model(**moved).float()
+                return self.model(**inputs).float()
         except torch.OutOfMemoryError as error:
             raise InputError(
                 f"{self.device} is out of memory with {self.batch_tokens:,} tokens a batch; set a smaller --batch_tokens"

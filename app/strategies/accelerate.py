@@ -15,8 +15,9 @@ from importlib.util import find_spec
 import torch
 from torch import nn
 
+from app.devices import set_threads
 from app.errors import InputError
-from app.strategies.base import StepResult, set_threads
+from app.strategies.base import StepResult
 from app.strategies.ddp import DDP
 
 
@@ -74,7 +75,7 @@ class Accelerate(DDP):
         left_out = self.accelerator.scaler is None and self.leaves_out(norm)
         if not left_out:
             self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.zero_grad()
         return StepResult(norm, left_out or self.accelerator.optimizer_step_was_skipped)
 
     def plain_module(self) -> nn.Module:

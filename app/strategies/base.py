@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,7 +13,7 @@ import torch
 from torch import nn
 
 from app.config import Config, TrainConfig
-from app.errors import InputError
+from app.devices import choose_device, has_bf16, set_threads
 
 logger = logging.getLogger(__name__)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -41,6 +39,7 @@ class Strategy:
     evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
     keeps_casts = True  # whether each rank has room for a whole model in low precision throughout a step
     one_process = True  # whether this mode is always one process
+    keeps_gradients = False  # whether gradients stay in their memory from step to step
     rank = 0
     world_size = 1
     local_world_size = 1
@@ -61,6 +60,11 @@ class Strategy:
     def recovers(self) -> bool:
         """Whether a micro-batch that failed before gradients were exchanged leaves this mode able to do the step again."""
         return self.world_size == 1
+
+    @property
+    def records(self) -> bool:
+        """Whether `new_recorder` returns a recorder, so that passes may run as CUDA graphs."""
+        return False
 
     @property
     def num_shards(self) -> int:
@@ -138,6 +142,10 @@ class Strategy:
         with self.autocast():
             return self.module(**inputs).float()
 
+    def new_recorder(self) -> Any:
+        """Return what records passes, an `app.cuda_graphs.GraphRecorder`, where the mode `records`."""
+        raise NotImplementedError
+
     def settle(self, inputs: dict[str, torch.Tensor]) -> None:
         """Do with a batch that counts for nothing what the mode does in its first pass only; every rank calls it."""
 
@@ -164,8 +172,15 @@ class Strategy:
             skipped = True
         else:
             self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.zero_grad()
         return StepResult(norm, skipped)
+
+    def zero_grad(self) -> None:
+        """Let all gradients start from zero again."""
+        if self.keeps_gradients:
+            self.optimizer.zero_grad(set_to_none=False)
+        else:
+            self.optimizer.zero_grad()  # which takes no arguments in Horovod's
 
     def leaves_out(self, norm: torch.Tensor) -> bool:
         """Return whether a step whose gradients have this norm is left out, because it is not finite and that is configured."""
@@ -257,38 +272,3 @@ def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
 def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor on the CPU that later steps do not change."""
     return tensor.detach().to("cpu", copy=True)
-
-
-def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
-    """Return the device of a process; `auto` takes CUDA, then MPS, then the CPU. Raises InputError if it is not there."""
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        device = torch.device(wanted)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda", "mps"):
-        raise InputError(f"train.device must be auto, cpu, cuda, cuda:N or mps, found '{wanted}'")
-    if device.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        index = local_rank if device.index is None else device.index
-        if index >= count:
-            raise InputError(
-                f"train.device {wanted}: this machine has {count} CUDA devices that torch can use; choose another, or auto"
-            )
-        return torch.device("cuda", index)
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise InputError("train.device mps: torch finds no MPS device here; set it to auto")
-    return device
-
-
-def has_bf16() -> bool:
-    """Return whether the CPU multiplies bf16 matrices in hardware, as far as torch can tell (x86 only; else True)."""
-    checks = [getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile")]
-    return platform.machine() not in ("x86_64", "AMD64") or not all(checks) or any(check() for check in checks)
-
-
-def set_threads(threads: int | None, local_world_size: int) -> None:
-    """Give this process its share of the machine's cores: more threads than cores can slow a step tenfold."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    torch.set_num_threads(threads or max(1, cores // local_world_size))

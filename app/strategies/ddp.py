@@ -41,7 +41,7 @@ class DDP(ProcessGroupStrategy):
         # an order that depends on its place. With the layout settled before the first step, a run that goes on computes
         # what one that was never stopped does, to the last bit.
         self.forward(inputs).sum().backward()
-        self.optimizer.zero_grad()
+        self.zero_grad()
 
     def micro_batch(self, is_last: bool) -> AbstractContextManager:
         # Around the forward pass too: DDP decides there whether this backward is synchronised.

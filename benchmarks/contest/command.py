@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import signal
 import sys
@@ -11,7 +12,29 @@ from pathlib import Path
 
 from app.errors import InputError
 from benchmarks.contest.machine import describe_machine, headline
-from benchmarks.contest.rounds import ContestantFailed
+from benchmarks.contest.rounds import ROOT, ContestantFailed
+
+CONFIG = ROOT / "configs" / "weibo_emotion6.yaml"
+
+
+def command_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """Return the parser of `python -m benchmarks.<name>`, with the option that all of them have."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--output", metavar="FILE", help="write the figures as JSON")
+    return parser
+
+
+def add_job_options(parser: argparse.ArgumentParser, auto: str) -> None:
+    """Add the options of a job of run_single.py: its model, its precision (`auto` says what that means) and its file."""
+    add = parser.add_argument
+    add("--model", choices=["base", "small"], default="base", help="base: as configured; small: 2 layers, 128 wide")
+    add("--precision", choices=["auto", "bf16", "fp32"], default="auto", help=auto)
+    add("--config", default=str(CONFIG), metavar="FILE", help="the job (default: configs/weibo_emotion6.yaml)")
 
 
 def run_benchmark(

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.contest.command import run_benchmark, say
+from benchmarks.contest.command import command_parser, run_benchmark, say
 from benchmarks.contest.figures import render_table
 from benchmarks.contest.rounds import ROOT, ContestantFailed
 from benchmarks.data_path.rows import write_rows
@@ -26,12 +26,7 @@ SMALLEST = 100_000
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Return the command line's values."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.data_path",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("data_path", __doc__)
     add = parser.add_argument
     add("--rows", type=int, default=10_000_000, help="rows of the largest file (default: 10000000)")
     add("--processes", type=int, default=2, help="processes that read at the same time (default: 2)")
@@ -42,7 +37,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         metavar="FOLDER",
         help="where files are made and removed again (default: the system's temporary folder)",
     )
-    add("--output", metavar="FILE", help="write the figures as JSON")
     args = parser.parse_args(argv)
     for name in ("rows", "processes", "batches"):
         if getattr(args, name) < 1:

@@ -16,36 +16,22 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.contest.command import run_benchmark, say
+from benchmarks.contest.command import add_job_options, command_parser, run_benchmark, say
 from benchmarks.contest.figures import ratios, render_table, spread
-from benchmarks.contest.rounds import ROOT, Contestant, run_round
+from benchmarks.contest.rounds import Contestant, run_round
 from benchmarks.prediction import OURS, PEER
 
-CONFIG = ROOT / "configs" / "weibo_emotion6.yaml"
 TOLERANCE = 1e-4
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Return the command line's values; `settings` are the words that are left, for run_single.py."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.prediction",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("prediction", __doc__)
     add = parser.add_argument
     add("--rows", type=int, default=2048, help="texts, drawn from the training rows (default: 2048)")
     add("--rounds", type=int, default=5, help="times that each contestant classifies them all (default: 5)")
     add("--probe-rows", type=int, default=512, help="texts that settings are tried with (default: 512)")
-    add("--model", choices=["base", "small"], default="base", help="base: as configured; small: 2 layers, 128 wide")
-    add(
-        "--precision",
-        choices=["auto", "bf16", "fp32"],
-        default="auto",
-        help="auto: bf16 is tried where the machine has it",
-    )
-    add("--config", default=str(CONFIG), metavar="FILE", help="the job (default: configs/weibo_emotion6.yaml)")
-    add("--output", metavar="FILE", help="write the figures as JSON")
+    add_job_options(parser, auto="auto: bf16 is tried where the machine has it")
     args, args.settings = parser.parse_known_args(argv)
     for name in ("rows", "rounds", "probe_rows"):
         if getattr(args, name) < 1:

@@ -16,13 +16,12 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.contest.command import run_benchmark, say
-from benchmarks.contest.rounds import ROOT, Contestant, ContestantFailed, run_round
+from benchmarks.contest.command import add_job_options, command_parser, run_benchmark, say
+from benchmarks.contest.rounds import Contestant, ContestantFailed, run_round
 from benchmarks.reference_job import OURS, PEERS
 from benchmarks.reference_job.check import check_losses, compare_losses
 from benchmarks.reference_job.report import describe, make_figures, render
 
-CONFIG = ROOT / "configs" / "weibo_emotion6.yaml"
 FABRIC = ("lightning_fabric", "lightning")
 INSTALL = "pip install -r requirements-benchmarks.txt -c constraints.txt"
 # Padded to a fixed length, so that its steps all cost the same and a few of them are enough.
@@ -32,12 +31,7 @@ UNTIMED = 1  # steps before those of each round: who has waited finds caches col
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.reference_job",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("reference_job", __doc__)
     add = parser.add_argument
     add("--peers", nargs="+", default=["all"], metavar="PEER", help=f"all, or some of {', '.join(PEERS)}")
     add(
@@ -48,14 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--rounds", type=int, default=6, help="rounds, in each of which every contestant runs (default: 6)")
     add("--warmup", type=int, default=5, help="steps before the first round (default: 5)")
-    add("--model", choices=["base", "small"], default="base", help="base: as configured; small: 2 layers, 128 wide")
-    add(
-        "--precision",
-        choices=["auto", "bf16", "fp32"],
-        default="auto",
-        help="of the contestants that choose; auto: bf16 where the machine has it",
-    )
-    add("--config", default=str(CONFIG), metavar="FILE", help="the job (default: configs/weibo_emotion6.yaml)")
+    add_job_options(parser, auto="of the contestants that choose; auto: bf16 where the machine has it")
     add("--check", action="store_true", help="only check that all do the same work")
     add("--no-check", action="store_true", help="leave that check out")
     add("--check-steps", type=int, default=3, help="steps of the check (default: 3)")
@@ -65,7 +52,6 @@ def build_parser() -> argparse.ArgumentParser:
         default=1e-3,
         help="largest difference of two losses that counts as equal (default: 0.001)",
     )
-    add("--output", metavar="FILE", help="write the figures as JSON")
     return parser
 
 

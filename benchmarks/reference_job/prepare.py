@@ -13,10 +13,10 @@ from app.assembly import Parts, assemble
 from app.command_line import load_config
 from app.config import Config
 from app.data.dataset import Split
+from app.devices import has_bf16
 from app.errors import InputError
 from app.run_folder import save_model
 from app.strategies import load_strategy
-from app.strategies.base import has_bf16
 from benchmarks.contest.matrix_products import Shapes
 from benchmarks.reference_job.job import Job
 from benchmarks.reference_job.ours import fastest_settings
