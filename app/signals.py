@@ -22,6 +22,9 @@ SAME_SIGNAL_SECONDS = 1.0
 class StopSignals:
     """A context in which the first SIGTERM or SIGINT is only noted, and the second ends this process at once.
 
+    Once the ranks have agreed to stop, one of several ignores SIGTERM from the end of the context on: a launcher sends it as
+    soon as the first rank has left, and the others leave with the status of the signal that stopped the run too.
+
     A signal may reach one rank or all, at different steps. So the ranks add up what they have received in each step: the sum
     is started before the optimizer step and read behind it, on the CPU, and no device is waited for.
     """
@@ -30,6 +33,7 @@ class StopSignals:
         self.strategy = strategy
         self.received = 0
         self.received_at = 0.0
+        self.stopped_by = 0
         self.read_sum: Callable[[], torch.Tensor] | None = None
 
     def __enter__(self) -> StopSignals:
@@ -37,6 +41,8 @@ class StopSignals:
         return self
 
     def __exit__(self, *failure: Any) -> None:
+        if self.stopped_by and self.strategy.world_size > 1:
+            self.before[signal.SIGTERM] = signal.SIG_IGN
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
@@ -56,4 +62,5 @@ class StopSignals:
     def agreed(self) -> int:
         """Return the signal that some rank had received when this step's `share` was called, or 0; the same on all ranks."""
         counts = self.read_sum().tolist()
-        return next((int(number) for number, count in zip(SIGNALS, counts, strict=True) if count), 0)
+        self.stopped_by = next((int(number) for number, count in zip(SIGNALS, counts, strict=True) if count), 0)
+        return self.stopped_by

@@ -225,6 +225,14 @@ def limit_memory(strategy) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
 
 
+def close_late(strategy) -> None:
+    """Take a second to close the log, in which the other ranks have left and the launcher sends SIGTERM."""
+    from app.progress import RunLog
+
+    close = RunLog.close
+    RunLog.close = lambda self: (time.sleep(1), close(self))
+
+
 def die_in_save(strategy) -> None:
     """Be killed while the next training state is written: behind its first file that is on the disk."""
     import app.checkpoint
@@ -234,5 +242,8 @@ def die_in_save(strategy) -> None:
 
 ACTIONS = {
     action.__name__: action
-    for action in (limit_memory, fail, crawl, two_signals, spoil_gradients, jump_back, jump_ahead, die_in_save)
+    for action in (
+        *(limit_memory, fail, crawl, two_signals, spoil_gradients),
+        *(jump_back, jump_ahead, close_late, die_in_save),
+    )
 }

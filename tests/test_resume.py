@@ -167,6 +167,14 @@ def test_another_job_is_refused(data, tmp_path):
     assert "train.learning_rate was 0.005 and is 0.001" in log.read_text()
 
 
+def test_a_rank_that_ends_later_than_others_ends_as_they_do(data, tmp_path):
+    """The launcher sends SIGTERM when the first has left; one whose log takes longer to close closes it, and leaves likewise."""
+    log, argv = tmp_path / "log", settings(data, tmp_path / "run", output__tensorboard="true")
+    disturbances = [Disturbance(-1, "close_late"), Disturbance(3, "SIGTERM", 1)]
+    assert run("ddp", 3, argv, disturbances, log) == [143] * 3, log.read_text()[-3000:]
+    assert "stopped by SIGTERM behind step" in log.read_text()
+
+
 def test_a_crash_behind_the_training_costs_no_training(data, tmp_path, monkeypatch):
     """Killed in its report, a run trains no step again: it makes the report from the best model."""
     log, argv = tmp_path / "log", settings(data, tmp_path / "run", train__epochs=2)
