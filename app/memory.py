@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import logging
-from contextlib import suppress
 
 import numpy as np
 import torch
@@ -13,12 +10,14 @@ import torch
 from app.batches import micro_batches
 from app.config import TrainConfig
 from app.errors import TrainingError
+from app.host_memory import give_back_memory
 from app.strategies.base import Strategy
 
 logger = logging.getLogger(__name__)
-M_MMAP_THRESHOLD = -3  # of glibc's mallopt
-# What torch's allocators say, and oneDNN, which gives no reason when it finds no memory for its own buffers.
-SAID = ("can't allocate memory", "out of memory", "could not create a primitive")
+# oneDNN gives no reason when it finds no memory for a kernel, and the thread gets no more kernels from it: its assembler
+# keeps the first error of each thread (torch 2.13).
+NO_KERNEL = "could not create a primitive"
+SAID = ("can't allocate memory", "out of memory", NO_KERNEL)  # the others are what torch's allocators say
 
 
 class MicroBatches:
@@ -63,6 +62,11 @@ class MicroBatches:
                 f"memory ran out on rank {self.strategy.rank}, where the others cannot be told: {first_line(error)}; go on "
                 f"from the last training state with --output.resume auto --train.micro_batch_size {remedy}"
             ) from error
+        if NO_KERNEL in str(error) and torch.backends.mkldnn.enabled:
+            torch.backends.mkldnn.set_flags(False)
+            logger.warning(
+                "oneDNN found no memory for a kernel: torch's own kernels do its work from now on, in bf16 slower"
+            )
 
     def halve(self, step: int, batch_rows: int) -> None:
         """Halve the micro-batches from now on, on every rank alike. Raises TrainingError where they have one row already."""
@@ -79,18 +83,6 @@ class MicroBatches:
             "most %d rows: %d micro-batches a step in each process; the global batch stays the same",
             *(step, largest, self.limit, self.steps(batch_rows)),
         )
-
-
-def give_back_memory(device: torch.device) -> None:
-    """Return what the allocators keep of freed memory: pieces of the wrong size are of no use to smaller tensors."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    with suppress(AttributeError, OSError, TypeError):  # glibc has these, other C libraries have not
-        malloc = ctypes.CDLL(None)
-        # glibc keeps freed blocks of up to 32 MB for the next of their size; from now on large ones go back at once.
-        malloc.mallopt(M_MMAP_THRESHOLD, 1 << 20)
-        malloc.malloc_trim(0)
 
 
 def is_out_of_memory(error: Exception) -> bool:

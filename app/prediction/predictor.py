@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from app.collate import collate
 from app.data.rows import Row
 from app.devices import choose_device
 from app.errors import InputError, listed
+from app.host_memory import keep_freed_memory
 from app.loader import to_device
 from app.metrics import probabilities
 from app.model import Classifier, check_padding
@@ -154,21 +154,12 @@ def token_batches(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
     return batches
 
 
-def keep_memory_steady() -> None:
-    """Let glibc give large blocks back to the system at once; batches of ever new sizes would else fragment its heap.
-
-    Setting the threshold (M_MMAP_THRESHOLD, -3, in bytes) also stops glibc from raising it by itself; see mallopt(3).
-    """
-    with suppress(AttributeError, OSError, TypeError):  # another C library
-        ctypes.CDLL(None).mallopt(-3, 32 << 20)  # smaller ones are used again: new pages would cost a sixth of the time
-
-
 def load_predictor(folder: Path, trained_length: int | None = None, **settings) -> Predictor:
     """Return the predictor of a checkpoint folder; `settings` are `device`, `precision` and `batch_tokens` of `Predictor`.
 
     `trained_length` is the `max_length`, in tokens, that a run was trained with. Raises InputError as `load_checkpoint` and
     `Predictor` do.
     """
-    keep_memory_steady()
+    keep_freed_memory()
     model, tokenizer = load_checkpoint(folder)
     return Predictor(model, tokenizer, longest_row(model.config, tokenizer, trained_length), **settings)

@@ -31,7 +31,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--rows", type=int, default=2048, help="texts, drawn from the training rows (default: 2048)")
     add("--rounds", type=int, default=5, help="times that each contestant classifies them all (default: 5)")
     add("--probe-rows", type=int, default=512, help="texts that settings are tried with (default: 512)")
-    add_job_options(parser, auto="auto: bf16 is tried where the machine has it")
+    add_job_options(parser, auto="auto: bf16 is tried where its matrix products are faster")
     args, args.settings = parser.parse_known_args(argv)
     for name in ("rows", "rounds", "probe_rows"):
         if getattr(args, name) < 1:

@@ -42,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--rounds", type=int, default=6, help="rounds, in each of which every contestant runs (default: 6)")
     add("--warmup", type=int, default=5, help="steps before the first round (default: 5)")
-    add_job_options(parser, auto="of the contestants that choose; auto: bf16 where the machine has it")
+    add_job_options(parser, auto="of the contestants that choose; auto: bf16 where its matrix products are faster")
     add("--check", action="store_true", help="only check that all do the same work")
     add("--no-check", action="store_true", help="leave that check out")
     add("--check-steps", type=int, default=3, help="steps of the check (default: 3)")

@@ -13,7 +13,7 @@ from app.assembly import Parts, assemble
 from app.command_line import load_config
 from app.config import Config
 from app.data.dataset import Split
-from app.devices import has_bf16
+from app.devices import bf16_speedup
 from app.errors import InputError
 from app.run_folder import save_model
 from app.strategies import load_strategy
@@ -91,7 +91,7 @@ def prepare(arguments: list[str], model: str, precision: str, steps: int, check_
 
 
 def _gains_by_bf16(device: str) -> bool:
-    return torch.cuda.is_bf16_supported() if device == "cuda" else device == "cpu" and has_bf16()
+    return torch.cuda.is_bf16_supported() if device == "cuda" else bf16_speedup() > 1
 
 
 def _our_arguments(arguments: list[str], checkpoint: Path, steps: int, run_folder: Path) -> list[str]:
