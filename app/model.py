@@ -23,6 +23,7 @@ from app import attention
 from app.collate import Layout, collate
 from app.config import ModelConfig
 from app.dropout import use_cheap_masks
+from app.embedding import keep_gradient_memory
 from app.errors import InputError, nearest
 from app.last_layer import read_first_tokens_only
 from app.varlen import has_varlen_kernels
@@ -49,6 +50,7 @@ class Classifier(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         use_cheap_masks(model)
+        keep_gradient_memory(model)
         self.model = model
         config = model.config
         known = config.model_type in PACKABLE and type(model).__module__.startswith("transformers.")
