@@ -17,8 +17,8 @@ NEVER = -1
 def keep_freed_memory() -> None:
     """Have malloc keep freed memory for this process, but for blocks of more than 32 MB, the most that glibc allows.
 
-    A step asks for what the step before has freed. Pages that went back to the system meanwhile come again as new ones,
-    at one to ten microseconds for 4 KiB: 16,000 to 95,000 of them in a step of BERT-base, 3 to 10 % of its time.
+    A step asks for what the step before has freed. Pages that went back to the system meanwhile come again as new ones:
+    16,000 to 95,000 of 4 KiB in a step of BERT-base, at 3 to 8 microseconds each in a virtual machine, 5 % of the step.
     The fixed threshold also keeps batches of ever new sizes from fragmenting the heap with their largest blocks.
     """
     _set_malloc(32 << 20, NEVER)
