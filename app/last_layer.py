@@ -36,7 +36,8 @@ class FirstTokens:
         attended = first_token_attention(
             attention, *states, **{name: more[name] for name in LAYOUT & set(more)}
         ).flatten(1)
-        return self.feed_forward_chunk(self.attention.output(attended, first))[None]
+        # A row of rows from here on: FSDP warns of a layer that returns a view.
+        return self.feed_forward_chunk(self.attention.output(attended[None], first[None]))
 
 
 def read_first_tokens_only(layer: nn.Module) -> None:
