@@ -97,7 +97,9 @@ def test_a_killed_rank(mode, world_size, rank, job):
 def test_a_rank_that_is_stopped(mode, world_size, rank, job):
     said = job.disturb(mode, world_size, Disturbance(10, "SIGSTOP", rank))
     assert f"rank {rank} has given no sign of life for 4 seconds" in said
-    job.goes_on(mode, world_size, from_step=8)
+    step = load_training_state(job.folder).progress.step
+    assert step in ((4, 8) if rank == 0 else (8,))  # rank 0 writes, and may have been stopped while it did
+    job.goes_on(mode, world_size, from_step=step)
 
 
 def test_a_slow_rank_is_waited_for(job):
@@ -179,8 +181,9 @@ def test_the_clock_jumps(jump, mode, world_size, job):
 
 def test_a_second_signal_ends_at_once(job):
     assert job.start("single", 1, Disturbance(9, "two_signals")).join(SECONDS) == [128 + signal.SIGTERM]
-    assert load_training_state(job.folder).progress.step == 8
-    job.goes_on("single", 1, from_step=8)
+    step = load_training_state(job.folder).progress.step
+    assert step in (4, 8)  # the state of step 8 may still have been on its way to the disk
+    job.goes_on("single", 1, from_step=step)
 
 
 @pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("fsdp", 2), ("accelerate", 2)])
