@@ -1,7 +1,7 @@
 """The contract of all modes: the same job as one process. Finds the strategies by itself; real processes over gloo.
 
 python -m pytest tests/test_contract.py                        two processes, the modes that differ most
-python -m pytest tests/test_contract.py -m "slow or not slow"  all modes; one, two and three
+python -m pytest tests/test_contract.py -m "slow or not slow"  all modes; one, two and three; strategies that are broken
 """
 
 import os
@@ -144,6 +144,7 @@ def test_single_does_what_its_cases_say(single):
     assert scaled["norms"][0] == pytest.approx(plain["norms"][0], rel=2e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "caught_by"),
     [
