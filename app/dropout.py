@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from app.modules import replace_modules
+
 LEVELS = 2**16  # a probability is rounded to a multiple of 1 / LEVELS, and kept elements are scaled for what it became
 
 
@@ -57,7 +59,4 @@ class _Drop(torch.autograd.Function):
 
 def use_cheap_masks(model: nn.Module) -> None:
     """Put `Dropout` in the place of every nn.Dropout of a model."""
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if type(child) is nn.Dropout:
-                setattr(module, name, Dropout(child.p).train(child.training))
+    replace_modules(model, nn.Dropout, lambda plain: Dropout(plain.p).train(plain.training))

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from app.modules import replace_modules
+
 
 class Embedding(nn.Embedding):
     """nn.Embedding, whose gradient on the CPU is made in memory that is kept."""
@@ -74,9 +76,9 @@ def _uses(tensor: torch.Tensor) -> int:
 
 
 def keep_gradient_memory(model: nn.Module) -> None:
-    """Put `Embedding` in the place of every plain nn.Embedding of a model; weights and their names stay."""
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            options = (child.max_norm, child.scale_grad_by_freq, child.sparse) if type(child) is nn.Embedding else None
-            if options == (None, False, False):
-                setattr(module, name, Embedding(child))
+    """Put `Embedding` in the place of every nn.Embedding of a model without special options; weights and their names stay."""
+    replace_modules(model, nn.Embedding, lambda plain: plain if _has_options(plain) else Embedding(plain))
+
+
+def _has_options(plain: nn.Embedding) -> bool:
+    return plain.max_norm is not None or plain.scale_grad_by_freq or plain.sparse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 
@@ -29,17 +29,27 @@ def give_back_memory(device: torch.device) -> None:
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    if give_back := _set_malloc(1 << 20, 128 << 10):
-        give_back(0)
+    _set_malloc(1 << 20, 128 << 10)
+    trim_heap()
 
 
-def _set_malloc(mmap_threshold: int, trim_threshold: int) -> Callable[[int], int] | None:
-    """Set both thresholds, in bytes; returns glibc's `malloc_trim`, or None where the C library is another one."""
-    try:
-        malloc = ctypes.CDLL(None)
-        set_option, give_back = malloc.mallopt, malloc.malloc_trim
-    except (AttributeError, OSError, TypeError):
-        return None
-    set_option(M_MMAP_THRESHOLD, mmap_threshold)
-    set_option(M_TRIM_THRESHOLD, trim_threshold)
-    return give_back
+def trim_heap() -> None:
+    """Return to the system what malloc keeps of freed memory; what is freed later is kept as before."""
+    if glibc := _glibc():
+        glibc.malloc_trim(0)
+
+
+def _set_malloc(mmap_threshold: int, trim_threshold: int) -> None:
+    """Set both thresholds, in bytes."""
+    if glibc := _glibc():
+        glibc.mallopt(M_MMAP_THRESHOLD, mmap_threshold)
+        glibc.mallopt(M_TRIM_THRESHOLD, trim_threshold)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    """Return the C library, or None where it is not glibc."""
+    with suppress(AttributeError, OSError, TypeError):
+        library = ctypes.CDLL(None)
+        if library.mallopt and library.malloc_trim:
+            return library
+    return None

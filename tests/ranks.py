@@ -6,7 +6,6 @@ takes ten. All else is what `run_ddp.py` and the others do.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import multiprocessing
 import os
@@ -22,6 +21,7 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 
 from app.checkpoint import contiguous
+from app.host_memory import trim_heap
 
 ROOT = Path(__file__).resolve().parent.parent
 context = multiprocessing.get_context("forkserver")
@@ -218,7 +218,7 @@ def jump_ahead(strategy) -> None:
 
 def limit_memory(strategy) -> None:
     """Have this process get no more than 100 MB of memory beyond what it has now; a real allocation then fails."""
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not help
+    trim_heap()  # what was freed before must not help
     pages = int(Path("/proc/self/statm").read_text().split()[5])
     most = pages * resource.getpagesize() + 100 * 2**20
     # Not RLIMIT_AS, which also counts the 64 MB that malloc reserves, and does not use, for each new thread.

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from app.embedding import Embedding, keep_gradient_memory
+from app.modules import replace_modules
 from tests.tiny import tiny_model
 
 
@@ -55,15 +56,14 @@ def test_memory_is_used_again_only_where_nobody_has_it(pair):
 
 
 def test_a_model_keeps_its_weights_and_their_names():
-    model = tiny_model().model
-    plain = deepcopy(model)
-    for module in list(plain.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, Embedding):
-                table = nn.Embedding(
-                    child.num_embeddings, child.embedding_dim, child.padding_idx, _weight=child.weight.detach()
-                )
-                setattr(module, name, table)
+    plain = deepcopy(tiny_model().model)
+    replace_modules(
+        plain,
+        Embedding,
+        lambda child: nn.Embedding(
+            child.num_embeddings, child.embedding_dim, child.padding_idx, _weight=child.weight.detach()
+        ),
+    )
     names, weights = list(plain.state_dict()), plain.state_dict()
     keep_gradient_memory(plain)
     assert list(plain.state_dict()) == names

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import resource
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -45,12 +43,6 @@ def peak_memory() -> int:
         found = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
         return int(found[0].split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def give_back_memory() -> None:
-    """Return freed memory to the system, which glibc would keep: a contestant that waits needs it less than one that runs."""
-    with suppress(AttributeError, OSError, TypeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _processor() -> str:
