@@ -20,7 +20,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app.command_line import load_config
+from app.config.command_line import load_config
 from app.errors import InputError
 
 

@@ -17,7 +17,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from app.command_line import load_config
+from app.config.command_line import load_config
 from app.errors import InputError
 
 
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     options, settings = parse(argv)
     try:
         config = load_config(settings, "verify_modes.py")
-        from app.equivalence import comparable, probe
+        from app.run.equivalence import comparable, probe
         from app.strategies import load_strategy
 
         config = comparable(config, options.steps)
@@ -57,7 +57,7 @@ def verify(config, options: argparse.Namespace, settings: list[str]) -> int:
     """Run every mode, print the table, and return 1 if any failed."""
     import torch
 
-    from app.equivalence import Outcome, compare, start
+    from app.run.equivalence import Outcome, compare, start
     from app.strategies import load_strategy, strategy_names
 
     devices = torch.cuda.device_count() if config.train.device in ("auto", "cuda") else 0

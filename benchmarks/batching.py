@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from app.assembly import Parts, assemble, set_up
-from app.command_line import load_config
-from app.loader import Loader
+from app.batching.loader import Loader
+from app.config.command_line import load_config
+from app.run.assembly import Parts, assemble, set_up
 from app.strategies import load_strategy
 from app.strategies.base import Strategy
-from app.trainer import run_pass
+from app.training.loop import run_pass
 from benchmarks.contest.command import command_parser, run_benchmark
 
 

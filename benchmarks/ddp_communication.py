@@ -18,12 +18,12 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 
-from app.assembly import assemble, set_up
-from app.command_line import load_config
-from app.config import Config, DDPConfig
+from app.config.command_line import load_config
+from app.config.schema import Config, DDPConfig
+from app.run.assembly import assemble, set_up
 from app.strategies.ddp import DDP, HOOKS
 from app.strategies.process_group import leave
-from app.trainer import TrainState, train
+from app.training.loop import TrainState, train
 
 
 class Meter:

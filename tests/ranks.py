@@ -20,8 +20,8 @@ from pathlib import Path
 import torch.distributed as dist
 from safetensors.torch import save_file
 
-from app.checkpoint import contiguous
-from app.host_memory import trim_heap
+from app.checkpoints.training_state import contiguous
+from app.runtime.host_memory import trim_heap
 
 ROOT = Path(__file__).resolve().parent.parent
 context = multiprocessing.get_context("forkserver")
@@ -128,9 +128,9 @@ def rank_main(
     log: Path | None,
 ) -> None:
     """Be one rank."""
-    from app.command_line import load_config
-    from app.job import Job
-    from app.run import work
+    from app.config.command_line import load_config
+    from app.run.entry import work
+    from app.run.job import Job
     from app.strategies import load_strategy
     from app.strategies.process_group import leave
 
@@ -227,7 +227,7 @@ def limit_memory(strategy) -> None:
 
 def close_late(strategy) -> None:
     """Take a second to close the log, in which the other ranks have left and the launcher sends SIGTERM."""
-    from app.progress import RunLog
+    from app.run.log import RunLog
 
     close = RunLog.close
     RunLog.close = lambda self: (time.sleep(1), close(self))
@@ -235,7 +235,7 @@ def close_late(strategy) -> None:
 
 def die_in_save(strategy) -> None:
     """Be killed while the next training state is written: behind its first file that is on the disk."""
-    import app.checkpoint
+    import app.checkpoints.training_state
 
     app.checkpoint.sync = lambda path: os.kill(os.getpid(), signal.SIGKILL)
 

@@ -9,8 +9,8 @@ import torch.utils.tensorboard  # noqa: F401
 import yaml  # noqa: F401
 from transformers.models.bert import modeling_bert, tokenization_bert  # noqa: F401
 
-import app.job
-import app.run
+import app.run.entry
+import app.run.job
 import app.strategies.accelerate
 import app.strategies.ddp
 import app.strategies.fsdp  # noqa: F401

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from transformers import BertTokenizer
 
-from app.assembly import open_stores
-from app.config import DataConfig, ModelConfig
+from app.batching.loader import Loader
+from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
 from app.data.tokenizer import load_tokenizer
-from app.loader import Loader
-from app.model import Classifier, build_model
+from app.model.classifier import Classifier, build_model
+from app.run.assembly import open_stores
 
 torch.set_num_threads(1)  # tensors this small are faster so, above all beside other work
 LABELS = ["中性", "正面", "负面"]  # in the order of their ids

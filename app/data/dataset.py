@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.config import DataConfig
+from app.config.schema import DataConfig
 from app.data.cache import built_folder, content_key
 from app.data.readers import ReadOptions
 from app.data.report import dataset_figures

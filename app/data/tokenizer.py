@@ -6,7 +6,7 @@ import string
 from collections import Counter
 from pathlib import Path
 
-from app.config import ModelConfig
+from app.config.schema import ModelConfig
 from app.data.cache import built_folder, content_key
 from app.data.dataset import Dataset
 from app.errors import InputError, excerpt

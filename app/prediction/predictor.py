@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from app.collate import collate
+from app.batching.collate import collate
+from app.batching.loader import to_device
 from app.data.rows import Row
-from app.devices import choose_device
 from app.errors import InputError, listed
-from app.host_memory import keep_freed_memory
-from app.loader import to_device
-from app.metrics import probabilities
-from app.model import Classifier, check_padding
+from app.evaluation.metrics import probabilities
+from app.model.classifier import Classifier, check_padding
 from app.prediction.saved_model import load_checkpoint, longest_row
+from app.runtime.devices import choose_device
+from app.runtime.host_memory import keep_freed_memory
 from app.strategies.base import DTYPES
 
 CHUNK_ROWS = 2048  # rows tokenised and sorted by length at once: batches of like lengths, and progress that can be seen

@@ -15,8 +15,8 @@ from importlib.util import find_spec
 import torch
 from torch import nn
 
-from app.devices import set_threads
 from app.errors import InputError
+from app.runtime.devices import set_threads
 from app.strategies.base import StepResult
 from app.strategies.ddp import DDP
 

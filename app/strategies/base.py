@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from app.config import Config, TrainConfig
-from app.devices import bf16_speedup, choose_device, set_threads
-from app.host_memory import keep_freed_memory
+from app.config.schema import Config, TrainConfig
+from app.runtime.devices import bf16_speedup, choose_device, set_threads
+from app.runtime.host_memory import keep_freed_memory
 
 logger = logging.getLogger(__name__)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -147,7 +147,7 @@ class Strategy:
             return self.module(**inputs).float()
 
     def new_recorder(self) -> Any:
-        """Return what records passes, an `app.cuda_graphs.GraphRecorder`, where the mode `records`."""
+        """Return what records passes, an `app.training.recorded_passes.GraphRecorder`, where the mode `records`."""
         raise NotImplementedError
 
     def settle(self, inputs: dict[str, torch.Tensor]) -> None:

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from app.config import Config
+from app.config.schema import Config
 from app.errors import InputError
 
 # Sections that our own settings replace: a key in them that is not checked against ours has no effect, so it is refused.

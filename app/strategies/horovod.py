@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from app.devices import choose_device
 from app.errors import InputError
+from app.runtime.devices import choose_device
 from app.strategies.base import StepResult, Strategy
 from app.strategies.process_group import end_with_launcher, leave
 

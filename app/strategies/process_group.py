@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from app.devices import choose_device
 from app.errors import InputError
-from app.heartbeat import Heartbeat
+from app.runtime.devices import choose_device
+from app.runtime.heartbeat import Heartbeat
 from app.strategies.base import Strategy
 
 TIMEOUT = timedelta(minutes=30)  # rank 0 may tokenise a large file while the others wait

@@ -1,7 +1,7 @@
 """One process on one device: CUDA, MPS or CPU."""
 
-from app.cuda_graphs import GraphRecorder
 from app.strategies.base import Strategy
+from app.training.recorded_passes import GraphRecorder
 
 
 class Single(Strategy):

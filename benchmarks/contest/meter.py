@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from app.host_memory import trim_heap
+from app.runtime.host_memory import trim_heap
 from benchmarks.contest.machine import peak_memory
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import psutil
 import torch
 
-from app.batches import BatchPlan, micro_batches
-from app.collate import Layout
-from app.config import DataConfig, ModelConfig
+from app.batching.collate import Layout
+from app.batching.loader import Loader
+from app.batching.plan import BatchPlan, micro_batches
+from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
 from app.data.tokenizer import load_tokenizer
 from app.data.tokens import TokenStore, open_store
-from app.loader import Loader
 from benchmarks.contest.machine import peak_memory
 
 BATCH_SIZE = 32

@@ -1,4 +1,4 @@
-"""This project's evaluation during training: `app.trainer.evaluate` over rows that are tokenised already."""
+"""This project's evaluation during training: `app.training.loop.evaluate` over rows that are tokenised already."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.assembly import assemble, set_up
-from app.command_line import load_config
-from app.loader import Loader
-from app.metrics import probabilities
+from app.batching.loader import Loader
+from app.config.command_line import load_config
+from app.evaluation.metrics import probabilities
+from app.run.assembly import assemble, set_up
 from app.strategies import load_strategy
-from app.trainer import evaluate
+from app.training.loop import evaluate
 from benchmarks.contest.meter import Meter, Sizes
 from benchmarks.prediction.job import PredictionJob, fastest
 

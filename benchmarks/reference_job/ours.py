@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from app.batches import micro_batches
-from app.command_line import load_config
-from app.job import Job as Run
-from app.progress import start_logging
+from app.batching.plan import micro_batches
+from app.config.command_line import load_config
+from app.run.job import Job as Run
+from app.run.log import start_logging
 from app.strategies import load_strategy
-from app.trainer import StepLog, TrainState, train
+from app.training.loop import StepLog, TrainState, train
 from benchmarks.contest.meter import Meter, Sizes
 from benchmarks.reference_job.job import Job
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
-from app.assembly import Parts, assemble
-from app.command_line import load_config
-from app.config import Config
+from app.checkpoints.run_folder import save_model
+from app.config.command_line import load_config
+from app.config.schema import Config
 from app.data.dataset import Split
-from app.devices import bf16_speedup
 from app.errors import InputError
-from app.run_folder import save_model
+from app.run.assembly import Parts, assemble
+from app.runtime.devices import bf16_speedup
 from app.strategies import load_strategy
 from benchmarks.contest.matrix_products import Shapes
 from benchmarks.reference_job.job import Job

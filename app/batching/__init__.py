@@ -1,0 +1,1 @@
+"""Which rows train when, and the tensors of a batch."""

@@ -1,0 +1,1 @@
+"""What a run keeps on disk: training states, and its folder."""

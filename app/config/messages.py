@@ -1,0 +1,51 @@
+"""The settings by their dotted names, and what values they take, in words for people."""
+
+from __future__ import annotations
+
+import re
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from app.config.schema import Config, PlainValue
+from app.errors import nearest
+
+TYPES = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "a string (numbers, yes and no in quotes)",
+    list[str]: "a list such as [a, b] of strings (numbers, yes and no in quotes)",
+    list[float]: "a list of numbers",
+    dict[str, PlainValue]: "a mapping of keys to values",
+    NoneType: "null",
+}
+
+
+def setting_types() -> dict[str, Any]:
+    """Return the type of each setting by its dotted name."""
+    groups = get_type_hints(Config).items()
+    return {f"{group}.{key}": hint for group, schema in groups for key, hint in get_type_hints(schema).items()}
+
+
+def in_our_words(message: str) -> str:
+    """Return jsonargparse's message about a value of the wrong type, or about stray words, as a rule and what was found."""
+    key = re.search(r'Parser key "([\w.]+)"', message)
+    hint = setting_types().get(key[1]) if key else None
+    if hint is not None:
+        found = re.split(r"(?:Got|Given) value: ?", message)[-1].strip()
+        near = nearest(found, [name for part in (hint, *get_args(hint)) for name in _choices(part)])
+        return f"{key[1]} must be {describe(hint)}, found {found or 'nothing'}{near}"
+    if message.startswith("unrecognized arguments"):
+        message += "; a value needs the name of its setting before it, as in --data.train FILE (--help lists them all)"
+    return " ".join(message.split())
+
+
+def _choices(hint: Any) -> tuple:
+    return get_args(hint) if get_origin(hint) is Literal else ()
+
+
+def describe(hint: Any) -> str:
+    """Return the values that a type allows."""
+    if _choices(hint):
+        return f"one of {', '.join(map(str, _choices(hint)))}"
+    return TYPES[hint] if hint in TYPES else " or ".join(describe(part) for part in get_args(hint))

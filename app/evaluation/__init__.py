@@ -1,0 +1,1 @@
+"""Rows and logits -> figures and the report."""

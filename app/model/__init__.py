@@ -1,0 +1,1 @@
+"""The classifier, and the faster parts that take the place of transformers' own."""

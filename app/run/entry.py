@@ -1,0 +1,80 @@
+"""What every entry script calls: the command line, then one job in one mode."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from app.config.command_line import load_config
+from app.errors import InputError, TrainingError
+
+if TYPE_CHECKING:
+    from app.config.schema import Config
+
+LOST_RANK = "(closed|reset) by peer|Broken pipe|remote process exited"  # what gloo and NCCL say of a rank that is gone
+LINGER_SECONDS = 2.5  # DeepSpeed's launcher looks at its processes once a second, the others more often
+
+
+def main(mode: str, description: str, argv: list[str] | None = None) -> int:
+    """Run one job in a mode from the command line; return the exit status, see `work`.
+
+    torch is imported only after the command line has been read, so that `--help` and its errors are quick.
+    """
+    try:
+        config = load_config(argv, f"run_{mode}.py", description)
+        if config.train.nprocs and mode != "mp":
+            raise InputError(
+                f"--nprocs is for run_mp.py, which starts its processes itself; run_{mode}.py has its own launcher, see --help"
+            )
+        from app.strategies import load_strategy
+
+        if lacks := load_strategy(mode).missing():
+            raise InputError(lacks)
+    except InputError as error:
+        return _refuse(error)
+    return load_strategy(mode).launch(work, (config, mode), config.train.nprocs)
+
+
+def work(config: Config, mode: str) -> int:
+    """Run one job in this process, which is one rank of the mode; return the exit status.
+
+    It is 0; 2 for bad input; 1 for a run that could not go on; 128 + the number of the signal that stopped it.
+    """
+    from app.run.job import Job
+    from app.run.log import start_logging
+    from app.strategies import load_strategy
+    from app.training.out_of_memory import first_line, is_out_of_memory
+
+    try:
+        start_logging(is_main=launched_rank() == 0)
+        with load_strategy(mode)(config) as strategy:
+            return Job(config, mode, strategy).run()
+    except InputError as error:
+        return _refuse(error)
+    except TrainingError as error:
+        return _refuse(error, status=1)
+    except RuntimeError as error:
+        if is_out_of_memory(error):  # outside of a training step
+            return _refuse(TrainingError(f"memory ran out: {first_line(error)}; lower train.eval_batch_size"), status=1)
+        if not re.search(LOST_RANK, str(error)):
+            raise
+        # Launchers report the first process that they see ended: let that be the rank that failed, not this one.
+        time.sleep(LINGER_SECONDS)
+        return _refuse(TrainingError("another rank has ended, and the connection to it with it; it says why"), status=1)
+    except KeyboardInterrupt:  # before the training or behind it, when there is nothing to save
+        return 128 + signal.SIGINT
+
+
+def launched_rank() -> int:
+    """Return the rank that the launcher gave this process: torchrun and its like, or horovodrun."""
+    return int(os.environ.get("RANK", os.environ.get("HOROVOD_RANK", 0)))
+
+
+def _refuse(error: Exception, status: int = 2) -> int:
+    rank = launched_rank()
+    print(f"error: {error}" if rank == 0 else f"error (rank {rank}): {error}", file=sys.stderr)
+    return status

@@ -1,0 +1,136 @@
+"""The proof that the modes do the same job: each trains the same steps, and what came out is compared with one process.
+
+`probe` runs in each mode's own processes, started by `start`; `compare` looks at what rank 0 of each wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from app.config.schema import Config
+from app.run.assembly import assemble, set_up
+from app.strategies import load_strategy
+from app.training.loop import StepLog, TrainState, evaluate, train
+
+WEIGHT_TOLERANCE = {"sgd": 1e-6, "adamw": 1e-5}
+TOLERANCE = {"losses": 1e-5, "gradients": 1e-5, "logits": 1e-4}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One row of the table: largest absolute differences to one process, and the rows that the report counted."""
+
+    mode: str
+    processes: int | None = None
+    losses: float | None = None
+    gradients: float | None = None
+    weights: float | None = None
+    logits: float | None = None
+    rows: int | None = None
+    expected_rows: int | None = None
+    verdict: str = "FAIL"
+    reason: str = ""
+
+
+def comparable(config: Config, steps: int) -> Config:
+    """Return the configuration with what makes modes differ by design turned off: dropout, and low precision."""
+    train_settings = replace(config.train, max_steps=steps, precision="fp32", log_every=1, early_stopping=None)
+    return replace(config, model=replace(config.model, dropout=0.0), train=train_settings)
+
+
+def probe(config: Config, mode: str, result: str) -> int:
+    """Train the steps in this process, one rank of `mode`; rank 0 writes losses, last gradients, weights and logits."""
+    with load_strategy(mode)(config) as strategy:
+        parts = assemble(config, strategy)
+        set_up(strategy, parts, config.train)
+        losses: list[float] = []
+        gradients: dict[str, torch.Tensor] = {}
+
+        def before_step() -> None:
+            gradients.update(strategy.gradients())
+
+        def after_step(state: TrainState, step: StepLog) -> None:
+            losses.append(float(strategy.reduce_sum(step.loss_sum)) / step.rows)
+
+        loaders = parts.loaders
+        train(
+            strategy, loaders["train"], parts.plan, parts.row_loss, config.train, TrainState(), after_step, before_step
+        )
+        split = next(name for name in ("test", "dev", "train") if name in loaders)
+        logits = torch.from_numpy(evaluate(strategy, loaders[split], config.train.eval_batch_size).copy())
+        weights = strategy.state_dict()
+        if strategy.rank == 0:
+            tensors = {"losses": torch.tensor(losses, dtype=torch.float64), "logits": logits}
+            tensors |= {f"gradients/{name}": value.contiguous() for name, value in gradients.items()}
+            tensors |= {f"weights/{name}": value.contiguous() for name, value in weights.items()}
+            counts = {
+                "rows": str(len(logits)),
+                "expected_rows": str(len(loaders[split])),
+                "processes": str(strategy.world_size),
+            }
+            save_file(tensors, result, metadata=counts)
+    return 0
+
+
+def start(mode: str, processes: int, arguments: list[str], timeout: float) -> str | None:
+    """Run `verify_modes.py` with `arguments` in the mode's own launcher; return why it failed, or None."""
+    root = Path(__file__).resolve().parents[2]
+    command = load_strategy(mode).command([str(root / "verify_modes.py"), *arguments], processes)
+    try:
+        done = subprocess.run(
+            command,
+            env=os.environ | {"PYTHONPATH": str(root)},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it did not end within {timeout:.0f} seconds"
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if "Error" in line or line.startswith("error")]
+        return said[-1].strip() if said else f"it ended with status {done.returncode}: {done.stderr[-300:]}"
+    return None
+
+
+def compare(mode: str, single: Path, other: Path, optimizer: str) -> Outcome:
+    """Return the largest differences between two results, and PASS where each is within its tolerance."""
+    one, two = load_file(single), load_file(other)
+    counts = _metadata(other)
+    if set(one) != set(two):
+        return Outcome(mode, int(counts["processes"]), reason="the names of the parameters differ")
+    found: dict[str, float] = {}
+    for name, value in one.items():
+        kind = name.split("/")[0]
+        difference = float((value - two[name]).abs().max()) if value.shape == two[name].shape else float("inf")
+        # Not-a-number is a difference too; max() would lose it.
+        found[kind] = max(found.get(kind, 0.0), float("inf") if math.isnan(difference) else difference)
+    limits = TOLERANCE | {"weights": WEIGHT_TOLERANCE[optimizer]}
+    rows, expected = int(counts["rows"]), int(counts["expected_rows"])
+    over = [
+        f"{kind} differ by more than {limits[kind]:g}" for kind, value in found.items() if not value <= limits[kind]
+    ]
+    over += ["not every row was counted once"] if rows != expected else []
+    return Outcome(
+        mode,
+        int(counts["processes"]),
+        **found,
+        rows=rows,
+        expected_rows=expected,
+        verdict="FAIL" if over else "PASS",
+        reason="; ".join(over),
+    )
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        return json.loads(file.read(size))["__metadata__"]

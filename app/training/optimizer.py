@@ -1,0 +1,75 @@
+"""The optimizer's parameter groups, and the learning rate as a pure function of the optimizer step."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+import torch
+
+from app.config.schema import TrainConfig
+
+
+def parameter_groups(
+    named_parameters: Iterable[tuple[str, torch.nn.Parameter]],
+    weight_decay: float,
+    layer_lr_decay: float,
+    num_layers: int,
+) -> list[dict]:
+    """Return groups of parameters with their `weight_decay` and their `lr_scale`, in an order that depends on names only.
+
+    Biases and norms have no weight decay. With `layer_lr_decay` below 1 the head has scale 1, the last layer `decay`, and
+    each layer further down, then the embeddings, one factor more.
+    """
+    groups: dict[tuple[float, float], dict] = {}
+    for name, parameter in named_parameters:
+        if not parameter.requires_grad:
+            continue
+        plain = name.endswith("bias") or "norm" in name.lower()
+        scale = layer_lr_decay ** (num_layers + 1 - layer_depth(name, num_layers))
+        key = (0.0 if plain else weight_decay, scale)
+        group = groups.setdefault(key, {"params": [], "weight_decay": key[0], "lr_scale": scale})
+        group["params"].append(parameter)
+    return list(groups.values())
+
+
+def layer_depth(name: str, num_layers: int) -> int:
+    """Return 0 for the embeddings, 1 to `num_layers` for the encoder's layers, one more for the head."""
+    layer = re.search(r"\blayers?\.(\d+)\.", name)
+    if layer:
+        return int(layer.group(1)) + 1
+    return 0 if "embeddings" in name else num_layers + 1
+
+
+def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int) -> torch.optim.Optimizer:
+    """Return AdamW (fused on CPU and CUDA) or SGD over the model's trainable parameters."""
+    groups = parameter_groups(model.named_parameters(), config.weight_decay, config.layer_lr_decay, num_layers)
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=config.learning_rate)
+    device = groups[0]["params"][0].device.type
+    return torch.optim.AdamW(groups, lr=config.learning_rate, fused=device in ("cpu", "cuda"))
+
+
+def warmup_steps(warmup: float, total_steps: int) -> int:
+    """Return the warm-up in steps; below 1 it is a share of all steps."""
+    return round(warmup * total_steps) if warmup < 1 else int(warmup)
+
+
+def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str) -> float:
+    """Return the factor on the highest learning rate for optimizer step `step`, counted from 0.
+
+    It rises on a line to 1 at step `warmup - 1`, then stays, or falls towards 0 behind the last step.
+    """
+    if step < warmup:
+        return (step + 1) / warmup
+    if schedule == "constant":
+        return 1.0
+    left = max(0.0, (total_steps - step) / max(1, total_steps - warmup))
+    return left if schedule == "linear" else 0.5 * (1 - math.cos(math.pi * left))
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Write `learning_rate`, times each group's `lr_scale`, into the optimizer."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate * group.get("lr_scale", 1.0)

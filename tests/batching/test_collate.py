@@ -1,0 +1,196 @@
+"""Padded and packed batches, and that a model makes the same of both: python -m pytest tests/batching/test_collate.py"""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from app.batching.collate import Layout, collate
+from app.errors import InputError
+from tests.tiny import tiny_model, token_rows
+
+ARCHITECTURES = ["bert", "electra", "roberta", "xlm-roberta"]
+LENGTHS = {
+    "mixed": [5, 9, 3, 20, 2, 7, 32],
+    "equal": [6, 6, 6],
+    "equal, a multiple of 8": [16, 16],
+    "one row": [11],
+    "one short row": [2],
+    "more tokens than positions": [30] * 5 + [2] * 9,
+}
+
+
+def second_starts(lengths: list[int]) -> list[int]:
+    """Second texts that start anywhere, also behind the end: then the row has none."""
+    return [min(length, 1 + 3 * index) for index, length in enumerate(lengths)]
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_padded_tensors(lengths):
+    rows = token_rows(lengths)
+    batch = collate(rows, second_starts(lengths), Layout(packed=False, pad_id=4))
+    shape = (len(rows), -(-max(lengths) // 8) * 8)
+    for name, tensor in batch.items():
+        assert (tuple(tensor.shape), tensor.dtype) == (shape, torch.int64), name
+    assert batch["attention_mask"].sum(1).tolist() == lengths
+    for index, row in enumerate(rows):
+        assert batch["input_ids"][index, : len(row)].tolist() == row.tolist()
+        assert set(batch["input_ids"][index, len(row) :].tolist()) <= {4}
+        types = batch["token_type_ids"][index].tolist()
+        start = second_starts(lengths)[index]
+        assert types == [0] * start + [1] * (len(row) - start) + [0] * (shape[1] - len(row))
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_packed_tensors(lengths):
+    rows = token_rows(lengths)
+    batch = collate(rows, second_starts(lengths), Layout(packed=True, first_position=2))
+    total = sum(lengths)
+    starts = np.cumsum([0, *lengths])
+    for name in ("input_ids", "position_ids", "token_type_ids"):
+        assert (tuple(batch[name].shape), batch[name].dtype) == ((1, total), torch.int64), name
+    assert batch["first_tokens"].tolist() == starts[:-1].tolist()
+    shapes = batch["group_shapes"]
+    assert sum(count for count, _, _ in shapes) == len(rows)
+    masks = batch["key_mask"].split([count * longest for count, longest, _ in shapes])
+    found = []
+    for (count, longest, has_padding), mask in zip(shapes, masks, strict=True):
+        in_group = mask.view(count, longest).sum(1).tolist()
+        assert has_padding == (min(in_group) < longest)
+        assert longest == max(in_group)
+        assert min(in_group) * 2 > longest, "no row is shorter than half of its group's longest"
+        found += in_group
+    assert found == [lengths[row] for row in batch["row_order"]]
+    assert sorted(batch["row_order"].tolist()) == list(range(len(rows)))
+    for index, row in enumerate(rows):
+        part = slice(starts[index], starts[index + 1])
+        assert batch["input_ids"][0, part].tolist() == row.tolist()
+        assert batch["position_ids"][0, part].tolist() == list(range(2, 2 + len(row)))
+        assert batch["token_type_ids"][0, part].sum() == len(row) - second_starts(lengths)[index]
+    ids = batch["input_ids"][0]
+    there_and_back = ids[batch["to_padded"]][batch["from_padded"]]
+    assert torch.equal(there_and_back, ids)
+    assert batch["key_mask"][batch["from_padded"]].all()
+    assert int(batch["key_mask"].sum()) == total
+
+
+def test_single_texts_have_no_token_types():
+    for packed in (False, True):
+        assert "token_type_ids" not in collate(token_rows([3, 4]), None, Layout(packed))
+        assert "token_type_ids" not in collate(token_rows([3, 4]), [1, 2], Layout(packed, token_types=False))
+
+
+def test_padding_stops_at_the_last_position():
+    assert collate(token_rows([3, 10]), None, Layout(False, max_positions=10))["input_ids"].shape == (2, 10)
+    assert collate(token_rows([3, 7]), None, Layout(False, max_positions=10))["input_ids"].shape == (2, 8)
+    model = tiny_model(max_position_embeddings=33)  # 33 tokens would be padded to 40
+    assert model(**collate(token_rows([33, 2]), None, model.layout(False))).shape == (2, 3)
+
+
+@pytest.mark.parametrize("pairs", [False, True], ids=["single", "pairs"])
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_packed_padded_and_plain_logits_are_the_same(architecture, lengths, pairs):
+    model = tiny_model(architecture, pad_id=1)
+    rows, starts = token_rows(lengths), second_starts(lengths) if pairs else None
+    padded_inputs = collate(rows, starts, model.layout(False))
+    packed_inputs = collate(rows, starts, model.layout(True))
+    config = deepcopy(model.model.config)  # which remembers the attention function
+    plain = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager").eval()
+    plain.load_state_dict(model.model.state_dict())
+    varlen_inputs = collate(rows, starts, model.layout(True, varlen=True))
+    filled_inputs = collate(rows, starts, replace(model.layout(True, varlen=True), filled=True))
+    with torch.inference_mode():
+        padded, packed = model(**padded_inputs), model(**packed_inputs)
+        varlen, filled = model(**varlen_inputs), model(**filled_inputs)[:-1]
+        expected = plain(**padded_inputs).logits
+        alone = torch.cat(
+            [
+                model(**collate([row], None if starts is None else [starts[index]], model.layout(True)))
+                for index, row in enumerate(rows)
+            ]
+        )
+    assert packed.shape == (len(rows), 3)
+    torch.testing.assert_close(padded, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(packed, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(varlen, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(filled, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(alone, expected, atol=1e-5, rtol=0)
+    if len(rows) > 1:
+        assert expected.std(0).max() > 1e-2, "the rows must differ, or the test shows nothing"
+
+
+@pytest.mark.parametrize("pairs", [False, True], ids=["single", "pairs"])
+@pytest.mark.parametrize("lengths", [LENGTHS["mixed"], LENGTHS["equal"]], ids=["mixed", "equal"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_packed_and_padded_gradients_are_the_same(architecture, lengths, pairs):
+    rows, starts = token_rows(lengths), second_starts(lengths) if pairs else None
+    weights = torch.randn(len(rows), 3, generator=torch.Generator().manual_seed(1)) / len(rows)
+    layout = tiny_model(architecture, pad_id=1).layout(True)
+    layouts = {"padded": replace(layout, packed=False), "packed": layout}
+    layouts |= {"varlen": replace(layout, varlen=True), "filled": replace(layout, varlen=True, filled=True)}
+    found = {}
+    for form, layout in layouts.items():
+        model = tiny_model(architecture, pad_id=1).train()
+        (model(**collate(rows, starts, layout))[: len(rows)] * weights).sum().backward()
+        found[form] = {name: p.grad for name, p in model.named_parameters()}
+    expected = found.pop("padded")
+    assert any(gradient.abs().max() > 0.1 for gradient in expected.values())
+    for form, gradients in found.items():
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, expected[name], atol=1e-5, rtol=1e-5, msg=f"{form}: {name}")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_last_layer_reads_first_tokens_only(architecture):
+    model = tiny_model(architecture, num_hidden_layers=2)
+    rows = token_rows(LENGTHS["mixed"])
+    tokens = []
+    for layer in model.model.base_model.encoder.layer:
+        layer.intermediate.register_forward_hook(lambda _, inputs, output: tokens.append(inputs[0].size(-2)))
+    with torch.inference_mode():
+        model(**collate(rows, None, model.layout(True)))
+    assert tokens == [sum(LENGTHS["mixed"]), len(rows)]
+
+
+def test_a_decoder_is_not_packed():
+    with pytest.raises(InputError, match="set it to padded"):
+        tiny_model("bert", is_decoder=True).layout(True)
+
+
+def test_a_copy_of_a_model_has_a_last_layer_of_its_own():
+    model = tiny_model("bert")
+    copy = deepcopy(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    rows = token_rows([5, 9])
+    with torch.inference_mode():
+        padded, packed = (copy(**collate(rows, None, copy.layout(packed))) for packed in (False, True))
+    assert padded.abs().max() > 1e-2
+    torch.testing.assert_close(packed, padded, atol=1e-5, rtol=0)
+
+
+def test_a_pair_is_not_a_single_text():
+    model = tiny_model("bert")
+    rows = token_rows([8, 12])
+    with torch.inference_mode():
+        single = model(**collate(rows, None, model.layout(True)))
+        pair = model(**collate(rows, [4, 6], model.layout(True)))
+    assert (single - pair).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+def test_dropout_acts_in_training_and_is_seeded(packed):
+    model = tiny_model("bert", dropout=0.5).train()
+    inputs = collate(token_rows([5, 9, 3]), None, model.layout(packed))
+
+    def logits(seed):
+        torch.manual_seed(seed)
+        return model(**inputs)
+
+    assert torch.equal(logits(1), logits(1))
+    assert not torch.equal(logits(1), logits(2))

@@ -1,0 +1,376 @@
+"""The benchmarks with a tiny model: that all contestants do the same work and the figures are right, not how fast they are.
+
+The contestants run in this process, each asked for a few steps; `slow` ones go through the command lines.
+"""
+
+import json
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from accelerate.state import AcceleratorState
+from tiny import SIZES, write_tiny
+
+from app.config.command_line import load_config
+from app.data.readers import ReadOptions
+from app.data.rows import Row, read_rows
+from app.run.assembly import assemble, set_up
+from app.strategies import load_strategy
+from app.strategies.ddp import DDP
+from benchmarks.batching import measure, ways
+from benchmarks.contest.figures import ratios
+from benchmarks.contest.matrix_products import Shapes
+from benchmarks.contest.meter import Finished, Meter
+from benchmarks.contest.rounds import Contestant, ContestantFailed
+from benchmarks.data_path.__main__ import sizes
+from benchmarks.data_path.rows import write_rows
+from benchmarks.modes import Timing, over_rounds
+from benchmarks.prediction.__main__ import compare
+from benchmarks.prediction.job import PredictionJob
+from benchmarks.reference_job import OURS, PEERS
+from benchmarks.reference_job.__main__ import main, missing
+from benchmarks.reference_job.check import compare_losses
+from benchmarks.reference_job.prepare import Prepared, prepare
+from benchmarks.reference_job.report import make_figures, render
+
+ROOT = Path(__file__).parents[2]
+BATCH_SIZE, EPOCH = 8, 6  # rows, steps
+
+
+def tiny_arguments(folder: Path, device: str = "cpu") -> list[str]:
+    """Return the settings of run_single.py for a job of `EPOCH` steps; its weights are large, so that losses differ."""
+    rows = write_tiny(folder / "rows.tsv", rows_per_label=BATCH_SIZE * EPOCH // 3)
+    model = [
+        word
+        for key, value in (SIZES | {"initializer_range": 0.2}).items()
+        for word in (f"--model.config.{key}", str(value))
+    ]
+    data = ["--data.train", str(rows), "--data.cache_dir", str(folder / "cache"), "--data.max_length", "32"]
+    data += ["--data.dev_size", "0", "--data.test_size", "0"]
+    return [
+        *model,
+        *data,
+        "--train.device",
+        device,
+        "--train.batch_size",
+        str(BATCH_SIZE),
+        "--train.learning_rate",
+        "1e-3",
+    ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leave_no_traces():
+    """Take back what contestants leave in this process: log handlers, and Accelerate's state."""
+    root = logging.getLogger()
+    handlers = list(root.handlers)
+    yield
+    root.handlers[:] = handlers
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Prepared:
+    """The tiny job; its check is of a whole epoch."""
+    folder = tmp_path_factory.mktemp("reference-job")
+    return prepare(tiny_arguments(folder), "base", "fp32", steps=20, check_steps=EPOCH, folder=folder)
+
+
+def answers_of(module: str, job, *commands: dict) -> list[dict]:
+    """Return what a contestant sends: its details, then an answer to each command."""
+    waiting, sent = iter([*commands, None]), []
+    with pytest.raises(Finished):
+        import_module(f"benchmarks.{module}").main(job, Meter(lambda: next(waiting), sent.append, job.device))
+    return sent
+
+
+def train(name: str, job, steps: int, outcomes: bool = False) -> dict:
+    """Return a contestant's answer to one command."""
+    if reason := missing(name):
+        pytest.skip(reason)
+    return answers_of(f"reference_job.{name}", job, {"steps": steps, "outcomes": outcomes})[1]
+
+
+@pytest.fixture(scope="module")
+def our_answer(prepared) -> dict:
+    """What we answer to the check: an epoch of fixed batches."""
+    return train(OURS, prepared.check_job, EPOCH, outcomes=True)
+
+
+def check_sizes(name: str, answer: dict, prepared: Prepared) -> None:
+    """An epoch is every row once, and padding is counted."""
+    assert answer["steps"] == EPOCH
+    assert answer["rows"] == EPOCH * BATCH_SIZE == prepared.figures["train_rows"]
+    assert answer["real_tokens"] == round(prepared.figures["tokens_per_row"] * answer["rows"])
+    assert answer["seconds"] > 0
+    assert answer["peak_memory"] > 1e6
+    if name == OURS:
+        assert answer["tokens"] == answer["real_tokens"]  # packed
+    elif name == "example_repository":
+        assert answer["tokens"] == answer["rows"] * 32
+    else:
+        assert answer["real_tokens"] < answer["tokens"] < answer["rows"] * 32
+
+
+def test_our_batches_have_no_padding(prepared, our_answer):
+    check_sizes(OURS, our_answer, prepared)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_peer_has_our_losses_on_the_same_batches(name, prepared, our_answer):
+    answer = train(name, prepared.check_job, EPOCH, outcomes=True)
+    losses = {OURS: our_answer["outcomes"], name: answer["outcomes"]}
+    check = compare_losses(losses, tolerance=2e-5)
+    assert check["differences"][name] <= 2e-5
+    assert check["same_work"] is True
+    assert len(set(answer["outcomes"])) == EPOCH
+    check_sizes(name, answer, prepared)
+
+
+@pytest.mark.parametrize("changed", [{"learning_rate": 8e-4}, {"max_length": 6}, {"shuffle": True}])
+def test_a_peer_that_does_other_work_is_caught(changed, prepared, our_answer):
+    job = replace(prepared.check_job, **changed)
+    found = train("accelerate_example", job, EPOCH, outcomes=True)["outcomes"]
+    losses = {OURS: our_answer["outcomes"], "accelerate_example": found}
+    assert compare_losses(losses, tolerance=1e-3)["same_work"] is False
+
+
+def test_not_a_number_is_a_difference():
+    assert compare_losses({OURS: [1.0], "trainer_tuned": [float("nan")]}, tolerance=1.0)["same_work"] is False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [OURS, *PEERS])
+def test_an_epoch_of_what_is_timed_is_every_row_once(name, prepared):
+    answer = train(name, prepared.job, EPOCH)
+    check_sizes(name, answer, prepared)
+    assert "outcomes" not in answer
+
+
+def test_the_meter_counts_each_command_by_itself(prepared):
+    details, first, second = answers_of(
+        "reference_job.trainer_default", prepared.job, {"steps": 1}, {"steps": 2, "untimed": 3, "outcomes": True}
+    )
+    assert details["precision"] == "fp32"
+    assert (first["steps"], first["rows"]) == (1, BATCH_SIZE)
+    assert (second["steps"], second["rows"], len(second["outcomes"])) == (2, 2 * BATCH_SIZE, 2)
+
+
+def test_the_figures():
+    def answer(seconds: float, rows: int, real: int, tokens: int) -> dict:
+        return {"seconds": seconds, "steps": 2, "rows": rows, "real_tokens": real, "tokens": tokens, "peak_memory": 5e8}
+
+    rounds = [
+        {OURS: answer(1.0, 64, 800, 800), "trainer_tuned": answer(2.0, 64, 900, 1000)},
+        {OURS: answer(2.0, 64, 1000, 1000), "trainer_tuned": answer(6.0, 64, 900, 1000)},
+        {OURS: answer(1.0, 64, 800, 800), "trainer_tuned": answer(4.0, 64, 700, 1000)},
+    ]
+    rounds = [found | {"matrix_products": {"fp32": 6e6, "bf16": 9e6}} for found in rounds]
+    job = {"encoder_weights": 1000, "train_rows": 9600, "model_type": "bert", "layers": 2, "hidden_size": 8}
+    job |= {"parameters": 2000, "tokens_per_row": 13.0, "batch_size": 32, "steps_per_epoch": 300, "device": "cpu"}
+    figures = make_figures(rounds, {OURS: {"precision": "bf16"}, "trainer_tuned": {"precision": "fp32"}}, job)
+    ours, peer = figures["contestants"][OURS], figures["contestants"]["trainer_tuned"]
+    assert ours["rows_per_second"] == 48
+    assert ours["seconds_per_step"] == pytest.approx(2 / 3)
+    assert ours["padding"] == 0
+    assert peer["padding"] == pytest.approx(1 - 2500 / 3000)
+    assert ours["share_of_limit"] == pytest.approx(6 * 1000 * 650 / 9e6)
+    assert ours["epoch_seconds"] == 200
+    assert figures["ratios"]["trainer_tuned"]["rounds"] == [2, 3, 4]
+    assert [figures["ratios"]["trainer_tuned"][name] for name in ("min", "median", "max")] == [2, 3, 4]
+    table = render(figures, job, {"lightning_fabric": "needs a package"})
+    assert "3.00 (2.00 to 4.00)" in table
+    assert "skipped: lightning_fabric: needs a package" in table
+
+
+def test_a_ratio_is_taken_within_a_round():
+    ours, peer = (
+        [{"rows": 8, "seconds": 1}, {"rows": 8, "seconds": 4}],
+        [{"rows": 8, "seconds": 2}, {"rows": 8, "seconds": 8}],
+    )
+    assert ratios(ours, peer)["rounds"] == [2, 2]
+
+
+def test_our_results_are_those_of_the_pipeline(prepared, tmp_path):
+    job = prepared.job
+    positions = list(range(10, 30))
+    lines = Path(job.rows_file).read_text(encoding="utf-8").split("\n")
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines[position] for position in positions), encoding="utf-8")
+    fixed = PredictionJob(
+        checkpoint=job.checkpoint,
+        rows_file=str(tmp_path / "texts.jsonl"),
+        positions=positions,
+        max_length=job.max_length,
+        device="cpu",
+        bf16=False,
+        fixed=True,
+        probe_rows=4,
+        our_arguments=job.our_arguments,
+    )
+    command = {"steps": 1, "outcomes": True}
+    found = {name: answers_of(f"prediction.{name}", fixed, command)[1] for name in ("predict", "evaluate", "pipeline")}
+    assert {answer["rows"] for answer in found.values()} == {20}
+    results = {name: answer["outcomes"][0] for name, answer in found.items()}
+    assert compare(results)["same_work"] is True
+    results["predict"][3][1] += 0.01
+    assert compare(results)["same_work"] is False
+
+
+def test_generated_rows_are_valid_and_the_same_every_time(tmp_path):
+    for name in ("one.tsv", "two.tsv"):
+        write_rows(tmp_path / name, 300)
+    assert (tmp_path / "one.tsv").read_bytes() == (tmp_path / "two.tsv").read_bytes()
+    rows = list(read_rows(str(tmp_path / "one.tsv"), ReadOptions()))
+    assert len(rows) == 300
+    assert all(isinstance(row, Row) for row in rows)
+    assert len({row.label for row in rows}) == 6
+
+
+def test_the_sizes_of_the_data_path():
+    assert sizes(10_000_000) == [100_000, 1_000_000, 10_000_000]
+    assert sizes(2_000) == [2_000]
+
+
+def test_data_that_is_not_there_is_told_in_a_line(capsys, tmp_path):
+    assert main(["--data.train", str(tmp_path / "nowhere.tsv"), "--output", str(tmp_path / "figures.json")]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    assert "nowhere.tsv" in line
+
+
+@pytest.mark.slow
+def test_a_contestant_that_fails_is_named(tmp_path):
+    shapes = Shapes(8, 16, 1, 4, ["fp32"], "cpu")
+    with Contestant("products", "benchmarks.contest.matrix_products", shapes, tmp_path) as contestant:
+        assert contestant.run(1, outcomes=True)["outcomes"][0]["fp32"] > 1e3
+        contestant.process.kill()
+        contestant.process.wait()
+        with pytest.raises(ContestantFailed, match="products was killed; was the machine out of memory?"):
+            contestant.run(1)
+    broken = replace(shapes, precisions=["fp7"])
+    with (
+        pytest.raises(ContestantFailed, match="broken ended with status 1: KeyError: 'fp7'"),
+        Contestant("broken", "benchmarks.contest.matrix_products", broken, tmp_path) as contestant,
+    ):
+        contestant.run(1)
+
+
+def run(module: str, *words: str) -> subprocess.CompletedProcess:
+    """Run a benchmark's command line."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+
+
+@pytest.mark.slow
+def test_the_reference_job_on_the_command_line(tmp_path):
+    config = ["--config", str(ROOT / "configs" / "default.yaml")]
+    words = ["--peers", "trainer_tuned", "--steps", "2", "--rounds", "2", "--warmup", "1", "--check-steps", "2"]
+    output = tmp_path / "figures.json"
+    done = run("reference_job", *words, *config, *tiny_arguments(tmp_path), "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    report = json.loads(output.read_text())
+    assert report["check"]["same_work"] is True
+    assert set(report["contestants"]) == {OURS, "trainer_tuned"}
+    assert len(report["ratios"]["trainer_tuned"]["rounds"]) == 2
+    assert report["contestants"][OURS]["rows"] == 4 * BATCH_SIZE
+    assert min(report["matrix_products"]["operations_per_second"].values()) > 0
+    assert report["job"]["train_rows"] == EPOCH * BATCH_SIZE
+    assert "trainer_tuned" in done.stdout
+    assert "matrix products" in done.stdout
+
+
+@pytest.mark.gpu
+def test_all_contestants_on_a_gpu(tmp_path):
+    config = ["--config", str(ROOT / "configs" / "default.yaml")]
+    words = ["--peers", "all", "--steps", "16", "--rounds", "2", "--tolerance", "0.01"]
+    done = run(
+        "reference_job", *words, *config, *tiny_arguments(tmp_path, "cuda"), "--output", str(tmp_path / "figures")
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "figures").read_text())
+    assert set(report["contestants"]) | set(report["skipped"]) == {OURS, *PEERS}
+    assert {found["precision"] for found in report["contestants"].values()} == {"fp32", "bf16"}
+
+
+@pytest.mark.slow
+def test_prediction_on_the_command_line(tmp_path):
+    config = ["--config", str(ROOT / "configs" / "default.yaml")]
+    words = ["--rows", "30", "--rounds", "2", "--probe-rows", "8", "--output", str(tmp_path / "figures.json")]
+    done = run("prediction", *words, *config, *tiny_arguments(tmp_path))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "figures.json").read_text())
+    assert report["job"]["rows"] == 30
+    assert set(report["ratios"]) == {"predict", "evaluate"}
+    assert min(found["rows_per_second"] for found in report["contestants"].values()) > 0
+
+
+@pytest.mark.slow
+def test_the_data_path_on_the_command_line(tmp_path):
+    output = tmp_path / "figures.json"
+    done = run("data_path", "--rows", "3000", "--batches", "20", "--folder", str(tmp_path), "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    (figures,) = json.loads(output.read_text())["sizes"]
+    assert figures["rows"] == 3000
+    assert [reader["batches"] for reader in figures["readers"]] == [20, 20]
+    assert figures["second_start"]["tokens"] == figures["first_start"]["tokens"] > 3000
+    assert "batches/s" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_every_way_of_batching_trains_the_same_rows(tmp_path):
+    config = load_config(tiny_arguments(tmp_path), "benchmarks.batching")
+    with load_strategy("single")(config) as strategy:
+        parts = assemble(config, strategy)
+        set_up(strategy, parts, config.train)
+        found = ways(parts, EPOCH)
+        lines = measure(strategy, parts, EPOCH, rounds=1)
+    rows = [sorted(np.concatenate(batches).tolist()) for _, batches in found.values()]
+    assert rows == [sorted(range(BATCH_SIZE * EPOCH))] * 4
+    assert {line["way"]: line["padding"] == 0 for line in lines} == {way: "packed" in way for way in found}
+    padding = {line["way"]: line["padding"] for line in lines}
+    assert padding["rows of like length, padded"] < padding["random batches, padded"]
+
+
+@pytest.mark.slow
+def test_ddp_communication_on_the_command_line(tmp_path):
+    command = DDP.command(["-m", "benchmarks.ddp_communication", "--steps", "1", *tiny_arguments(tmp_path)], 2)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    megabytes = {words[0]: float(words[1]) for words in map(str.split, done.stdout.splitlines()[1:])}
+    assert list(megabytes) == ["none", "fp16", "bf16"]
+    assert megabytes["none"] == pytest.approx(2 * megabytes["fp16"], abs=0.1)
+    assert megabytes["fp16"] == megabytes["bf16"] > 0
+
+
+def test_rounds_of_modes_become_medians():
+    """The machine is twice as fast in the second round: speed-ups are within a round."""
+    rounds = [
+        [Timing("single", 1, 32, 1.0, 100.0, None, 700.0, 0.5), Timing("ddp", 2, 32, 2.0, 80.0, None, 650.0, 0.6)],
+        [Timing("single", 1, 32, 0.5, 200.0, None, 690.0, 0.5), Timing("ddp", 2, 32, 1.0, 160.0, None, 655.0, 0.6)],
+    ]
+    single, ddp = over_rounds(rounds)
+    assert single == Timing("single", 1, 32, 0.75, 150.0, 1.0, 700.0, 0.5)
+    assert ddp == Timing("ddp", 2, 32, 1.5, 120.0, 0.8, 655.0, 0.6)
+    broken = Timing("ddp", 2, why="RuntimeError: a rank died")
+    assert over_rounds([rounds[0], [rounds[1][0], broken]])[1] == broken
+    assert over_rounds([[rounds[0][1]]]) == [rounds[0][1]], "without single there is no speed-up"
+
+
+@pytest.mark.slow
+def test_the_table_of_modes_on_the_command_line(tmp_path):
+    pytest.importorskip("matplotlib")
+    output, chart = tmp_path / "modes.json", tmp_path / "modes.png"
+    words = ["--modes", "dp", "single", "--output", str(output), "--chart", str(chart)]
+    command = [sys.executable, "benchmark_modes.py", *words, *tiny_arguments(tmp_path), "--train.epochs", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(output.read_text())
+    assert [timing["mode"] for timing in report["modes"]] == ["single", "dp"]
+    assert len(report["rounds"]) == 1
+    assert all(timing["rows_per_second"] > 0 and timing["memory_mib"] > 100 for timing in report["modes"])
+    assert done.stdout.splitlines()[0].split()[:2] == ["mode", "processes"]
+    assert chart.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,188 @@
+"""A run that was stopped goes on: bit-identical in its own mode, within the tolerance of the modes in another.
+
+python -m pytest tests/checkpoints/test_resume.py -m slow
+
+A new mode is one more line in MODES.
+"""
+
+import json
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from app.strategies import load_strategy
+from tests.ranks import ROOT, Disturbance, run, settings
+from tests.tiny import write_tiny
+
+pytestmark = pytest.mark.slow
+MODES = [("single", 1), ("dp", 1), ("ddp", 2), ("ddp", 3), ("mp", 2), ("fsdp", 3), ("accelerate", 2)]
+MODES += [("deepspeed", 2)]
+STATUS = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}
+# 6 steps an epoch; states and evaluations fall inside epochs, and rarely together.
+EXACT = {"train__epochs": 8, "train__eval_every": 5, "train__save_every": 4, "train__accumulation_steps": 2}
+EXACT |= {"model__dropout": 0.2, "train__early_stopping": 3, "output__tensorboard": "true"}
+FP16 = EXACT | {"train__precision": "fp16", "train__max_grad_norm": 0.5}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> list[str]:
+    """The arguments for a data file of 120 rows, 96 of them for training."""
+    folder = tmp_path_factory.mktemp("data")
+    return ["--data.train", str(write_tiny(folder / "rows.tsv", 40)), "--data.cache_dir", str(folder / "cache")]
+
+
+def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return the curves as TensorBoard shows them, without those of speed."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    names = [name for name in events.Tags()["scalars"] if not name.endswith("per_second")]
+    return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in names}
+
+
+def evaluations(folder: Path) -> list[dict]:
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
+
+
+def stop_thrice(mode: str, world_size: int, argv: list[str], log: Path, seed: int) -> list[int]:
+    """Stop a run at random steps: by kill -9 of one rank, by SIGTERM to one rank, by SIGINT to all; returns the steps."""
+    chance = random.Random(f"{mode} {world_size} {seed}")
+    steps = []
+    for what, first, last in [("SIGKILL", 5, 11), ("SIGTERM", 0, 6), ("SIGINT", 0, 6)]:
+        step = chance.randint(first, last)
+        hit = range(world_size) if what == "SIGINT" else [chance.randrange(world_size)]
+        codes = run(mode, world_size, argv, [Disturbance(step, what, rank) for rank in hit], log)
+        if what == "SIGKILL":
+            assert codes[hit[0]] == -9
+            assert all(codes), codes
+        else:
+            assert codes == [STATUS[what]] * world_size, log.read_text()[-3000:]
+        steps.append(step)
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("mode", "world_size", "changes"),
+    [
+        *[pytest.param(*mode, EXACT, id=f"{mode[0]}-{mode[1]}-fp32") for mode in MODES],
+        *[
+            pytest.param(*mode, FP16, id=f"{mode[0]}-{mode[1]}-fp16")
+            for mode in MODES
+            if mode[0] in ("single", "ddp", "deepspeed")
+        ],
+        *[
+            pytest.param("deepspeed", 2, EXACT | {"deepspeed__stage": stage}, id=f"deepspeed-2-stage{stage}")
+            for stage in (1, 3)
+        ],
+    ],
+)
+def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, changes, data, tmp_path):
+    """Dropout on, accumulation, in the middle of an epoch; early stopping, best checkpoint, curves and predictions too."""
+    if lacks := load_strategy(mode).missing():
+        pytest.skip(lacks)
+    whole, stopped, log = tmp_path / "whole", tmp_path / "stopped", tmp_path / "log"
+    argv = settings(data, stopped, **changes)
+    steps = stop_thrice(mode, world_size, argv, log, seed=1)
+    assert run(mode, world_size, argv, log=log) == [0] * world_size, log.read_text()[-3000:]
+    assert log.read_text().count("going on from step") == 3, steps
+    assert run(mode, world_size, settings(data, whole, **changes), log=log) == [0] * world_size
+    for name in ("stopped.final", "stopped/model.safetensors", "stopped/predictions.csv", "stopped/report.json"):
+        twin = tmp_path / name.replace("stopped", "whole")
+        assert (tmp_path / name).read_bytes() == twin.read_bytes(), (name, steps)
+    assert evaluations(stopped) == evaluations(whole)
+    assert len(evaluations(whole)) >= 3
+    assert curves(stopped) == curves(whole)
+    assert {path.name for path in stopped.iterdir()} == {path.name for path in whole.iterdir()}
+
+
+def test_the_comparison_sees_a_step_more(data, tmp_path):
+    """The final state that the tests compare has weights and optimizer state, and changes with every step."""
+    for steps in (4, 5):
+        argv = settings(
+            data, tmp_path / str(steps), train__max_steps=steps, train__warmup=0, train__schedule="constant"
+        )
+        assert run("single", 1, argv) == [0]
+    one, two = (load_file(tmp_path / f"{steps}.final") for steps in (4, 5))
+    assert one.keys() == two.keys()
+    assert {name.rpartition("/")[2] for name in one if "/" in name} == {"exp_avg", "exp_avg_sq", "step"}
+    assert not any((one[name] == two[name]).all() for name in one if "classifier.weight" in name)
+
+
+PLACES = [("single", 1), ("ddp", 2), ("fsdp", 3), ("accelerate", 2), ("ddp", 3), ("fsdp", 2), ("mp", 2)]
+PLACES += [("deepspeed", 2)] if load_strategy("deepspeed").missing() is None else []
+
+
+def test_one_run_goes_on_through_all_modes(data, tmp_path):
+    """Each takes over where the one before was stopped, with another number of processes; dropout is off."""
+    changes = {"train__epochs": 8, "train__save_every": 100, "train__eval_every": 1000, "model__dropout": 0}
+    changes |= {"train__warmup": 0, "train__learning_rate": 1e-3}
+    assert run("single", 1, settings(data, tmp_path / "whole", **changes)) == [0]
+    argv, log = settings(data, tmp_path / "stopped", **changes), tmp_path / "log"
+    for mode, world_size in PLACES:
+        codes = run(mode, world_size, argv, [Disturbance(4, "SIGTERM")], log)
+        assert codes == [143] * world_size, log.read_text()[-3000:]
+    assert run("single", 1, argv, log=log) == [0]
+    going_on = [line for line in log.read_text().splitlines() if line.startswith("going on")]
+    assert len(going_on) == len(PLACES)
+    whole, stopped = (load_file(tmp_path / which / "model.safetensors") for which in ("whole", "stopped"))
+    assert set(whole) == set(stopped)
+    # The exact gradient of the key bias is zero; AdamW blows up what rounding leaves of it.
+    names = [name for name in whole if "key.bias" not in name]
+    assert max(float((whole[name] - stopped[name]).abs().max()) for name in names) <= 1e-5
+
+
+def test_horovod_takes_over(data, tmp_path):
+    """Its launcher starts the ranks, and its optimizer gets the state without the step that would decay the weights."""
+    horovod = load_strategy("horovod")
+    if lacks := horovod.missing():
+        pytest.skip(lacks)
+    changes = {"model__dropout": 0, "train__warmup": 0, "train__learning_rate": 1e-3, "train__weight_decay": 0.1}
+    assert run("single", 1, settings(data, tmp_path / "whole", **changes)) == [0]
+    argv = settings(data, tmp_path / "stopped", **changes)
+    assert run("single", 1, argv, [Disturbance(6, "SIGTERM")]) == [143]
+    done = subprocess.run(
+        horovod.command(["run_horovod.py", *argv], 2),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "going on from step" in done.stdout + done.stderr
+    whole, stopped = (load_file(tmp_path / which / "model.safetensors") for which in ("whole", "stopped"))
+    names = [name for name in whole if "key.bias" not in name]
+    assert max(float((whole[name] - stopped[name]).abs().max()) for name in names) <= 1e-5
+
+
+def test_another_job_is_refused(data, tmp_path):
+    log = tmp_path / "log"
+    assert run("single", 1, settings(data, tmp_path / "run"), [Disturbance(3, "SIGTERM")], log) == [143]
+    assert run("single", 1, settings(data, tmp_path / "run", train__learning_rate=1e-3), log=log) == [2]
+    assert "train.learning_rate was 0.005 and is 0.001" in log.read_text()
+
+
+def test_a_rank_that_ends_later_than_others_ends_as_they_do(data, tmp_path):
+    """The launcher sends SIGTERM when the first has left; one whose log takes longer to close closes it, and leaves likewise."""
+    log, argv = tmp_path / "log", settings(data, tmp_path / "run", output__tensorboard="true")
+    disturbances = [Disturbance(-1, "close_late"), Disturbance(3, "SIGTERM", 1)]
+    assert run("ddp", 3, argv, disturbances, log) == [143] * 3, log.read_text()[-3000:]
+    assert "stopped by SIGTERM behind step" in log.read_text()
+
+
+def test_a_crash_behind_the_training_costs_no_training(data, tmp_path, monkeypatch):
+    """Killed in its report, a run trains no step again: it makes the report from the best model."""
+    log, argv = tmp_path / "log", settings(data, tmp_path / "run", train__epochs=2)
+    assert run("single", 1, argv, [Disturbance(-1, "die_in_report")], log) == [-9]
+    assert not any(path.stat().st_size > 200 for path in (tmp_path / "run" / "state").glob("*-00000012/weights.*"))
+    model = (tmp_path / "run" / "model.safetensors").read_bytes()
+    assert run("single", 1, argv, log=log) == [0]
+    assert "going on from step 12" in log.read_text()
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == model
+    assert run("single", 1, settings(data, tmp_path / "whole", train__epochs=2)) == [0]
+    assert (tmp_path / "run" / "report.json").read_bytes() == (tmp_path / "whole" / "report.json").read_bytes()

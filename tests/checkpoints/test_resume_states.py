@@ -1,0 +1,222 @@
+"""Training states on disk: whole or absent, checked, kept; and what is said of rows: python -m pytest tests/checkpoints/test_resume_states.py"""
+
+import json
+import resource
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.checkpoints.training_state import (
+    BackgroundWriter,
+    Progress,
+    load_training_state,
+    restore_model,
+    save_training_state,
+    saved_states,
+)
+from app.config.schema import Config, TrainConfig
+from app.errors import TrainingError
+from app.runtime.signals import StopSignals
+from app.strategies.single import Single
+from app.training.loop import StepLog
+from app.training.non_finite import FiniteCheck
+from tests.tiny import loaders_of, open_tiny, tiny_model
+
+FILES = ("best.safetensors", "manifest.json", "optimizer.safetensors", "progress.json", "weights.safetensors")
+
+
+def save(folder: Path, step: int, keep_states: int = 3) -> None:
+    model = folder / "model.safetensors"
+    model.write_bytes(b"the best weights up to step %d" % step)
+    weights = {"head.weight": torch.full((20, 30), float(step))}
+    optimizer = {"head.weight/exp_avg": torch.full((20, 30), step / 2), "head.weight/step": torch.tensor(float(step))}
+    progress = Progress(step, step - 1, 0.5, step - 1, window=[(1.5, 4)], job={"train.seed": 1}, scaler={"scale": 2.0})
+    save_training_state(folder, progress, weights, optimizer, keep_states, model)
+
+
+def steps(folder: Path) -> list[int]:
+    return [int(path.name[5:]) for path in saved_states(folder)]
+
+
+def test_a_state_comes_back_as_it_was(tmp_path):
+    save(tmp_path, 7)
+    state = load_training_state(tmp_path)
+    expected = Progress(7, 6, 0.5, 6, window=[[1.5, 4]], job={"train.seed": 1}, scaler={"scale": 2.0})
+    assert state.progress == expected
+    assert (state.weights["head.weight"] == 7).all()
+    assert (state.optimizer["head.weight/exp_avg"] == 3.5).all()
+    assert {path.name for path in state.folder.iterdir()} == set(FILES)
+    assert set(json.loads((state.folder / "manifest.json").read_text())["sha256"]) == set(FILES) - {"manifest.json"}
+
+
+def test_the_newest_states_are_kept(tmp_path):
+    for step in (5, 10, 15, 20):
+        save(tmp_path, step, keep_states=2)
+    assert steps(tmp_path) == [20, 15]
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "a bit flipped": flip_a_bit,
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "empty": lambda path: path.write_bytes(b""),
+    "missing": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_state_is_passed_over(tmp_path, caplog, name, damage):
+    save(tmp_path, 5)
+    save(tmp_path, 10)
+    DAMAGES[damage](tmp_path / "state" / "step-00000010" / name)
+    assert load_training_state(tmp_path).progress.step == 5
+    assert "step-00000010 is damaged and is passed over" in caplog.text
+
+
+def test_without_a_whole_state_the_run_starts_at_its_beginning(tmp_path, caplog):
+    assert load_training_state(tmp_path) is None
+    assert not caplog.text
+    save(tmp_path, 5)
+    flip_a_bit(tmp_path / "state" / "step-00000005" / "weights.safetensors")
+    assert load_training_state(tmp_path) is None
+    assert "holds no whole training state, so the run starts at its beginning" in caplog.text
+
+
+def test_the_best_model_comes_back_with_the_state(tmp_path):
+    """A run that was killed may have written a better model behind its last state."""
+    save(tmp_path, 5)
+    model = tmp_path / "model.safetensors"
+    better = tmp_path / "better"
+    better.write_bytes(b"better")
+    better.replace(model)
+    restore_model(load_training_state(tmp_path), model)
+    assert model.read_bytes() == b"the best weights up to step 5"
+    restore_model(load_training_state(tmp_path), model)
+    assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "state"}
+
+
+def test_a_full_disk_leaves_the_state_before_alone(tmp_path):
+    save(tmp_path, 5, keep_states=1)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "state" / "step-00000005").iterdir()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(TrainingError) as caught:
+            save(tmp_path, 10, keep_states=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert "the training state of step 10 cannot be written" in str(caught.value)
+    assert "the training state of step 5 is kept; free space on the disk and go on with" in str(caught.value)
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["step-00000005"]
+    assert {path.name: path.read_bytes() for path in (tmp_path / "state" / "step-00000005").iterdir()} == before
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    left = tmp_path / "state" / ".step-00000003"
+    left.mkdir(parents=True)
+    (left / "weights.safetensors").write_bytes(b"half")
+    assert load_training_state(tmp_path) is None
+    save(tmp_path, 5)
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["step-00000005"]
+
+
+def test_writing_goes_on_in_the_background_one_after_the_other():
+    may_end, written = threading.Event(), []
+
+    def first() -> None:
+        may_end.wait()
+        written.append(1)
+
+    writer = BackgroundWriter()
+    writer.start(first)
+    assert not written  # start has come back although nothing is written yet
+    may_end.set()
+    writer.start(lambda: written.append(2))
+    writer.wait()
+    assert written == [1, 2]
+    writer.close()
+
+
+def test_a_write_that_failed_is_raised_by_the_next_call():
+    def fail() -> None:
+        raise TrainingError("the disk is full")
+
+    writer = BackgroundWriter()
+    writer.start(fail)
+    with pytest.raises(TrainingError, match="the disk is full"):
+        writer.start(lambda: None)
+    writer.wait()  # once is enough
+    writer.close()
+
+
+def test_signals_are_noted_and_the_handlers_put_back():
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with StopSignals(Single(Config())) as signals:
+        signals.share()
+        assert signals.agreed() == 0
+        signal.raise_signal(signal.SIGINT)
+        signals.share()
+        assert signals.agreed() == signal.SIGINT
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+@pytest.fixture(scope="module")
+def loader(tmp_path_factory):
+    dataset, _, stores = open_tiny(tmp_path_factory.mktemp("finite"))
+    return loaders_of(dataset, stores, tiny_model(), packed=True)["train"]
+
+
+def step_log(finite: list[bool], norm: float, skipped: bool = False) -> StepLog:
+    positions = torch.arange(len(finite)).numpy() + 3
+    return StepLog(
+        torch.tensor(0.0), len(finite), 0.1, torch.tensor(norm), skipped, 17, positions, torch.tensor(finite)
+    )
+
+
+def place(loader, position: int) -> str:
+    row = loader.split.rows[position]
+    return f"{row} (line {loader.split.table.array('lines')[row]})"
+
+
+def check(loader, step: StepLog, loss: float, on_nonfinite: str = "stop", precision: str = "fp32") -> None:
+    FiniteCheck(Single(Config(train=TrainConfig(precision=precision))), loader, on_nonfinite)([step], [loss])
+
+
+def test_a_loss_that_is_not_finite_names_its_rows(loader):
+    with pytest.raises(TrainingError) as caught:
+        check(loader, step_log([True, False, True, False], float("nan")), float("inf"))
+    assert str(caught.value).startswith(
+        "step 17: the loss is inf and the gradient norm nan; rows whose logits are not finite: "
+    )
+    named = str(caught.value).split("finite: ")[1].split(" of ")[0]
+    assert sorted(named.split(", ")) == sorted([place(loader, 4), place(loader, 6)])
+    assert loader.split.table.source in str(caught.value)
+
+
+def test_many_rows_are_counted(loader):
+    with pytest.raises(TrainingError, match=r"rows of the batch: .* and 2 more of "):
+        check(loader, step_log([True] * 12, float("inf")), 1.0)
+
+
+def test_skipping_warns(loader, caplog):
+    check(loader, step_log([False], float("nan")), float("nan"), "skip")
+    assert "step 17: the loss is nan" in caplog.text
+    assert place(loader, 3) in caplog.text
+
+
+def test_an_overflow_under_fp16_is_no_error(loader, caplog):
+    check(loader, step_log([True], float("inf"), skipped=True), 1.0, precision="fp16")
+    assert not caplog.text
+    with pytest.raises(TrainingError, match="the loss is nan"):
+        check(loader, step_log([False], float("inf"), skipped=True), float("nan"), precision="fp16")

@@ -1,0 +1,292 @@
+"""YAML files and the command line -> configuration: python -m pytest tests/config/test_config.py"""
+
+import inspect
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+import yaml
+
+from app.config.command_line import DEFAULT_CONFIG, build_parser, load_config
+from app.config.messages import describe, setting_types
+from app.config.schema import Config
+from app.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = [
+    f"{group.name}.{field.name}" for group in fields(Config) for field in fields(get_type_hints(Config)[group.name])
+]
+
+
+@pytest.fixture
+def load(write):
+    """Load the configuration of YAML text and of overrides: load("train: {epochs: 3}", "--train.seed", "1")."""
+
+    def load_text(text: str, *overrides: str) -> Config:
+        return load_config(["--config", str(write("a.yaml", text)), *overrides])
+
+    return load_text
+
+
+@pytest.fixture
+def refusal(load):
+    """The message of the InputError that YAML text and overrides give."""
+
+    def message(text: str, *overrides: str) -> str:
+        with pytest.raises(InputError) as error:
+            load(text, *overrides)
+        return str(error.value)
+
+    return message
+
+
+def test_without_arguments_the_default_file_is_read():
+    config = load_config([])
+    written = yaml.safe_load(DEFAULT_CONFIG.read_text(encoding="utf-8"))
+    assert config.model.config == written["model"]["config"]
+    assert config.train.epochs == written["train"]["epochs"]
+    assert config.output.name == "sample"
+    assert load_config(["--data.train", "数据/评论.csv"]).output.name == "评论"
+
+
+def test_a_file_changes_what_it_names_and_nothing_else(load):
+    config = load("train:\n  epochs: 7\n  learning_rate: 3e-4\ndata:\n  labels: [好, 😀]\n  header: no\n")
+    assert (config.train.epochs, config.train.learning_rate) == (7, 3e-4)
+    assert (config.data.labels, config.data.header) == (["好", "😀"], False)
+    assert config.output.name == "a"
+    defaults = Config().to_dict()
+    defaults["train"] |= {"epochs": 7, "learning_rate": 3e-4}
+    defaults["data"] |= {"labels": ["好", "😀"], "header": False}
+    defaults["output"]["name"] = "a"
+    assert config.to_dict() == defaults
+
+
+def test_what_is_written_is_read_back(load):
+    config = load("data: {train: 评论.csv, text_column: 0, label_column: 标签}\ntrain: {class_weights: [1.0, 2]}\n")
+    assert load(yaml.safe_dump(config.to_dict(), allow_unicode=True)) == config
+
+
+@pytest.mark.parametrize(
+    ("key", "written", "value"),
+    [
+        ("train.epochs", "7", 7),
+        ("train.learning_rate", "3e-4", 3e-4),
+        ("train.learning_rate", "1", 1.0),
+        ("train.class_weights", "[0.5, 2]", [0.5, 2.0]),
+        ("train.class_weights", "balanced", "balanced"),
+        ("data.text_column", "1", 1),
+        ("data.text_column", "-1", -1),
+        ("data.text_column", "文本", "文本"),
+        ("data.text_column", "no", "no"),
+        ("data.header", "false", False),
+        ("data.header", "null", None),
+        ("data.limit", "100", 100),
+        ("data.labels", "[坏, 好, 😀]", ["坏", "好", "😀"]),
+        ("data.labels", '["0", "1"]', ["0", "1"]),
+        ("data.train", "123", "123"),
+        ("data.train", "文件 [1]: {a}.csv", "文件 [1]: {a}.csv"),
+        ("data.split_seed", "0", 0),
+        ("data.dev_size", "300", 300.0),
+        ("model.config", "{hidden_size: 64}", {"hidden_size": 64}),
+    ],
+)
+def test_values_on_the_command_line(key, written, value):
+    group, name = key.split(".")
+    for argv in ([f"--{key}", written], [f"--{key}={written}"]):
+        config = load_config([*argv, "--data.dev_size=300"] if key == "data.dev_size" else argv)
+        found = getattr(getattr(config, group), name)
+        assert found == value
+        assert type(found) is type(value)
+
+
+def test_overrides_win_over_files_wherever_they_stand(write):
+    path = str(write("a.yaml", "train: {epochs: 3, batch_size: 4}"))
+    for argv in (["--config", path, "--train.epochs", "9"], ["--train.epochs=9", f"--config={path}"]):
+        config = load_config(argv)
+        assert (config.train.epochs, config.train.batch_size) == (9, 4)
+    assert load_config(["--train.epochs", "1", "--train.epochs", "2"]).train.epochs == 2
+
+
+@pytest.mark.parametrize("spelling", [("--config", "{}"), ("--config={}",)])
+def test_later_files_win_over_earlier_ones(write, spelling):
+    first = write(
+        "a.yaml", "train: {epochs: 3, batch_size: 4}\nmodel: {config: {hidden_size: 8, num_hidden_layers: 1}}"
+    )
+    second = write("b.yaml", "train: {epochs: 5}\nmodel: {config: {hidden_size: 16}}")
+    config = load_config(["--config", str(first), *(word.format(second) for word in spelling)])
+    assert (config.train.epochs, config.train.batch_size, config.output.name) == (5, 4, "b")
+    assert config.model.config == {"hidden_size": 16}
+    config = load_config([*(word.format(second) for word in spelling), "--config", str(first)])
+    assert (config.train.epochs, config.output.name) == (3, "a")
+
+
+def test_one_key_of_the_model_configuration_can_be_overridden(load):
+    config = load("model: {config: {hidden_size: 8, num_hidden_layers: 1}}", "--model.config.hidden_size", "16")
+    assert config.model.config == {"hidden_size": 16, "num_hidden_layers": 1}
+
+
+def test_the_name_of_a_run(load):
+    assert load("train: {epochs: 1}").output.name == "a"
+    assert load("output: {name: 实验}").output.name == "实验"
+    assert load("output: {name: 实验}", "--output.name", "😀").output.name == "😀"
+
+
+MISTAKES = {
+    "unknown key": ("train: {epoch: 3}", "there is no setting 'train.epoch'; did you mean 'train.epochs'?"),
+    "unknown group": ("trian: {epochs: 3}", "there is no setting 'trian'; did you mean 'train'?"),
+    "unknown key like no other": ("train: {xyz: 3}", "there is no setting 'train.xyz' (known: train.epochs, "),
+    "key without its group": ("epochs: 3", "there is no setting 'epochs' (known: data, model, train, "),
+    "key that is a number": ("1: 3", "there is no setting '1'"),
+    "group that is a value": ("train: 3", "train must be a mapping of keys to values, found 3"),
+    "group without keys": ("train:\n", "train must be a mapping of keys to values, found nothing"),
+    "list": ("- 3", "the file must be a mapping of keys to values, found [3]"),
+    "no settings": ("# train: {epochs: 3}\n", "there are no settings in the file; write some, or leave --config out"),
+    "key twice": ("train:\n  epochs: 3\ntrain:\n  seed: 1\n", ", line 3: 'train' stands there twice; keep one of them"),
+    "inner key twice": ("train:\n  epochs: 3\n  seed: 1\n  epochs: 4\n", ", line 4: 'epochs' stands there twice"),
+    "no YAML": ("train: [", "is not a readable YAML file", "line 1"),
+    "tab": ("train:\n\tepochs: 3\n", "is not a readable YAML file", "'\\t'", "in the file, line 2"),
+    "word for an integer": ("train: {epochs: three}", "train.epochs must be an integer, found three"),
+    "fraction for an integer": ("train: {epochs: 1.5}", "train.epochs must be an integer, found 1.5"),
+    "truth for an integer": ("train: {epochs: true}", "train.epochs must be an integer, found True"),
+    "nothing for an integer": ("train:\n  epochs:\n", "train.epochs must be an integer, found nothing; give it a value"),
+    "word for a number": ("train: {warmup: some}", "train.warmup must be a number, found some"),
+    "number for a string": ("data: {train: 5}", "data.train must be a string (numbers, yes and no in quotes) or null, found 5"),
+    "integers for strings": ("data: {labels: [0, 1]}", "data.labels must be a list such as [a, b] of strings (numbers", "found [0, 1]"),
+    "truth for strings": ("data: {labels: [yes, no]}", "yes and no in quotes", "found [True, False]"),
+    "string for a list": ("data: {labels: 好}", "data.labels must be a list such as [a, b]", "found 好"),
+    "unknown choice": ("train: {optimizer: adam}", "train.optimizer must be one of adamw, sgd, found adam; did you mean 'adamw'?"),
+    "unknown choice beside a list": ("train: {class_weights: balance}", "one of none, balanced or a list of numbers", "mean 'balanced'?"),
+    "list for a mapping": ("model: {config: [1]}", "model.config must be a mapping of keys to values, found [1]"),
+    "too small": ("train: {epochs: 0}", "train.epochs must be at least 1, found 0"),
+    "negative": ("train: {learning_rate: -1e-3}", "train.learning_rate must be a finite number from 0, found -0.001"),
+    "infinite": ("train: {learning_rate: .inf}", "train.learning_rate must be a finite number from 0, found inf"),
+    "no number": ("train: {warmup: .nan}", "train.warmup must be a finite number from 0, found nan"),
+    "share of rows": ("data: {dev_size: 1.5}", "data.dev_size must be 0, a share below 1 or a whole number of rows, found 1.5"),
+    "infinite share": ("data: {test_size: .inf}", "data.test_size must be 0, a share below 1 or a whole number of rows, found inf"),
+    "seed": ("data: {split_seed: -1}", "data.split_seed must be an integer from 0", "found -1"),
+    "large seed": ("train: {seed: 99999999999999999999}", "train.seed must be an integer from 0"),
+    "length": ("data: {max_length: 3}", "data.max_length must be at least 4 tokens, found 3"),
+    "label twice": ("data: {labels: [好, 坏, 好]}", "data.labels must be two or more different names", "found ['好', '坏', '好']"),
+    "one label": ("data: {labels: [好]}", "data.labels must be two or more different names, found ['好']"),
+    "space in a label": ("data: {labels: ['好 ', 坏]}", "without white space around them, none of them empty, found ['好 ', '坏']"),
+    "empty label": ("data: {labels: ['', 坏]}", "without white space around them, none of them empty, found ['', '坏']"),
+    "smoothing": ("train: {label_smoothing: 1}", "train.label_smoothing must be from 0 to below 1, found 1"),
+    "dropout": ("model: {dropout: 1.0}", "model.dropout must be from 0 to below 1, found 1.0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_in_a_file(refusal, tmp_path, mistake):
+    text, *parts = mistake
+    message = refusal(text)
+    assert message.startswith(str(tmp_path / "a.yaml"))
+    assert all(part in message for part in parts), message
+    assert not re.search("class '|Union|Parser key|typing|None", message)
+
+
+def test_the_file_with_the_mistake_is_the_one_that_is_named(write):
+    good, bad = write("good.yaml", "train: {epochs: 3}"), write("bad.yaml", "train: {epochs: 0}")
+    with pytest.raises(InputError, match=f"^{bad}: train.epochs must be at least 1"):
+        load_config(["--config", str(bad), "--config", str(good), "--train.epochs", "4"])
+
+
+def test_a_file_in_another_encoding(write):
+    with pytest.raises(InputError, match="gb.yaml is not a readable YAML file: 'utf-8' codec can't decode"):
+        load_config(["--config", str(write("gb.yaml", "data: {labels: [好, 坏]}".encode("gb18030")))])
+    config = load_config(["--config", str(write("配置😀.yaml", "\ufeffdata: {labels: [好, 坏]}"))])
+    assert (config.data.labels, config.output.name) == (["好", "坏"], "配置😀")
+
+
+ARGUMENTS = {
+    "unknown setting": (["--train.epoch", "3"], "there is no setting 'train.epoch'; did you mean 'train.epochs'?"),
+    "beginning of a setting": (["--data.tr=x"], "there is no setting 'data.tr'; did you mean 'data.train'?"),
+    "unknown group": (["--trian.epochs", "3"], "there is no setting 'trian.epochs'; did you mean 'train.epochs'?"),
+    "setting without its group": (["--epochs", "3"], "there is no setting 'epochs'; did you mean 'train.epochs'?"),
+    "mistyped and without its group": (["--lerning_rate", "1"], "there is no setting 'lerning_rate'", "--help lists them all"),
+    "wrong type": (["--train.epochs", "x"], "train.epochs must be an integer, found x"),
+    "no value": (["--train.epochs"], "--train.epochs: expected one argument"),
+    "empty value": (["--train.epochs", ""], "train.epochs must be an integer, found nothing"),
+    "list without brackets": (["--data.labels", "好,坏"], "data.labels must be a list such as [a, b]", "found 好,坏"),
+    "unknown choice": (["--data.on_bad_row", "skp"], "data.on_bad_row must be one of error, skip, found skp; did you mean 'skip'?"),
+    "out of range": (["--train.epochs", "0"], "train.epochs must be at least 1, found 0"),
+    "stray word": (["train.csv"], "unrecognized arguments: train.csv", "--data.train FILE"),
+    "config without a file": (["--config"], "--config: expected one argument"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("argv", "parts"), [(argv, parts) for argv, *parts in ARGUMENTS.values()], ids=ARGUMENTS.keys()
+)
+def test_a_mistake_on_the_command_line(argv, parts):
+    with pytest.raises(InputError) as error:
+        load_config(argv)
+    assert str(error.value).startswith("command line: ")
+    assert all(part in str(error.value) for part in parts), error.value
+
+
+def test_settings_that_do_not_go_together():
+    with pytest.raises(InputError, match="data.dev must be given together with data.train, found 'x.csv'"):
+        load_config(["--data.dev", "x.csv"])
+    assert load_config(["--data.dev", "x.csv", "--data.train", "y.csv"]).data.dev == "x.csv"
+
+
+def test_a_configuration_file_that_is_none(tmp_path):
+    with pytest.raises(InputError, match="a YAML file is needed; .*nope.yaml is not there"):
+        load_config(["--config", str(tmp_path / "nope.yaml")])
+    with pytest.raises(InputError, match="a YAML file is needed; .* is a directory"):
+        load_config(["--config", str(tmp_path)])
+
+
+def test_every_setting_is_an_option_of_the_help_once_and_explained():
+    text = build_parser(
+        "run_single.py", "python run_single.py   one line\npython run_single.py   another"
+    ).format_help()
+    options = re.findall(r"^  (?:-h, )?--([\w.]+)", text, re.MULTILINE)
+    dotted = [option for option in options if "." in option]
+    assert dotted == SETTINGS
+    assert len(set(options)) == len(options)
+    assert "   one line\npython run_single.py   another" in text  # commands keep their lines
+    letters = "".join(text.split())  # long words are cut at their hyphens
+    for group in fields(Config):
+        schema = get_type_hints(Config)[group.name]
+        source = inspect.getsource(schema)
+        for field in fields(schema):
+            docstring = re.search(rf'^    {field.name}: .*\n    """((?:.|\n)+?)"""', source, re.MULTILINE)
+            assert docstring, f"{group.name}.{field.name} has no docstring"
+            assert "".join(docstring[1].split()) in letters, f"{group.name}.{field.name} is not explained"
+
+
+def test_every_type_of_a_setting_has_words():
+    assert list(setting_types()) == SETTINGS
+    assert all(describe(hint) for hint in setting_types().values())
+
+
+@pytest.mark.parametrize("script", sorted([*ROOT.glob("run_*.py"), ROOT / "predict.py"]), ids=lambda path: path.name)
+def test_help_is_quick(script):
+    """It imports nothing that takes seconds to import."""
+    command = [sys.executable, "-X", "importtime", str(script), "--help"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert f"python {script.name}" in run.stdout
+    imported = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines() if line.startswith("import time:")}
+    assert "app.errors" in imported
+    assert not imported & {"torch", "transformers", "numpy", "pyarrow", "accelerate", "deepspeed"}
+
+
+def test_a_mistake_on_the_command_line_is_told_without_torch():
+    code = (
+        "import sys\nfrom app.run import main\nstatus = main('single', 'words', ['--train.epoch', '3'])\n"
+        "print('torch' in sys.modules)\nsys.exit(status)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout.strip()) == (2, "False")
+    assert run.stderr.startswith("error: command line: there is no setting 'train.epoch'")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_file_in_configs_is_right(path):
+    assert load_config(["--config", str(path)]).output.name == ("sample" if path == DEFAULT_CONFIG else path.stem)

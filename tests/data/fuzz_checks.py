@@ -1,0 +1,222 @@
+"""What must hold for every hostile data file, and a process that checks many: python -m tests.data.fuzz_checks 4711
+
+A reader gives rows or an InputError, in bounded time, and loses no row in silence.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyarrow import parquet
+
+from app.data.readers import BadRow
+from app.data.rows import Row, read_rows
+from app.data.table import Table, build_table
+from app.data.text_files import Stream
+from app.errors import InputError
+from app.prediction.files import open_file
+from tests.data.fuzz_cases import LABELS, Case
+from tests.data.fuzz_damage import make_case
+
+LONGEST_MESSAGE = 3000  # characters
+MEMORY = 8 << 30  # bytes that the checking process may map
+
+
+def check(case: Case, folder: Path) -> None:
+    """Read one case in every way there is; raises AssertionError, or what a reader should not have raised."""
+    found, message = _attempt(case, lambda: _read(case, str(case.path)))
+    if message is not None:
+        assert case.rows is None, f"valid, but refused: {message}"
+    else:
+        assert not case.refused, f"to be refused, but {len(found)} rows were read"
+        _check_rows(case, found)
+    if case.content is None:
+        return
+    # How deep JSON may be nested depends on how deep the calls are, by a few levels.
+    if case.options.format != "parquet" and "deep" not in case.kind:
+        _check_stream(case, found, message)
+    if message is None:
+        _check_prediction_source(case, found)
+    if case.need_label:
+        _check_table(case, found, folder)
+
+
+def _attempt(case: Case, action: Callable[[], Any]) -> tuple[Any, str | None]:
+    """Return what an action returns, or the message of its InputError, which must be short enough to be read."""
+    try:
+        return action(), None
+    except InputError as error:
+        message = str(error)
+    paths = message.count(str(case.path)) * len(str(case.path))
+    assert 0 < len(message) - paths < LONGEST_MESSAGE, f"a message of {len(message):,} characters"
+    return None, message
+
+
+def _read(case: Case, source: Stream | str) -> list[Row | BadRow]:
+    return list(read_rows(source, case.options, case.need_label))
+
+
+def _check_rows(case: Case, found: list[Row | BadRow]) -> None:
+    for row in found:
+        for value in row[1:]:
+            if value is not None:
+                value.encode()  # what is read can be written
+        if isinstance(row, BadRow):
+            assert 0 < len(row.problem) < LONGEST_MESSAGE
+        else:
+            assert row.text
+    if case.rows is not None:
+        told = [(row.line, None if isinstance(row, BadRow) else row.text) for row in found]
+        assert told == [(line, text) for line, text, _ in case.rows]
+        labels = [row.label for row in found if isinstance(row, Row)]
+        assert labels == [label for _, text, label in case.rows if text is not None]
+    expected = independent_places(case, found)
+    if expected is not None:
+        places = [row.line for row in found]
+        headers = {None: (0, 1), True: (1,), False: (0,)}[case.options.header]
+        headers = headers if case.options.format in ("csv", "tsv") else (0,)
+        assert places in [expected[count:] for count in headers], f"rows {places[:9]}, expected {expected[:9]}"
+
+
+def independent_places(case: Case, found: list[Row | BadRow]) -> list[int] | None:
+    """Return the numbers that rows must have, header included, counted without the readers; None where that is undefined."""
+    format = case.options.format
+    if format == "parquet":
+        with case.path.open("rb") as file:
+            return list(range(1, parquet.ParquetFile(file).metadata.num_rows + 1))
+    text = _decoded(case)
+    if format == "json":
+        return list(range(1, len(json.loads(text)) + 1))
+    lines = text.split("\n")
+    if format in ("text", "jsonl"):
+        return [number for number, line in enumerate(lines, 1) if line.strip()]
+    if case.options.quoting == "none" or (format == "tsv" and case.options.quoting == "auto"):
+        return [number for number, line in enumerate(lines, 1) if line.strip(" \r")]
+    if any(isinstance(row, BadRow) and re.search("CSV|carriage|broken", row.problem) for row in found):
+        return None  # what a broken record takes in is the reader's to say
+    return quoted_places(text, "," if format == "csv" else "\t")
+
+
+def _decoded(case: Case) -> str:
+    encoding = case.options.encoding
+    # Line by line where a bad byte must not take in the line feed behind it.
+    parts = case.content.split(b"\n") if "\n".encode(encoding) == b"\n" else [case.content]
+    errors = "surrogateescape" if len(parts) > 1 or "\n".encode(encoding) == b"\n" else "surrogatepass"
+    return "\n".join(part.decode(encoding, errors) for part in parts).removeprefix("\ufeff")
+
+
+def quoted_places(text: str, separator: str) -> list[int]:
+    """Return the line on which each record of quoted text begins that is not blank, found with a regular expression."""
+    cell = rf'(?:"[^"]*(?:""[^"]*)*"|(?!")[^{separator}\n]*)'
+    record = re.compile(rf"({cell}(?:{separator}{cell})*)\r*(?:\n|\Z)")
+    places, line, position = [], 1, 0
+    while position < len(text):
+        match = record.match(text, position)
+        assert match, f"quotes that do not pair in line {line}"
+        if match[1].strip("\r"):
+            places.append(line)
+        line += match[0].count("\n")
+        position = match.end()
+    return places
+
+
+def _check_stream(case: Case, found: list[Row | BadRow] | None, message: str | None) -> None:
+    """A pipe gives the same rows, or the same message, as the file."""
+    stream = Stream(str(case.path), io.BufferedReader(io.BytesIO(case.content)))
+    assert _attempt(case, lambda: _read(case, stream)) == (found, message), "a stream gives other rows than the file"
+
+
+def _check_prediction_source(case: Case, found: list[Row | BadRow]) -> None:
+    """predict.py reads the file with the same readers, without labels; each row is counted as good or bad."""
+    source = open_file(str(case.path), case.options)
+    count, message = _attempt(case, lambda: source.count(skip=True))
+    if message is None:
+        assert count == sum(1 for _ in source.good_rows(remove_spaces=False, skip=True))
+        if not case.need_label:
+            assert count + source.num_bad == len(found)
+
+
+def _check_table(case: Case, found: list[Row | BadRow] | None, folder: Path) -> None:
+    """The table on disk has the good rows, and counts the bad ones."""
+    target = folder / "table"
+    target.mkdir()
+    names = LABELS if case.number % 2 else None
+    good = [row for row in found or [] if isinstance(row, Row)]
+    _, message = _attempt(case, lambda: build_table(target, str(case.path), case.options, True, names))
+    if message is not None:
+        assert not good or names or "deep" in case.kind, f"rows were read, but no table made of them: {message}"
+        return
+    table = Table(target)
+    assert table.num_rows + table.skipped == len(found)
+    assert len(table.skipped_rows()) == table.skipped
+    table.source.encode()
+    if names is None:
+        assert [table.text(row) for row in range(table.num_rows)] == [row.text for row in good]
+
+
+def run_case(number: int) -> str | None:
+    """Make and check one case; return what is wrong with it."""
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    try:
+        case = make_case(number, folder)
+        try:
+            check(case, folder)
+        except Exception:  # noqa: BLE001 - whatever a reader raises is the finding
+            return f"{case}\n{traceback.format_exc(limit=-4)}"
+        return None
+    finally:
+        shutil.rmtree(folder)
+
+
+def run_cases(numbers: range, seconds: float, run: Callable[[int], str | None] = run_case) -> tuple[int, list[str]]:
+    """Check many cases in a process of its own; return how many were checked, and what is wrong with each that failed.
+
+    The process is killed where a case takes more than `seconds`; that, or its death, is a failure as well.
+    """
+    context = multiprocessing.get_context("spawn")
+    progress, failures = context.Value("q", numbers.start - 1), context.SimpleQueue()
+    process = context.Process(target=_work, args=(run, numbers, progress, failures), daemon=True)
+    process.start()
+    told: list[str] = []
+    last, since = progress.value, time.monotonic()
+    while process.is_alive():
+        process.join(0.2)
+        while not failures.empty():
+            told.append(failures.get())
+        if progress.value != last:
+            last, since = progress.value, time.monotonic()
+        elif time.monotonic() - since > seconds:
+            process.kill()
+            told.append(f"case {last} hangs: more than {seconds} s")
+            process.join()
+    while not failures.empty():
+        told.append(failures.get())
+    if process.exitcode and not any("hangs" in line for line in told):
+        told.append(f"case {progress.value} ended the process with {process.exitcode}")
+    return progress.value - numbers.start + 1, told
+
+
+def _work(run: Callable[[int], str | None], numbers: range, progress, failures) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    for number in numbers:
+        progress.value = number
+        problem = run(number)
+        if problem:
+            failures.put(problem)
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        sys.stdout.write(f"{run_case(int(argument)) or 'nothing wrong'}\n")

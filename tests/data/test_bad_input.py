@@ -1,0 +1,372 @@
+"""Broken input -> messages with the rule, what was found and where, and the remedy: python -m pytest tests/data/test_bad_input.py"""
+
+import csv
+import gzip
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from app.config.schema import DataConfig
+from app.data.dataset import open_dataset
+from app.data.readers import BadRow, ReadOptions
+from app.data.report import render
+from app.data.rows import read_rows
+from app.data.table import Table, build_table
+from app.data.tokens import open_store
+from app.errors import InputError
+
+
+class Case(NamedTuple):
+    """A data file that breaks a rule, and what its message must hold besides the file's name."""
+
+    name: str
+    content: str | bytes
+    message: list[str]
+    settings: dict = {}
+    labels: list[str] | None = None
+
+
+# Files that stop a run whatever `on_bad_row` says.
+WHOLE_FILE = {
+    "missing text column": Case(
+        "a.csv", "review,label\n好,1\n", ["line 1", "'reviews'", "mean 'review'?"], {"text_column": "reviews"}
+    ),
+    "missing label column": Case(
+        "a.csv", "好,1\n", ["line 1", "no label column 7", "2 columns", "from 0"], {"label_column": 7}
+    ),
+    "missing column of objects": Case(
+        "a.jsonl", '{"文本": "好", "心情": 1}\n', ["line 1", "'心事'", "mean '心情'?"], {"label_column": "心事"}
+    ),
+    "column by name where there are none": Case(
+        "a.json", '[["好", 1]]', ["element 1", "'text'", "no names", "by number"], {"text_column": "text"}
+    ),
+    "one column twice": Case(
+        "a.csv", "text,label\n好,1\n", ["'text' chosen twice", "--data.label_column"], {"label_column": "text"}
+    ),
+    "columns that cannot be told": Case(
+        "a.csv", "1,好,甲\n", ["line 1", "which column is the label", "3 columns", "--data.label_column"]
+    ),
+    "names that cannot be told": Case(
+        "a.csv",
+        "甲,乙\n好,1\n",
+        ["line 1", "which column is the text", "甲, 乙", "--data.text_column"],
+        {"header": True},
+    ),
+    "tabs where commas are needed": Case("a.csv", "好\t1\n", ["line 1", "only one column", "commas", "--data.format"]),
+    "no labels": Case("a.jsonl", '{"text": "好"}\n', ["line 1", "only one column, text", "label beside each text"]),
+    "half a header": Case("a.csv", "text,y\n好,1\n", ["line 1", "header", "'text'", "--data.header true or false"]),
+    "header in another encoding": Case(
+        "a.csv",
+        "编号,评论,标签\n1,好,甲\n".encode("gb18030"),
+        ["line 1", "invalid byte 0xb1", "--data.encoding (gb18030"],
+        {"text_column": "评论"},
+    ),
+    "key in another encoding": Case(
+        "a.jsonl",
+        '{"文本": "a", "label": 1}\n'.encode("gb18030"),
+        ["line 1", "invalid byte 0xce", "--data.encoding"],
+        {"text_column": "text"},
+    ),
+    "empty file": Case("a.csv", "", ["no rows", "the file is empty"]),
+    "blank lines only": Case("a.csv", "\n\r\n\n", ["no rows in the file"]),
+    "byte order mark only": Case("a.tsv", "\ufeff", ["no rows in the file"]),
+    "empty array": Case("a.json", "[]", ["no rows in the file"]),
+    "header only": Case("a.csv", "text,label\n", ["no rows in the file, only a header"]),
+    "gzip": Case("a.csv", gzip.compress(b"1,2\n"), ["text is needed", "gzip", "unpack"]),
+    "gzip by its name": Case("a.csv.gz", gzip.compress(b"1,2\n"), ["text is needed", "gzip", "unpack"]),
+    "spreadsheet": Case("a.csv", b"PK\x03\x04\x14\x00", ["text is needed", "Excel", "save it as CSV"]),
+    "UTF-16": Case("a.csv", "好,1\n".encode("utf-16"), ["utf-8 text is needed", "UTF-16", "--data.encoding utf-16"]),
+    "UTF-16 without a mark": Case(
+        "a.csv", "好,1\n", ["byte order mark", "found b'", "--data.encoding to utf-8"], {"encoding": "utf-16"}
+    ),
+    "UTF-16 cut in a character": Case(
+        "a.tsv", "好\t1\n坏\t1\n".encode("utf-16")[:-1], ["line 2", "not valid utf-16"], {"encoding": "utf-16"}
+    ),
+    "unknown ending": Case("a.dat", "好,1\n", ["format cannot be told", ".csv", "--data.format"]),
+    "broken JSON array": Case(
+        "a.json", '[["好", 1],\n["坏" 0]]', ["line 2", "',' delimiter at column 6", "found '0]]'", "mend the file"]
+    ),
+    "JSON that ends early": Case("a.json", '[["好", 1],\n["坏", 0]', ["line 2", "end of the file", "mend the file"]),
+    "JSON Lines named .json": Case("a.json", '["好", 1]\n["坏", 0]\n', ["line 2", "--data.format jsonl"]),
+    "JSON object": Case("a.json", '{"rows": []}', ["an array", 'found {"rows": []}', "--data.format jsonl"]),
+    "JSON too deep": Case("a.json", "[" * 100_000, ["cannot be read", "recursion"]),
+    "JSON integer too long": Case("a.json", f'[["好", {"1" * 5000}]]', ["cannot be read", "digits", "mend"]),
+    "no Parquet": Case("a.parquet", b"PAR1 and nothing else", ["not a readable Parquet file"]),
+}
+
+GOOD = {"a.tsv": "今天\t1\n", "a.csv": "今天,1\n", "a.json": '["今天", 1],\n', "a.jsonl": '["今天", 1]\n'}
+OBJECT = '{"text": "今天", "label": 1}\n'
+
+# Rows that break a rule: each stands behind one good row, and one good row stands behind it.
+ROW = {
+    "unknown label": Case(
+        "a.tsv", "好\t高心\n", ["line 2", "unknown label '高心'", "mean '高兴'?", "known: 愤怒, 高兴", "--data.labels"],
+        labels=["愤怒", "高兴"],
+    ),
+    "label id too high": Case("a.tsv", "好\t2\n", ["line 2", "unknown label '2'", "known: 愤怒, 高兴"], labels=["愤怒", "高兴"]),
+    "unknown label 😀": Case("a.tsv", "好\t😀\n", ["line 2", "unknown label '😀'", "known: 😡, 1"], labels=["😡", "1"]),
+    "empty text": Case("a.tsv", "\t1\n", ["line 2", "the text is empty", "fill it in or remove the row"]),
+    "white space": Case("a.csv", '" \u3000 ",1\n', ["line 2", "the text is empty"]),
+    "invisible text": Case("a.tsv", "\u200b \ufeff\u200d\x00\t1\n", ["line 2", "the text is empty"]),
+    "empty label": Case("a.tsv", "好\t\n", ["line 2", "the label is empty", "fill it in or remove the row"]),
+    "invalid UTF-8": Case("a.tsv", b"\xba\xc3\xb0\xa1\t1\n", ["line 2", "invalid byte 0xba", "text", "--data.encoding (gb18030"]),
+    "invalid UTF-8 in the label": Case("a.tsv", b"a\t\xba\xc3\n", ["line 2", "invalid byte 0xba in the label"]),
+    "invalid UTF-8 in JSON": Case("a.jsonl", b'["\xba\xc3", 1]\n', ["line 2", "invalid byte 0xba", "--data.encoding"]),
+    "broken JSON line": Case("a.jsonl", '["好", 1\n', ["line 2", "not a valid JSON value", "'[\"好\", 1'", "one object or array"]),
+    "JSON integer too long ": Case("a.jsonl", f'["好", {"1" * 5000}]\n', ["line 2", "not a valid JSON value", "digits"]),
+    "JSON of no use": Case("a.jsonl", '"好"\n', ["line 2", "an array of text and label", "found '好'"]),
+    "object among arrays": Case("a.jsonl", OBJECT, ["line 2", "an array of text and label", 'found {"text"']),
+    "too many columns": Case("a.tsv", "好\t坏\t1\n", ["line 2", "2 columns are needed", "found 3: '好 | 坏 | 1'", "remove"]),
+    "too few columns": Case("a.csv", "好\n", ["line 2", "2 columns are needed", "found 1: '好'", "fill in"]),
+    "unquoted comma": Case("a.csv", "好,坏,1\n", ["line 2", "2 columns are needed", "in CSV, enclose it in double quotes"]),
+    "text behind a quoted field": Case("a.csv", '"好"坏,1\n', ["line 2", "not valid CSV", "double the quotes", "--data.quoting none"]),
+    "carriage return": Case("a.csv", "好\r坏,1\n", ["line 2", "carriage return", "end lines with LF"]),
+    "unpaired surrogate": Case("a.json", '["好\\ud83d", 1],\n', ["element 2", "unpaired surrogate U+D83D", "'好�'", "mend"]),
+    "number for a text": Case("a.jsonl", "[5, 1]\n", ["line 2", "the text must be a string", "found 5", "--data.text_column"]),
+    "null for a text": Case("a.json", "[null, 1],\n", ["element 2", "the text must be a string", "found null"]),
+    "list for a text": Case("a.json", '[["好"], 1],\n', ["element 2", "the text must be a string", 'found ["好"]']),
+    "float for a label": Case("a.json", '["好", 1.5],\n', ["element 2", "label must be a string or an integer", "found 1.5"]),
+    "NaN for a label": Case("a.jsonl", '["好", NaN]\n', ["line 2", "label must be a string or an integer", "found NaN"]),
+    "truth for a label": Case("a.jsonl", '["好", true]\n', ["line 2", "label must be a string or an integer", "found true"]),
+    "null for a label": Case("a.json", '["好", null],\n', ["element 2", "label must be a string or an integer", "found null"]),
+}  # fmt: skip
+
+
+def read(path: Path, folder: Path, case: Case, skip: bool = False) -> Table:
+    """Make the table of a file, here instead of in the process that `open_dataset` starts for it."""
+    folder.mkdir()
+    build_table(folder, str(path), ReadOptions(**case.settings), skip, case.labels)
+    return Table(folder)
+
+
+def put_between_good_rows(case: Case) -> bytes:
+    good = GOOD[case.name].encode()
+    content = good + (case.content if isinstance(case.content, bytes) else case.content.encode()) + good
+    return b"[" + content.rstrip(b",\n") + b"]" if case.name == "a.json" else content
+
+
+def check(error: pytest.ExceptionInfo, parts: list[str]) -> None:
+    missing = [part for part in parts if part not in str(error.value)]
+    assert not missing, f"{missing} missing in: {error.value}"
+
+
+@pytest.mark.parametrize("case", WHOLE_FILE.values(), ids=WHOLE_FILE.keys())
+@pytest.mark.parametrize("skip", [False, True], ids=["error", "skip"])
+def test_a_file_that_cannot_be_used(write, tmp_path, case, skip):
+    path = write(case.name, case.content)
+    with pytest.raises(InputError) as error:
+        read(path, tmp_path / "table", case, skip)
+    check(error, [str(path), *case.message])
+
+
+@pytest.mark.parametrize("case", ROW.values(), ids=ROW.keys())
+def test_a_row_that_breaks_a_rule(write, tmp_path, case):
+    """One message for it, with the file, and `skip` leaves out this row alone and lists it with the same message."""
+    path = write(case.name, put_between_good_rows(case))
+    with pytest.raises(InputError) as error:
+        read(path, tmp_path / "table", case)
+    check(error, [f"{path}, ", *case.message, "--data.on_bad_row skip"])
+    table = read(path, tmp_path / "skipped", case, skip=True)
+    assert (table.num_rows, table.skipped, len(table.skipped_rows())) == (2, 1, 1)
+    assert [table.text(row) for row in range(2)] == ["今天", "今天"]
+    [row] = table.skipped_rows()
+    assert row["line"] == 2
+    assert f"{table.place} 2: {row['problem']}" in str(error.value)
+
+
+def test_every_bad_row_is_told_up_to_a_number(write, tmp_path):
+    path = write("a.tsv", "好\t1\n" + "\t1\n" * 7 + "坏\t1\n" + "坏\n")
+    with pytest.raises(InputError) as error:
+        read(path, tmp_path / "table", ROW["empty text"])
+    check(error, ["8 rows break a rule", "--data.on_bad_row skip", f"{path}, line 2: the text", "line 6", "and 3 more"])
+    assert "line 7" not in str(error.value)
+
+
+def test_nothing_is_left_where_all_rows_are_bad(write, tmp_path):
+    with pytest.raises(InputError) as error:
+        read(write("a.tsv", "\t1\n\t2\n"), tmp_path / "table", ROW["empty text"], skip=True)
+    check(error, ["no rows left", "all 2 break a rule", "line 1: the text is empty", "line 2: the text is empty"])
+
+
+@pytest.mark.parametrize("unclosed", [False, True])
+def test_all_lines_of_a_broken_record_are_counted(write, tmp_path, unclosed):
+    """A lone quote takes in the lines up to the next quote, or all of them: none of them may go uncounted."""
+    path = write(
+        "a.csv",
+        '今天,1\n"好,1\n坏,0\n' + ('真"开,1\n' if not unclosed else "真开,1\n") + ("" if unclosed else "气,0\n"),
+    )
+    table = read(path, tmp_path / "table", ROW["empty text"], skip=True)
+    assert [row["line"] for row in table.skipped_rows()] == [2, 3, 4]
+    assert "from line 2 to 4" in table.skipped_rows()[0]["problem"]
+    assert table.skipped == 3
+    assert table.num_rows == (1 if unclosed else 2)
+
+
+def test_a_file_that_is_not_there(tmp_path, write):
+    write("train.tsv", "好\t1\n")
+    for name, parts in {
+        "tran.tsv": ["there is no such file", "mean 'train.tsv'?"],
+        "tran": ["there is no such file", "mean 'train.tsv'?"],
+        "数据/train.tsv": ["there is no such file", f"no folder {tmp_path}/数据"],
+        "n" * 300 + ".tsv": ["cannot be read", "too long"],
+        "": [str(tmp_path), "a file is needed, found a directory", "name one of its files: train.tsv"],
+    }.items():
+        with pytest.raises(InputError) as error:
+            open_dataset(DataConfig(train=str(tmp_path / name), cache_dir=str(tmp_path / "cache")))
+        check(error, parts)
+
+
+@pytest.mark.parametrize("encoding", ["utf-9", "base64", "undefined", "汉字"])
+def test_an_encoding_that_is_none(write, tmp_path, encoding):
+    config = DataConfig(train=str(write("a.csv", "好,1\n")), encoding=encoding, cache_dir=str(tmp_path / "cache"))
+    with pytest.raises(InputError) as error:
+        open_dataset(config)
+    check(error, ["data.encoding", f"'{encoding}'", "try utf-8 or gb18030"])
+
+
+def test_a_pipe_is_not_read(tmp_path):
+    """Every process reads the file, and its content decides the cache: a pipe can be read once only."""
+    os.mkfifo(tmp_path / "a.csv")
+    with pytest.raises(InputError) as error:
+        open_dataset(DataConfig(train=str(tmp_path / "a.csv"), cache_dir=str(tmp_path / "cache")))
+    check(error, [str(tmp_path / "a.csv"), "regular file is needed", "pipe", "save its content to a file"])
+
+
+def test_a_cache_folder_that_cannot_be_made(write, tmp_path):
+    with pytest.raises(InputError) as error:
+        open_dataset(DataConfig(train=str(write("a.csv", "好,1\n坏,0\n")), cache_dir=str(write("cache", "a file"))))
+    check(error, ["data.cache_dir", str(tmp_path / "cache")])
+
+
+ROWS = "".join(f"text {number},{number % 2}\n" for number in range(20))
+DATASET = {
+    "label absent from train": (
+        {"train": ROWS, "dev": "好,1\n坏,2\n", "labels": ["a", "b", "c"]},
+        ["label 'c' is absent from train", "the first of its 1 dev rows", "dev.csv, line 2", "add training rows"],
+    ),
+    "label without any row": (
+        {"train": ROWS, "labels": ["a", "b", "c"]},
+        ["label 'c' is absent from train", "no rows at all", "data.labels"],
+    ),
+    "label of dev that train has not": (
+        {"train": ROWS, "dev": "好,1\n坏,2\n"},
+        ["dev.csv, line 2", "unknown label '2'", "known: 0, 1"],
+    ),
+    "id among labels that were found": (
+        {"train": ROWS.replace(",0", ",坏").replace(",1", ",好"), "test": "好,1\n"},
+        ["test.csv, line 1", "unknown label '1'", "known: 坏, 好"],
+    ),
+    "class with one text": (
+        {"train": ROWS + "x,甲\n"},
+        ["stratified split needs 3 different texts of each class", "'甲' has 1", "--data.split random"],
+    ),
+    "class with one text repeated": (
+        {"train": ROWS + "x,甲\n" * 9},
+        ["stratified split needs 3 different texts of each class", "'甲' has 1", "add rows"],
+    ),
+    "header that is not known as one": ({"train": "话,心情\n" + ROWS}, ["'心情' has 1", "--data.header true"]),
+    "texts for labels": (
+        {"train": "".join(f"1,text {number}\n" for number in range(20))},
+        ["'text 0' has 1", "data.label_column"],
+    ),
+    "one class": ({"train": "好,1\n坏,1\n真,1\n"}, ["at least two different labels", "found ['1']", "data.label_column"]),
+    "nothing left to train on": (
+        {"train": ROWS, "dev_size": 15, "test_size": 0.25},
+        ["keep rows to train on", "has 20", "dev_size 15", "test_size 0.25", "take 20", "make them smaller"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "message"), DATASET.values(), ids=DATASET.keys())
+def test_rows_that_make_no_dataset(write, tmp_path, settings, message):
+    """These come out of the processes that prepare the data, whole."""
+    files = {name: str(write(f"{name}.csv", settings[name])) for name in ("train", "dev", "test") if name in settings}
+    with pytest.raises(InputError) as error:
+        open_dataset(DataConfig(**settings | files, cache_dir=str(tmp_path / "cache")))
+    check(error, message)
+    assert not list((tmp_path / "cache").glob("*.aside-*"))
+
+
+def test_skipped_rows_are_counted_and_listed_in_the_report(write, tmp_path, tiny_tokenizer):
+    train = write("train.csv", ROWS + ",1\n好,坏,1\n")
+    config = DataConfig(train=str(train), on_bad_row="skip", cache_dir=str(tmp_path / "cache"))
+    dataset = open_dataset(config)
+    stores = {
+        name: open_store(split.table, tiny_tokenizer, 8, config.cache_dir) for name, split in dataset.splits.items()
+    }
+    text = render(dataset, stores)
+    assert f"{train}: 20 rows, 2 skipped" in text
+    assert "skipped line 21: the text is empty" in text
+    assert "skipped line 22: 2 columns are needed" in text
+
+
+def test_parquet_without_pyarrow(write, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError) as error:
+        read(write("a.parquet", b"PAR1"), tmp_path / "table", ROW["empty text"])
+    check(error, [str(tmp_path / "a.parquet"), "need pyarrow", "pip install pyarrow"])
+
+
+NOISE = [
+    '"',
+    "\n",
+    "\r",
+    "\t",
+    ",",
+    "\0",
+    "😀",
+    "[",
+    "]",
+    "{",
+    "}",
+    "\\",
+    "\\ud83d",
+    "1e999",
+    "null",
+    "9" * 30,
+    "\ufeff",
+    "\u2028",
+]
+BYTES = [b"\xff", b"\xba\xc3", *(word.encode() for word in NOISE)]
+UNDAMAGED = {
+    "a.csv": 'text,label\n"今天,真""开""心😀",1\n气死,0\n',
+    "a.tsv": 'text\tlabel\n今天\t1\n"气死\t0\n',
+    "a.json": '[["今天", 1], ["气死\\n", 0]]',
+    "a.jsonl": '{"text": "今天", "label": 1}\n{"text": "气死", "label": 0}\n',
+}
+
+
+@pytest.mark.parametrize("name", UNDAMAGED)
+def test_damaged_files_give_rows_or_messages_and_nothing_else(write, name):
+    for seed in range(150):
+        generator = random.Random(seed)
+        content = bytearray(UNDAMAGED[name].encode())
+        for _ in range(generator.randint(1, 4)):
+            place = generator.randrange(len(content))
+            content[place : place + generator.choice([0, 0, 1, 4])] = generator.choice(BYTES)
+        options = ReadOptions(
+            encoding=generator.choice(["utf-8", "utf-8", "gb18030", "utf-16-le"]),
+            quoting=generator.choice(["auto", "none", "double"]),
+            header=generator.choice([None, True, False]),
+            label_column=generator.choice([None, 1, "label"]),
+        )
+        try:
+            for row in read_rows(write(name, bytes(content)), options):
+                (row.problem if isinstance(row, BadRow) else row.text + row.label).encode()
+        except InputError as error:
+            assert name in str(error)  # noqa: PT017
+            str(error).encode()
+
+
+def test_skipped_rows_can_be_written_to_a_file(write, tmp_path):
+    """A message holds no half characters, which no encoding could write."""
+    content = json.dumps(["好", 1]) + '\n{"\\ud800": 1}\n["\\ud800", "\\ud801"]\n"\\ud83d"\n'
+    table = read(write("a.jsonl", content), tmp_path / "table", ROW["empty text"], skip=True)
+    with (tmp_path / "skipped.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([row["line"], row["problem"]] for row in table.skipped_rows())
+    assert table.skipped == 3

@@ -1,0 +1,283 @@
+"""Data files -> dataset: labels, splits, figures, the embedded sample set: python -m pytest tests/data/test_dataset.py"""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.config.schema import DataConfig
+from app.data.dataset import SPLITS, build_dataset, open_dataset, sort_labels
+from app.data.readers import ReadOptions
+from app.data.report import dataset_figures, render, token_figures
+from app.data.table import Table, build_table, resolve_label
+from app.data.tokens import open_store
+
+MOODS = ["愤怒", "高兴", "😀"]
+ROWS = "".join(f"text {number}\t{MOODS[number % 3]}\n" for number in range(90))
+
+
+@pytest.fixture
+def opened(write, tmp_path):
+    """Open a dataset whose files are given as text: opened(train=ROWS, dev=..., **settings)."""
+
+    def open_files(ending="tsv", **settings):
+        files = {name: str(write(f"{name}.{ending}", settings[name])) for name in SPLITS if name in settings}
+        return open_dataset(DataConfig(**settings | files, cache_dir=str(tmp_path / "cache")))
+
+    return open_files
+
+
+def texts(dataset, name):
+    split = dataset.splits[name]
+    return [split.table.text(row) for row in split.rows]
+
+
+def labelled(dataset, name):
+    """Return (text, label name) of each row of a split."""
+    names = [dataset.label_names[label] for label in dataset.splits[name].labels]
+    return list(zip(texts(dataset, name), names, strict=True))
+
+
+def lines(rows):
+    return [tuple(line.split("\t")) for line in rows.splitlines()]
+
+
+def test_found_labels_have_the_ids_of_their_order(opened):
+    dataset = opened(train=ROWS)
+    assert dataset.label_names == ["愤怒", "高兴", "😀"]
+    assert sorted(labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")) == sorted(
+        lines(ROWS)
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "in_order"),
+    [
+        (["10", "9", "1"], ["1", "9", "10"]),
+        (["1", "0", "-1"], ["-1", "0", "1"]),
+        (["b", "a", "10", "9"], ["10", "9", "a", "b"]),
+        (["²", "1"], ["1", "²"]),  # a digit to str.isdigit, but no number to int
+        (["--1", "1"], ["--1", "1"]),
+        (["-", "1"], ["-", "1"]),
+        (["1" * 5000, "2"], ["1" * 5000, "2"]),
+        (["١", "2"], ["2", "١"]),
+    ],
+)
+def test_the_order_of_found_labels(found, in_order):
+    assert sort_labels(found) == in_order
+
+
+@pytest.mark.parametrize(
+    ("label", "names", "label_id"),
+    [
+        ("高兴", ["愤怒", "高兴"], 1),
+        ("1", ["愤怒", "高兴"], 1),
+        ("2", ["愤怒", "高兴"], None),
+        ("-1", ["愤怒", "高兴"], None),
+        ("高", ["愤怒", "高兴"], None),
+        ("1", ["0", "1", "3"], 1),
+        ("3", ["0", "1", "3"], 2),
+        ("2", ["0", "1", "3"], None),
+        ("0", ["-1", "-2"], None),
+        ("²", ["愤怒", "高兴"], None),
+        ("9" * 5000, ["愤怒", "高兴"], None),
+    ],
+)
+def test_labels_by_name_and_by_id(label, names, label_id):
+    assert resolve_label(label, names) == label_id
+
+
+def test_ids_mean_nothing_among_found_labels():
+    assert resolve_label("1", ["坏", "好"], accept_ids=False) is None
+    assert resolve_label("1", ["0", "1"], accept_ids=False) == 1
+
+
+def test_given_labels_decide_the_ids(opened):
+    dataset = opened(train=ROWS, labels=["😀", "高兴", "愤怒"])
+    assert dataset.label_names == ["😀", "高兴", "愤怒"]
+    assert sorted(labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")) == sorted(
+        lines(ROWS)
+    )
+
+
+def test_integers_in_the_file_are_ids_into_given_labels(opened):
+    train = "".join(f"text {number}\t{number % 3}\n" for number in range(30)) + "one more\t高兴\n"
+    dataset = opened(train=train, labels=MOODS, dev_size=0, test_size=0)
+    assert labelled(dataset, "train")[:4] == [(f"text {number}", MOODS[number % 3]) for number in range(4)]
+    assert labelled(dataset, "train")[30] == ("one more", "高兴")
+
+
+def test_separate_files(opened):
+    dev, test = "好\t高兴\n坏\t愤怒\n", "真\t😀\n"
+    dataset = opened(train=ROWS, dev=dev, test=test)
+    assert labelled(dataset, "train") == lines(ROWS)
+    assert labelled(dataset, "dev") == lines(dev)
+    assert labelled(dataset, "test") == lines(test)
+    assert [Path(table.source).name for table in dataset.tables] == ["train.tsv", "dev.tsv", "test.tsv"]
+
+
+def test_shares_of_the_train_file(opened):
+    dataset = opened(train=ROWS, dev_size=0.1, test_size=0.2)
+    assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 63, "dev": 9, "test": 18}
+    assert sorted(labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")) == sorted(
+        lines(ROWS)
+    )
+    assert len(dataset.tables) == 1
+
+
+def test_one_file_and_one_share(opened):
+    dataset = opened(train=ROWS, test="真\t😀\n", dev_size=9)
+    assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 81, "dev": 9, "test": 1}
+
+
+def test_splits_without_rows_are_left_out(opened):
+    dataset = opened(train=ROWS, dev_size=0, test_size=0)
+    assert list(dataset.splits) == ["train"]
+    assert list(dataset.figures) == ["train"]
+    assert texts(dataset, "train") == [text for text, _ in lines(ROWS)]
+
+
+def test_a_random_split_shuffles_the_lines_of_the_file(opened):
+    dataset = opened(train=ROWS, split="random", split_seed=123, dev_size=0, test_size=8)
+    shuffled = lines(ROWS)
+    random.Random(123).shuffle(shuffled)
+    assert labelled(dataset, "train") == shuffled[:82]
+    assert labelled(dataset, "test") == shuffled[82:]
+
+
+def test_limit_cuts_the_train_file_before_the_split_and_no_other_file(opened):
+    dataset = opened(train=ROWS, dev=ROWS, limit=30, test_size=6)
+    assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 24, "dev": 90, "test": 6}
+    assert set(texts(dataset, "train") + texts(dataset, "test")) == {f"text {number}" for number in range(30)}
+
+
+def test_figures(opened):
+    train = ROWS + "甲\t愤怒\n甲\t愤怒\n甲\t高兴\n乙\t高兴\n乙\t😀\n text 0 \t愤怒\n"
+    dataset = opened(train=train, dev="甲\t愤怒\n甲\t愤怒\n丙\t高兴\n", test="甲\t愤怒\n丙\t高兴\n丁\t😀\n")
+    assert dataset.figures["train"] == {
+        "rows": 96,
+        "classes": {"愤怒": 33, "高兴": 32, "😀": 31},
+        "repeated": 4,
+        "conflicting": 2,
+        "also_in": {},
+    }
+    assert dataset.figures["dev"]["repeated"] == 1
+    assert dataset.figures["dev"]["also_in"] == {"train": 2}
+    assert dataset.figures["test"]["also_in"] == {"train": 1, "dev": 2}
+    assert dataset.figures["test"]["conflicting"] == 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_figures_against_a_plain_count(seed):
+    generator = random.Random(seed)
+    rows = {name: [(generator.randrange(60), generator.randrange(4)) for _ in range(80)] for name in SPLITS}
+    labels = {name: np.array([label for _, label in found]) for name, found in rows.items()}
+    hashes = {name: np.array([text for text, _ in found], np.uint64) for name, found in rows.items()}
+    figures = dataset_figures(labels, hashes, list("甲乙丙丁"))
+    for number, name in enumerate(SPLITS):
+        labels_of: dict[int, set] = {}
+        for text, label in rows[name]:
+            labels_of.setdefault(text, set()).add(label)
+        assert figures[name]["repeated"] == 80 - len(labels_of)
+        assert figures[name]["conflicting"] == sum(len(found) > 1 for found in labels_of.values())
+        assert list(figures[name]["classes"].values()) == [Counter(labels[name].tolist())[label] for label in range(4)]
+        for other in SPLITS[:number]:
+            others = {text for text, _ in rows[other]}
+            assert figures[name]["also_in"][other] == sum(text in others for text, _ in rows[name])
+
+
+def test_pairs_are_the_same_only_as_a_whole(opened):
+    train = "".join(f"甲\t{number}\t{number % 2}\n" for number in range(20)) + "甲\t1\t1\n甲 1\tx\t0\n甲\t1 x\t0\n"
+    settings = {"text_column": 0, "text_pair_column": 1, "label_column": 2, "dev_size": 0, "test_size": 0}
+    dataset = opened(train=train, **settings)
+    assert dataset.figures["train"]["repeated"] == 1
+    table = dataset.splits["train"].table
+    assert (table.text(20), table.pair(20), table.pair(21), table.pair(22)) == ("甲", "1", "x", "1 x")
+
+
+def test_the_report_for_people(opened, tmp_path, tiny_tokenizer):
+    train = 'label,text\n愤怒,"好,1\n高兴,坏"\n' + "".join(f"{MOODS[n % 2]},今天{'真' * n}\n" for n in range(20))
+    dataset = opened("csv", train=train + "高兴,今天\n", dev="label,text\n愤怒,今天\n", test_size=0)
+    assert dataset.label_names == ["愤怒", "高兴"]
+    stores = {n: open_store(s.table, tiny_tokenizer, 12, str(tmp_path / "cache")) for n, s in dataset.splits.items()}
+    text = render(dataset, stores)
+    assert "train.csv: 22 rows (text 'text', label 'label')" in text
+    assert "1 rows go over several lines, the first from line 2: are all double quotes paired?" in text
+    assert "train: 22 rows; 愤怒 11 (50.0%), 高兴 11 (50.0%)" in text
+    assert "11 rows (50.0%) cut at 12" in text
+    assert "1 repeated texts; 1 texts with conflicting labels" in text
+    assert "dev: 1 rows; 愤怒 1 (100.0%), 高兴 0 (0.0%)" in text
+    assert "1 rows whose text is also in train" in text
+
+
+def test_percentiles_of_lengths(opened, tmp_path, tiny_tokenizer):
+    generator = random.Random(0)
+    train = "".join(f"{'好' * generator.randint(1, 40)}\t{n % 2}\n" for n in range(301))
+    dataset = opened(train=train, dev_size=30, test_size=0.2, split="random")
+    stores = {n: open_store(s.table, tiny_tokenizer, 32, str(tmp_path / "cache")) for n, s in dataset.splits.items()}
+    for name, figures in token_figures(dataset, stores).items():
+        lengths = [min(32, len(text) + 2) for text in texts(dataset, name)]
+        wanted = np.percentile(lengths, [5, 50, 95, 99, 100], method="inverted_cdf")
+        assert list(figures["tokens"].values()) == wanted.tolist()
+        assert figures["cut"] == sum(len(text) + 2 > 32 for text in texts(dataset, name))
+
+
+def test_a_second_time_nothing_is_built(opened, tmp_path):
+    first = opened(train=ROWS)
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*") if path.suffix != ".lock"}
+    second = opened(train=ROWS)
+    assert labelled(first, "dev") == labelled(second, "dev")
+    assert times == {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*") if path.suffix != ".lock"
+    }
+
+
+def test_a_change_of_the_file_or_of_a_setting_is_never_missed(opened):
+    """The file's content counts, not its time or size."""
+    first = opened(train=ROWS)
+    changed = opened(train=ROWS.replace("text 0", "text x"))
+    assert "text x" in texts(changed, "train") + texts(changed, "dev") + texts(changed, "test")
+    folders = {first.folder, changed.folder}
+    for settings in ({"split_seed": 1}, {"split": "random"}, {"labels": MOODS[::-1]}):
+        folders.add(opened(train=ROWS, **settings).folder)
+    assert len(folders) == 5
+
+
+def test_where_a_row_stands(write, tmp_path):
+    path = write("a.csv", 'text,label\n\n"好\n坏",1\n真,0\n')
+    build_table(tmp_path, str(path), ReadOptions(), False, None)
+    table = Table(tmp_path)
+    assert [table.where(row) for row in range(2)] == [f"{path}, line 3", f"{path}, line 5"]
+
+
+def test_a_row_is_on_one_side_with_all_its_repetitions(write, tmp_path):
+    """Through the files, not only through `stratified_split`: texts that differ in surrounding spaces are the same."""
+    generator = random.Random(4)
+    rows = [f"{' ' * generator.randint(0, 2)}text {generator.randrange(150)}\t{n % 2}\n" for n in range(400)]
+    table, folder = tmp_path / "table", tmp_path / "dataset"
+    table.mkdir()
+    folder.mkdir()
+    build_table(table, str(write("a.tsv", "".join(rows))), ReadOptions(), False, None)
+    build_dataset(folder, {"train": table}, ["0", "1"], "stratified", 42, 0.2, 0.2)
+    opened = Table(table)
+    sides = {name: {opened.text(row) for row in np.load(folder / f"{name}_rows.npy")} for name in SPLITS}
+    assert (
+        sum(map(len, sides.values()))
+        == len(set.union(*sides.values()))
+        == len({row.split("\t")[0].strip() for row in rows})
+    )
+
+
+def test_the_embedded_sample_set(tmp_path):
+    dataset = open_dataset(DataConfig(cache_dir=str(tmp_path / "cache")))
+    assert dataset.label_names == ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
+    assert list(dataset.splits) == ["train", "dev", "test"]
+    assert sum(map(len, dataset.splits.values())) >= 1500
+    found = [text for name in SPLITS for text in texts(dataset, name)]
+    assert len(found) == len(set(found)) == len({"".join(text.split()) for text in found})
+    for name, figures in dataset.figures.items():
+        assert min(figures["classes"].values()) >= 0.1 * figures["rows"], name
+        assert (figures["repeated"], figures["conflicting"]) == (0, 0)
+        assert not any(figures["also_in"].values())

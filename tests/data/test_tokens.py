@@ -1,0 +1,348 @@
+"""Token stores, and how they are kept on disk: python -m pytest tests/data/test_tokens.py"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import BertTokenizer, PreTrainedTokenizerFast
+
+from app.data.cache import MANIFEST, built_folder, content_key, is_whole
+from app.data.readers import ReadOptions
+from app.data.table import Table, build_table
+from app.data.tokens import TokenStore, build_store, open_store
+from app.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = ["今天真开心", "a", "气死我了😀", "好" * 40, "Ab 12。", "[SEP]好", "x\u2028y", "好" * 6, "好" * 7, "\u3000坏"]
+
+
+@pytest.fixture
+def table(tmp_path):
+    return make_table(tmp_path, [[text, index % 3] for index, text in enumerate(TEXTS)])
+
+
+def make_table(folder, rows, **options) -> Table:
+    (folder / "rows.json").write_text(json.dumps(rows))
+    (folder / "table").mkdir()
+    build_table(folder / "table", str(folder / "rows.json"), ReadOptions(**options), False, None)
+    return Table(folder / "table")
+
+
+def make_store(folder, table, tokenizer, max_length) -> TokenStore:
+    """Make a store here, instead of in the process that `open_store` starts for it."""
+    folder.mkdir()
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    build_store(folder, table.folder, backend.to_str(), max_length, tokenizer.unk_token_id)
+    return TokenStore(folder)
+
+
+def rows_of(store) -> list[list[int]]:
+    return [store.row(row).tolist() for row in range(len(store.lengths))]
+
+
+@pytest.mark.parametrize("max_length", [4, 8, 9, 128])
+def test_a_store_holds_what_the_tokenizer_makes_of_each_text(tmp_path, table, tiny_tokenizer, max_length):
+    store = make_store(tmp_path / "store", table, tiny_tokenizer, max_length)
+    whole = [tiny_tokenizer(table.text(row))["input_ids"] for row in range(table.num_rows)]
+    wanted = [
+        tiny_tokenizer(text, truncation=True, max_length=max_length)["input_ids"] for text in map(table.text, range(10))
+    ]
+    assert rows_of(store) == wanted
+    assert store.lengths.tolist() == [len(row) for row in wanted]
+    assert store.cut.tolist() == [len(row) > max_length for row in whole]
+    assert store.second_starts is None
+    assert store.unknown_tokens == sum(row.count(tiny_tokenizer.unk_token_id) for row in wanted)
+    assert len(store.tokens) == store.offsets[-1] == sum(map(len, wanted))
+
+
+def test_many_rows_and_any_order_of_reading(tmp_path, tiny_tokenizer):
+    """More rows than are tokenised at once."""
+    generator = random.Random(0)
+    texts = ["".join(generator.choices("今天真开心好坏xa", k=generator.randint(1, 30))) for _ in range(10_000)]
+    table = make_table(tmp_path, [[text, 0] for text in texts])
+    store = make_store(tmp_path / "store", table, tiny_tokenizer, 16)
+    wanted = tiny_tokenizer(texts, truncation=True, max_length=16)["input_ids"]
+    for row in generator.sample(range(10_000), 3000):
+        assert store.row(row).tolist() == wanted[row]
+        store.release()
+
+
+@pytest.mark.parametrize("max_length", [4, 5, 9, 64])
+def test_pairs(tmp_path, tiny_tokenizer, max_length):
+    texts = [["今天真开心", "好"], ["好", "气死我了😀"], ["坏" * 20, "好" * 30], ["a", "b"]]
+    rows = [[*pair, 0] for pair in texts]
+    table = make_table(tmp_path, rows, text_column=0, text_pair_column=1, label_column=2)
+    store = make_store(tmp_path / "store", table, tiny_tokenizer, max_length)
+    wanted = [tiny_tokenizer(*pair, truncation=True, max_length=max_length) for pair in texts]
+    assert rows_of(store) == [row["input_ids"] for row in wanted]
+    for row, start in zip(wanted, store.second_starts, strict=True):
+        assert row["token_type_ids"] == [0] * start + [1] * (len(row["token_type_ids"]) - start)
+    assert store.cut.tolist() == [len(tiny_tokenizer(*pair)["input_ids"]) > max_length for pair in texts]
+
+
+def test_pairs_of_a_model_that_does_not_tell_two_texts_apart(tmp_path):
+    """RoBERTa's second texts have the same token types as the first ones."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    vocabulary = {token: index for index, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *"今天真好坏"])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", pad_token="<pad>")
+    table = make_table(tmp_path, [["今天", "真好", 0]], text_column=0, text_pair_column=1, label_column=2)
+    store = make_store(tmp_path / "store", table, tokenizer, 16)
+    assert rows_of(store) == [tokenizer("今天", "真好")["input_ids"]] == [[0, 4, 5, 2, 2, 6, 7, 2]]
+    assert store.second_starts is None
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.int32)])
+def test_the_smallest_type_that_holds_the_vocabulary(tmp_path, size, dtype):
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"t{index}" for index in range(size - 6)), "好"]
+    tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)})
+    table = make_table(tmp_path, [["好", 0], ["t0 好", 1]])
+    store = make_store(tmp_path / "store", table, tokenizer, 8)
+    assert store.tokens.dtype == dtype
+    assert rows_of(store) == [[2, size - 1, 3], [2, 5, size - 1, 3]]
+
+
+def test_truncation_and_padding_of_the_caller_do_not_reach_the_store(tmp_path, table, tiny_tokenizer):
+    """Calling a tokenizer leaves its last truncation and padding in the tokenizer itself."""
+    wanted = rows_of(open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache")))
+    tiny_tokenizer(["好", "今天真开心"], padding="max_length", truncation=True, max_length=4)
+    assert rows_of(open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache"))) == wanted
+    assert len(list((tmp_path / "cache").glob("tokens-*[!.lock]"))) == 1
+
+
+def times(folder: Path) -> dict:
+    return {path: path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
+
+
+def test_a_store_is_built_once(tmp_path, table, tiny_tokenizer):
+    store = open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache"))
+    before = times(store.folder)
+    assert open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache")).folder == store.folder
+    assert times(store.folder) == before
+
+
+def test_length_and_tokenizer_and_rows_make_another_store(tmp_path, table, tiny_tokenizer):
+    cache = str(tmp_path / "cache")
+    other = BertTokenizer({**tiny_tokenizer.get_vocab(), "😀": len(tiny_tokenizer)})
+    folders = {
+        open_store(table, tokenizer, n, cache).folder
+        for tokenizer, n in ((tiny_tokenizer, 16), (tiny_tokenizer, 17), (other, 16))
+    }
+    assert len(folders) == 3
+
+
+DAMAGE = {
+    "file missing": lambda folder: (folder / "offsets.npy").unlink(),
+    "file cut": lambda folder: os.truncate(folder / "tokens.bin", 3),
+    "file empty": lambda folder: os.truncate(folder / "cut.npy", 0),
+    "manifest missing": lambda folder: (folder / MANIFEST).unlink(),
+    "manifest cut": lambda folder: os.truncate(folder / MANIFEST, 10),
+    "manifest of zeros": lambda folder: (folder / MANIFEST).write_bytes(b"\0" * 90),
+    "manifest of another kind": lambda folder: (folder / MANIFEST).write_text("[]"),
+    "folder empty": lambda folder: [path.unlink() for path in folder.iterdir()],
+}
+
+
+@pytest.fixture(scope="module")
+def whole_store(tmp_path_factory, tiny_tokenizer) -> tuple[Table, Path]:
+    """A table and the cache with its token store, to be copied."""
+    folder = tmp_path_factory.mktemp("whole")
+    table = make_table(folder, [[text, index % 3] for index, text in enumerate(TEXTS)])
+    open_store(table, tiny_tokenizer, 16, str(folder / "cache"))
+    return table, folder / "cache"
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_damaged_store_is_built_again(tmp_path, whole_store, tiny_tokenizer, damage, caplog):
+    table, cache = whole_store
+    shutil.copytree(cache, tmp_path / "cache")
+    store = open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache"))
+    assert "built again" not in caplog.text
+    wanted = rows_of(store)
+    damage(store.folder)
+    assert not is_whole(store.folder)
+    assert rows_of(open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache"))) == wanted
+    assert "is damaged and is built again" in caplog.text
+
+
+def test_the_key_of_a_folder_depends_on_every_part(tmp_path):
+    a, b = tmp_path / "a", tmp_path / "b"
+    a.write_text("same")
+    b.write_text("same")
+    keys = [
+        content_key("x", a),
+        content_key("xa"),
+        content_key("x", "a"),
+        content_key("x", "same"),
+        content_key("x", None),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert content_key("x", a) == content_key("x", b) == content_key("x", a)
+    b.write_text("Same")
+    assert content_key("x", a) != content_key("x", b)
+    assert content_key({"甲": 1, "乙": 2}) == content_key({"乙": 2, "甲": 1})
+
+
+def test_a_build_that_fails_leaves_nothing_and_says_why(tmp_path, write):
+    """What is raised in the process that builds arrives here."""
+    path = write("😀.csv", "今天,1\n,2\n")
+    with pytest.raises(InputError, match=r"😀\.csv, line 2: the text is empty"):
+        built_folder(tmp_path / "cache" / "x", build_table, str(path), ReadOptions(), False, None)
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["x.lock"]
+
+
+SCRIPT = """
+import hashlib, sys
+from pathlib import Path
+
+if __name__ == "__main__":  # the process that prepares the data imports this file, and has no need of the rest
+    from transformers import BertTokenizer
+    from app.config.schema import DataConfig
+    from app.data.dataset import open_dataset
+    from app.data.table import Table
+    from app.data.tokens import open_store
+
+    vocabulary, cache, source = map(Path, sys.argv[1:])
+    tokens = vocabulary.read_text(encoding="utf-8").split("\\n")
+    tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)})
+    is_file = source.is_file()
+    table = open_dataset(DataConfig(train=str(source), cache_dir=str(cache))).tables[0] if is_file else Table(source)
+    store = open_store(table, tokenizer, 16, str(cache))
+    print(hashlib.sha256(store.tokens.tobytes() + store.offsets.tobytes()).hexdigest())
+"""
+
+
+class Runner:
+    """Starts processes that open the token store of one data file, or of one table, in one cache."""
+
+    def __init__(self, folder: Path, tokenizer, source: Path) -> None:
+        self.cache = folder / "cache"
+        self.started: list[subprocess.Popen] = []
+        (folder / "script.py").write_text(SCRIPT)
+        (folder / "vocab.txt").write_text("\n".join(tokenizer.convert_ids_to_tokens(range(len(tokenizer)))), "utf-8")
+        self.command = [sys.executable, *map(str, (folder / "script.py", folder / "vocab.txt", self.cache, source))]
+
+    def start(self) -> subprocess.Popen:
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        process = subprocess.Popen(
+            self.command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.started.append(process)
+        return process
+
+    def wait_for_tokens(self, process: subprocess.Popen) -> Path:
+        """Return the folder in which a started process is writing tokens."""
+        while process.poll() is None:
+            for path in self.cache.glob("tokens-*.aside-*/tokens.bin"):
+                return path.parent
+            time.sleep(0.002)
+        raise AssertionError(f"the process ended before it was killed: {process.communicate()}")
+
+    def store(self) -> TokenStore:
+        """Return the only store in the cache, which is whole."""
+        [folder] = [path for path in self.cache.glob("tokens-*") if path.is_dir()]
+        assert is_whole(folder)
+        return TokenStore(folder)
+
+
+@pytest.fixture
+def runner(tmp_path, tiny_tokenizer):
+    made = []
+
+    def make(source: Path) -> Runner:
+        made.append(Runner(tmp_path, tiny_tokenizer, source))
+        return made[0]
+
+    yield make
+    for process in made[0].started:
+        process.kill()
+        process.communicate()
+
+
+def numbered(num_rows: int) -> list[str]:
+    return [f"今天真开心{'好' * (number % 7)} {number}" for number in range(num_rows)]
+
+
+@pytest.fixture(scope="module")
+def large_table(tmp_path_factory) -> Table:
+    """A table whose tokens take more than a moment."""
+    return make_table(tmp_path_factory.mktemp("large"), [[text, 0] for text in numbered(60_000)])
+
+
+def test_processes_that_start_at_once_get_one_whole_store(runner, write, tiny_tokenizer):
+    texts = numbered(2000)
+    runner = runner(write("a.tsv", "".join(f"{text}\t{number % 2}\n" for number, text in enumerate(texts))))
+    found = [process.communicate() for process in [runner.start() for _ in range(2)]]
+    assert len({output for output, _ in found}) == 1, found
+    assert found[0][0], found
+    assert rows_of(runner.store()) == tiny_tokenizer(texts, truncation=True, max_length=16)["input_ids"]
+    for kind in ("table", "dataset", "tokens"):
+        assert len([path for path in runner.cache.glob(f"{kind}-*") if path.is_dir()]) == 1
+
+
+def children(process: subprocess.Popen) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.chaos
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for child processes in /proc, which Linux has")
+def test_a_run_killed_while_it_tokenises_leaves_no_half_store(runner, large_table, tiny_tokenizer):
+    runner = runner(large_table.folder)
+    process = runner.start()
+    aside = runner.wait_for_tokens(process)
+    helpers = children(process)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not is_whole(aside)
+    assert not aside.with_name(aside.name.partition(".")[0]).exists()
+    deadline = time.monotonic() + 60
+    while any(map(is_running, helpers)):  # they end by themselves when their parent is gone
+        assert time.monotonic() < deadline, "a helper process outlived the run"
+        time.sleep(0.01)
+    second = runner.start()
+    errors = second.communicate()[1]
+    assert second.returncode == 0, errors
+    assert not aside.exists()
+    store = runner.store()
+    assert len(store.lengths) == 60_000
+    chosen = [*range(1000), *range(59_000, 60_000)]
+    texts = [large_table.text(row) for row in chosen]
+    wanted = tiny_tokenizer(texts, truncation=True, max_length=16)["input_ids"]
+    assert [store.row(row).tolist() for row in chosen] == wanted
+
+
+@pytest.mark.chaos
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for child processes in /proc, which Linux has")
+def test_a_run_whose_helper_is_killed_says_so_and_leaves_nothing(runner, large_table):
+    """What the system does to a process that takes too much memory."""
+    runner = runner(large_table.folder)
+    process = runner.start()
+    aside = runner.wait_for_tokens(process)
+    for pid in children(process):
+        if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text():  # not multiprocessing's resource tracker
+            os.kill(pid, signal.SIGKILL)
+    errors = process.communicate()[1]
+    assert process.returncode == 1
+    folder = aside.with_name(aside.name.partition(".")[0])
+    assert f"the process that prepared {folder} was killed; was it out of memory?" in errors
+    assert [path.name for path in runner.cache.glob("tokens-*")] == [f"{folder.name}.lock"]

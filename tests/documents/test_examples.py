@@ -1,0 +1,125 @@
+"""The examples, run as their docstrings say. `pytest tests/documents/test_examples.py`, without the longer ones `-m "not slow"`."""
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DDP = "examples/ddp_equals_accumulation.py"
+ACCELERATE = "examples/accelerate_accumulation.py"
+
+
+@cache
+def commands_of(script: str) -> list[str]:
+    """Return the commands of a script's docstring."""
+    docstring = ast.get_docstring(ast.parse((ROOT / script).read_text(encoding="utf-8")))
+    return [line for line in docstring.splitlines() if line.startswith(("python ", "torchrun "))]
+
+
+def run(command: str) -> subprocess.CompletedProcess:
+    """Run a command line with this Python, one thread for each process."""
+    program, *arguments = shlex.split(command)
+    modules = {"python": [], "torchrun": ["-m", "torch.distributed.run"]}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+    }
+    return subprocess.run(
+        [sys.executable, *modules[program], *arguments],
+        cwd=ROOT,
+        env={**environment, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@cache
+def output_of(command: str) -> str:
+    """Return what a command prints; it must succeed."""
+    result = run(command)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def parameters_in(output: str) -> dict[str, list[float]]:
+    """Return the parameters that the DDP example printed, all of their digits."""
+    return {name: ast.literal_eval(values) for name, values in re.findall(r"^(\S+) (\[.*\])$", output, re.MULTILINE)}
+
+
+def numbers_in(parameters: dict[str, list[float]]) -> list[float]:
+    return [number for values in parameters.values() for number in values]
+
+
+def test_ddp_and_accumulation_end_with_the_same_bits():
+    accumulated, distributed = (output_of(command) for command in commands_of(DDP)[:2])
+    assert "1 process(es), 2 accumulation step(s)" in accumulated
+    assert "2 process(es), 1 accumulation step(s)" in distributed
+    expected = parameters_in(accumulated)
+    assert {name: len(values) for name, values in expected.items()} == {
+        "0.weight": 12,
+        "0.bias": 4,
+        "2.weight": 4,
+        "2.bias": 1,
+    }
+    assert parameters_in(distributed) == expected
+    assert accumulated.splitlines()[-1].startswith("fingerprint ")
+    assert accumulated.splitlines()[-1] == distributed.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_other_ways_to_cut_the_job_differ_by_rounding_only():
+    first, *others = (numbers_in(parameters_in(output_of(command))) for command in commands_of(DDP))
+    assert len(others) == 3
+    for other in others:
+        assert other == pytest.approx(first, rel=0, abs=1e-12)
+
+
+@pytest.mark.slow
+def test_each_step_is_the_same_with_a_last_batch_of_one_row():
+    options = "--data_size 65 --epochs 1 --verbose"
+    accumulated = output_of(f"python {DDP} --acc_steps 2 {options}").splitlines()
+    distributed = output_of(f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed {options}").splitlines()
+    steps = [line for line in accumulated if line.startswith("epoch")]
+    assert len(steps) == 5
+    assert "step 4 rows  1 " in steps[-1]
+    title = len(steps)
+    assert accumulated[:title] == distributed[:title]
+    assert accumulated[title + 1 :] == distributed[title + 1 :]
+
+
+@pytest.mark.slow
+def test_the_parameters_come_from_training():
+    """A control: what is compared above depends on how the example trains."""
+    first = numbers_in(parameters_in(output_of(commands_of(DDP)[0])))
+    shorter = numbers_in(parameters_in(output_of(f"python {DDP} --acc_steps 2 --epochs 2")))
+    assert max(abs(a - b) for a, b in zip(first, shorter, strict=True)) > 1e-3
+
+
+def test_distributed_without_a_launcher_names_the_command():
+    result = run(f"python {DDP} --distributed")
+    assert result.returncode == 2
+    assert f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed" in result.stderr
+
+
+@pytest.mark.parametrize("command", commands_of(ACCELERATE))
+def test_accelerate_reaches_the_known_weight(command):
+    processes = 2 if command.startswith("torchrun") else 1
+    said = [
+        line for line in output_of(command).splitlines() if not line.startswith("[")
+    ]  # DeepSpeed's, where installed
+    assert said == [
+        f"with accumulation, {processes} process(es): the final weight is 2.04000",
+        "without accumulation: the final weight is 2.04000",
+    ]
+
+
+def test_the_docstrings_hold_commands():
+    assert len(commands_of(DDP)) == 4
+    assert len(commands_of(ACCELERATE)) == 2

@@ -1,0 +1,138 @@
+"""The figures and the printed report: python -m pytest tests/evaluation/test_metrics.py"""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, precision_recall_fscore_support
+
+from app.evaluation.metrics import check_rows, compute_metrics, is_better, probabilities, render_report
+from tests.tiny import LABELS
+
+
+def random_case(num_rows: int, num_labels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, num_labels, num_rows)
+    logits = generator.normal(0, 3, (num_rows, num_labels)).astype(np.float32)
+    logits[np.arange(num_rows), labels] += 1
+    return labels, logits
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("num_rows", "num_labels"), [(1, 2), (7, 2), (300, 3), (1000, 15)])
+def test_figures_are_those_of_sklearn(num_rows, num_labels, seed):
+    labels, logits = random_case(num_rows, num_labels, seed)
+    names = [f"label {index}" for index in range(num_labels)]
+    metrics = compute_metrics(labels, logits, names)
+    predicted, ids = logits.argmax(1), list(range(num_labels))
+    assert metrics["rows"] == num_rows
+    assert metrics["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
+    assert metrics["loss"] == pytest.approx(log_loss(labels, probabilities(logits), labels=ids), abs=1e-9)
+    assert metrics["confusion_matrix"] == confusion_matrix(labels, predicted, labels=ids).tolist()
+    by_class = precision_recall_fscore_support(labels, predicted, labels=ids, zero_division=0)
+    for name, *expected in zip(names, *by_class, strict=True):
+        assert list(metrics["classes"][name].values()) == pytest.approx(expected)
+    for average in ("macro", "weighted"):
+        expected = precision_recall_fscore_support(labels, predicted, labels=ids, average=average, zero_division=0)[:3]
+        assert list(metrics[average].values()) == pytest.approx(expected)
+        assert metrics[f"{average}_f1"] == metrics[average]["f1"]
+    assert sum(figures["support"] for figures in metrics["classes"].values()) == num_rows
+
+
+def test_class_that_is_never_predicted_or_absent_counts_as_zero(recwarn):
+    labels = np.array([0, 0, 1, 1])
+    logits = np.array([[2, 0, 0], [2, 0, 0], [2, 0, 0], [3, 0, 0]], dtype=np.float32)
+    metrics = compute_metrics(labels, logits, LABELS)
+    assert metrics["classes"][LABELS[1]] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 2}
+    assert metrics["classes"][LABELS[2]] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
+    assert metrics["macro_f1"] == pytest.approx((2 / 3) / 3)
+    assert not recwarn.list
+
+
+def test_loss_of_extreme_logits_is_exact():
+    logits = np.array([[0.0, 5000.0], [1e30, 0.0]], dtype=np.float32)
+    assert compute_metrics(np.array([0, 0]), logits, ["a", "b"])["loss"] == pytest.approx(2500.0)
+
+
+def test_probabilities_sum_to_one():
+    found = probabilities(np.array([[1e4, 0.0], [-1e4, -1e4], [0.0, math.log(3)]], dtype=np.float32))
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, [[1, 0], [0.5, 0.5], [0.25, 0.75]], atol=1e-7)
+
+
+def test_figures_are_plain_numbers_for_json():
+    metrics = compute_metrics(*random_case(20, 3, 0), LABELS)
+
+    def leaves(value):
+        if isinstance(value, dict):
+            return [leaf for item in value.values() for leaf in leaves(item)]
+        return [leaf for item in value for leaf in leaves(item)] if isinstance(value, list) else [value]
+
+    assert {type(leaf) for leaf in leaves(metrics)} == {int, float}
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 0, 2]])
+def test_all_rows_once_in_any_order_are_accepted(order):
+    check_rows(np.array(order), 4, "test")
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        ([0, 1, 2], "1 are missing and 0 repeated"),
+        ([0, 1, 2, 3, 3], "0 are missing and 1 repeated"),
+        ([0, 1, 1, 3], "1 are missing and 1 repeated"),
+        ([], "4 are missing and 0 repeated"),
+        ([0, 1, 2, 3, 4], "of 4 rows"),
+    ],
+)
+def test_missing_or_repeated_rows_are_refused(found, problem):
+    with pytest.raises(RuntimeError, match="every row of dev must count exactly once") as error:
+        check_rows(np.array(found, dtype=np.int64), 4, "dev")
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "best", "metric", "better"),
+    [
+        (0.1, None, "accuracy", True),
+        (0.2, 0.1, "accuracy", True),
+        (0.1, 0.1, "accuracy", False),
+        (0.1, 0.2, "macro_f1", False),
+        (0.1, 0.2, "loss", True),
+        (0.2, 0.1, "loss", False),
+        (math.nan, None, "loss", True),
+        (math.nan, 0.1, "loss", False),
+        (0.1, math.nan, "loss", True),
+        (math.nan, math.nan, "loss", False),
+    ],
+)
+def test_is_better(value, best, metric, better):
+    assert is_better(value, best, metric) is better
+
+
+def test_report_names_every_class_in_even_columns():
+    names = ["负面", "中性 (other)", "x"]
+    text = render_report(compute_metrics(*random_case(300, 3, 1), names), "Report on test: step 7")
+    lines = text.split("\n")
+    assert lines[0] == "Report on test: step 7"
+    table = lines[1 : lines.index("")]
+    assert [line.split("  ")[0] for line in table[1:]] == [*names, "macro mean", "weighted mean"]
+
+    def width(line: str) -> int:
+        return sum(2 if "\u2e80" <= character <= "\uffef" else 1 for character in line)
+
+    assert len({width(line) for line in table}) == 1
+    assert "rows 300" in text
+    confusion = lines[lines.index("Confusion matrix (rows: true class, columns: predicted)") + 1 :]
+    assert len(confusion) == 4
+    assert len({width(line) for line in confusion}) == 1
+    assert all(name in confusion[0] for name in names)
+    assert sum(int(cell) for line in confusion[1:] for cell in line.split()[-3:]) == 300
+
+
+def test_report_of_many_classes_is_not_cut_off():
+    names = [f"类别{index:03d}" for index in range(80)]
+    text = render_report(compute_metrics(*random_case(500, 80, 2), names), "title")
+    assert "..." not in text
+    assert all(text.count(name) == 3 for name in names)

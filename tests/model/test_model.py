@@ -1,0 +1,354 @@
+"""Models from settings and from checkpoints: python -m pytest tests/model/test_model.py"""
+
+import json
+import logging
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSequenceClassification, BertConfig, BertForMaskedLM, BertForSequenceClassification
+
+from app.batching.collate import collate
+from app.checkpoints.run_folder import save_model
+from app.config.schema import ModelConfig
+from app.errors import InputError
+from app.model.classifier import Classifier, build_model
+from app.run.job import strip_prefix
+from tests.tiny import LABELS, SIZES, tiny_model, tiny_tokenizer, token_rows
+
+MANY = [f"class {number}" for number in range(5)]
+
+
+def build(config=None, labels=LABELS, max_length=32, **settings) -> Classifier:
+    settings = ModelConfig(config={} if config is None else config, **settings)
+    return build_model(settings, tiny_tokenizer(), labels, max_length).eval()
+
+
+def logits(model, packed: bool = True) -> torch.Tensor:
+    with torch.inference_mode():
+        return model(**collate(token_rows([5, 9, 3, 20]), None, model.layout(packed)))
+
+
+@pytest.fixture
+def checkpoint(tmp_path) -> Path:
+    """A folder with a trained classifier, written by transformers alone, with weights of another scale than random ones."""
+    torch.manual_seed(7)
+    config = BertConfig(
+        vocab_size=21,
+        **SIZES | {"num_hidden_layers": 3},
+        initializer_range=0.3,
+        num_labels=3,
+        id2label={0: "x", 1: "y", 2: "z"},
+    )
+    folder = tmp_path / "checkpoint"
+    BertForSequenceClassification(config).eval().save_pretrained(folder)
+    return folder
+
+
+def with_weights(folder: Path, weights: dict, name: str = "model.safetensors") -> Path:
+    (folder / "model.safetensors").unlink()
+    if name.endswith(".bin"):
+        torch.save(weights, folder / name)
+    else:
+        save_file(weights, folder / name, metadata={"format": "pt"})
+    return folder
+
+
+def test_random_model_follows_its_settings():
+    model = build(SIZES, architecture="bert")
+    config = model.model.config
+    assert {key: getattr(config, key) for key in SIZES} == SIZES
+    assert (config.vocab_size, config.pad_token_id) == (21, 0)
+    assert config.id2label == dict(enumerate(LABELS))
+    assert config.label2id == {name: index for index, name in enumerate(LABELS)}
+    assert config.num_labels == 3
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert logits(model).shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config"),
+    [
+        ("albert", {"embedding_size": 16}),
+        ("deberta-v2", {}),
+        ("distilbert", {"n_layers": 2}),
+        ("ernie", {}),
+        ("mobilebert", {}),
+        ("modernbert", {}),
+    ],
+)
+def test_other_architectures_run_padded(architecture, config):
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 64}
+    if architecture == "distilbert":
+        sizes = {"dim": 32, "n_heads": 4, "hidden_dim": 64}
+    model = build(sizes | config, architecture=architecture)
+    rows = token_rows([5, 9, 3])
+    with torch.inference_mode():
+        pairs = model(**collate(rows, [2, 4, 3], model.layout(False)))
+        alone = torch.cat([model(**collate([row], None, model.layout(False))) for row in rows])
+    assert pairs.shape == (3, 3)
+    torch.testing.assert_close(logits(model, packed=False)[:3], alone, atol=1e-5, rtol=0)
+    with pytest.raises(InputError, match=f"found {architecture}; set it to padded"):
+        model.layout(packed=True)
+
+
+def test_same_seed_same_weights():
+    one, other = tiny_model(), tiny_model()
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_checkpoint_gives_the_logits_of_plain_transformers(checkpoint):
+    model = build(name=str(checkpoint), labels=["x", "y", "z"])
+    plain = AutoModelForSequenceClassification.from_pretrained(checkpoint).eval()
+    inputs = collate(token_rows([5, 9, 3, 20]), None, model.layout(False))
+    with torch.inference_mode():
+        expected = plain(**inputs).logits
+    torch.testing.assert_close(logits(model, packed=False), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(logits(model, packed=True), expected, atol=1e-5, rtol=0)
+
+
+def test_our_own_folder_loads_again_without_a_trace_of_ours(tmp_path):
+    model = tiny_model("roberta", pad_id=1)
+    save_model(tmp_path, model.model, strip_prefix(model.state_dict()), tiny_tokenizer(1))
+    text = (tmp_path / "config.json").read_text()
+    assert "packed_rows" not in text
+    assert json.loads(text)["architectures"] == ["RobertaForSequenceClassification"]
+    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    assert plain.config._attn_implementation == "sdpa"
+    inputs = collate(token_rows([5, 9, 3, 20]), None, model.layout(False))
+    with torch.inference_mode():
+        torch.testing.assert_close(plain(**inputs).logits, logits(model), atol=1e-5, rtol=0)
+    again = build_model(ModelConfig(name=str(tmp_path)), tiny_tokenizer(1), LABELS, 32).eval()
+    assert torch.equal(logits(again), logits(model))
+
+
+def test_saving_is_silent_and_readable_by_others(tmp_path, capfd):
+    model = tiny_model()
+    save_model(tmp_path, model.model, strip_prefix(model.state_dict()), tiny_tokenizer())
+    build(name=str(tmp_path))
+    assert capfd.readouterr() == ("", "")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert len(set(modes.values())) == 1, modes  # safetensors alone would keep the weights to their owner
+    assert not (tmp_path / ".model").exists()
+
+
+def test_labels_of_the_data_are_written_into_a_checkpoint(checkpoint):
+    config = build(name=str(checkpoint)).model.config
+    assert config.id2label == dict(enumerate(LABELS))
+    assert config.label2id == {name: index for index, name in enumerate(LABELS)}
+
+
+def test_another_number_of_labels_gets_a_new_head(checkpoint, caplog, capfd):
+    model = build(name=str(checkpoint), labels=MANY)
+    assert logits(model).shape == (4, 5)
+    assert model.model.config.id2label == dict(enumerate(MANY))
+    weights = load_file(checkpoint / "model.safetensors")
+    for name, value in model.model.bert.state_dict().items():
+        assert torch.equal(value, weights[f"bert.{name}"]), name
+    assert not caplog.records  # a new head is what one expects
+    assert capfd.readouterr() == ("", "")
+
+
+def test_masked_language_model_gets_a_head_and_keeps_its_encoder(tmp_path, caplog):
+    plain = BertForMaskedLM(BertConfig(vocab_size=21, **SIZES))
+    plain.save_pretrained(tmp_path)
+    model = build(name=str(tmp_path))
+    for name, value in plain.bert.state_dict().items():
+        assert torch.equal(model.model.bert.state_dict()[name], value), name
+    assert not caplog.records
+
+
+def test_fewer_layers_of_a_checkpoint_are_its_first(checkpoint):
+    model = build({"num_hidden_layers": 2}, name=str(checkpoint))
+    weights = load_file(checkpoint / "model.safetensors")
+    assert len(model.model.bert.encoder.layer) == 2
+    for name, value in model.model.bert.encoder.state_dict().items():
+        assert torch.equal(value, weights[f"bert.encoder.{name}"]), name
+
+
+def test_more_layers_than_the_checkpoint_has_are_reported(checkpoint, caplog):
+    with caplog.at_level(logging.WARNING):
+        build({"num_hidden_layers": 5}, name=str(checkpoint))
+    assert "has no weights for bert.encoder.layer.3" in caplog.text
+    assert "31 more: they start at random" in caplog.text
+
+
+def test_half_precision_checkpoint_is_trained_in_fp32(checkpoint):
+    weights = {name: value.half() for name, value in load_file(checkpoint / "model.safetensors").items()}
+    model = build(name=str(with_weights(checkpoint, weights)))
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("source", ["random", "checkpoint"])
+def test_unknown_key_names_the_nearest(source, checkpoint):
+    name = str(checkpoint) if source == "checkpoint" else None
+    with pytest.raises(InputError, match="a bert model has no key 'hiden_size'; did you mean 'hidden_size'?"):
+        build({"hiden_size": 3}, name=name)
+    with pytest.raises(InputError, match="has no key 'to_dict'"):  # an attribute, but no setting
+        build({"to_dict": 3}, name=name)
+
+
+@pytest.mark.parametrize("key", ["num_labels", "id2label", "label2id", "problem_type"])
+def test_labels_cannot_be_set_in_the_model(key):
+    with pytest.raises(InputError, match=f"'{key}' follows from the labels of the data"):
+        build({key: 7})
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"hidden_size": "wide"}, "expected int, got str"),
+        ({"num_attention_heads": 3}, "not a multiple of the number of attention heads"),
+        ({"hidden_act": "reul"}, "reul"),
+        ({"hidden_dropout_prob": 2.0}, "dropout probability"),
+        ({"vocab_size": 3}, "embeddings for 3 tokens and the tokenizer's vocabulary has 21"),
+    ],
+)
+def test_settings_that_make_no_model(config, message):
+    with pytest.raises(InputError, match=message):
+        build(SIZES | config)
+
+
+def test_unknown_architecture_names_the_nearest():
+    with pytest.raises(InputError, match="'robert' is not a model type of transformers; did you mean 'roberta'?"):
+        build(architecture="robert")
+    with pytest.raises(InputError, match="model.config does not make a vit classifier"):
+        build(architecture="vit")
+
+
+@pytest.mark.parametrize("source", ["random", "checkpoint"])
+def test_dropout_setting_sets_every_dropout(source, checkpoint):
+    settings = {"name": str(checkpoint)} if source == "checkpoint" else {"config": SIZES}
+    model = build(dropout=0.37, **settings)
+    rates = {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)}
+    assert rates == {0.37}
+    config = model.model.config
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.classifier_dropout) == (0.37,) * 3
+
+
+def test_dropout_of_zero_is_not_none():
+    assert {module.p for module in build(SIZES, dropout=0.0).modules() if isinstance(module, torch.nn.Dropout)} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "pad_id", "longest"), [("bert", 0, 20), ("roberta", 0, 19), ("roberta", 1, 18)]
+)
+def test_texts_longer_than_the_positions_are_refused(architecture, pad_id, longest):
+    settings = ModelConfig(architecture=architecture, config=SIZES | {"max_position_embeddings": 20})
+    model = build_model(settings, tiny_tokenizer(pad_id), LABELS, longest).eval()
+    for packed in (False, True):  # the longest row runs
+        assert model(**collate(token_rows([longest, 2]), None, model.layout(packed))).shape == (2, 3)
+    with pytest.raises(InputError, match=f"at most the model's {longest} positions, found {longest + 1}"):
+        build_model(settings, tiny_tokenizer(pad_id), LABELS, longest + 1)
+
+
+def test_weights_of_torch_save_load(checkpoint):
+    weights = load_file(checkpoint / "model.safetensors")
+    expected = logits(build(name=str(checkpoint)))
+    folder = with_weights(checkpoint, weights, "pytorch_model.bin")
+    assert torch.equal(logits(build(name=str(folder))), expected)
+
+
+class Evil:
+    """What a hostile checkpoint would hold: reading it as a pickle makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+@pytest.mark.parametrize("how", ["pickle", "torch.save", "torch.save, old format"])
+def test_a_pickle_does_not_run(checkpoint, tmp_path, how):
+    trace = tmp_path / "trace"
+    (checkpoint / "model.safetensors").unlink()
+    path = checkpoint / "pytorch_model.bin"
+    if how == "pickle":
+        path.write_bytes(pickle.dumps(Evil(trace), protocol=2))
+    else:
+        torch.save({"bert": Evil(trace)}, path, _use_new_zipfile_serialization=how == "torch.save")
+    with pytest.raises(InputError, match="holds more than tensors") as error:
+        build(name=str(checkpoint))
+    assert not trace.exists()
+    assert "weights_only" not in str(error.value)  # never advise to switch the guard off
+    pickle.loads(pickle.dumps(Evil(trace)))  # the trap does work
+    assert trace.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("model.safetensors", b""),
+        ("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 400\n"),
+        ("pytorch_model.bin", b""),
+        ("pytorch_model.bin", b"no weights at all" * 20),
+        ("config.json", b"{"),
+        ("config.json", b"[1]"),
+        ("config.json", b"{}"),
+        ("config.json", b'{"model_type": "nothing"}'),
+        ("config.json", b'{"model_type": "vit"}'),
+        ("config.json", b'{"model_type": "bert", "hidden_size": "wide"}'),
+    ],
+)
+def test_broken_checkpoint_is_refused(checkpoint, name, content):
+    if name == "pytorch_model.bin":
+        (checkpoint / "model.safetensors").unlink()
+    (checkpoint / name).write_bytes(content)
+    with pytest.raises(InputError, match="model.name must be a hub name or a folder with a checkpoint"):
+        build(name=str(checkpoint))
+
+
+def test_cut_off_weights_are_refused(checkpoint):
+    path = checkpoint / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match="could not be loaded"):
+        build(name=str(checkpoint))
+
+
+@pytest.mark.parametrize("what", ["no folder", "empty", "no weights", "a file"])
+def test_wrong_folder_is_refused(checkpoint, tmp_path, what):
+    folder = tmp_path / "wrong"
+    if what == "empty":
+        folder.mkdir()
+    elif what == "no weights":
+        shutil.copytree(checkpoint, folder)
+        (folder / "model.safetensors").unlink()
+    elif what == "a file":
+        folder.write_text("no checkpoint")
+    with pytest.raises(InputError, match="could not be loaded"):
+        build(name=str(folder))
+
+
+def test_weights_of_another_size_are_refused(checkpoint):
+    with pytest.raises(
+        InputError, match=r"do not fit model.config: bert.* has shape \(.*32.*\), and \(.*64.*\) is needed"
+    ):
+        build({"hidden_size": 64}, name=str(checkpoint))
+
+
+def test_weights_under_foreign_names_are_refused_not_ignored(checkpoint):
+    weights = load_file(checkpoint / "model.safetensors")
+    folder = with_weights(checkpoint, {f"encoder_of_ours.{name}": value for name, value in weights.items()})
+    with pytest.raises(InputError, match="holds no weights of a bert model"):
+        build(name=str(folder))
+
+
+def test_checkpoint_with_old_norm_names_is_saved_with_the_models_own(checkpoint, tmp_path):
+    """bert-base-chinese still calls its norms gamma and beta; what we save must load into the model again."""
+    weights = load_file(checkpoint / "model.safetensors")
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for name, value in weights.items()
+    }
+    expected = logits(build(name=str(checkpoint)))
+    model = build(name=str(with_weights(checkpoint, old)))
+    assert torch.equal(logits(model), expected)
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    save_model(folder, model.model, strip_prefix(model.state_dict()), tiny_tokenizer())
+    saved = load_file(folder / "model.safetensors")
+    model.load_state_dict({f"model.{name}": value for name, value in saved.items()})

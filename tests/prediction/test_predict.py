@@ -1,0 +1,438 @@
+"""predict.py and the modules behind it: python -m pytest tests/prediction/test_predict.py"""
+
+import csv
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification, BertModel, BertTokenizer, pipeline
+
+from app.data.rows import Row
+from app.errors import InputError
+from app.prediction.predictor import Predictor, load_predictor, token_batches
+from app.prediction.saved_model import newest_run
+from app.run.entry import main as train
+from predict import main
+from tests.tiny import write_tiny
+
+ROOT = Path(__file__).resolve().parents[2]
+CHARACTERS = "今天真开心气死我了不好喜欢讨厌电影手机质量差评快递abc，。"
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(CHARACTERS)]
+LABELS = ["负面", "中性", "正面"]
+SIZES = {
+    "bert": {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+    },
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 64},
+    "xlnet": {"d_model": 32, "n_layer": 1, "n_head": 2, "d_inner": 64},
+}
+
+
+def save_checkpoint(folder: Path, architecture: str = "bert", **config) -> Path:
+    """Save a random classifier, as any transformers user would, with weights large enough for labels that differ."""
+    torch.manual_seed(0)
+    labels = {"num_labels": 3, "id2label": dict(enumerate(LABELS)), "label2id": {n: i for i, n in enumerate(LABELS)}}
+    sizes = SIZES[architecture] | {"vocab_size": len(VOCABULARY), "pad_token_id": 0}
+    model = AutoModelForSequenceClassification.from_config(
+        AutoConfig.for_model(architecture, **sizes, **labels | config)
+    )
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder)
+    tokenizer = BertTokenizer({token: index for index, token in enumerate(VOCABULARY)})
+    tokenizer.model_max_length = 60
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    return save_checkpoint(tmp_path_factory.mktemp("bert"))
+
+
+def random_texts(count: int) -> list[str]:
+    """Return texts of very different lengths, some above the model's, with spaces and unknown characters in them."""
+    generator = random.Random(0)
+    return [
+        "".join(generator.choices(CHARACTERS + "鼎", k=generator.choice([1, 2, 7, 30, 58, 90])))
+        + f" {CHARACTERS[n % 9]}"
+        for n in range(count)
+    ]
+
+
+def of_pipeline(folder: Path, inputs: list) -> np.ndarray:
+    """Return transformers' own probabilities, (num_rows, num_labels), one row at a time and so without any padding."""
+    classify = pipeline("text-classification", model=str(folder))
+    found = [{entry["label"]: entry["score"] for entry in classify(one, truncation=True, top_k=None)} for one in inputs]
+    return np.array([[scores[label] for label in LABELS] for scores in found])
+
+
+def read_output(path: Path) -> list[dict]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file)) if path.suffix == ".csv" else [json.loads(line) for line in file]
+
+
+def shares_of(records: list[dict]) -> np.ndarray:
+    return np.array([[float(record[f"p_{label}"]) for label in LABELS] for record in records])
+
+
+def as_rows(texts: list[str], pairs: list[str] | None = None) -> list[Row]:
+    return [Row(n, text, pairs[n - 1] if pairs else None, None) for n, text in enumerate(texts, 1)]
+
+
+@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
+@pytest.mark.parametrize("has_pairs", [False, True])
+def test_predictions_are_those_of_transformers_in_the_order_of_the_rows(tmp_path, architecture, has_pairs):
+    folder = save_checkpoint(tmp_path, architecture)
+    texts = random_texts(40)
+    rows = as_rows(texts, texts[::-1] if has_pairs else None)
+    predictor = load_predictor(folder, device="cpu", batch_tokens=200)
+    assert predictor.layout.packed == (architecture == "bert")
+    found = list(predictor.predict(rows, chunk_rows=16))
+    wanted = of_pipeline(folder, [{"text": row.text, "text_pair": row.pair} if has_pairs else row.text for row in rows])
+    assert [prediction.row for prediction in found] == rows
+    assert [prediction.label for prediction in found] == [LABELS[label] for label in wanted.argmax(axis=1)]
+    assert np.ptp(wanted, axis=0).max() > 0.1
+    np.testing.assert_allclose([prediction.probabilities for prediction in found], wanted, atol=1e-5)
+
+
+def test_rows_are_read_a_chunk_at_a_time(checkpoint):
+    taken, batches = [], []
+
+    def rows():
+        for row in as_rows(random_texts(25)):
+            taken.append(row.line)
+            yield row
+
+    predictions = load_predictor(checkpoint, device="cpu").predict(rows(), chunk_rows=10, on_batch=batches.append)
+    assert next(predictions).row.line == 1
+    assert len(taken) == 10
+    assert sum(batches) == 10
+    assert [prediction.row.line for prediction in predictions] == list(range(2, 26))
+
+
+def test_token_batches_hold_every_row_once_within_the_budget():
+    lengths = np.random.default_rng(0).integers(1, 90, 500)
+    batches = token_batches(lengths, 64)
+    assert sorted(np.concatenate(batches)) == list(range(500))
+    assert all(len(batch) == 1 or len(batch) * lengths[batch].max() <= 64 for batch in batches)
+
+
+def test_bf16_is_near_fp32(checkpoint):
+    texts = random_texts(20)
+    exact, rough = (load_predictor(checkpoint, device="cpu", precision=p).logits(texts) for p in ("fp32", "bf16"))
+    assert 0 < np.abs(exact - rough).max() < 0.2
+
+
+def write_input(folder: Path, format: str, texts: list[str]) -> tuple[Path, int]:
+    """Write texts as a file of a format; return it, and the number that its first row has there."""
+    path = folder / f"input.{'txt' if format == 'text' else format}"
+    if format == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"id": list(range(len(texts))), "text": texts}), path)
+    elif format == "json":
+        path.write_text(json.dumps(texts), encoding="utf-8")
+    elif format == "jsonl":
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    else:
+        head = "" if format == "text" else "text\n"
+        body = (f'"{text}"' if format == "csv" else text for text in texts)
+        path.write_text(head + "".join(f"{line}\n" for line in body), encoding="utf-8")
+    return path, 2 if format in ("csv", "tsv") else 1
+
+
+@pytest.mark.parametrize("format", ["text", "csv", "tsv", "json", "jsonl", "parquet"])
+@pytest.mark.parametrize("output_format", ["csv", "jsonl"])
+def test_files_of_every_format(tmp_path, checkpoint, format, output_format):
+    texts = random_texts(12)
+    path, first = write_input(tmp_path, format, texts)
+    output = tmp_path / f"output.{output_format}"
+    assert main(["--checkpoint", str(checkpoint), "--input", str(path), "--output", str(output)]) == 0
+    records = read_output(output)
+    assert list(records[0]) == ["line", "text", "label", "probability", *(f"p_{label}" for label in LABELS)]
+    assert [record["text"] for record in records] == texts
+    assert [int(record["line"]) for record in records] == list(range(first, first + 12))
+    wanted = list(load_predictor(checkpoint, device="cpu").predict(as_rows(texts)))
+    assert [record["label"] for record in records] == [prediction.label for prediction in wanted]
+    np.testing.assert_allclose(shares_of(records), [prediction.probabilities for prediction in wanted], atol=1e-5)
+    assert [float(record["probability"]) for record in records] == list(shares_of(records).max(axis=1))
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_pairs_from_a_file(tmp_path, checkpoint):
+    path, output = tmp_path / "pairs.csv", tmp_path / "output.csv"
+    path.write_text('a,b\n"今天,真好",不好\n开心,"讨\n厌"\n', encoding="utf-8")
+    options = ["--input", str(path), "--text_column", "a", "--text_pair_column", "b", "--output", str(output)]
+    assert main(["--checkpoint", str(checkpoint), *options]) == 0
+    records = read_output(output)
+    pairs = [("今天,真好", "不好"), ("开心", "讨\n厌")]
+    assert [(record["text"], record["text_pair"]) for record in records] == pairs
+    wanted = of_pipeline(checkpoint, [{"text": a, "text_pair": b} for a, b in pairs])
+    np.testing.assert_allclose(shares_of(records), wanted, atol=1e-5)
+
+
+def test_blank_lines_of_a_text_file_are_no_rows(tmp_path, checkpoint, capsys):
+    path = tmp_path / "lines.txt"
+    path.write_bytes("\ufeff今天\r\n\n \u3000\n\t真好 \n开\u2028心".encode())
+    assert main(["--checkpoint", str(checkpoint), "--input", str(path), "--output_format", "jsonl"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.split("\n")[:-1]]
+    assert [(record["line"], record["text"]) for record in found] == [(1, "今天"), (4, "真好"), (5, "开\u2028心")]
+
+
+def test_texts_of_the_command_line(checkpoint, capsys):
+    assert main(["今天", "--checkpoint", str(checkpoint), "真，好", "--", "--差"]) == 0
+    found = list(csv.DictReader(io.StringIO(capsys.readouterr().out, newline="")))
+    assert [(record["line"], record["text"]) for record in found] == [("1", "今天"), ("2", "真，好"), ("3", "--差")]
+    assert main(["--checkpoint", str(checkpoint), "--output_format", "lines", "今天"]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert lines[0] == f"{found[0]['label']} {float(found[0]['probability']):.4f}  今天"
+    assert all(label in " ".join(lines) for label in LABELS)
+
+
+def test_standard_input_is_read_as_it_comes(checkpoint):
+    """The subprocess sees a pipe, and the output goes to one."""
+    command = [sys.executable, "predict.py", "--checkpoint", str(checkpoint), "--input", "-"]
+    found = subprocess.run(command, input="今天\n\n真好\n".encode(), cwd=ROOT, capture_output=True, check=True)
+    records = list(csv.DictReader(io.StringIO(found.stdout.decode(), newline="")))
+    assert [(record["line"], record["text"]) for record in records] == [("1", "今天"), ("3", "真好")]
+    assert found.stderr.decode() == "<stdin>: 2 rows (text '0')\n"
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv", "jsonl", "json"])
+def test_formats_of_standard_input(tmp_path, checkpoint, capsys, monkeypatch, format):
+    path, _ = write_input(tmp_path, format, ["今天", "真好"])
+    with path.open(encoding="utf-8") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert main(["--checkpoint", str(checkpoint), "--input", "-", "--format", format]) == 0
+    assert [row["text"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))] == ["今天", "真好"]
+
+
+BAD = {
+    "lines.txt": (b"\xe4\xbb\x8a\n\n\xff\xe4\xbb\x8a\n\xe5\xa4\xa9\n", "line 3: invalid byte 0xff"),
+    "rows.csv": ('text\n今\n""\n天\n'.encode(), "line 3: the text is empty"),
+    "rows.tsv": ("text\tid\n今\t1\n好\n天\t2\n".encode(), "line 3: 2 columns are needed"),
+    "rows.jsonl": ('{"text": "今"}\n{"text": "\n{"text": "天"}\n'.encode(), "line 2: not a valid JSON value"),
+    "rows.json": ('["今", 5, "天"]'.encode(), "element 2: "),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_bad_row_stops_or_is_left_out(tmp_path, checkpoint, capsys, monkeypatch, name, piped):
+    content, problem = BAD[name]
+    path, output = tmp_path / name, tmp_path / "output.jsonl"
+    path.write_bytes(content)
+    format = {"txt": "text"}.get(path.suffix[1:], path.suffix[1:])
+    shown = "<stdin>" if piped else str(path)
+    options = ["--checkpoint", str(checkpoint), "--output", str(output), "--input", "-" if piped else str(path)]
+    for on_bad_row, status in (("error", 2), ("skip", 0)):
+        with path.open(encoding="utf-8") as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            assert main([*options, "--format", format, "--on_bad_row", on_bad_row]) == status
+        told = capsys.readouterr().err
+        assert "--data." not in told
+        if on_bad_row == "error":
+            assert f"error: {shown}, {problem}" in told
+            assert "--on_bad_row skip" in told
+            assert not output.exists()
+        else:
+            assert f"{shown}: 2 rows" in told
+            assert f", 1 left out\n  {problem}" in told
+            assert [record["text"] for record in read_output(output)] == ["今", "天"]
+
+
+def test_a_run_predicts_what_it_predicted(tmp_path, capsys, monkeypatch):
+    """Its own configuration says where rows are cut and that spaces are removed; the newest finished run is the default."""
+    monkeypatch.chdir(tmp_path)
+    lines = write_tiny(tmp_path / "rows.tsv").read_text(encoding="utf-8").split("\n")
+    spaced = [" ".join(line.split("\t")[0]) + "\t" + line.split("\t")[-1] for line in lines[1:-1]]
+    (tmp_path / "rows.tsv").write_text("\n".join(["text\tlabel", *spaced]), encoding="utf-8")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    config = {
+        "data": {"train": "rows.tsv", "test": "rows.tsv", "max_length": 8, "remove_spaces": True},
+        "model": {"config": sizes | {"initializer_range": 0.3}},
+        "train": {"max_steps": 1, "device": "cpu", "threads": 1},
+        "output": {"tensorboard": False},
+    }
+    (tmp_path / "tiny.yaml").write_text(json.dumps(config), encoding="utf-8")
+    assert train("single", "", ["--config", "tiny.yaml"]) == 0
+    assert main(["--input", "rows.tsv", "--output", "output.csv", "--device", "cpu"]) == 0
+    assert "checkpoint checkpoints/tiny-001" in capsys.readouterr().err
+    found, wanted = read_output(tmp_path / "output.csv"), read_output(tmp_path / "checkpoints/tiny-001/predictions.csv")
+    assert len(found) == 60
+    assert [(row["line"], row["text"], row["label"]) for row in found] == [
+        (row["line"], row["text"], row["predicted"]) for row in wanted
+    ]
+    names = [name for name in wanted[0] if name.startswith("p_")]
+    np.testing.assert_allclose(
+        [[float(row[n]) for n in names] for row in found], [[float(row[n]) for n in names] for row in wanted], atol=1e-5
+    )
+
+
+def test_the_newest_run_that_finished(tmp_path):
+    with pytest.raises(InputError, match="there is no finished run"):
+        newest_run(tmp_path)
+    for age, (name, files) in enumerate(
+        {
+            "old": ["report.json", "model.safetensors"],
+            "newest": ["report.json", "model.safetensors"],
+            "without-model": ["report.json"],
+            "unfinished": ["model.safetensors"],
+        }.items()
+    ):
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).touch()
+            os.utime(tmp_path / name / file, (age, age))
+    assert newest_run(tmp_path).name == "newest"
+
+
+def broken_checkpoint(folder: Path, fault: str) -> None:
+    """Save a checkpoint with one fault."""
+    if fault == "xlnet":
+        save_checkpoint(folder, "xlnet")
+        return
+    save_checkpoint(folder, **({"problem_type": "multi_label_classification"} if fault == "multi label" else {}))
+    weights = folder / "model.safetensors"
+    if fault == "no config":
+        (folder / "config.json").unlink()
+    elif fault == "pickle":
+        torch.save({}, folder / "pytorch_model.bin")
+        weights.unlink()
+    elif fault == "cut short":
+        weights.write_bytes(weights.read_bytes()[:-1000])
+    elif fault == "no tokenizer":
+        (folder / "tokenizer.json").unlink()
+    elif fault == "other tokenizer":
+        tokens = [*VOCABULARY, "鼎"]
+        BertTokenizer({token: index for index, token in enumerate(tokens)}).save_pretrained(folder)
+    elif fault == "no head":
+        BertModel(AutoConfig.from_pretrained(folder)).save_pretrained(folder)
+
+
+FAULTS = {
+    "no config": "found no config.json, only: ",
+    "pickle": "found pytorch_model.bin, a pickle",
+    "cut short": "could not be loaded",
+    "no tokenizer": "found no tokenizer",
+    "other tokenizer": "do not belong together",
+    "no head": "weights are missing or of the wrong size: classifier.",
+    "multi label": "problem_type multi_label_classification",
+    "xlnet": "pays no heed to padding",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_folder_that_is_no_classifier(tmp_path, capsys, fault):
+    broken_checkpoint(tmp_path / "model", fault)
+    assert main(["--checkpoint", str(tmp_path / "model"), "今天"]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith("error: ")
+    assert FAULTS[fault] in told.err
+    assert told.out == ""
+
+
+def test_a_mistyped_folder_names_the_nearest(checkpoint, capsys):
+    assert main(["--checkpoint", f"{checkpoint}x", "今天"]) == 2
+    assert f"there is no such folder; did you mean '{checkpoint}'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], "texts are needed, or --input FILE"),
+        (["今天", "--input", "lines.txt"], "not both"),
+        (["--inptu", "lines.txt"], "did you mean '--input'?"),
+        (["--input", "lines.txt", "--text_column", "text"], "plain text has no columns"),
+        (["--input", "lines.xyz"], "set --format"),
+        (["--input", "line.txt"], "did you mean 'lines.txt'?"),
+        (["--input", "lines.txt", "--output", "labels.xlsx"], "the name must end in .csv, .jsonl"),
+        (["--input", "lines.txt", "--output", "lines.txt", "--output_format", "csv"], "this is the input itself"),
+        (["--input", "lines.txt", "--output", "no/labels.csv"], "there is no folder no"),
+        (["--input", "lines.txt", "--encoding", "utf9"], "--encoding must be"),
+        (["--input", "-", "--format", "parquet"], "cannot be read from a stream"),
+        (["今天", "--batch_tokens", "0"], "--batch_tokens must be at least 1"),
+        (["今天", ""], "command line, text 2: the text is empty"),
+        (["今天", "--device", "abacus"], "--device must be auto, cpu"),
+    ],
+)
+def test_errors_of_the_command_line(tmp_path, checkpoint, capsys, monkeypatch, options, told):
+    monkeypatch.chdir(tmp_path)
+    for name in ("lines.txt", "lines.xyz"):
+        (tmp_path / name).write_text("今天\n", encoding="utf-8")
+    with (tmp_path / "lines.txt").open(encoding="utf-8") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert main(["--checkpoint", str(checkpoint), *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert told in error
+    assert (tmp_path / "lines.txt").read_text(encoding="utf-8") == "今天\n"
+
+
+def test_a_reader_that_leaves_is_no_error(checkpoint, capsys, monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        monkeypatch.setattr(sys, "stdout", gone)
+        assert main(["--checkpoint", str(checkpoint), "今天"]) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_an_interrupted_run_leaves_what_it_has_under_another_name(tmp_path, checkpoint, capsys):
+    """The input is a pipe whose writer interrupts this process while it waits for more."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in its background without it
+    pipe, output = tmp_path / "pipe", tmp_path / "output.csv"
+    os.mkfifo(pipe)
+    ended = threading.Event()
+
+    def write() -> None:
+        with pipe.open("w", encoding="utf-8") as file:
+            file.write("今天\n" * 5000)
+            file.flush()
+            while not ended.wait(0.05):
+                if (tmp_path / "output.csv.part").exists():
+                    os.kill(os.getpid(), signal.SIGINT)
+                    return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert main(["--checkpoint", str(checkpoint), "--input", str(pipe), "--output", str(output)]) == 130
+    finally:
+        ended.set()
+        writer.join()
+    assert "interrupted" in capsys.readouterr().err
+    assert not output.exists()
+    assert (tmp_path / "output.csv.part").exists()
+
+
+def test_help_lists_every_default_without_torch():
+    code = "import sys, predict\ntry:\n    predict.main(['--help'])\nfinally:\n    print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    text = found.stdout.decode()
+    assert text.endswith("False\n")
+    options = text[text.index("options:") :]
+    assert options.count("(default") == options.count("\n  --") == 14
+
+
+def test_predictor_refuses_a_single_label(checkpoint):
+    model = AutoModelForSequenceClassification.from_pretrained(checkpoint)
+    model.config.num_labels = 1
+    with pytest.raises(InputError, match="one of two or more labels"):
+        Predictor(model, BertTokenizer.from_pretrained(checkpoint), 60, "cpu")

@@ -1,0 +1,83 @@
+"""The log of a run: python -m pytest tests/run/test_progress.py"""
+
+import json
+import logging
+
+import pytest
+import torch
+
+from app.config.schema import Config, OutputConfig
+from app.run.log import RunLog, drop_later_lines, start_logging
+from app.strategies.single import Single
+from app.training.loop import StepLog, TrainState
+
+QUIET = OutputConfig(tensorboard=False, progress=False)
+
+
+@pytest.fixture(autouse=True)
+def _log_handlers():
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def step_log(loss_sum: float, rows: int, skipped: bool = False) -> StepLog:
+    return StepLog(torch.tensor(loss_sum), rows, 0.001, torch.tensor(2.5), skipped)
+
+
+def read_log(folder) -> list[str]:
+    return (folder / "train.log").read_text(encoding="utf-8").splitlines()
+
+
+def test_logged_loss_is_a_mean_over_rows_not_of_means(tmp_path, capsys):
+    start_logging(is_main=True)
+    log = RunLog(tmp_path, QUIET, Single(Config()), total_steps=3, log_every=3)
+    log.start(TrainState())
+    for step, entry in enumerate([step_log(4.0, 1), step_log(8.0, 8), step_log(1.0, 2, skipped=True)], start=1):
+        log.after_step(TrainState(step=step), entry)
+    log.close()
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0].startswith("step 1/3  loss 4.0000  lr 1.00e-03")
+    assert shown[1].startswith("step 3/3  loss 0.9000  lr 1.00e-03")  # (8 + 1) / (8 + 2)
+    assert shown[1].endswith("1 skipped")
+    assert len(shown) == 2
+
+
+def test_log_file_begins_with_what_was_said_before_there_was_a_folder(tmp_path, capsys):
+    start_logging(is_main=True)
+    logging.getLogger("app.data.report").info("the data\n  and more")
+    logging.getLogger("app.model").warning("weights start at random")
+    log = RunLog(tmp_path, QUIET, Single(Config()), total_steps=3, log_every=1)
+    log.say("the end")
+    log.close()
+    logging.getLogger("app.job").info("behind the end")
+    said = [line[24:] if line.startswith("20") else line for line in read_log(tmp_path)]
+    assert said == ["the data", "  and more", "weights start at random", "the end"]
+    assert capsys.readouterr().err.splitlines() == [*said, "behind the end"]
+
+
+def test_other_ranks_keep_nothing_and_say_nothing(tmp_path, capsys):
+    start_logging(is_main=False)
+    log = RunLog(None, OutputConfig(progress=True), Single(Config()), total_steps=2, log_every=1)
+    log.start(TrainState())
+    log.after_step(TrainState(step=1), step_log(1.0, 1))
+    log.evaluation(TrainState(step=1), "dev", {}, True, 0.1)
+    with log.evaluation_bar("dev", 10) as bar:
+        bar.update(10)
+    log.close()
+    assert capsys.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_lines_behind_the_step_a_run_goes_on_from_are_dropped(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    drop_later_lines(path, 10)
+    assert not path.exists()
+    lines = [
+        json.dumps({"step": step, "classes": {"正面\u2028": 1}}, ensure_ascii=False) + "\n" for step in (5, 10, 15)
+    ]
+    path.write_text("".join(lines) + lines[2][:-9], encoding="utf-8")  # killed while it wrote the last
+    drop_later_lines(path, 10)
+    assert path.read_text(encoding="utf-8") == "".join(lines[:2])

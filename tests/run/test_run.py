@@ -1,0 +1,495 @@
+"""Whole runs, from a data file and a command line to a run folder: python -m pytest tests/run/test_run.py"""
+
+import csv
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM, pipeline
+
+from app.checkpoints.run_folder import create_run_folder
+from app.config.schema import DataConfig, OutputConfig
+from app.data.dataset import open_dataset
+from app.errors import InputError
+from app.evaluation.metrics import probabilities
+from app.run.assembly import class_weights
+from app.run.entry import main
+from tests.tiny import LABELS, tiny_lines, write_tiny
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = [
+    *("--model.config.hidden_size", "32", "--model.config.num_hidden_layers", "2"),
+    *("--model.config.num_attention_heads", "4", "--model.config.intermediate_size", "64"),
+    *("--model.config.initializer_range", "0.1"),
+    *("--train.device", "cpu", "--train.threads", "1", "--data.max_length", "24"),
+    *("--train.epochs", "3", "--train.batch_size", "16", "--train.learning_rate", "5e-3", "--train.log_every", "2"),
+]
+FILES = {
+    *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
+    *("config.yaml", "environment.json", "metrics.jsonl", "predictions.csv", "report.json", "report.txt", "train.log"),
+    "tensorboard",
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> list[str]:
+    """The arguments for a data file of 120 rows, whose prepared form all runs here share."""
+    folder = tmp_path_factory.mktemp("data")
+    return ["--data.train", str(write_tiny(folder / "rows.tsv", 40)), "--data.cache_dir", str(folder / "cache")]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    """Run in an empty folder, and give pytest its log handlers back afterwards."""
+    monkeypatch.chdir(tmp_path)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    torch.use_deterministic_algorithms(False)
+
+
+def start(data: list[str], *arguments: str, folder: str | None = "run") -> tuple[int, Path]:
+    """Run as run_single.py does; returns the exit status and the run folder."""
+    output = [] if folder is None else ["--output.dir", folder]
+    return main("single", "", [*data, *SMALL, *output, *arguments]), Path(folder or "checkpoints")
+
+
+def finish(data: list[str], *arguments: str, folder: str = "run") -> Path:
+    status, path = start(data, *arguments, folder=folder)
+    assert status == 0
+    return path
+
+
+def read_json(path: Path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_predictions(folder: Path) -> list[dict]:
+    with (folder / "predictions.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def classify(folder: Path, texts: list) -> list[dict]:
+    """What plain transformers makes of texts, with a run folder as its model."""
+    with torch.inference_mode():
+        return pipeline("text-classification", model=str(folder))(texts, truncation=True, top_k=None)
+
+
+def check_against_pipeline(folder: Path, rows: list[dict], texts: list) -> None:
+    for row, found in zip(rows, classify(folder, texts), strict=True):
+        assert found[0]["label"] == row["predicted"]
+        assert {item["label"]: item["score"] for item in found} == pytest.approx(
+            {name: float(row[f"p_{name}"]) for name in LABELS}, abs=1e-5
+        )
+
+
+@pytest.fixture(scope="module")
+def finished(data, tmp_path_factory):
+    """One finished run: its folder, and what it printed to standard output and standard error."""
+    place = tmp_path_factory.mktemp("finished")
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setattr(sys, "stdout", (place / "stdout").open("w+", encoding="utf-8"))
+        patch.setattr(sys, "stderr", (place / "stderr").open("w+", encoding="utf-8"))
+        folder = finish(data)
+        sys.stdout.close()
+        sys.stderr.close()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    return place / folder, (place / "stdout").read_text("utf-8"), (place / "stderr").read_text("utf-8")
+
+
+def test_folder_has_every_file_and_nothing_else(finished):
+    folder, _, _ = finished
+    assert {path.name for path in folder.iterdir()} == FILES
+
+
+def test_it_learns(data):
+    folder = finish(data, "--train.epochs", "8")
+    assert read_json(folder / "report.json")["macro_f1"] > 0.8
+
+
+def test_standard_output_is_the_report_and_standard_error_the_rest(finished):
+    folder, stdout, stderr = finished
+    assert stdout.strip() == (folder / "report.txt").read_text(encoding="utf-8").strip()
+    assert stdout.strip().startswith("Report on test: checkpoint of step ")
+    assert all(name in stdout for name in LABELS)
+    assert stderr.startswith("Data\n")
+    for part in ("step 1/18  loss", "step 18/18  loss", "dev: loss", "(best so far)", "Saved in", "run folder run"):
+        assert part in stderr, part
+    assert "%|" not in stderr, "a progress bar in a log"
+    assert "Traceback" not in stderr
+    assert "arning" not in stderr
+
+
+def test_log_file_holds_what_was_said_with_times(finished):
+    folder, _, stderr = finished
+    log = (folder / "train.log").read_text(encoding="utf-8")
+    said = [line[24:] if line[:2] == "20" else line for line in log.splitlines()]
+    assert said == stderr.splitlines()
+    times = [line[:23] for line in log.splitlines() if line[:2] == "20"]
+    assert len(times) == 16  # data, model, 10 lines of steps, 3 evaluations, the end
+    assert times == sorted(times)
+    assert all(line.startswith(("20", "  ")) for line in log.splitlines()), "the rest of an entry is indented"
+
+
+def test_report_counts_every_row_once(finished):
+    folder, stdout, _ = finished
+    report = read_json(folder / "report.json")
+    predictions = read_predictions(folder)
+    assert report["split"] == "test"
+    rows = report["data"]["test"]["rows"]
+    assert sum(figures["support"] for figures in report["classes"].values()) == rows == report["rows"] == 12
+    assert len(predictions) == rows == len({row["row_id"] for row in predictions})
+    for name in LABELS:
+        assert report["classes"][name]["support"] == sum(row["label"] == name for row in predictions)
+    right = sum(row["label"] == row["predicted"] for row in predictions)
+    assert report["accuracy"] == pytest.approx(right / rows)
+    assert f"accuracy {report['accuracy']:.4f}" in stdout
+    loss = -sum(math.log(float(row[f"p_{row['label']}"])) for row in predictions) / rows
+    assert report["loss"] == pytest.approx(loss, abs=1e-4)
+    matrix = np.array(report["confusion_matrix"])
+    assert matrix.sum() == rows
+    assert np.trace(matrix) == right
+
+
+def test_predictions_stand_beside_the_lines_of_the_file(finished, data):
+    lines = Path(data[1]).read_text(encoding="utf-8").splitlines()
+    for row in read_predictions(finished[0]):
+        assert lines[int(row["line"]) - 1] == f"{row['text']}\t{row['label']}"
+        assert sum(float(row[f"p_{name}"]) for name in LABELS) == pytest.approx(1, abs=3e-6)
+
+
+def test_predictions_are_those_of_plain_transformers(finished):
+    rows = read_predictions(finished[0])
+    check_against_pipeline(finished[0], rows, [row["text"] for row in rows])
+
+
+@pytest.mark.slow
+def test_plain_transformers_in_a_new_process_needs_nothing_of_ours(finished, tmp_path):
+    folder, _, _ = finished
+    assert "packed_rows" not in "".join(path.read_text("utf-8") for path in folder.glob("*.json"))
+    code = (
+        "import sys; from transformers import AutoModelForSequenceClassification as A; "
+        f"m = A.from_pretrained({str(folder)!r}); "
+        "print(m.config._attn_implementation, [n for n in sys.modules if n == 'app' or n.startswith('app.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.strip() == "sdpa []"
+
+
+def test_metrics_lines_and_the_best_of_them(finished):
+    folder, stdout, _ = finished
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [(line["step"], line["split"], line["rows"]) for line in lines] == [
+        (step, "dev", 12) for step in (6, 12, 18)
+    ]
+    best = max(lines, key=lambda line: line["macro_f1"])  # the first of equals
+    assert [line["step"] for line in lines if line["best"]][-1] == best["step"]
+    assert read_json(folder / "report.json")["step"] == best["step"]
+    assert f"checkpoint of step {best['step']}, chosen by macro_f1 on dev {best['macro_f1']:.4f}" in stdout
+    assert all(sum(figures["support"] for figures in line["classes"].values()) == 12 for line in lines)
+
+
+def test_configuration_and_environment_are_kept(finished, data):
+    folder, _, _ = finished
+    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    assert config["data"]["train"] == data[1]
+    assert config["train"]["epochs"] == 3
+    assert config["model"]["config"]["hidden_size"] == 32
+    environment = read_json(folder / "environment.json")
+    assert (environment["mode"], environment["processes"], environment["device"]) == ("single", 1, "cpu")
+    assert environment["torch"] == torch.__version__
+
+
+def test_tensorboard_has_the_figures_of_the_log(finished):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder, _, _ = finished
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    figures = ("loss", "accuracy", "macro_f1", "weighted_f1")
+    train = ("loss", "learning_rate", "rows_per_second", "grad_norm")
+    assert set(events.Tags()["scalars"]) == {f"dev/{name}" for name in figures} | {f"train/{name}" for name in train}
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = [(event.step, event.value) for event in events.Scalars("dev/macro_f1")]
+    assert found == [(line["step"], pytest.approx(line["macro_f1"])) for line in lines]
+    assert [event.step for event in events.Scalars("train/loss")] == [1, *range(2, 19, 2)]
+
+
+def test_same_seed_same_weights_to_the_bit(finished, data):
+    again = finish(data)
+    assert (again / "model.safetensors").read_bytes() == (finished[0] / "model.safetensors").read_bytes()
+    assert (again / "predictions.csv").read_bytes() == (finished[0] / "predictions.csv").read_bytes()
+    other = finish(data, "--train.seed", "7", folder="other")
+    assert (other / "model.safetensors").read_bytes() != (finished[0] / "model.safetensors").read_bytes()
+
+
+def test_best_checkpoint_is_what_is_kept_and_reported(data):
+    """The learning rate wrecks the model behind its best step, so that the last weights would give another report."""
+    folder = finish(
+        data,
+        *("--train.learning_rate", "0.3", "--train.eval_every", "1", "--train.max_steps", "8", "--train.warmup", "8"),
+        *("--train.best_metric", "loss", "--train.max_grad_norm", "0"),
+    )
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(lines) == 8
+    best = min(lines, key=lambda line: line["loss"])
+    report = read_json(folder / "report.json")
+    assert report["step"] == best["step"] < 8
+    rows = read_predictions(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    inputs = tokenizer([row["text"] for row in rows], padding=True, truncation=True, return_tensors="pt")
+    with torch.inference_mode():
+        found = probabilities(model(**inputs).logits.numpy())
+    kept = np.array([[float(row[f"p_{name}"]) for name in LABELS] for row in rows])
+    np.testing.assert_allclose(found, kept, atol=1e-5)
+    labels = [LABELS.index(row["label"]) for row in rows]
+    assert report["loss"] == pytest.approx(-np.log(found[np.arange(len(rows)), labels]).mean(), abs=1e-5)
+
+
+def test_early_stopping_and_evaluation_between_epochs(data, capsys):
+    folder = finish(
+        data,
+        *("--train.learning_rate", "0", "--train.eval_every", "2", "--train.early_stopping", "2"),
+        *("--train.epochs", "20"),
+    )
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [(line["step"], line["best"]) for line in lines] == [(2, True), (4, False), (6, False)]
+    assert "stopped early: macro_f1 has not been better than at step 2 in 2 evaluations" in capsys.readouterr().err
+    assert read_json(folder / "report.json")["step"] == 2
+
+
+def test_runs_without_a_folder_get_new_ones(data):
+    short = ("--train.max_steps", "1")
+    for _ in range(2):
+        assert start(data, *short, folder=None)[0] == 0
+    assert sorted(path.name for path in Path("checkpoints").iterdir()) == ["rows-001", "rows-002"]
+    assert start(data, *short, "--output.name", "mine", folder=None)[0] == 0
+    assert (Path("checkpoints/mine-001") / "report.json").is_file()
+
+
+def test_finished_run_is_replaced_only_when_told(data, capsys):
+    short = ("--train.max_steps", "1")
+    folder = finish(data, *short)
+    (folder / "left.txt").write_text("of the first run")
+    before = (folder / "report.json").stat().st_mtime_ns
+    assert start(data, *short)[0] == 2
+    assert "error: run holds a finished run; choose another output.dir" in capsys.readouterr().err
+    assert (folder / "report.json").stat().st_mtime_ns == before
+    finish(data, *short, "--output.overwrite", "true")
+    assert {path.name for path in folder.iterdir()} == FILES
+
+
+def test_unfinished_run_is_replaced(data):
+    folder = finish(data, "--train.max_steps", "1")
+    (folder / "report.json").unlink()
+    finish(data, "--train.max_steps", "1")
+    assert {path.name for path in folder.iterdir()} == FILES
+
+
+@pytest.mark.parametrize("present", [["notes.txt"], ["config.yaml", "notes.txt"], ["config.yaml", "src/main.py"]])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_folder_that_is_no_run_is_never_touched(present, overwrite):
+    """Many projects have a config.yaml; that does not make them ours to delete."""
+    for name in present:
+        path = Path("mine") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    with pytest.raises(InputError, match="is not empty and holds no run"):
+        create_run_folder(OutputConfig(dir="mine", overwrite=overwrite))
+    assert all((Path("mine") / name).read_text() == "mine" for name in present)
+
+
+def test_links_in_a_replaced_run_are_removed_but_not_followed():
+    for path in (Path("run"), Path("elsewhere")):
+        path.mkdir()
+    for name in ("config.yaml", "environment.json"):
+        Path("run", name).write_text("")
+    Path("elsewhere/precious.txt").write_text("mine")
+    Path("run/tensorboard").symlink_to(Path("elsewhere").resolve())
+    create_run_folder(OutputConfig(dir="run"))
+    assert not list(Path("run").iterdir())
+    assert Path("elsewhere/precious.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("what", ["a file", "below a file", "a dead link"])
+def test_run_folder_that_cannot_be_made(what):
+    Path("file").write_text("")
+    Path("checkpoints").symlink_to("no-such-disk")
+    config = {
+        "a file": OutputConfig(dir="file"),
+        "below a file": OutputConfig(dir="file/run"),
+        "a dead link": OutputConfig(name="run"),
+    }[what]
+    with pytest.raises(InputError, match=r"output\.dir"):
+        create_run_folder(config)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data.train", "nowhere.tsv"], "nowhere.tsv"),
+        (["--train.batchsize", "8"], "did you mean 'train.batch_size'"),
+        (["--train.batch_size", "0"], "train.batch_size must be at least 1"),
+        (["--train.device", "tpu"], "train.device must be auto, cpu, cuda, cuda:N or mps, found 'tpu'"),
+        (["--train.device", "meta"], "train.device must be auto, cpu, cuda, cuda:N or mps, found 'meta'"),
+        (["--train.class_weights", "[1.0, 2.0]"], "train.class_weights must be 3 numbers from 0"),
+        (["--model.architecture", "brt"], "did you mean 'bert'"),
+        (["--model.config.hidden_sizes", "8"], "did you mean 'hidden_size'"),
+        (["--model.name", "./nowhere"], "'./nowhere' could not be loaded"),
+        (["--model.architecture", "albert", "--train.collate", "packed"], "found albert; set it to padded"),
+        (["--data.max_length", "600"], "at most the model's 512 positions, found 600"),
+    ],
+)
+def test_bad_input_ends_with_status_2_and_one_error(data, capsys, arguments, message):
+    status, folder = start(data, *arguments)
+    stdout, stderr = capsys.readouterr()
+    assert status == 2
+    assert stdout == ""
+    assert message in stderr
+    assert stderr.splitlines()[-1].startswith("error: ") or "error: " in stderr
+    assert "Traceback" not in stderr
+    assert not folder.exists(), "a run that cannot start leaves no folder"
+
+
+def test_without_dev_the_last_weights_are_kept(data):
+    folder = finish(data, "--data.dev_size", "0", "--train.epochs", "1")
+    report = read_json(folder / "report.json")
+    assert (report["split"], report["step"]) == ("test", 7)
+    assert "dev" not in report["data"]
+    assert {path.name for path in folder.iterdir()} == FILES - {"metrics.jsonl"}
+    assert "chosen by" not in (folder / "report.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "split", "note"),
+    [
+        (("0.1", "0"), "dev", "these rows also chose the checkpoint"),
+        (("0", "0"), "train", "the rows it was trained on"),
+    ],
+)
+def test_without_test_the_report_says_what_it_is_on(data, sizes, split, note):
+    folder = finish(data, "--data.dev_size", sizes[0], "--data.test_size", sizes[1], "--train.epochs", "1")
+    assert read_json(folder / "report.json")["split"] == split
+    assert note in (folder / "report.txt").read_text(encoding="utf-8").splitlines()[0]
+
+
+def test_sentence_pairs(tmp_path):
+    path = write_tiny(tmp_path / "pairs.tsv", 20, pairs=True)
+    folder = finish(["--data.train", str(path), "--data.text_pair_column", "other"])
+    rows = read_predictions(folder)
+    assert list(rows[0])[:6] == ["row_id", "line", "text", "text_pair", "label", "predicted"]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert all(lines[int(row["line"]) - 1].split("\t")[:2] == [row["text"], row["text_pair"]] for row in rows)
+    check_against_pipeline(folder, rows, [{"text": row["text"], "text_pair": row["text_pair"]} for row in rows])
+
+
+def test_training_from_a_checkpoint_and_going_on_from_a_run(data, finished):
+    """A masked language model with norms named as in bert-base-chinese, then the run that came of it."""
+    from safetensors.torch import load_file, save_file
+
+    tokenizer = AutoTokenizer.from_pretrained(finished[0])
+    BertForMaskedLM(
+        BertConfig(
+            vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+        )
+    ).save_pretrained("base")
+    tokenizer.save_pretrained("base")
+    weights = load_file("base/model.safetensors")
+    old = {n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): w for n, w in weights.items()}
+    save_file(old, "base/model.safetensors", metadata={"format": "pt"})
+    steps = ("--train.learning_rate", "0", "--train.eval_every", "1", "--train.max_steps", "3")
+    first = finish(
+        data, "--model.name", "base", *steps, folder="first"
+    )  # the first step is the best, so it is read back
+    assert read_json(first / "report.json")["step"] == 1
+    second = finish(data, "--model.name", "first", *steps, folder="second")
+    assert (second / "model.safetensors").read_bytes() == (first / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--train.class_weights", "balanced", "--train.label_smoothing", "0.1"],
+        ["--train.class_weights", "[0.0, 1.0, 2.5]", "--train.optimizer", "sgd"],
+        ["--train.precision", "bf16", "--train.accumulation_steps", "3"],
+        ["--train.precision", "fp16"],
+        ["--train.deterministic", "true", "--train.collate", "padded"],
+        ["--model.architecture", "albert", "--model.config.embedding_size", "16"],
+        ["--data.split", "random", "--data.remove_spaces", "true", "--train.schedule", "cosine"],
+        ["--train.layer_lr_decay", "0.8", "--output.tensorboard", "false"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_settings_reach_the_end(data, arguments):
+    folder = finish(data, "--train.max_steps", "3", *arguments)
+    report = read_json(folder / "report.json")
+    assert math.isfinite(report["loss"])
+    assert report["rows"] == sum(figures["support"] for figures in report["classes"].values())
+
+
+def test_class_weights(tmp_path):
+    from sklearn.utils.class_weight import compute_class_weight
+
+    lines = tiny_lines(30)
+    kept = [line for line in lines if not line.endswith("正面")] + [line for line in lines if line.endswith("正面")][:6]
+    path = tmp_path / "rare.tsv"
+    path.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    dataset = open_dataset(DataConfig(train=str(path), cache_dir=str(tmp_path / "cache")))
+    labels = dataset.splits["train"].labels
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    assert expected[1] > 3 * expected[0]
+    assert class_weights("balanced", dataset).tolist() == pytest.approx(expected)
+    assert class_weights([0.0, 1.0, 2.5], dataset).tolist() == [0.0, 1.0, 2.5]
+    assert class_weights("none", dataset) is None
+
+
+def test_progress_bar_when_asked_for(data, capfd):
+    folder = finish(data, "--output.progress", "true", "--train.epochs", "1")
+    stdout, stderr = capfd.readouterr()
+    assert "train: 100%|" in stderr
+    assert "6/6" in stderr
+    assert "shards" not in stderr
+    assert stdout.strip() == (folder / "report.txt").read_text(encoding="utf-8").strip()
+    log = (folder / "train.log").read_text(encoding="utf-8")
+    assert "step 2/6  loss" in log
+    assert "%|" not in log
+    assert "\r" not in log
+    assert stderr.rstrip().splitlines()[-1].startswith("Saved in"), "the bar is closed before the report"
+
+
+def test_skipped_rows_are_listed(tmp_path):
+    path = write_tiny(tmp_path / "rows.tsv", 20)
+    with path.open("a", encoding="utf-8") as file:
+        file.write("没有标签\n")
+    folder = finish(["--data.train", str(path), "--data.on_bad_row", "skip"], "--train.max_steps", "1")
+    with (folder / "skipped_rows.csv").open(encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["file"], row["line"]) == (str(path), "62")
+
+
+@pytest.mark.slow
+def test_script_in_a_process_of_its_own(data, tmp_path):
+    command = [sys.executable, str(ROOT / "run_single.py"), *data, *SMALL, "--train.max_steps", "2"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=True)
+    folder = tmp_path / "checkpoints" / "rows-001"
+    assert done.stdout.strip() == (folder / "report.txt").read_text(encoding="utf-8").strip()
+    assert read_json(folder / "environment.json")["command"][0].endswith("run_single.py")
+    bad = subprocess.run([*command, "--train.lr", "1"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert bad.returncode == 2
+    assert bad.stderr.startswith("error: ")
+    assert bad.stdout == ""

@@ -1,0 +1,234 @@
+"""Ranks that are killed, stopped or slowed, full disks, taken ports, broken caches, jumping clocks.
+
+python -m pytest tests/runtime/test_chaos.py -m chaos
+
+Each case ends in time, names the cause, leaves no process and no half file, and goes on to the result of a run that was
+never disturbed. tests/runtime/test_dead_ranks.py has the cases that need a real launcher.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from app.checkpoints.training_state import load_training_state
+from tests.checkpoints.test_resume import curves, evaluations
+from tests.ranks import Disturbance, Run, run, settings
+from tests.tiny import write_tiny
+
+pytestmark = pytest.mark.chaos
+SECONDS = 25  # within which a disturbed run of a second or two must have ended
+JOB = {"train__epochs": 4, "train__save_every": 4, "train__eval_every": 5, "model__dropout": 0.1, "train__timeout": 4}
+JOB |= {"output__tensorboard": "true"}
+SIZES = [("ddp", 2), ("ddp", 3), ("fsdp", 2)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("data")
+    return ["--data.train", str(write_tiny(folder / "rows.tsv", 40)), "--data.cache_dir", str(folder / "cache")]
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """Return the folder of a mode's undisturbed run."""
+    place, done = tmp_path_factory.mktemp("whole"), {}
+
+    def finished(mode: str, world_size: int) -> Path:
+        folder = place / f"{mode}-{world_size}"
+        if folder not in done:
+            done[folder] = run(mode, world_size, settings(data, folder, **JOB))
+        return folder
+
+    return finished
+
+
+@pytest.fixture
+def job(data, whole, tmp_path):
+    """Return a job to disturb, in a folder of its own."""
+    return Job(data, whole, tmp_path)
+
+
+class Job:
+    """One run folder and its log, disturbed and then finished."""
+
+    def __init__(self, data: list[str], whole, place: Path):
+        self.data, self.whole, self.folder, self.log = data, whole, place / "run", place / "log"
+
+    def start(self, mode: str, world_size: int, *disturbances: Disturbance, port: int | None = None) -> Run:
+        return Run(mode, world_size, settings(self.data, self.folder, **JOB), list(disturbances), self.log, port)
+
+    def disturb(self, mode: str, world_size: int, *disturbances: Disturbance, port: int | None = None) -> str:
+        """Run until it fails; returns what it said."""
+        codes = self.start(mode, world_size, *disturbances, port=port).join(SECONDS)
+        assert any(codes), codes
+        return self.log.read_text(encoding="utf-8")
+
+    def goes_on(self, mode: str, world_size: int, from_step: int) -> None:
+        """Finish the run, which must end as one that was never disturbed."""
+        assert self.start(mode, world_size).join() == [0] * world_size, self.log.read_text()[-3000:]
+        if from_step:
+            assert f"going on from step {from_step}\n" in self.log.read_text()
+        whole = self.whole(mode, world_size)
+        for name in ("model.safetensors", "predictions.csv", "report.json"):
+            assert (self.folder / name).read_bytes() == (whole / name).read_bytes(), name
+        assert evaluations(self.folder) == evaluations(whole)
+        assert curves(self.folder) == curves(whole)
+        assert {path.name for path in self.folder.iterdir()} == {path.name for path in whole.iterdir()}
+
+
+@pytest.mark.parametrize(("mode", "world_size"), SIZES)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_rank(mode, world_size, rank, job):
+    job.disturb(mode, world_size, Disturbance(10, "SIGKILL", rank))
+    assert load_training_state(job.folder).progress.step in (4, 8)  # that of step 8 may still have been written
+    assert job.start(mode, world_size).join() == [0] * world_size
+    assert (job.folder / "model.safetensors").read_bytes() == (
+        job.whole(mode, world_size) / "model.safetensors"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize(("mode", "world_size"), SIZES)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_stopped(mode, world_size, rank, job):
+    said = job.disturb(mode, world_size, Disturbance(10, "SIGSTOP", rank))
+    assert f"rank {rank} has given no sign of life for 4 seconds" in said
+    step = load_training_state(job.folder).progress.step
+    assert step in ((4, 8) if rank == 0 else (8,))  # rank 0 writes, and may have been stopped while it did
+    job.goes_on(mode, world_size, from_step=step)
+
+
+def test_a_slow_rank_is_waited_for(job):
+    """Longer than the time that a silent one has: a slow rank still gives signs of life."""
+    assert job.start("ddp", 2, Disturbance(10, "crawl", 1)).join() == [0, 0]
+    assert (job.folder / "report.json").read_bytes() == (job.whole("ddp", 2) / "report.json").read_bytes()
+
+
+@pytest.mark.parametrize(("mode", "world_size"), SIZES)
+def test_a_rank_that_raises(mode, world_size, job):
+    said = job.disturb(mode, world_size, Disturbance(10, "fail", world_size - 1))
+    assert "RuntimeError: this rank gives up" in said
+    job.goes_on(mode, world_size, from_step=8)
+
+
+@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2)])
+def test_killed_while_a_state_is_written(mode, world_size, job):
+    job.disturb(mode, world_size, Disturbance(5, "die_in_save"))
+    assert [path.name for path in (job.folder / "state").glob(".step-*")], "it was killed too late for this test"
+    assert load_training_state(job.folder).progress.step == 4
+    job.goes_on(mode, world_size, from_step=4)
+
+
+@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("ddp", 3)])
+def test_the_disk_is_full(mode, world_size, job, tmp_path):
+    """A small tmpfs that has room for one state and its model, and no more."""
+    job.folder = tmp_path / "disk" / "run"
+    job.folder.parent.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", str(job.folder.parent)]
+    if os.geteuid() or subprocess.run(mount, check=False).returncode:
+        pytest.skip(
+            "no tmpfs can be mounted here; tests/checkpoints/test_resume_states.py fills a disk by RLIMIT_FSIZE"
+        )
+    try:
+        said = job.disturb(mode, world_size)
+        assert "cannot be written" in said
+        assert "No space left on device" in said
+        assert "the training state of step 4 is kept; free space on the disk and go on with" in said
+        assert "Traceback" not in said
+        assert not list((job.folder / "state").glob(".step-*"))
+        subprocess.run(["mount", "-o", "remount,size=64m", str(job.folder.parent)], check=True)
+        job.goes_on(mode, world_size, from_step=4)
+    finally:
+        subprocess.run(["umount", str(job.folder.parent)], check=True)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_the_port_is_taken(world_size, job):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        said = job.disturb("ddp", world_size, port=other.getsockname()[1])
+    assert "choose a free port" in said
+    assert "Traceback" not in said
+    assert not job.folder.exists()
+    job.goes_on("ddp", world_size, from_step=0)
+
+
+@pytest.mark.parametrize("damage", ["cut", "missing", "empty"])
+def test_the_cache_is_damaged(damage, job, tmp_path):
+    """Between the stop and the going on: it is built again."""
+    job.data = [*job.data[:3], str(tmp_path / "cache")]
+    job.disturb("ddp", 2, Disturbance(10, "SIGTERM"))
+    for path in (tmp_path / "cache").glob("*/*.bin"):
+        content = path.read_bytes()
+        path.unlink() if damage == "missing" else path.write_bytes(
+            content[: len(content) // 2 if damage == "cut" else 0]
+        )
+    job.goes_on("ddp", 2, from_step=12)
+    assert "is damaged and is built again" in job.log.read_text()
+
+
+@pytest.mark.parametrize("jump", ["jump_back", "jump_ahead"])
+@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2)])
+def test_the_clock_jumps(jump, mode, world_size, job):
+    """In the middle of training and between two starts; the second start may seem to come a day before the first."""
+    jumps = [Disturbance(step, jump, rank) for rank in range(world_size) for step in (-1, 3)]
+    job.disturb(mode, world_size, *jumps, Disturbance(10, "SIGTERM"))
+    job.goes_on(mode, world_size, from_step=12)
+
+
+def test_a_second_signal_ends_at_once(job):
+    assert job.start("single", 1, Disturbance(9, "two_signals")).join(SECONDS) == [128 + signal.SIGTERM]
+    step = load_training_state(job.folder).progress.step
+    assert step in (4, 8)  # the state of step 8 may still have been on its way to the disk
+    job.goes_on("single", 1, from_step=step)
+
+
+@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("fsdp", 2), ("accelerate", 2)])
+def test_gradients_that_are_not_finite(mode, world_size, job):
+    """They stop the run behind the last good state, or their step is left out."""
+    spoilt = [Disturbance(9, "spoil_gradients", rank) for rank in range(world_size)]
+    said = job.disturb(mode, world_size, *spoilt)
+    assert "step 10: the loss is" in said
+    assert "the gradient norm nan; all logits are finite; rows of the batch: " in said
+    assert load_training_state(job.folder).progress.step == 8
+    job.goes_on(mode, world_size, from_step=8)
+    job.folder = job.folder.with_name("skipping")
+    argv = settings(job.data, job.folder, **JOB, train__on_nonfinite="skip")
+    assert run(mode, world_size, argv, spoilt, job.log) == [0] * world_size
+    assert "step 10: the loss is" in job.log.read_text()
+    assert "; the step was left out" in job.log.read_text()
+
+
+WIDE = {"train__batch_size": 96, "train__epochs": 4, "train__eval_every": 100, "model__dropout": 0}
+WIDE |= {"train__learning_rate": 1e-4, "train__warmup": 0}
+WIDE |= {"model__config.num_hidden_layers": 2}  # the last layer computes first tokens only, and takes little memory
+
+
+@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("accelerate", 2)])
+def test_memory_runs_out_on_one_rank(mode, world_size, job):
+    """Allocations really fail, on one rank; all ranks take smaller micro-batches, and the result is the same."""
+    wide = WIDE | {"model__config.intermediate_size": 16384 * world_size}
+    argv = settings(job.data, job.folder, **wide, train__micro_batch_size="auto")
+    limited = Disturbance(1, "limit_memory", world_size - 1)
+    assert run(mode, world_size, argv, [limited], job.log) == [0] * world_size, job.log.read_text()[-3000:]
+    assert "memory ran out in step 3 with micro-batches of" in job.log.read_text()
+    plain = job.folder.with_name("plain")
+    assert run("single", 1, settings(job.data, plain, **wide)) == [0]
+    one, two = (load_file(folder / "model.safetensors") for folder in (job.folder, plain))
+    assert max(float((one[name] - two[name]).abs().max()) for name in one if "key.bias" not in name) <= 1e-5
+
+
+@pytest.mark.parametrize(("mode", "world_size"), [("ddp", 2), ("fsdp", 2)])
+def test_memory_runs_out_where_the_others_cannot_be_told(mode, world_size, job):
+    size = "null" if mode == "ddp" else "auto"
+    wide = WIDE | {"model__config.intermediate_size": 16384 * world_size}
+    argv = settings(job.data, job.folder, **wide, train__micro_batch_size=size)
+    codes = Run(mode, world_size, argv, [Disturbance(1, "limit_memory", 1)], job.log).join(SECONDS)
+    assert all(codes), codes
+    remedy = "auto" if mode == "ddp" else "N, with a smaller number of rows"
+    assert f"--output.resume auto --train.micro_batch_size {remedy}" in job.log.read_text()

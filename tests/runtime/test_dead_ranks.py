@@ -1,0 +1,262 @@
+"""When a rank dies: all others end within 15 seconds, nothing is left behind, the last training state is whole.
+
+python -m pytest tests/runtime/test_dead_ranks.py -m chaos
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+from app.checkpoints.training_state import load_training_state
+from app.strategies import load_strategy, strategy_names
+
+pytestmark = pytest.mark.chaos
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 15
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
+MODES = {
+    "ddp": [*TORCHRUN, "--standalone", "run_ddp.py"],
+    "mp": [sys.executable, "run_mp.py", "--nprocs", "2"],
+    "fsdp": [*TORCHRUN, "--standalone", "run_fsdp.py"],
+    "accelerate": [*TORCHRUN, "--standalone", "run_accelerate.py"],
+    "deepspeed": [*TORCHRUN, "--standalone", "run_deepspeed.py"],
+    "deepspeed launcher": [
+        sys.executable,
+        "-m",
+        "deepspeed.launcher.runner",
+        "--num_accelerators=2",
+        "run_deepspeed.py",
+    ],
+    "horovod": load_strategy("horovod").command(["run_horovod.py"], 2),
+}
+SMALL = ["hidden_size=32", "num_hidden_layers=1", "num_attention_heads=2", "intermediate_size=64"]
+
+
+def settings(folder: Path, epochs: int) -> list[str]:
+    """Return the settings of a job of 60 steps an epoch that writes a training state every 10 steps."""
+    values = [
+        "--output.dir",
+        folder,
+        "--output.tensorboard",
+        "false",
+        "--train.epochs",
+        epochs,
+        "--train.save_every",
+        10,
+    ]
+    values += ["--data.cache_dir", folder.parent / "cache", "--train.device", "cpu", "--train.eval_every", 1000]
+    for item in SMALL:
+        values += [f"--model.config.{item}"]
+    return [str(value) for value in values]
+
+
+def start(mode: str, folder: Path, epochs: int = 200) -> subprocess.Popen:
+    name = mode.split()[0]  # "deepspeed launcher" is DeepSpeed too
+    if name in strategy_names() and (lacks := load_strategy(name).missing()):
+        pytest.skip(lacks)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    log = (folder.parent / "log").open("w")
+    command = [*MODES.get(mode, [mode]), *settings(folder, epochs)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+
+def wait_for_state(run: subprocess.Popen, folder: Path, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not list((folder / "state").glob("step-*")):
+        assert run.poll() is None, (folder.parent / "log").read_text()[-3000:]
+        assert time.monotonic() < deadline, "no training state was written"
+        time.sleep(0.1)
+
+
+def ranks(run: subprocess.Popen) -> dict[int, psutil.Process]:
+    """Return the processes of the ranks below a launcher."""
+    found = {}
+    for process in psutil.Process(run.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            rank = process.environ().get("RANK", process.environ().get("HOROVOD_RANK"))
+            if rank is None and "run_mp.py" in run.args and "spawn_main" in " ".join(process.cmdline()):
+                # The environment of a spawned rank is set after its start, where psutil cannot see it.
+                rank = len(found)
+            if rank is not None and "resource_tracker" not in " ".join(process.cmdline()):
+                found.setdefault(int(rank), process)
+    return found
+
+
+def wait_for_end(run: subprocess.Popen, family: list[psutil.Process]) -> float:
+    """Wait for the launcher and all its processes; returns the seconds it took, and fails where one is left."""
+    started = time.monotonic()
+    run.wait(timeout=SECONDS)
+    _, alive = psutil.wait_procs(family, timeout=max(0.1, SECONDS - (time.monotonic() - started)))
+    assert not alive, f"left behind: {alive}"
+    return time.monotonic() - started
+
+
+@pytest.fixture
+def folder(tmp_path):
+    yield tmp_path / "run"
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if str(tmp_path) in " ".join(process.cmdline()):
+                process.kill()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_kill_9_of_a_rank_ends_all(mode, folder):
+    run = start(mode, folder)
+    wait_for_state(run, folder)
+    family = psutil.Process(run.pid).children(recursive=True)
+    ranks(run)[1].kill()
+    wait_for_end(run, family)
+    assert run.returncode != 0
+    state = load_training_state(folder)
+    assert state.progress.step % 10 == 0
+    assert state.weights
+    said = (folder.parent / "log").read_text()
+    assert re.search(r"SIGKILL|Exit code: (-9|137)|exits with return code = -9", said), said[-3000:]
+
+
+@pytest.mark.parametrize("mode", ["ddp", "mp"])
+def test_control_c_ends_all(mode, folder):
+    run = start(mode, folder)
+    wait_for_state(run, folder)
+    family = psutil.Process(run.pid).children(recursive=True)
+    os.killpg(run.pid, signal.SIGINT)
+    wait_for_end(run, family)
+    assert run.returncode != 0
+    assert load_training_state(folder)
+
+
+@pytest.mark.parametrize("mode", ["ddp", "mp", "deepspeed", "horovod"])
+def test_a_killed_launcher_leaves_no_orphan(mode, folder):
+    run = start(mode, folder)
+    wait_for_state(run, folder)
+    family = psutil.Process(run.pid).children(recursive=True)
+    run.kill()
+    wait_for_end(run, family)
+
+
+@pytest.mark.parametrize("mode", ["ddp", "mp"])
+def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, folder):
+    """Rank 1 finds its run folder's disk gone, say: here a subclass of the mode raises on rank 1 at step 12."""
+    command = [sys.executable, str(ROOT / "tests" / "run" / "failing_run.py"), mode]
+    if mode == "ddp":
+        command[:1] = [*TORCHRUN, "--standalone"]
+    log = (folder.parent / "log").open("w")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    run = subprocess.Popen([*command, *settings(folder, 200)], cwd=ROOT, env=environment, stdout=log, stderr=log)
+    wait_for_state(run, folder)
+    family = psutil.Process(run.pid).children(recursive=True)
+    wait_for_end(run, family)
+    assert run.returncode != 0
+    end = (folder.parent / "log").read_text()[-1500:]
+    assert "Traceback" in end
+    assert "RuntimeError: rank 1 gives up" in end
+    assert load_training_state(folder)
+
+
+def test_torchrun_restarts_and_the_run_goes_on(folder):
+    """kill -9 of a rank under --max-restarts=1: the job ends well, with the weights of a job that was never stopped."""
+    MODES["restart"] = [*TORCHRUN, "--standalone", "--max-restarts=1", "run_ddp.py"]
+    run = start("restart", folder, epochs=4)
+    wait_for_state(run, folder)
+    ranks(run)[1].kill()
+    assert run.wait(timeout=180) == 0, (folder.parent / "log").read_text()[-3000:]
+    assert "going on from step" in (folder / "train.log").read_text()
+    whole = start("ddp", folder.parent / "whole", epochs=4)
+    assert whole.wait(timeout=180) == 0
+    stopped, never_stopped = (load_file(path / "model.safetensors") for path in (folder, folder.parent / "whole"))
+    assert all((stopped[name] == never_stopped[name]).all() for name in never_stopped)
+
+
+def test_two_agents_on_one_machine(tmp_path):
+    """`torchrun --nnodes=2` as on two machines: two agents, one process each, one report."""
+    agents = []
+    with (tmp_path / "log").open("w") as log:
+        for _ in range(2):
+            command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1"]
+            command += [
+                "--rdzv_backend=c10d",
+                f"--rdzv_id={tmp_path.name}",
+                f"--rdzv_endpoint=localhost:{port(tmp_path)}",
+                "run_ddp.py",
+            ]
+            command += [*settings(tmp_path / "run", 1), "--train.max_steps", "10"]
+            environment = os.environ | {"OMP_NUM_THREADS": "1"}
+            agents.append(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log))
+        assert [agent.wait(timeout=180) for agent in agents] == [0, 0], (tmp_path / "log").read_text()[-3000:]
+    text = (tmp_path / "log").read_text()
+    assert text.count("Report on test") == 1
+    assert "2 process(es)" in text
+
+
+def port(tmp_path: Path) -> int:
+    """Return a port that is free now, the same for both agents."""
+    import socket
+
+    kept = tmp_path / "port"
+    if not kept.exists():
+        with socket.socket() as probe:
+            probe.bind(("localhost", 0))
+            kept.write_text(str(probe.getsockname()[1]))
+    return int(kept.read_text())
+
+
+@pytest.mark.parametrize("extra", [[], ["--use_env"]])
+def test_torch_distributed_launch(extra, tmp_path):
+    """The old launcher, which passes --local-rank unless told to use the environment."""
+    pytest.importorskip("torch.distributed.launch")
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.launch",
+        "--nproc_per_node=2",
+        f"--master_port={port(tmp_path)}",
+        *extra,
+    ]
+    command += ["run_ddp.py", *settings(tmp_path / "run", 1), "--train.max_steps", "5"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("Report on test") == 1
+    assert "2 process(es)" in done.stderr
+
+
+@pytest.mark.parametrize("mode", ["ddp", "mp", "accelerate"])
+def test_sigterm_to_the_launcher_saves(mode, folder):
+    """As Slurm and Kubernetes send it: all ranks finish the same step and save; the run goes on from there."""
+    run = start(mode, folder)
+    wait_for_state(run, folder)
+    family = psutil.Process(run.pid).children(recursive=True)
+    os.kill(run.pid, signal.SIGTERM)
+    wait_for_end(run, family)
+    assert run.returncode == (143 if mode == "mp" else 1)  # torchrun has a status of its own
+    said = (folder.parent / "log").read_text()
+    step = re.search(r"stopped by SIGTERM behind step (\d+)", said)
+    assert step, said[-3000:]
+    assert load_training_state(folder).progress.step == int(step[1])
+    assert not list((folder / "state").glob(".step-*"))
+
+
+@pytest.mark.parametrize("mode", ["ddp", "mp"])
+def test_a_stopped_rank_ends_all(mode, folder):
+    """SIGSTOP of a rank: the other says so, and the launcher kills the stopped one (torchrun after 30 seconds)."""
+    MODES[f"{mode} timeout"] = [*MODES[mode], "--train.timeout", "4"]
+    run = start(f"{mode} timeout", folder)
+    wait_for_state(run, folder)
+    family = psutil.Process(run.pid).children(recursive=True)
+    ranks(run)[1].suspend()
+    run.wait(timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert not alive
+    assert run.returncode != 0
+    assert "rank 1 has given no sign of life for 4 seconds" in (folder.parent / "log").read_text()
+    assert load_training_state(folder)

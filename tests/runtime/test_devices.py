@@ -1,0 +1,99 @@
+"""What the machine has for a process, and what becomes of its memory."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from app.config.schema import Config, TrainConfig
+from app.runtime.devices import bf16_speedup
+from app.strategies import base
+from app.strategies.single import Single
+from tests.ranks import ROOT
+
+# Frees 240 MB and asks for them again; prints how many new pages that took.
+ALLOCATE = """
+import resource, sys
+import torch
+from app.runtime.host_memory import give_back_memory, keep_freed_memory
+
+def pages():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+keep_freed_memory()
+for turn in range(4):
+    if turn == 3 and "give" in sys.argv:
+        give_back_memory(torch.device("cpu"))
+    before = pages()
+    tensors = [torch.empty(20 << 18).fill_(1.0) for _ in range(12)]
+    taken = pages() - before
+    del tensors
+print(taken)
+"""
+# oneDNN finds no memory for a kernel, then there is some again; prints the error of each call, or "done".
+NO_KERNEL = """
+import resource
+from pathlib import Path
+import torch
+from app.config.schema import Config
+from app.training.out_of_memory import MicroBatches
+from app.strategies.single import Single
+
+def convolve(size):
+    try:
+        torch.nn.functional.conv2d(torch.zeros(2, 16, size, 37), torch.zeros(16, 16, 3, 3))
+        return "done"
+    except RuntimeError as error:
+        problems.append(error)
+        return str(error)
+
+problems, said = [], [convolve(9)]
+used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_DATA, (used - 2**20, resource.RLIM_INFINITY))
+said.append(convolve(10))
+resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+said.append(convolve(11))
+if problems:
+    MicroBatches(Single(Config()), Config().train).check(problems[0], False)
+said.append(convolve(12))
+print(*said, sep="\\n")
+"""
+
+
+def new_pages(*what: str) -> int:
+    """Return the new pages of the last turn."""
+    done = subprocess.run(
+        [sys.executable, "-c", ALLOCATE, *what], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc is what is set")
+def test_freed_memory_is_kept_until_it_is_to_be_given_back():
+    pages = 240 * 256  # of 4 KiB
+    assert new_pages() < pages / 4  # not none: a small object may come to lie where a block was
+    assert new_pages("give") > pages * 0.9
+
+
+def test_a_run_goes_on_without_onednn_where_that_had_no_memory_for_a_kernel():
+    done = subprocess.run(
+        [sys.executable, "-c", NO_KERNEL], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    before, without_memory, with_memory, checked = done.stdout.splitlines()
+    if without_memory == "done":
+        pytest.skip("this torch convolves without oneDNN")
+    assert (before, checked) == ("done", "done")
+    # The control: memory alone does not help.
+    assert without_memory == with_memory == "could not create a primitive"
+    assert "torch's own kernels do its work" in done.stderr
+
+
+def test_slow_bf16_is_warned_of(monkeypatch, caplog):
+    speedup = bf16_speedup()
+    assert 0 < speedup < 100
+    config = Config(train=TrainConfig(device="cpu", precision="bf16"))
+    for limit, warnings in ((0, 0), (float("inf"), 1)):
+        monkeypatch.setattr(base, "SLOW_BF16", limit)
+        with Single(config):
+            assert sum("train.precision fp32 is faster here" in line for line in caplog.messages) == warnings

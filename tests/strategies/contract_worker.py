@@ -1,0 +1,171 @@
+"""One rank of the contract suite: trains every case in one mode and writes what came out, on rank 0.
+
+Started by tests/strategies/test_contract.py through the mode's own launcher:
+
+    torchrun --nproc_per_node=2 tests/strategies/contract_worker.py MODULE:CLASS DATA OUT CASE ...
+"""
+
+import argparse
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+BASE = {
+    "batch_size": 16,
+    "epochs": 10,
+    "max_steps": 20,
+    "optimizer": "sgd",
+    "learning_rate": 0.1,
+    "device": "cpu",
+    "warmup": 0,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Settings of `TrainConfig` and of the batch layout; `limit` rows of the data are trained on."""
+
+    train: dict = field(default_factory=dict)
+    collate: str = "auto"
+    limit: int = 69  # with batches of 16 the last has 5 rows
+
+
+CASES = {
+    "sgd": Case(),
+    "adamw": Case(
+        {"optimizer": "adamw", "learning_rate": 1e-3, "layer_lr_decay": 0.9, "schedule": "cosine", "warmup": 3}
+    ),
+    "accumulation_2": Case({"accumulation_steps": 2}),
+    "accumulation_4": Case({"accumulation_steps": 4}),
+    "accumulation_3": Case({"accumulation_steps": 3}),  # does not divide the batch
+    "accumulation_adamw": Case({"accumulation_steps": 3, "optimizer": "adamw", "learning_rate": 1e-3}),
+    "tiny_last_batch": Case({"accumulation_steps": 2}, limit=65),  # one row in the last global batch
+    "padded": Case({"accumulation_steps": 2}, collate="padded"),
+    "varlen": Case({"accumulation_steps": 2, "attention": "varlen"}),
+    "weighted": Case({"label_smoothing": 0.1, "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2}),
+    "clipped": Case({"max_grad_norm": 0.05, "accumulation_steps": 2}),
+    "fp16": Case({"precision": "fp16", "max_grad_norm": 0.05, "max_steps": 4}),
+    "fp16_overflow": Case({"precision": "fp16", "max_grad_norm": 0.05, "max_steps": 6, "schedule": "linear"}),
+}
+OVERFLOW_SCALE = 2.0**40  # so large that the first gradients are infinite, for some steps
+
+
+def work(target: str, data: str, out: str, names: list[str], stage: int) -> int:
+    """Run the cases in this process, which is one rank."""
+    import importlib
+
+    import torch
+
+    from app.config.schema import Config, DeepSpeedConfig, TrainConfig
+
+    module, name = target.split(":")
+    strategy_class = getattr(importlib.import_module(module), name)
+    base = TrainConfig(**BASE)
+    with strategy_class(Config(train=base, deepspeed=DeepSpeedConfig(stage=stage))) as strategy:
+        for case_name in names:
+            strategy.whole_config = replace(strategy.whole_config, train=replace(base, **CASES[case_name].train))
+            result = run_case(strategy, case_name, data)
+            if strategy.rank == 0:
+                torch.save(result, Path(out) / f"{case_name}.pt")
+    return 0
+
+
+def run_case(strategy, case_name: str, data: str) -> dict:
+    """Train one case; returns losses, norms, learning rates, skips, gradients of the last step, weights, logits."""
+    import numpy as np
+    import torch
+
+    from app.batching.loader import Loader
+    from app.batching.plan import BatchPlan
+    from app.config.schema import DataConfig, ModelConfig
+    from app.data.dataset import open_dataset
+    from app.data.tokenizer import load_tokenizer
+    from app.data.tokens import open_store
+    from app.model.classifier import build_model
+    from app.run.assembly import choose_packed, choose_varlen
+    from app.training.loop import RowLoss, TrainState, evaluate, train
+    from app.training.optimizer import build_optimizer
+
+    case, config = CASES[case_name], strategy.config
+    cache = str(Path(data).parent / "cache")
+    dataset = open_dataset(
+        DataConfig(train=data, limit=case.limit, dev_size=0, test_size=0, cache_dir=cache, labels=["a", "b", "c"])
+    )
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model_config = ModelConfig(config=shape, dropout=0.0)
+    tokenizer = load_tokenizer(model_config, dataset, 32, cache)
+    torch.manual_seed(0)
+    model = build_model(model_config, tokenizer, dataset.label_names, 32)
+    split = dataset.splits["train"]
+    packed = choose_packed(case.collate, model, strategy)
+    varlen = packed and choose_varlen(config.attention, model, packed, strategy.device)
+    layout = model.layout(packed, varlen)
+    loader = Loader(split, open_store(split.table, tokenizer, 32, cache), layout)
+    plan = BatchPlan(len(split), config.batch_size, seed=1)
+    weights = torch.tensor(config.class_weights) if config.class_weights != "none" else None
+    strategy.setup(model, lambda module: build_optimizer(module, config, 2))
+    if case_name == "fp16_overflow" and strategy.scaler:
+        strategy.load_scaler_state(strategy.scaler_state() | {"scale": OVERFLOW_SCALE, "backoff_factor": 2.0**-10})
+    result = {"losses": [], "norms": [], "learning_rates": [], "skipped": []}
+    state = TrainState()
+
+    def before_step() -> None:
+        if state.step == config.max_steps - 1:  # gathering them all takes longer than the step
+            result["gradients"] = strategy.gradients()
+
+    def after_step(state: TrainState, step) -> None:
+        result["losses"].append(float(strategy.reduce_sum(step.loss_sum)) / step.rows)
+        result["norms"].append(float(step.grad_norm))
+        result["learning_rates"].append(step.learning_rate)
+        result["skipped"].append(step.skipped)
+        result["updates"] = state.updates
+
+    train(strategy, loader, plan, RowLoss(weights, config.label_smoothing), config, state, after_step, before_step)
+    # Splits of every small size, also of fewer rows than processes, must come back whole.
+    sizes = {}
+    for size in (1, 2, 3, 5, len(split)):
+        small = Loader(replace(split, rows=split.rows[:size], labels=split.labels[:size]), loader.store, layout)
+        sizes[size] = evaluate(strategy, small, 4).shape[0]
+    result |= {
+        "weights": strategy.state_dict(),
+        "logits": torch.from_numpy(evaluate(strategy, loader, 4).copy()),
+        "sizes": sizes,
+    }
+    restored = check_optimizer_round_trip(strategy)
+    result |= {
+        "restored": restored,
+        "labels": torch.from_numpy(np.array(split.labels)),
+        "world_size": strategy.world_size,
+    }
+    return result
+
+
+def check_optimizer_round_trip(strategy) -> float:
+    """Load the mode's own weights and optimizer state back; returns the largest difference afterwards, on rank 0."""
+    weights, optimizer = strategy.state_dict(), strategy.optimizer_state()
+    strategy.load_state_dict(weights)
+    strategy.load_optimizer_state(optimizer)
+    again, optimizer_again = strategy.state_dict(), strategy.optimizer_state()
+    assert set(again) == set(weights), "weights changed their names"
+    assert set(optimizer_again) == set(optimizer), "the optimizer state changed its names"
+    pairs = [(again[key], weights[key]) for key in weights] + [
+        (optimizer_again[key], optimizer[key]) for key in optimizer
+    ]
+    return max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("target", "data", "out"):
+        parser.add_argument(name)
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--nprocs", type=int)
+    parser.add_argument("--stage", type=int, default=2, help="of ZeRO, for DeepSpeed")
+    options = parser.parse_args()
+    import importlib
+
+    strategy_class = getattr(importlib.import_module(options.target.split(":")[0]), options.target.split(":")[1])
+    arguments = (options.target, options.data, options.out, options.names, options.stage)
+    sys.exit(strategy_class.launch(work, arguments, options.nprocs))

@@ -1,0 +1,158 @@
+"""The contract of all modes: the same job as one process. Finds the strategies by itself; real processes over gloo.
+
+python -m pytest tests/strategies/test_contract.py                        two processes, the modes that differ most
+python -m pytest tests/strategies/test_contract.py -m "slow or not slow"  all modes; one, two and three; strategies that are broken
+"""
+
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.strategies import load_strategy, strategy_names
+from app.strategies.base import Strategy
+from tests.strategies import broken_strategies
+from tests.strategies.contract_worker import CASES
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = str(ROOT / "tests" / "strategies" / "contract_worker.py")
+NOT_ON_CPU = {"accelerate": ("fp16", "fp16_overflow")}  # Accelerate refuses fp16 on the CPU
+TOLERANCES = {"sgd": 1e-6, "adamw": 1e-5}
+
+
+def launch(
+    strategy: type[Strategy], nprocs: int, data: Path, out: Path, cases: list[str], stage: int = 2
+) -> subprocess.CompletedProcess:
+    """Run the worker in a mode with `nprocs` processes."""
+    out.mkdir()
+    target = f"{strategy.__module__}:{strategy.__name__}"
+    command = strategy.command([WORKER, target, str(data), str(out), *cases, f"--stage={stage}"], nprocs)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def load(folder: Path, case: str) -> dict:
+    return torch.load(folder / f"{case}.pt", weights_only=True)
+
+
+def largest_difference(one: dict, other: dict) -> float:
+    assert set(one) == set(other)
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+def compare(single: dict, other: dict, case: str) -> list[str]:
+    """Return what differs between one process and another mode, as sentences; none is the contract."""
+    optimizer = CASES[case].train.get("optimizer", "sgd")
+    tolerance = TOLERANCES[optimizer] if "fp16" not in case else 5e-3
+    problems = []
+    for what in ("weights", "gradients"):
+        difference = largest_difference(single[what], other[what])
+        if not difference <= tolerance:
+            problems.append(f"{what} differ by {difference:.2e}")
+    for what in ("losses", "norms", "learning_rates"):
+        pairs = [(a, b) for a, b in zip(single[what], other[what], strict=True) if a < float("inf")]
+        difference = max(abs(a - b) / max(1.0, abs(a)) for a, b in pairs)
+        if not difference <= max(tolerance, 1e-5):
+            problems.append(f"{what} differ by {difference:.2e}")
+    for what in ("skipped", "updates", "sizes"):
+        if single[what] != other[what]:
+            problems.append(f"{what} differ: {single[what]} and {other[what]}")
+    if not float((single["logits"] - other["logits"]).abs().max()) <= max(10 * tolerance, 1e-5):
+        problems.append("logits differ")
+    return problems
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """80 rows of three classes, of very different lengths."""
+    path = tmp_path_factory.mktemp("contract") / "data.tsv"
+    words = "今天天气很好我们去公园散步看见一只小猫心情不错吃了火锅排队两个小时太久快递又丢了客服不理人"
+    generator = random.Random(0)
+    texts = ("".join(generator.choices(words, k=generator.choice([2, 3, 5, 8, 13, 21, 28]))) for _ in range(80))
+    path.write_text("".join(f"{text}{i}\t{'abc'[i % 3]}\n" for i, text in enumerate(texts)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def single(data) -> Path:
+    out = data.parent / "single"
+    launch(load_strategy("single"), 1, data, out, list(CASES))
+    return out
+
+
+def modes() -> list:
+    """Every mode but single, with one, two and three processes where it has processes."""
+    found = []
+    for name in strategy_names():
+        if name == "single":
+            continue
+        one_process = load_strategy(name).one_process
+        for nprocs in (1,) if one_process else (2, 1, 3):
+            is_slow = nprocs != 2 or name in ("accelerate", "deepspeed", "horovod", "mp")
+            marks = [pytest.mark.slow] if is_slow and not one_process else []
+            found.append(pytest.param(name, nprocs, 2, marks=marks, id=f"{name}-{nprocs}"))
+    for stage in (0, 1, 3):
+        found.append(pytest.param("deepspeed", 2, stage, marks=pytest.mark.slow, id=f"deepspeed-2-stage{stage}"))
+    return found
+
+
+def test_every_strategy_is_in_the_suite():
+    names = {parameter.values[0] for parameter in modes()} | {"single"}
+    assert names == set(strategy_names())
+    assert len(names) >= 6, f"only {sorted(names)} were found"
+
+
+@pytest.mark.parametrize(("mode", "nprocs", "stage"), modes())
+def test_same_job_as_single(mode, nprocs, stage, data, single, tmp_path):
+    strategy = load_strategy(mode)
+    if lacks := strategy.missing():
+        pytest.skip(lacks)
+    cases = [case for case in CASES if case not in NOT_ON_CPU.get(mode, ())]
+    launch(strategy, nprocs, data, tmp_path / "out", cases, stage)
+    problems = {}
+    for case in cases:
+        found = load(tmp_path / "out", case)
+        assert found["world_size"] == nprocs
+        assert found["restored"] == 0.0, f"{case}: weights or optimizer state changed by saving and loading"
+        assert all(size == count for size, count in found["sizes"].items())
+        problems |= {case: compare(load(single, case), found, case)}
+    assert not {case: found for case, found in problems.items() if found}
+    assert len(problems) == len(cases)
+
+
+def test_single_does_what_its_cases_say(single):
+    """The reference itself: clipping is active, overflow is skipped and the schedule waits, accumulation changes nothing."""
+    clipped = load(single, "clipped")
+    assert min(clipped["norms"]) > 0.05
+    overflow = load(single, "fp16_overflow")
+    assert overflow["skipped"][0]
+    assert not overflow["skipped"][-1]
+    assert overflow["updates"] == overflow["skipped"].count(False)
+    assert overflow["learning_rates"][0] == overflow["learning_rates"][overflow["skipped"].count(True)]
+    for case in ("accumulation_2", "accumulation_3", "accumulation_4", "padded", "varlen"):
+        assert largest_difference(load(single, "sgd")["weights"], load(single, case)["weights"]) <= 1e-6
+    # The gradients and the clipped norm under loss scaling are those without it, but for half precision.
+    scaled, plain = load(single, "fp16"), load(single, "clipped")
+    assert scaled["norms"][0] == pytest.approx(plain["norms"][0], rel=2e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("broken", "caught_by"),
+    [
+        ("MeanOfMeans", ["accumulation_3", "tiny_last_batch"]),
+        ("ForgottenZeroGrad", ["sgd"]),
+        ("MissingUnscale", ["fp16"]),
+        ("UnsynchronisedGradients", ["sgd"]),
+    ],
+)
+def test_a_broken_strategy_is_caught(broken, caught_by, data, single, tmp_path):
+    """The control: the suite must fail for strategies with the mistakes that copied scripts have."""
+    launch(getattr(broken_strategies, broken), 2, data, tmp_path / "out", caught_by)
+    for case in caught_by:
+        assert compare(load(single, case), load(tmp_path / "out", case), case), f"{broken} passed {case}"

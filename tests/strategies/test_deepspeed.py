@@ -1,0 +1,149 @@
+"""DeepSpeed: its configuration follows from ours, every launcher works, every stage leaves a plain checkpoint.
+
+python -m pytest tests/strategies/test_deepspeed.py -m "slow or not slow"
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from app.config.schema import Config, DeepSpeedConfig, TrainConfig
+from app.errors import InputError
+from app.strategies import deepspeed, load_strategy
+from app.strategies.deepspeed_config import deepspeed_config
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPE = ["hidden_size=32", "num_hidden_layers=1", "num_attention_heads=2", "intermediate_size=64"]
+TRAIN = TrainConfig(batch_size=32, accumulation_steps=2, max_grad_norm=0.5, learning_rate=1e-3)
+CONFIG = Config(train=TRAIN, deepspeed=DeepSpeedConfig(stage=2))
+installed = pytest.mark.skipif(load_strategy("deepspeed").missing() is not None, reason="DeepSpeed is not installed")
+
+
+def merged(tmp_path: Path, found: object, config: Config = CONFIG) -> dict:
+    """Return the configuration with a user's JSON file merged in."""
+    path = tmp_path / "ds.json"
+    path.write_text(found if isinstance(found, str) else json.dumps(found))
+    return deepspeed_config(replace(config, deepspeed=replace(config.deepspeed, config=str(path))), 2)
+
+
+def test_the_configuration_follows_from_ours():
+    found = deepspeed_config(CONFIG, 2)
+    assert found["train_micro_batch_size_per_gpu"] == 8
+    assert found["gradient_accumulation_steps"] == 2
+    assert found["gradient_clipping"] == 0.5
+    assert found["zero_optimization"] == {"stage": 2}
+    assert "train_batch_size" not in found, "it need not come out even over the processes"
+
+
+def test_no_clipping_is_written_too():
+    # Left out, DeepSpeed would clip at 1.0.
+    assert deepspeed_config(Config(train=TrainConfig(max_grad_norm=0)), 1)["gradient_clipping"] == 0
+
+
+def test_offload():
+    offload = replace(CONFIG, deepspeed=DeepSpeedConfig(stage=1, offload_optimizer=True))
+    assert deepspeed_config(offload, 2)["zero_optimization"]["offload_optimizer"] == {"device": "cpu"}
+    with pytest.raises(InputError, match="needs ZeRO"):
+        deepspeed_config(replace(CONFIG, deepspeed=DeepSpeedConfig(stage=0, offload_optimizer=True)), 2)
+
+
+def test_a_users_file_is_merged_in(tmp_path):
+    users = {
+        "train_batch_size": 32,
+        "gradient_clipping": "auto",
+        "zero_optimization": {"stage": 2, "reduce_bucket_size": 1000},
+        "bf16": {"enabled": False},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": "auto"}},
+        "wall_clock_breakdown": True,
+    }
+    found = merged(tmp_path, users)
+    assert found["zero_optimization"] == {"stage": 2, "reduce_bucket_size": 1000}
+    assert found["wall_clock_breakdown"] is True
+    assert found["gradient_clipping"] == 0.5
+    assert not {"train_batch_size", "bf16", "optimizer"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("users", "said"),
+    [
+        ({"train_batch_size": 64}, r"train_batch_size is 64, but train.batch_size makes it 32"),
+        ({"zero_optimization": {"stage": 3}}, r"zero_optimization.stage is 3, but deepspeed.stage makes it 2"),
+        ({"gradient_clipping": 1.0}, r"gradient_clipping is 1.0, but train.max_grad_norm makes it 0.5"),
+        ({"bf16": {"enabled": True}}, r"bf16.enabled is true, but train.precision makes it false"),
+        ({"optimizer": {"params": {"lr": 0.1}}}, r"optimizer.params.lr is 0.1, but train.learning_rate makes it 0.001"),
+        ({"scheduler": {"type": "WarmupLR"}}, r"scheduler.type has no effect here"),
+        ({"fp16": {"loss_scale": 128}}, r"fp16.loss_scale has no effect here"),
+        ("[1]", r"must hold a mapping"),
+        ("{", r"not valid JSON"),
+    ],
+)
+def test_contradictions_are_refused(tmp_path, users, said):
+    with pytest.raises(InputError, match=said):
+        merged(tmp_path, users)
+
+
+def test_a_file_that_is_not_there():
+    with pytest.raises(InputError, match=r"nowhere.json cannot be read"):
+        deepspeed_config(replace(CONFIG, deepspeed=DeepSpeedConfig(config="nowhere.json")), 1)
+
+
+def test_without_the_package_one_line_says_how_to_install_it(monkeypatch):
+    def not_there(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(deepspeed, "version", not_there)
+    assert "pip install -r requirements-deepspeed.txt" in deepspeed.DeepSpeed.missing()
+
+
+def run(command: list[str], folder: Path, *settings: str) -> subprocess.CompletedProcess:
+    shape = [f"--model.config.{item}" for item in SHAPE]
+    shared = ["--output.dir", str(folder / "run"), "--train.max_steps", "3", "--train.device", "cpu", *shape]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, *shared, *settings],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("Report on test") == 1
+    return done
+
+
+@installed
+@pytest.mark.slow
+def test_its_own_launcher_stage_3_and_a_plain_checkpoint(tmp_path):
+    from transformers import pipeline
+
+    command = [sys.executable, "-m", "deepspeed.launcher.runner", "--num_accelerators=2", "run_deepspeed.py"]
+    done = run(command, tmp_path, "--deepspeed.stage", "3")
+    assert "2 process(es)" in done.stderr + done.stdout
+    words = [sys.executable, "predict.py", "--checkpoint", str(tmp_path / "run"), "今天真开心"]
+    predicted = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    label = pipeline("text-classification", model=str(tmp_path / "run"))("今天真开心")[0]["label"]
+    assert label in predicted.stdout, predicted.stderr
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["--deepspeed.stage", "2", "--deepspeed.offload_optimizer", "true"],
+        ["--deepspeed.stage", "1", "--train.precision", "bf16"],
+    ],
+    ids=["offload", "bf16"],
+)
+def test_one_process_trains(tmp_path, settings):
+    done = run([sys.executable, "run_deepspeed.py"], tmp_path, *settings)
+    assert "1 process(es)" in done.stderr
+    assert "compil" not in done.stderr.lower(), "nothing may be compiled at the start"

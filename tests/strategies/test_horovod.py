@@ -1,0 +1,78 @@
+"""Horovod: its launcher works, and a start in which each process would train alone is refused.
+
+python -m pytest tests/strategies/test_horovod.py -m slow
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.strategies import load_strategy
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPE = ["hidden_size=32", "num_hidden_layers=1", "num_attention_heads=2", "intermediate_size=64"]
+HOROVOD = load_strategy("horovod")
+needs_horovod = pytest.mark.skipif(HOROVOD.missing() is not None, reason="Horovod is not installed")
+
+
+def run(command: list[str], folder: Path, *settings: str) -> subprocess.CompletedProcess:
+    shape = [f"--model.config.{item}" for item in SHAPE]
+    shared = ["--output.dir", str(folder / "run"), "--train.max_steps", "3", "--train.device", "cpu", *shape]
+    return subprocess.run(
+        [*command, *shared, *settings],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_without_the_package_one_line_says_how_to_install_it(tmp_path):
+    (tmp_path / "horovod").mkdir()
+    (tmp_path / "horovod" / "__init__.py").write_text(
+        ""
+    )  # hides what may be installed, as an install without torch does
+    done = subprocess.run(
+        [sys.executable, "run_horovod.py"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "install it: bash scripts/install_horovod.sh" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@needs_horovod
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [[], ["--horovod.compression", "fp16", "--train.precision", "bf16"]])
+def test_its_own_launcher(tmp_path, settings):
+    done = run(HOROVOD.command(["run_horovod.py"], 2), tmp_path, *settings)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "2 process(es)" in done.stderr + done.stdout
+    assert done.stdout.count("Report on test") == 1
+
+
+@needs_horovod
+@pytest.mark.slow
+def test_without_a_launcher_one_process_trains(tmp_path):
+    done = run([sys.executable, "run_horovod.py"], tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "1 process(es)" in done.stderr
+
+
+@needs_horovod
+@pytest.mark.slow
+def test_torchrun_would_train_alone_and_is_refused(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    done = run([*torchrun, "run_horovod.py"], tmp_path)
+    assert done.returncode != 0
+    assert "2 processes were asked for, but Horovod has 1, each training alone" in done.stderr

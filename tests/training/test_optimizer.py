@@ -1,0 +1,141 @@
+"""Parameter groups and the learning rate: python -m pytest tests/training/test_optimizer.py"""
+
+import math
+
+import pytest
+import torch
+
+from app.config.schema import TrainConfig
+from app.training.optimizer import (
+    build_optimizer,
+    layer_depth,
+    learning_rate_factor,
+    parameter_groups,
+    set_learning_rate,
+    warmup_steps,
+)
+from tests.tiny import tiny_model
+
+
+def by_name(model, groups) -> dict[str, dict]:
+    """Return each parameter's group by the parameter's name, and check that it has exactly one."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found = [(names[id(parameter)], group) for group in groups for parameter in group["params"]]
+    assert sorted(name for name, _ in found) == sorted(names.values())
+    return dict(found)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "electra", "roberta", "albert"])
+@pytest.mark.parametrize("decay", [1.0, 0.9])
+def test_every_parameter_is_in_one_group_and_norms_and_biases_do_not_decay(architecture, decay):
+    model = tiny_model(architecture)
+    found = by_name(model, parameter_groups(model.named_parameters(), 0.05, decay, num_layers=2))
+    plain = {name for name, group in found.items() if group["weight_decay"] == 0}
+    assert plain == {name for name, parameter in model.named_parameters() if parameter.ndim == 1}
+    assert {group["weight_decay"] for group in found.values()} == {0.0, 0.05}
+
+
+@pytest.mark.parametrize("architecture", ["bert", "electra", "roberta"])
+def test_layers_further_from_the_head_learn_more_slowly(architecture):
+    model = tiny_model(architecture, num_hidden_layers=3)
+    found = by_name(model, parameter_groups(model.named_parameters(), 0.01, 0.5, num_layers=3))
+    for name, group in found.items():
+        if ".layer." in name:
+            expected = 0.5 ** (3 - int(name.split(".layer.")[1].split(".")[0]))
+        else:
+            expected = 0.5**4 if ".embeddings" in name else 1.0
+        assert group["lr_scale"] == expected, name
+    assert {group["lr_scale"] for group in found.values()} == {0.5**4, 0.5**3, 0.5**2, 0.5, 1.0}
+
+
+def test_without_layer_decay_all_learn_alike():
+    groups = parameter_groups(tiny_model().named_parameters(), 0.01, 1.0, num_layers=2)
+    assert len(groups) == 2
+    assert {group["lr_scale"] for group in groups} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "depth"),
+    [
+        ("model.bert.embeddings.word_embeddings.weight", 0),
+        ("model.electra.embeddings_project.weight", 0),
+        ("model.bert.encoder.layer.0.attention.self.query.weight", 1),
+        ("module.model.bert.encoder.layer.11.output.dense.bias", 12),
+        ("model.distilbert.transformer.layer.3.ffn.lin1.weight", 4),
+        ("model.model.layers.2.mlp.Wi.weight", 3),
+        ("model.bert.pooler.dense.weight", 13),
+        ("model.classifier.weight", 13),
+    ],
+)
+def test_layer_depth(name, depth):
+    assert layer_depth(name, num_layers=12) == depth
+
+
+def test_frozen_parameters_are_left_out():
+    model = tiny_model()
+    model.model.bert.embeddings.requires_grad_(False)
+    groups = parameter_groups(model.named_parameters(), 0.01, 1.0, 2)
+    assert sum(len(group["params"]) for group in groups) == sum(p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)])
+def test_build_optimizer(name, kind):
+    optimizer = build_optimizer(tiny_model(), TrainConfig(optimizer=name, weight_decay=0.03), num_layers=2)
+    assert type(optimizer) is kind
+    assert {group["weight_decay"] for group in optimizer.param_groups} == {0.0, 0.03}
+
+
+def test_decay_alone_shrinks_weights_only():
+    model = tiny_model()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimizer = build_optimizer(model, TrainConfig(optimizer="sgd", weight_decay=0.1), num_layers=2)
+    set_learning_rate(optimizer, 0.5)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for name, parameter in model.named_parameters():
+        factor = 1.0 if parameter.ndim == 1 else 0.95
+        torch.testing.assert_close(parameter.detach(), before[name] * factor, msg=name)
+
+
+@pytest.mark.parametrize(("warmup", "steps"), [(0.0, 0), (0.1, 20), (0.25, 50), (1, 1), (30, 30), (1000, 1000)])
+def test_warmup_steps(warmup, steps):
+    assert warmup_steps(warmup, total_steps=200) == steps
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+def test_warmup_rises_on_a_line_to_the_highest_rate(schedule):
+    factors = [learning_rate_factor(step, 100, 4, schedule) for step in range(5)]
+    assert factors == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert learning_rate_factor(0, 100, 0, schedule) == 1.0
+
+
+def test_linear_schedule_falls_to_zero_behind_the_last_step():
+    factors = [learning_rate_factor(step, 20, 10, "linear") for step in range(10, 21)]
+    assert factors == pytest.approx([1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
+
+
+def test_cosine_schedule():
+    factors = [learning_rate_factor(step, 20, 10, "cosine") for step in range(10, 21)]
+    assert factors == pytest.approx([0.5 * (1 + math.cos(math.pi * step / 10)) for step in range(11)], abs=1e-12)
+    assert (factors[0], factors[5]) == pytest.approx((1.0, 0.5))
+
+
+def test_constant_schedule_stays():
+    assert {learning_rate_factor(step, 20, 5, "constant") for step in range(5, 20)} == {1.0}
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+@pytest.mark.parametrize(("total", "warmup"), [(1, 0), (1, 1), (5, 5), (5, 50), (1000, 100)])
+def test_factor_is_always_from_0_to_1_and_positive_on_steps_that_train(schedule, total, warmup):
+    assert all(0 < learning_rate_factor(step, total, warmup, schedule) <= 1 for step in range(total))
+    assert all(0 <= learning_rate_factor(step, total, warmup, schedule) <= 1 for step in range(total, total + 5))
+
+
+def test_learning_rate_is_written_with_each_groups_scale():
+    model = tiny_model()
+    optimizer = build_optimizer(model, TrainConfig(layer_lr_decay=0.5), num_layers=2)
+    set_learning_rate(optimizer, 0.2)
+    for group in optimizer.param_groups:
+        assert group["lr"] == pytest.approx(0.2 * group["lr_scale"])
+    assert len({group["lr"] for group in optimizer.param_groups}) == 4

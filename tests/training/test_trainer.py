@@ -1,0 +1,429 @@
+"""The loop against one written by hand in plain torch: python -m pytest tests/training/test_trainer.py"""
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import log_softmax
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoModelForSequenceClassification
+
+from app.batching.loader import Loader
+from app.batching.plan import BatchPlan
+from app.config.schema import Config, TrainConfig
+from app.strategies.base import StepResult, Strategy
+from app.strategies.single import Single
+from app.training.loop import RowLoss, StepLog, TrainState, evaluate, planned_steps, step_seed, train
+from app.training.optimizer import build_optimizer
+from tests.tiny import SIZES, loaders_of, open_tiny, tiny_model
+
+WEIGHTS = [0.5, 1.0, 3.0]
+# 48 rows of train in batches of 10: the fifth and the tenth step have 8 rows. Every setting acts: some gradients are
+# clipped and others are not, the warm-up ends with the third step, rows have different weights.
+SETTINGS = {
+    "sgd": TrainConfig(
+        optimizer="sgd",
+        learning_rate=0.05,
+        epochs=2,
+        batch_size=10,
+        warmup=3,
+        max_grad_norm=6.0,
+        weight_decay=0.05,
+        label_smoothing=0.1,
+        device="cpu",
+        threads=1,
+    ),
+    "adamw": TrainConfig(
+        optimizer="adamw",
+        learning_rate=1e-3,
+        epochs=2,
+        batch_size=10,
+        warmup=3,
+        schedule="cosine",
+        max_grad_norm=6.0,
+        weight_decay=0.1,
+        layer_lr_decay=0.8,
+        label_smoothing=0.1,
+        device="cpu",
+        threads=1,
+    ),
+}
+# AdamW divides a gradient by its own size. A key's bias shifts all scores of a query alike, so its exact gradient is 0,
+# and what rounding leaves of it is blown up to whole steps, in any two implementations.
+WITHOUT_GRADIENT = {"sgd": (), "adamw": ("key.bias",)}
+
+
+@pytest.fixture(scope="module")
+def singles(tmp_path_factory):
+    """A prepared data file: (dataset, tokenizer, stores)."""
+    return open_tiny(tmp_path_factory.mktemp("singles"), rows_per_label=20)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """A prepared data file of sentence pairs."""
+    return open_tiny(tmp_path_factory.mktemp("pairs"), rows_per_label=20, pairs=True)
+
+
+@pytest.fixture(scope="module", params=["singles", "pairs"])
+def rows(request):
+    """Each of the two files."""
+    return request.getfixturevalue(request.param)
+
+
+def new_model(tokenizer, dropout: float = 0.0):
+    return tiny_model(vocab_size=len(tokenizer), dropout=dropout).train()
+
+
+def run(
+    rows,
+    config: TrainConfig,
+    packed: bool = True,
+    dropout: float = 0.0,
+    strategy_class: type[Strategy] = Single,
+    state: TrainState | None = None,
+    weights: list[float] | None = WEIGHTS,
+    after_step=lambda state, log, strategy: None,
+    prepare=lambda strategy: None,
+) -> tuple[dict[str, torch.Tensor], list[StepLog], Strategy]:
+    """Train as a job does; returns the weights, what each step logged, and the strategy."""
+    dataset, tokenizer, stores = rows
+    logs: list[StepLog] = []
+    with strategy_class(Config(train=config)) as strategy:
+        model = new_model(tokenizer, dropout)
+        loader = loaders_of(dataset, stores, model, packed)["train"]
+        strategy.setup(model, lambda module: build_optimizer(module, config, num_layers=2))
+        prepare(strategy)
+
+        def keep(state: TrainState, log: StepLog) -> None:
+            logs.append(log)
+            after_step(state, log, strategy)
+
+        row_loss = RowLoss(None if weights is None else torch.tensor(weights), config.label_smoothing)
+        plan = BatchPlan(len(loader), config.batch_size, config.seed)
+        train(strategy, loader, plan, row_loss, config, state or TrainState(), keep)
+        return strategy.state_dict(), logs, strategy
+
+
+def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
+    """The same training in plain torch and transformers: whole batches, padded; returns weights, losses, gradient norms."""
+    dataset, tokenizer, stores = rows
+    ours = new_model(tokenizer).model
+    configuration = deepcopy(ours.config)
+    configuration._attn_implementation = "eager"
+    model = AutoModelForSequenceClassification.from_config(configuration, attn_implementation="eager").train()
+    model.load_state_dict(ours.state_dict())
+    split, store = dataset.splits["train"], stores["train"]
+    groups = []
+    for name, parameter in model.named_parameters():
+        depth = 3
+        if ".layer." in name:
+            depth = int(name.split(".layer.")[1][0]) + 1
+        elif "embeddings" in name:
+            depth = 0
+        decay = 0.0 if parameter.ndim == 1 else config.weight_decay
+        scale = config.layer_lr_decay ** (3 - depth)
+        groups.append({"params": [parameter], "weight_decay": decay, "scale": scale})
+    kind = torch.optim.SGD if config.optimizer == "sgd" else torch.optim.AdamW
+    optimizer = kind(groups, lr=0.0)
+    num_rows, smoothing = len(split), config.label_smoothing
+    steps_per_epoch = int(np.ceil(num_rows / config.batch_size))
+    total = steps_per_epoch * config.epochs
+    losses, norms = [], []
+    for step in range(total):
+        order = np.random.default_rng([config.seed, step // steps_per_epoch]).permutation(num_rows)
+        first = step % steps_per_epoch * config.batch_size
+        batch = order[first : first + config.batch_size]
+        ids = [torch.tensor(store.row(split.rows[at]).astype(np.int64)) for at in batch]
+        inputs = {
+            "input_ids": torch.nn.utils.rnn.pad_sequence(ids, batch_first=True),
+            "attention_mask": torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
+        }
+        if store.second_starts is not None:
+            starts = torch.tensor(store.second_starts[split.rows[batch]])
+            places = torch.arange(inputs["input_ids"].shape[1])
+            inputs["token_type_ids"] = (places >= starts[:, None]).long() * inputs["attention_mask"]
+        labels = torch.tensor(split.labels[batch])
+        log_probabilities = log_softmax(model(**inputs).logits, dim=1)
+        target = torch.nn.functional.one_hot(labels, 3) * (1 - smoothing) + smoothing / 3
+        row_losses = -(target * torch.tensor(WEIGHTS) * log_probabilities).sum(1)
+        loss = row_losses.sum() / len(batch)
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)))
+        if step < 3:
+            factor = (step + 1) / 3
+        else:
+            share = (step - 3) / (total - 3)
+            factor = 1 - share if config.schedule == "linear" else 0.5 * (1 + np.cos(np.pi * share))
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate * factor * group["scale"]
+        optimizer.step()
+    return {f"model.{name}": value for name, value in model.state_dict().items()}, losses, norms
+
+
+@pytest.fixture(scope="module")
+def expected(rows):
+    """What the hand-written loop makes of both settings."""
+    return {name: reference(rows, config) for name, config in SETTINGS.items()}
+
+
+def difference(found: dict, expected: dict, but: tuple[str, ...] = ()) -> float:
+    """Return the largest absolute difference of any weight whose name does not end in one of `but`."""
+    assert found.keys() == expected.keys()
+    names = [name for name in expected if not name.endswith(but)] if but else expected
+    return max(float((found[name] - expected[name]).abs().max()) for name in names)
+
+
+def changed(config: TrainConfig, **values) -> TrainConfig:
+    return TrainConfig(**vars(config) | values)
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@pytest.mark.parametrize("accumulation", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_weights_are_those_of_a_hand_written_loop(rows, expected, optimizer, accumulation, packed):
+    config = changed(SETTINGS[optimizer], accumulation_steps=accumulation)
+    weights, logs, _ = run(rows, config, packed)
+    wanted, losses, norms = expected[optimizer]
+    assert difference(weights, wanted, WITHOUT_GRADIENT[optimizer]) <= 1e-6
+    assert [log.rows for log in logs] == [10, 10, 10, 10, 8] * 2
+    assert [float(log.loss_sum) / log.rows for log in logs] == pytest.approx(losses, abs=1e-4)
+    assert [float(log.grad_norm) for log in logs] == pytest.approx(norms, rel=1e-3)
+
+
+def test_the_comparison_sees_what_it_should(rows, expected):
+    """The settings act: clipping in some steps only, and each setting moves the weights by more than the tolerance."""
+    _, _, norms = expected["sgd"]
+    assert min(norms) < SETTINGS["sgd"].max_grad_norm < max(norms)
+    for other in (
+        {"label_smoothing": 0.0},
+        {"max_grad_norm": 0.0},
+        {"weight_decay": 0.0},
+        {"warmup": 0},
+        {"batch_size": 12},
+        {"seed": 1},
+        {"layer_lr_decay": 0.9},
+    ):
+        weights, *_ = run(rows, changed(SETTINGS["sgd"], **other))
+        assert difference(weights, expected["sgd"][0]) > 1e-4, other
+    weights, *_ = run(rows, SETTINGS["sgd"], weights=None)
+    assert difference(weights, expected["sgd"][0]) > 1e-4
+
+
+def sharded(num_shards: int, shard: int) -> type[Strategy]:
+    """A mode of several processes, of which only one is here; its gradients stay what this shard's rows gave."""
+
+    class Shard(Strategy):
+        rank = shard
+        world_size = num_shards
+
+        def step(self, max_norm: float) -> StepResult:
+            self.gradients = {name: p.grad.clone() for name, p in self.module.named_parameters()}
+            return StepResult(None, skipped=False)
+
+    return Shard
+
+
+@pytest.mark.parametrize(("num_shards", "batch_size"), [(1, 10), (3, 10), (4, 2), (8, 5)])
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@pytest.mark.parametrize("accumulation", [1, 3, 100])
+def test_gradients_of_all_shards_add_up_to_those_of_the_batch(singles, packed, num_shards, batch_size, accumulation):
+    """Also where a shard has no row of the batch, and runs a stand-in."""
+    config = changed(SETTINGS["sgd"], max_steps=1, batch_size=batch_size, accumulation_steps=accumulation)
+    whole = run(singles, changed(config, accumulation_steps=1), strategy_class=sharded(1, 0))
+    shards = [run(singles, config, packed, strategy_class=sharded(num_shards, index)) for index in range(num_shards)]
+    for name, gradient in whole[2].gradients.items():
+        total = sum(strategy.gradients[name] for _, _, strategy in shards)
+        torch.testing.assert_close(total, gradient, atol=2e-6, rtol=1e-4, msg=name)
+    loss_sum = sum(float(logs[0].loss_sum) for _, logs, _ in shards)
+    assert loss_sum == pytest.approx(float(whole[1][0].loss_sum), rel=1e-5)
+
+
+def test_learning_rate_reaches_the_parameter_groups(singles):
+    config, seen = SETTINGS["adamw"], []
+
+    def look(state, log, strategy):
+        seen.append((log.learning_rate, [(g["lr"], g["lr_scale"]) for g in strategy.optimizer.param_groups]))
+
+    run(singles, config, after_step=look)
+    rates = [rate for rate, _ in seen]
+    assert rates[:4] == pytest.approx([1e-3 / 3, 2e-3 / 3, 1e-3, 1e-3])
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+    assert 0 < rates[-1] < 1e-4
+    for rate, groups in seen:
+        assert all(lr == pytest.approx(rate * scale) for lr, scale in groups)
+        assert sorted({scale for _, scale in groups}) == pytest.approx([0.8**power for power in (3, 2, 1, 0)])
+
+
+def test_max_steps_shortens_the_schedule_and_the_training(singles):
+    config = changed(SETTINGS["sgd"], max_steps=7)
+    _, logs, _ = run(singles, config)
+    assert len(logs) == 7
+    assert logs[-1].learning_rate == pytest.approx(0.05 / 4)
+    assert planned_steps(BatchPlan(48, 10, 0), config) == 7
+    assert planned_steps(BatchPlan(48, 10, 0), changed(config, max_steps=1000)) == 10
+    assert planned_steps(BatchPlan(48, 10, 0), changed(config, max_steps=None)) == 10
+
+
+def test_stop_ends_the_loop_behind_the_step(singles):
+    def stop(state, log, strategy):
+        state.stop = state.step == 3
+
+    state = TrainState()
+    _, logs, _ = run(singles, SETTINGS["sgd"], state=state, after_step=stop)
+    assert (len(logs), state.step, state.updates) == (3, 3, 3)
+
+
+def test_same_seed_same_weights_and_dropout_is_a_function_of_the_step(singles):
+    config = changed(SETTINGS["sgd"], max_steps=4)
+    first, *_ = run(singles, config, dropout=0.3)
+    torch.manual_seed(99)
+    again, *_ = run(singles, config, dropout=0.3, after_step=lambda *_: torch.rand(3))  # others may draw numbers too
+    assert difference(again, first) == 0.0
+    other, *_ = run(singles, changed(config, seed=43), dropout=0.3)
+    assert difference(other, first) > 1e-4
+    assert len({step_seed(seed, step, shard) for seed in (1, 2) for step in range(50) for shard in range(4)}) == 400
+
+
+def test_evaluation_does_not_disturb_training(singles):
+    dataset, _, stores = singles
+
+    def look(state, log, strategy):
+        loader = loaders_of(dataset, stores, strategy.module, packed=True)["dev"]
+        first = evaluate(strategy, loader, 4)
+        np.testing.assert_array_equal(first, evaluate(strategy, loader, 4))  # without dropout
+
+    config = changed(SETTINGS["sgd"], max_steps=4)
+    plain, *_ = run(singles, config, dropout=0.3)
+    evaluated, *_ = run(singles, config, dropout=0.3, after_step=look)
+    assert difference(evaluated, plain) == 0.0
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@pytest.mark.parametrize("batch_size", [1, 5, 64])
+@pytest.mark.parametrize("name", ["train", "dev"])
+def test_evaluate_returns_the_logits_of_each_row_in_order(rows, name, batch_size, packed):
+    dataset, tokenizer, stores = rows
+    model = new_model(tokenizer, dropout=0.3)
+    loader = loaders_of(dataset, stores, model, packed)[name]
+    done = []
+    with Single(Config(train=TrainConfig(device="cpu", threads=1))) as strategy:
+        strategy.setup(model, lambda module: build_optimizer(module, strategy.config, 2))
+        found = evaluate(strategy, loader, batch_size, done.append)
+        with torch.inference_mode():
+            assert not model.training
+            one_by_one = [
+                model(**loader.load(np.array([position]), strategy.device).inputs) for position in range(len(loader))
+            ]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, torch.cat(one_by_one).numpy(), atol=1e-5)
+    assert sum(done) == len(loader)
+
+
+def test_an_empty_batch_still_has_inputs(rows):
+    dataset, tokenizer, stores = rows
+    split = dataset.splits["train"]
+    for packed in (True, False):
+        layout = new_model(tokenizer).layout(packed)
+        batch = Loader(split, stores["train"], layout).load(np.empty(0, np.int64), torch.device("cpu"))
+        assert (batch.num_rows, len(batch.labels), len(batch.positions)) == (0, 0, 0)
+        assert batch.inputs["input_ids"].numel() > 0
+        loss = RowLoss(torch.tensor(WEIGHTS), 0.1)(torch.zeros(1, 3, requires_grad=True)[:0], batch.labels)
+        assert loss.item() == 0.0
+        loss.backward()
+
+
+def test_bf16_trains_near_fp32(singles):
+    config = changed(SETTINGS["sgd"], max_steps=5)
+    plain, exact, _ = run(singles, config)
+    weights, logs, strategy = run(singles, changed(config, precision="bf16"))
+    assert {value.dtype for value in weights.values()} == {torch.float32}
+    assert [float(log.loss_sum) for log in logs] == pytest.approx([float(log.loss_sum) for log in exact], rel=0.1)
+    assert 0 < difference(weights, plain) < 0.05
+    assert strategy.scaler is None
+
+
+class CastCounter(TorchDispatchMode):
+    """Counts the casts of tensors of one shape to bf16."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape, self.count = shape, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        to_bf16 = function is torch.ops.aten._to_copy.default and (kwargs or {}).get("dtype") == torch.bfloat16
+        self.count += to_bf16 and args[0].shape == self.shape
+        return function(*args, **(kwargs or {}))
+
+
+def test_autocast_casts_a_weight_once_a_step(singles, monkeypatch):
+    config = changed(SETTINGS["sgd"], max_steps=2, accumulation_steps=3, precision="bf16")
+    wide = (SIZES["intermediate_size"], SIZES["hidden_size"])  # the first of the two wide weights of each layer
+    found = {}
+    for keeps in (True, False):
+        monkeypatch.setattr(Strategy, "keeps_casts", keeps)
+        with CastCounter(wide) as counter:
+            found[keeps] = (*run(singles, config)[:2], counter.count)
+    (weights, logs, casts), (plain_weights, plain_logs, plain_casts) = found[True], found[False]
+    assert (casts, plain_casts) == (2 * SIZES["num_hidden_layers"], 2 * 3 * SIZES["num_hidden_layers"])
+    assert [float(log.loss_sum) for log in logs] == [float(log.loss_sum) for log in plain_logs]
+    assert all(torch.equal(weights[name], plain_weights[name]) for name in weights)
+
+
+def with_scale(scale: float):
+    def prepare(strategy: Strategy) -> None:
+        strategy.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+
+    return prepare
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_fp16_norm_and_clipping_are_of_unscaled_gradients(singles, optimizer):
+    config = changed(SETTINGS[optimizer], max_steps=3, max_grad_norm=0.5, accumulation_steps=3)
+    plain, exact, _ = run(singles, config)
+    config = changed(config, precision="fp16")
+    weights, logs, strategy = run(singles, config, prepare=with_scale(1024.0))
+    norms = [float(log.grad_norm) for log in logs]
+    assert norms == pytest.approx([float(log.grad_norm) for log in exact], rel=0.05)
+    assert min(norms) > 0.5, "clipping must act"
+    assert difference(weights, plain) < {"sgd": 2e-3, "adamw": 5e-3}[optimizer]
+    assert strategy.scaler.get_scale() == 1024.0
+    assert not any(log.skipped for log in logs)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_fp16_overflow_skips_the_step_and_the_schedule_waits(singles, optimizer):
+    config = changed(SETTINGS[optimizer], precision="fp16", epochs=5, accumulation_steps=2)
+    state, seen = TrainState(), []
+
+    def look(state, log, strategy):
+        weights = {name: value.clone() for name, value in strategy.module.state_dict().items()}
+        seen.append((log, state.step, state.updates, strategy.scaler.get_scale(), weights))
+
+    start = {name: value.clone() for name, value in new_model(singles[1]).state_dict().items()}
+    run(singles, config, state=state, prepare=with_scale(2.0**32), after_step=look)
+    skipped = [log.skipped for log, *_ in seen]
+    first = skipped.index(False)
+    assert first > 3, "the scale must be far too large at first"
+    for index, (log, step, updates, scale, weights) in enumerate(seen[:first]):
+        assert (step, updates) == (index + 1, 0)
+        assert difference(weights, start) == 0.0
+        assert log.learning_rate == pytest.approx(config.learning_rate / 3)  # still the first of the warm-up
+        assert scale == 2.0 ** (31 - index)
+    log, _, updates, _, weights = seen[first]
+    assert updates == 1
+    assert log.learning_rate == pytest.approx(config.learning_rate / 3)
+    assert difference(weights, start) > 0
+    assert all(torch.isfinite(value).all() for value in weights.values())
+    assert state.step == 25
+    assert state.updates == skipped.count(False)
+
+
+def test_gradients_are_gone_behind_every_step(singles):
+    def look(state, log, strategy):
+        assert all(parameter.grad is None for parameter in strategy.module.parameters())
+
+    run(singles, changed(SETTINGS["sgd"], max_steps=3, accumulation_steps=4), after_step=look)
