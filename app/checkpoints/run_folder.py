@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from app.config.schema import Config, OutputConfig
-from app.data.cache import sync
 from app.data.dataset import Dataset, Split
 from app.errors import InputError
+from app.runtime.disk import sync, write_json, write_text
 
 CHECKPOINTS = Path("checkpoints")
 STARTED = ("config.yaml", "environment.json")  # written first: a folder that has both holds a run
@@ -201,16 +201,3 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, label_names:
             writer.writerow(
                 [int(row), int(lines[row]), *texts, label, predicted, *(f"{share:.6f}" for share in shares[position])]
             )
-
-
-def write_json(path: Path, value) -> None:
-    """Write JSON for people (Chinese as it is), whole or not at all."""
-    write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
-    aside = path.with_name(f".{path.name}")
-    aside.write_text(text, encoding="utf-8")
-    sync(aside)
-    aside.replace(path)

@@ -8,7 +8,6 @@ mode wrote it.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import logging
 import shutil
@@ -21,8 +20,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from app.data.cache import MANIFEST, sync
+from app.data.cache import MANIFEST
 from app.errors import TrainingError
+from app.runtime.disk import checksum, sync
 
 logger = logging.getLogger(__name__)
 FORMAT = 2
@@ -167,12 +167,6 @@ def remove_unfinished(folder: Path) -> None:
     """Remove what a process left that was killed while it wrote a state."""
     for left in states_folder(folder).glob(".step-*"):
         shutil.rmtree(left, ignore_errors=True)
-
-
-def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def contiguous(tensors: Tensors) -> Tensors:

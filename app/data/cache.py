@@ -24,6 +24,7 @@ from typing import Any
 from filelock import FileLock
 
 from app.errors import InputError
+from app.runtime.disk import sync
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
@@ -109,12 +110,3 @@ def _build_aside(build: Callable[..., None], aside: Path, arguments: tuple) -> N
     (aside / MANIFEST).write_text(json.dumps(sizes, indent=1))
     sync(aside / MANIFEST)
     sync(aside)
-
-
-def sync(path: Path) -> None:
-    """Force a file or folder to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

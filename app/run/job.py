@@ -20,10 +20,8 @@ from app.checkpoints.run_folder import (
     check_run_folder,
     open_run_folder,
     save_model,
-    write_json,
     write_predictions,
     write_start,
-    write_text,
 )
 from app.checkpoints.training_state import (
     BackgroundWriter,
@@ -43,6 +41,7 @@ from app.errors import InputError
 from app.evaluation.metrics import compute_metrics, is_better, render_report
 from app.run.assembly import assemble, describe, set_up
 from app.run.log import RunLog
+from app.runtime.disk import write_json, write_text
 from app.runtime.signals import StopSignals
 from app.strategies.base import Strategy
 from app.training.loop import StepLog, TrainState, evaluate, planned_steps, train

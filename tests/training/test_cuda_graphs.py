@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from app.model import varlen as varlen_attention
 from app.batching.collate import FILL_TO, LONGEST_TO, Layout, collate, filled_tokens
 from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
 from app.errors import InputError
 from app.model import attention
+from app.model import varlen as varlen_attention
 from app.run.assembly import choose_recorded, choose_varlen
 from app.strategies.ddp import DDP
 from app.strategies.single import Single
