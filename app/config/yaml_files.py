@@ -5,34 +5,89 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from app.errors import InputError, shorten
 
-MOST_BYTES = 1 << 18  # a configuration has some thousand
+MOST_BYTES = 1 << 18  # a configuration has a few thousand
 MOST_LEVELS = 50
+MOST_DIGITS = 100  # of a number: int(...) takes a time that grows with the square of it, and str(...) fails
+STRING, MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
+
+
+class SettingsLoader(yaml.SafeLoader):
+    """PyYAML's safe loader, but for what a file of settings does not need.
+
+    Refuses, before any value is made, with an InputError that names file and line: tags (`!!python/...` would make
+    objects), aliases and merge keys (a few lines of them stand for billions of values), a key that is set twice in a
+    mapping (PyYAML would take the last one in silence), very long numbers, and too many levels.
+    """
+
+    def __init__(self, text: str, path: Path) -> None:
+        super().__init__(text)
+        self.path = path
+        self.level = 0
+
+    def _refuse(self, mark: yaml.Mark, problem: str) -> InputError:
+        return InputError(f"{self.path}, line {mark.line + 1}: {problem}")
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:
+        """Return the next node, unless there is a rule against it."""
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            problem = f"aliases are not read, found '*{shorten(event.anchor)}'; write the value out"
+            raise self._refuse(event.start_mark, problem)
+        if event.tag is not None:
+            tag = shorten(event.tag.replace("tag:yaml.org,2002:", "!!"), 80)
+            problem = f"tags are not read, a file of settings holds plain values only; found '{tag}'; remove it"
+            raise self._refuse(event.start_mark, problem)
+        self.level += 1
+        if isinstance(event, yaml.CollectionStartEvent) and self.level > MOST_LEVELS:
+            problem = f"settings have at most {MOST_LEVELS} levels, found more; are all brackets closed?"
+            raise self._refuse(event.start_mark, problem)
+        node = super().compose_node(parent, index)
+        self.level -= 1
+        if isinstance(node, yaml.ScalarNode) and node.tag != STRING and len(node.value) > MOST_DIGITS:
+            problem = (
+                f"a number has at most {MOST_DIGITS} characters, found '{shorten(node.value)}'; put strings in quotes"
+            )
+            raise self._refuse(node.start_mark, problem)
+        return node
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        """Return the next mapping, unless a key is set twice in it or is a merge key."""
+        node = super().compose_mapping_node(anchor)
+        keys: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.tag == MERGE:
+                raise self._refuse(key.start_mark, "merge keys are not read, found '<<'; write the settings out")
+            if key.value in keys:
+                problem = f"'{shorten(key.value)}' is set twice; keep one of them"
+                raise self._refuse(key.start_mark, problem)
+            keys.add(key.value)
+        return node
 
 
 def read_yaml(path: Path) -> tuple[str, Any]:
     """Return the text of a YAML file and the values in it: mappings, lists, strings, numbers, true, false, null, dates.
 
-    Raises InputError for a file that cannot be read or is longer than 256 KiB, for a broken one, and for what a file of
-    settings has no need of: tags (`!!python/...` would make objects), aliases (a few lines of them stand for billions of
-    values), keys that stand twice in a mapping, and more than 50 levels.
+    Raises InputError for a file that cannot be read, is longer than 256 KiB, is not valid YAML, or has what
+    `SettingsLoader` refuses.
     """
-    import yaml
-
     text = _read_text(path)
     try:
-        _check_events(text, path)
-        found = yaml.safe_load(text)
-        _check_repeated(yaml.compose(text, Loader=yaml.SafeLoader), path)
+        loader = SettingsLoader(text, path)
+        try:
+            return text, loader.get_single_data()
+        finally:
+            loader.dispose()
     except yaml.YAMLError as error:
         problem = str(error).replace('"<unicode string>"', "the file")
         raise InputError(f"{path} is not a readable YAML file: {problem}") from error
     except InputError:
         raise
-    except ValueError as error:  # what looks like a date or a number, and is none: 2001-99-99
+    except ValueError as error:  # what looks like a date or a number and is not one: 2001-99-99
         raise InputError(f"{path} is not a readable YAML file: {error}; put strings in quotes") from error
-    return text, found
 
 
 def _read_text(path: Path) -> str:
@@ -49,40 +104,3 @@ def _read_text(path: Path) -> str:
         raise InputError(f"{shorten(str(path), 200)} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a readable YAML file: {error}; save it in UTF-8") from error
-
-
-def _check_events(text: str, path: Path) -> None:
-    """Refuse tags, aliases and deep nesting before any value is made."""
-    import yaml
-
-    level = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        where = f"{path}, line {event.start_mark.line + 1}"
-        if isinstance(event, yaml.AliasEvent):
-            raise InputError(f"{where}: aliases are not read, found '*{shorten(event.anchor)}'; write the value out")
-        tag = getattr(event, "tag", None)
-        if tag is not None:
-            shown = shorten(tag.replace("tag:yaml.org,2002:", "!!"), 80)
-            raise InputError(
-                f"{where}: tags are not read, a file of settings holds plain values only; found '{shown}'; remove it"
-            )
-        level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if level > MOST_LEVELS:
-            raise InputError(f"{where}: settings have at most {MOST_LEVELS} levels, found more; are brackets closed?")
-
-
-def _check_repeated(node: Any, path: Path) -> None:
-    """Refuse a key that stands twice in one mapping: YAML's reader would take the last one in silence."""
-    from yaml import MappingNode, SequenceNode
-
-    if isinstance(node, SequenceNode):
-        for value in node.value:
-            _check_repeated(value, path)
-    seen: set[str] = set()
-    for key, value in node.value if isinstance(node, MappingNode) else []:
-        if str(key.value) in seen:
-            raise InputError(
-                f"{path}, line {key.start_mark.line + 1}: '{shorten(str(key.value))}' stands there twice; keep one of them"
-            )
-        seen.add(str(key.value))
-        _check_repeated(value, path)
