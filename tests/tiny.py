@@ -13,7 +13,8 @@ from app.batching.loader import Loader
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
 from app.data.tokenizer import load_tokenizer
-from app.model.classifier import Classifier, build_model
+from app.model.classifier import Classifier
+from app.model.pretrained import build_model
 from app.run.assembly import open_stores
 
 torch.set_num_threads(1)  # tensors this small are faster so, above all beside other work

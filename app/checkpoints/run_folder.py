@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from app.config.schema import Config, OutputConfig
-from app.data.dataset import Dataset, Split
+from app.data.dataset import Dataset
 from app.errors import InputError
-from app.runtime.disk import sync, write_json, write_text
+from app.runtime.disk import write_json, write_text
 
 CHECKPOINTS = Path("checkpoints")
 STARTED = ("config.yaml", "environment.json")  # written first: a folder that has both holds a run
@@ -159,45 +159,3 @@ def environment(mode: str, world_size: int, device: str) -> dict:
         "transformers": transformers.__version__,
         "numpy": np.__version__,
     }
-
-
-def save_model(folder: Path, model, state: dict, tokenizer) -> None:
-    """Write a transformers checkpoint into `folder`: config.json, model.safetensors, tokenizer; each file whole or absent.
-
-    `model` is transformers' model for its configuration, `state` its full weights by name.
-    """
-    from app.model.classifier import quiet_transformers
-
-    aside = folder / ".model"
-    shutil.rmtree(aside, ignore_errors=True)
-    with quiet_transformers():
-        # Under the names the model has now: older checkpoints name norms otherwise, and transformers would write it so.
-        # It empties the dictionary that it is given.
-        model.save_pretrained(aside, state_dict=dict(state), save_original_format=False)
-    tokenizer.save_pretrained(aside)
-    shutil.copymode(aside / "config.json", aside / "model.safetensors")  # which safetensors lets only its owner read
-    for path in aside.iterdir():
-        sync(path)
-        path.replace(folder / path.name)
-    aside.rmdir()
-
-
-def write_predictions(path: Path, split: Split, logits: np.ndarray, label_names: list[str]) -> None:
-    """Write a CSV with a line for each row of the split: id, line in the source, text, true and predicted label, probabilities."""
-    from app.evaluation.metrics import probabilities
-
-    shares = probabilities(logits)
-    pairs = ["text_pair"] if split.table.has_pairs else []
-    lines = split.table.array("lines")
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(
-            ["row_id", split.table.place, "text", *pairs, "label", "predicted", *(f"p_{name}" for name in label_names)]
-        )
-        for position, row in enumerate(split.rows):
-            texts = [split.table.text(row)] + [split.table.pair(row) for _ in pairs]
-            predicted = label_names[int(logits[position].argmax())]
-            label = label_names[int(split.labels[position])]
-            writer.writerow(
-                [int(row), int(lines[row]), *texts, label, predicted, *(f"{share:.6f}" for share in shares[position])]
-            )

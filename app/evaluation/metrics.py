@@ -68,29 +68,3 @@ def is_better(value: float, best: float | None, metric: str) -> bool:
     if best is None or math.isnan(best):
         return best is None or not math.isnan(value)
     return value < best if metric == "loss" else value > best
-
-
-def render_report(metrics: dict, title: str) -> str:
-    """Return the printed report: a table of classes, the means, and the confusion matrix."""
-    import pandas as pd
-
-    table = pd.DataFrame.from_dict(metrics["classes"], orient="index")
-    rows = metrics["rows"]
-    means = pd.DataFrame({name: metrics[name] | {"support": rows} for name in ("macro", "weighted")}).T
-    means.index = ["macro mean", "weighted mean"]
-    table = pd.concat([table, means])
-    table["support"] = table["support"].astype(int)
-    names = list(metrics["classes"])
-    confusion = pd.DataFrame(metrics["confusion_matrix"], index=names, columns=names)
-    with pd.option_context("display.unicode.east_asian_width", True, "display.width", 10_000):
-        return "\n".join(
-            [
-                title,
-                table.to_string(float_format="{:.4f}".format),
-                "",
-                f"accuracy {metrics['accuracy']:.4f}   rows {rows:,}   loss {metrics['loss']:.4f}",
-                "",
-                "Confusion matrix (rows: true class, columns: predicted)",
-                confusion.to_string(),
-            ]
-        )

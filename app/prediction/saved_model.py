@@ -13,7 +13,7 @@ from transformers.utils import logging as transformers_logging
 from app.checkpoints.run_folder import CHECKPOINTS, REPORT
 from app.config.yaml_files import read_yaml
 from app.errors import InputError, excerpt, nearest
-from app.model.classifier import checkpoint_config
+from app.model.encoder_config import checkpoint_config
 
 MODEL_FILES = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "*.bpe.model")

@@ -17,7 +17,8 @@ from app.data.dataset import Dataset, open_dataset
 from app.data.tokenizer import load_tokenizer
 from app.data.tokens import TokenStore, open_store
 from app.errors import InputError
-from app.model.classifier import Classifier, build_model, check_padding
+from app.model.classifier import Classifier, check_padding
+from app.model.pretrained import build_model
 from app.strategies.base import Strategy
 from app.training.loop import RowLoss, planned_steps
 from app.training.optimizer import build_optimizer

@@ -19,8 +19,6 @@ from app.checkpoints.run_folder import (
     REPORT,
     check_run_folder,
     open_run_folder,
-    save_model,
-    write_predictions,
     write_start,
 )
 from app.checkpoints.training_state import (
@@ -38,7 +36,10 @@ from app.checkpoints.training_state import (
 from app.config.schema import Config
 from app.data.report import render as render_data_report
 from app.errors import InputError
-from app.evaluation.metrics import compute_metrics, is_better, render_report
+from app.evaluation.metrics import compute_metrics, is_better
+from app.evaluation.predictions import write_predictions
+from app.evaluation.report import render_report
+from app.model.pretrained import save_model
 from app.run.assembly import assemble, describe, set_up
 from app.run.log import RunLog
 from app.runtime.disk import write_json, write_text

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from app.checkpoints.run_folder import save_model
 from app.config.command_line import load_config
 from app.config.schema import Config
 from app.data.dataset import Split
 from app.errors import InputError
+from app.model.pretrained import save_model
 from app.run.assembly import Parts, assemble
 from app.runtime.devices import bf16_speedup
 from app.strategies import load_strategy

@@ -1,4 +1,4 @@
-"""The figures and the printed report: python -m pytest tests/evaluation/test_metrics.py"""
+"""The metrics: python -m pytest tests/evaluation/test_metrics.py"""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, precision_recall_fscore_support
 
-from app.evaluation.metrics import check_rows, compute_metrics, is_better, probabilities, render_report
+from app.evaluation.metrics import check_rows, compute_metrics, is_better, probabilities
 from tests.tiny import LABELS
 
 
@@ -20,7 +20,7 @@ def random_case(num_rows: int, num_labels: int, seed: int) -> tuple[np.ndarray, 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("num_rows", "num_labels"), [(1, 2), (7, 2), (300, 3), (1000, 15)])
-def test_figures_are_those_of_sklearn(num_rows, num_labels, seed):
+def test_metrics_are_those_of_sklearn(num_rows, num_labels, seed):
     labels, logits = random_case(num_rows, num_labels, seed)
     names = [f"label {index}" for index in range(num_labels)]
     metrics = compute_metrics(labels, logits, names)
@@ -60,7 +60,7 @@ def test_probabilities_sum_to_one():
     np.testing.assert_allclose(found, [[1, 0], [0.5, 0.5], [0.25, 0.75]], atol=1e-7)
 
 
-def test_figures_are_plain_numbers_for_json():
+def test_metrics_are_plain_numbers_for_json():
     metrics = compute_metrics(*random_case(20, 3, 0), LABELS)
 
     def leaves(value):
@@ -109,30 +109,3 @@ def test_missing_or_repeated_rows_are_refused(found, problem):
 )
 def test_is_better(value, best, metric, better):
     assert is_better(value, best, metric) is better
-
-
-def test_report_names_every_class_in_even_columns():
-    names = ["负面", "中性 (other)", "x"]
-    text = render_report(compute_metrics(*random_case(300, 3, 1), names), "Report on test: step 7")
-    lines = text.split("\n")
-    assert lines[0] == "Report on test: step 7"
-    table = lines[1 : lines.index("")]
-    assert [line.split("  ")[0] for line in table[1:]] == [*names, "macro mean", "weighted mean"]
-
-    def width(line: str) -> int:
-        return sum(2 if "\u2e80" <= character <= "\uffef" else 1 for character in line)
-
-    assert len({width(line) for line in table}) == 1
-    assert "rows 300" in text
-    confusion = lines[lines.index("Confusion matrix (rows: true class, columns: predicted)") + 1 :]
-    assert len(confusion) == 4
-    assert len({width(line) for line in confusion}) == 1
-    assert all(name in confusion[0] for name in names)
-    assert sum(int(cell) for line in confusion[1:] for cell in line.split()[-3:]) == 300
-
-
-def test_report_of_many_classes_is_not_cut_off():
-    names = [f"类别{index:03d}" for index in range(80)]
-    text = render_report(compute_metrics(*random_case(500, 80, 2), names), "title")
-    assert "..." not in text
-    assert all(text.count(name) == 3 for name in names)

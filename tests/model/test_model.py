@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 from app.batching.collate import collate
-from app.checkpoints.run_folder import save_model
 from app.config.schema import ModelConfig
 from app.errors import InputError
-from app.model.classifier import Classifier, build_model
+from app.model.classifier import Classifier
+from app.model.pretrained import build_model, save_model
 from app.run.job import strip_prefix
 from tests.tiny import LABELS, SIZES, tiny_model, tiny_tokenizer, token_rows
 
@@ -173,7 +173,7 @@ def test_more_layers_than_the_checkpoint_has_are_reported(checkpoint, caplog):
     with caplog.at_level(logging.WARNING):
         build({"num_hidden_layers": 5}, name=str(checkpoint))
     assert "has no weights for bert.encoder.layer.3" in caplog.text
-    assert "31 more: they start at random" in caplog.text
+    assert "31 more; initialised at random" in caplog.text
 
 
 def test_half_precision_checkpoint_is_trained_in_fp32(checkpoint):
@@ -333,7 +333,7 @@ def test_weights_of_another_size_are_refused(checkpoint):
 def test_weights_under_foreign_names_are_refused_not_ignored(checkpoint):
     weights = load_file(checkpoint / "model.safetensors")
     folder = with_weights(checkpoint, {f"encoder_of_ours.{name}": value for name, value in weights.items()})
-    with pytest.raises(InputError, match="holds no weights of a bert model"):
+    with pytest.raises(InputError, match="holds no weights of a bert model: no name of a weight matches"):
         build(name=str(folder))
 
 

@@ -24,7 +24,7 @@ from app.config.yaml_files import read_yaml
 from app.data.dataset import open_dataset
 from app.data.tokenizer import load_tokenizer
 from app.errors import InputError
-from app.model.classifier import build_model
+from app.model.pretrained import build_model
 from app.prediction.predictor import load_predictor
 from app.prediction.saved_model import load_checkpoint, run_settings
 from predict import main as predict

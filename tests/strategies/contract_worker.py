@@ -83,7 +83,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     from app.data.dataset import open_dataset
     from app.data.tokenizer import load_tokenizer
     from app.data.tokens import open_store
-    from app.model.classifier import build_model
+    from app.model.pretrained import build_model
     from app.run.assembly import choose_packed, choose_varlen
     from app.training.loop import RowLoss, TrainState, evaluate, train
     from app.training.optimizer import build_optimizer

@@ -1,0 +1,84 @@
+"""The encoder's configuration: from a checkpoint or an architecture's defaults, with the settings of the user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from app.config.schema import ModelConfig
+from app.errors import InputError, nearest
+from app.model.classifier import max_positions
+from app.model.transformers_calls import attempt
+
+FROM_DATA = ("num_labels", "id2label", "label2id", "problem_type")  # keys that the data decides
+
+
+def cannot_load(name: str) -> str:
+    """Return the start of the message about a checkpoint that cannot be loaded."""
+    return f"model.name must be a hub name or a folder with a checkpoint; '{name}' could not be loaded"
+
+
+def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
+    """Return the configuration of a checkpoint, a hub name or a folder; `hub` as `AutoConfig.from_pretrained` takes it.
+
+    The attention function that it names is ignored: transformers would fetch one from the hub and run it, whatever
+    `trust_remote_code` says (https://huggingface.co/docs/transformers/attention_interface).
+    """
+    config = AutoConfig.from_pretrained(name, **hub)
+    config._attn_implementation = None
+    return config
+
+
+def encoder_config(settings: ModelConfig, tokenizer, hub: dict) -> PreTrainedConfig:
+    """Return the checkpoint's configuration, or the architecture's for our vocabulary, changed as the user sets it.
+
+    Raises InputError for an unknown architecture or key, and for values that do not fit the model.
+    """
+    from_tokenizer = {}
+    if settings.name is None:
+        if settings.architecture not in CONFIG_MAPPING:
+            close = nearest(settings.architecture, CONFIG_MAPPING)
+            raise InputError(f"model.architecture '{settings.architecture}' is not a model type of transformers{close}")
+        config = AutoConfig.for_model(settings.architecture)
+        from_tokenizer = {"pad_token_id": tokenizer.pad_token_id, "vocab_size": len(tokenizer)}
+        from_tokenizer |= {"bos_token_id": None, "eos_token_id": None}
+    else:
+        config = attempt(lambda: checkpoint_config(settings.name, **hub), cannot_load(settings.name))
+    keys = config.to_dict() | config.attribute_map
+    _check_keys(settings.config, keys, config.model_type)
+    values = {key: value for key, value in from_tokenizer.items() if key in keys} | settings.config
+    if settings.dropout is not None:
+        values |= {key: settings.dropout for key in keys if "dropout" in key}
+
+    def with_values() -> PreTrainedConfig:
+        if settings.name is None:  # by the constructor, which derives some values from others
+            return AutoConfig.for_model(settings.architecture, **values)
+        for key, value in values.items():
+            setattr(config, key, value)
+        config.validate()
+        return config
+
+    return attempt(with_values, f"model.config does not fit a {config.model_type} model")
+
+
+def _check_keys(values: dict, keys: dict, model_type: str) -> None:
+    for key in values:
+        if key in FROM_DATA:
+            raise InputError(f"model.config: '{key}' follows from the labels of the data and cannot be set")
+        if key not in keys:
+            raise InputError(f"model.config: a {model_type} model has no key '{key}'{nearest(key, keys)}")
+
+
+def check_fit(config: PreTrainedConfig, vocabulary: int, max_length: int) -> None:
+    """Raise InputError where tokens or positions would be outside of the model's embeddings."""
+    positions = max_positions(config)
+    if positions and max_length > positions:
+        raise InputError(f"data.max_length must be at most the model's {positions} positions, found {max_length}")
+    size = getattr(config, "vocab_size", None)
+    if size and vocabulary > size:
+        raise InputError(
+            f"the model has embeddings for {size:,} tokens and the tokenizer's vocabulary has {vocabulary:,}; they must "
+            "belong together"
+        )

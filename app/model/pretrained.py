@@ -1,0 +1,105 @@
+"""Classifiers from settings and checkpoints, and back into a checkpoint folder."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig
+
+from app.config.schema import ModelConfig
+from app.errors import InputError
+from app.model.classifier import Classifier
+from app.model.encoder_config import cannot_load, check_fit, encoder_config
+from app.model.transformers_calls import attempt, quiet_transformers
+from app.runtime.disk import sync
+
+logger = logging.getLogger(__name__)
+HEADS = (
+    "classifier",
+    "pooler",
+    "pre_classifier",
+    "score",
+)  # a checkpoint without them gets new ones, without a warning
+
+
+def build_model(settings: ModelConfig, tokenizer, label_names: list[str], max_length: int) -> Classifier:
+    """Return the classifier on the CPU in fp32, with the labels' names in its configuration.
+
+    Weights come from safetensors, or from a PyTorch file read with `weights_only`, which runs no code of the file. Raises
+    InputError for a checkpoint that cannot be loaded, an unknown configuration key, or texts that do not fit the model.
+    """
+    hub = {"revision": settings.revision, "trust_remote_code": settings.trust_remote_code}
+    with quiet_transformers():
+        config = encoder_config(settings, tokenizer, hub)
+        config.id2label = dict(enumerate(label_names))
+        config.label2id = {name: index for index, name in enumerate(label_names)}
+        config.problem_type = "single_label_classification"
+        check_fit(config, len(tokenizer), max_length)
+        if settings.name is None:
+            model = attempt(
+                lambda: AutoModelForSequenceClassification.from_config(config),
+                f"model.config does not make a {settings.architecture} classifier",
+            )
+        else:
+            model, info = attempt(lambda: load_weights(settings.name, config, **hub), cannot_load(settings.name))
+            _check_weights(settings.name, model, info)
+        return Classifier(model)
+
+
+def load_weights(name: str | Path, config: PreTrainedConfig, **hub) -> tuple[nn.Module, dict]:
+    """Return transformers' model of a checkpoint, on the CPU in fp32, and the names of weights that miss or do not fit.
+
+    `hub` as `from_pretrained` takes it, which also describes the names
+    (`output_loading_info` in https://huggingface.co/docs/transformers/main_classes/model).
+    """
+    return AutoModelForSequenceClassification.from_pretrained(
+        name, config=config, dtype=torch.float32, ignore_mismatched_sizes=True, output_loading_info=True, **hub
+    )
+
+
+def _check_weights(name: str, model: nn.Module, info: dict) -> None:
+    """Raise InputError for an encoder's weights of wrong shapes or names; warn of some that are missing."""
+
+    def of_encoder(keys) -> list[str]:
+        return sorted(key for key in keys if not key.removeprefix(f"{model.base_model_prefix}.").startswith(HEADS))
+
+    shapes = {key: (tuple(saved), tuple(needed)) for key, saved, needed in info["mismatched_keys"]}
+    mismatched = of_encoder(shapes)
+    if mismatched:
+        saved, needed = shapes[mismatched[0]]
+        raise InputError(
+            f"the weights of {name} do not fit model.config: {mismatched[0]} has shape {saved}, and {needed} is needed"
+            + _and_more(mismatched)
+        )
+    missing = of_encoder(info["missing_keys"])
+    if len(missing) == len(of_encoder(key for key, _ in model.named_parameters())):
+        raise InputError(f"{name} holds no weights of a {model.config.model_type} model: no name of a weight matches")
+    if missing:
+        logger.warning("%s has no weights for %s%s; initialised at random", name, missing[0], _and_more(missing))
+
+
+def _and_more(names: list[str]) -> str:
+    return f", and {len(names) - 1} more" if names[1:] else ""
+
+
+def save_model(folder: Path, model, state: dict, tokenizer) -> None:
+    """Write a transformers checkpoint into `folder`: config.json, model.safetensors, tokenizer; each file whole or absent.
+
+    `model` is transformers' model for its configuration, `state` its full weights by name.
+    """
+    aside = folder / ".model"
+    shutil.rmtree(aside, ignore_errors=True)
+    with quiet_transformers():
+        # Under the names the model has now: older checkpoints name norms otherwise, and transformers would write it so.
+        # It empties the dictionary that it is given.
+        model.save_pretrained(aside, state_dict=dict(state), save_original_format=False)
+    tokenizer.save_pretrained(aside)
+    shutil.copymode(aside / "config.json", aside / "model.safetensors")  # which safetensors lets only its owner read
+    for path in aside.iterdir():
+        sync(path)
+        path.replace(folder / path.name)
+    aside.rmdir()
