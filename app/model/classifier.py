@@ -95,9 +95,9 @@ def check_padding(model: Classifier, *rows: list[int]) -> None:
         try:
             padded = model(**collate(tokens, None, model.layout(packed=False)))[0]
         except ValueError as error:  # a decoder without a padding token
-            raise InputError(f"a model that takes padded batches is needed: {error}") from error
+            raise InputError(f"the model must take padded batches: {error}") from error
         alone = model(torch.from_numpy(tokens[0])[None])[0]
     if not torch.allclose(padded, alone, rtol=1e-3, atol=1e-3):
         raise InputError(
-            f"a model that pays no heed to padding is needed, as BERT's kind are; {model.model.config.model_type} does"
+            f"this {model.model.config.model_type} model's logits change with padding; use a BERT-like encoder"
         )

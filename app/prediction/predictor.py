@@ -1,9 +1,8 @@
-"""A finished checkpoint -> labels and probabilities for any number of texts, a chunk of rows at a time."""
+"""A trained checkpoint -> labels and probabilities of any number of texts, a chunk of rows at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -21,15 +20,17 @@ from app.model.classifier import Classifier, check_padding
 from app.prediction.saved_model import load_checkpoint, longest_row
 from app.runtime.devices import choose_device
 from app.runtime.host_memory import keep_freed_memory
-from app.strategies.base import DTYPES
+from app.runtime.precision import Precision
 
-CHUNK_ROWS = 2048  # rows tokenised and sorted by length at once: batches of like lengths, and progress that can be seen
-BATCH_TOKENS = {"cpu": 1024}  # larger ones leave the caches of the cores
-BATCH_TOKENS_ELSEWHERE = 32768
+CHUNK_ROWS = (
+    2048  # tokenised and sorted together: large enough for batches of similar lengths, small enough for a moving bar
+)
+CPU_BATCH_TOKENS = 1024  # larger batches do not fit into the caches of the cores
+BATCH_TOKENS = 32768  # on other devices
 
 
 class Prediction(NamedTuple):
-    """What the model makes of one row; `probabilities` (num_labels,) float64 in the order of the label ids."""
+    """The label of one row; `probabilities` (num_labels,) float64 in the order of the label ids."""
 
     row: Row
     label: str
@@ -37,12 +38,12 @@ class Prediction(NamedTuple):
 
 
 class Predictor:
-    """Classifies rows in their order, with memory for one chunk of them.
+    """Classifies rows in their order, holding one chunk of them in memory.
 
     `model` is transformers' model for sequence classification, `tokenizer` its fast tokenizer. Rows are cut at `max_length`
-    tokens, None: nowhere. `precision` is fp32 or bf16 (autocast). A batch has at most `batch_tokens` tokens, counted as
-    rows x longest row, None: what suits the device. Raises InputError for a model that does not choose one of two or
-    more labels, and for a device that is not there.
+    tokens (None: never). `precision` is fp32 or bf16 (autocast). A batch has at most `batch_tokens` tokens, counted as
+    rows x longest row (None: a default for the device). Raises InputError for a model that does not choose one of two or
+    more labels, for one whose logits change with padding, and for a missing device.
     """
 
     def __init__(
@@ -57,14 +58,14 @@ class Predictor:
         config = model.config
         if config.num_labels < 2 or config.problem_type not in (None, "single_label_classification"):
             raise InputError(
-                f"a model that chooses one of two or more labels is needed, found {config.num_labels} label(s) and "
-                f"problem_type {config.problem_type}"
+                f"the model must choose one of two or more labels, found {config.num_labels} label(s) and problem_type "
+                f"{config.problem_type}"
             )
         self.device = choose_device(device)
         self.model = Classifier(model).eval()
         self.layout = self.model.layout(self.model.can_pack, self.model.has_varlen_kernels(self.device))
-        self.precision = precision
-        self.batch_tokens = batch_tokens or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS_ELSEWHERE)
+        self.precision = Precision(precision, self.device)
+        self.batch_tokens = batch_tokens or (CPU_BATCH_TOKENS if self.device.type == "cpu" else BATCH_TOKENS)
         self.label_names = _label_names(config)
         self.backend = tokenizer.backend_tokenizer
         self.backend.no_padding()
@@ -78,36 +79,34 @@ class Predictor:
     def predict(
         self, rows: Iterable[Row], chunk_rows: int = CHUNK_ROWS, on_batch: Callable[[int], None] = lambda rows: None
     ) -> Iterator[Prediction]:
-        """Yield a prediction for each row, in their order, reading `chunk_rows` of them ahead.
+        """Yield a prediction for each row, in their order, reading `chunk_rows` of them at once.
 
         Either all rows have a second text or none has. `on_batch` is called with the number of rows of each batch.
         """
         rows = iter(rows)
         while chunk := list(islice(rows, chunk_rows)):
             texts = [row.text if row.pair is None else (row.text, row.pair) for row in chunk]
-            shares = probabilities(self.logits(texts, on_batch))
-            for row, row_shares in zip(chunk, shares, strict=True):
-                yield Prediction(row, self.label_names[int(row_shares.argmax())], row_shares)
+            for row, by_label in zip(chunk, probabilities(self.logits(texts, on_batch)), strict=True):
+                yield Prediction(row, self.label_names[int(by_label.argmax())], by_label)
 
     def logits(
         self, texts: Sequence[str] | Sequence[tuple[str, str]], on_batch: Callable[[int], None] = lambda rows: None
     ) -> np.ndarray:
-        """Return the logits, (num_texts, num_labels) float32, of texts or of pairs of texts; at least one is needed."""
+        """Return the logits, (num_texts, num_labels) float32, of one or more texts or pairs of texts."""
         tokens, second_starts = self._tokenize(texts)
         batches = token_batches(np.array([len(row) for row in tokens]), self.batch_tokens)
-        found = []
+        outputs = []
         for batch in batches:
-            found.append(
-                self._forward([tokens[i] for i in batch], None if second_starts is None else second_starts[batch])
-            )
+            starts = None if second_starts is None else second_starts[batch]
+            outputs.append(self._forward([tokens[index] for index in batch], starts))
             on_batch(len(batch))
-        logits = torch.cat(found).cpu().numpy()
-        ordered = np.empty_like(logits)
-        ordered[np.concatenate(batches)] = logits
-        return ordered
+        by_length = torch.cat(outputs).cpu().numpy()
+        logits = np.empty_like(by_length)
+        logits[np.concatenate(batches)] = by_length
+        return logits
 
     def _tokenize(self, texts: Sequence) -> tuple[list[np.ndarray], np.ndarray | None]:
-        """Return each text's token ids, (length,), and, where a model tells two texts apart, the tokens before the second."""
+        """Return each text's token ids, (length,), and for pairs the number of tokens before each second text."""
         encodings = self.backend.encode_batch_fast(texts)
         tokens = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
         if isinstance(texts[0], str):
@@ -118,11 +117,8 @@ class Predictor:
     @torch.inference_mode()
     def _forward(self, tokens: list[np.ndarray], second_starts: np.ndarray | None) -> torch.Tensor:
         inputs = to_device(collate(tokens, second_starts, self.layout), self.device)
-        autocast = (
-            nullcontext() if self.precision == "fp32" else torch.autocast(self.device.type, DTYPES[self.precision])
-        )
         try:
-            with autocast:
+            with self.precision.autocast():
                 return self.model(**inputs).float()
         except torch.OutOfMemoryError as error:
             raise InputError(
@@ -131,7 +127,7 @@ class Predictor:
 
 
 def _label_names(config) -> list[str]:
-    """Return the names of the labels in the order of their ids; raises InputError for names that no output can have."""
+    """Return the names of the labels in the order of their ids; raises InputError for missing, repeated or unprintable ones."""
     names = [str(config.id2label.get(label, "")) for label in range(config.num_labels)]
     if len(set(names)) < len(names) or any(not name or name.encode(errors="ignore").decode() != name for name in names):
         raise InputError(
@@ -141,9 +137,9 @@ def _label_names(config) -> list[str]:
 
 
 def token_batches(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
-    """Return batches of the places in `lengths`, (num_rows,) tokens: rows of like length together, longest first.
+    """Return batches of indices into `lengths`, (num_rows,) tokens: rows of similar length together, longest first.
 
-    A batch is at most `batch_tokens` large, counted as rows x longest row, or a single row.
+    A batch has at most `batch_tokens` tokens, counted as rows x longest row, or is a single row.
     """
     order = np.argsort(-lengths, kind="stable")
     batches, start = [], 0

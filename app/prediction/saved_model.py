@@ -1,4 +1,4 @@
-"""Folders with a trained classifier: which one, what is wrong with it, and model and tokenizer out of it."""
+"""A checkpoint folder -> the trained classifier and its tokenizer, after checks that say what is wrong with the folder."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
-from transformers.utils import logging as transformers_logging
+from transformers import AutoTokenizer
 
 from app.checkpoints.run_folder import CHECKPOINTS, REPORT
 from app.config.yaml_files import read_yaml
 from app.errors import InputError, excerpt, nearest
+from app.model.classifier import max_positions
 from app.model.encoder_config import checkpoint_config
+from app.model.pretrained import load_weights
+from app.model.transformers_calls import quiet_transformers
 
 MODEL_FILES = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "*.bpe.model")
@@ -30,43 +32,34 @@ def newest_run(folder: Path = CHECKPOINTS) -> Path:
 
 
 def run_settings(folder: Path) -> dict:
-    """Return the `data` settings that a run was trained with, or nothing for a checkpoint that is no run of ours."""
+    """Return the `data` settings that a run was trained with, or an empty dictionary for a checkpoint of another program."""
     path = folder / "config.yaml"
     if not path.is_file():
         return {}
-    _, found = read_yaml(path)
-    data = found.get("data") if isinstance(found, dict) else None
+    _, settings = read_yaml(path)
+    data = settings.get("data") if isinstance(settings, dict) else None
     if not isinstance(data, dict):
         return {}
     length = data.get("max_length")
     if length is not None and not (type(length) is int and 4 <= length < 1 << 31):
-        raise InputError(f"{path}: data.max_length must be at least 4 tokens, found {excerpt(length)}; mend the file")
+        raise InputError(f"{path}: data.max_length must be at least 4 tokens, found {excerpt(length)}; fix the file")
     return data
 
 
 def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     """Return transformers' model for sequence classification, on the CPU in fp32, and its fast tokenizer.
 
-    Nothing is fetched from the network, no code of the checkpoint's own is run, and weights come from safetensors only.
-    Raises InputError saying what is wrong with the folder.
+    Nothing is downloaded, no code of the checkpoint is run, and weights are read from safetensors only. Raises InputError
+    saying what is wrong with the folder.
     """
     check_folder(folder)
-    only = {"local_files_only": True, "trust_remote_code": False}
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()  # what it would say of missing weights is an error below
+    local = {"local_files_only": True, "trust_remote_code": False}
     try:
-        config = checkpoint_config(folder, **only)
-        tokenizer = AutoTokenizer.from_pretrained(folder, **only)
-        model, info = AutoModelForSequenceClassification.from_pretrained(
-            folder,
-            config=config,
-            dtype=torch.float32,
-            use_safetensors=True,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-            **only,
-        )
-    except Exception as error:  # noqa: BLE001 - tokenizers raises just that, transformers what it happens to meet
+        with quiet_transformers():  # its warnings about missing weights are errors below
+            config = checkpoint_config(folder, **local)
+            tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+            model, info = load_weights(folder, config, use_safetensors=True, **local)
+    except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception, transformers errors of many types
         problem = error if isinstance(error, (OSError, ValueError)) else repr(error)
         raise InputError(f"{folder}: the checkpoint could not be loaded: {problem}") from error
     _check_loaded(folder, model, info, tokenizer)
@@ -75,27 +68,27 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
 
 def check_folder(folder: Path) -> None:
     """Raise InputError unless `folder` has a configuration, safetensors weights and a tokenizer."""
-    needed = "a folder with config.json, model.safetensors and a tokenizer is needed, as a run leaves one"
+    rule = "a checkpoint must be a folder with config.json, model.safetensors and a tokenizer"
     if not folder.is_dir():
         names = [str(path) for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
-        found = "found a file" if folder.exists() else "there is no such folder"
-        raise InputError(f"{folder}: {found}{nearest(str(folder), names)}; {needed}")
+        problem = "found a file" if folder.exists() else "there is no such folder"
+        raise InputError(f"{folder}: {rule}; {problem}{nearest(str(folder), names)}")
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     if not (folder / "config.json").is_file():
-        raise InputError(f"{folder}: {needed}; found no config.json, only: {', '.join(names[:8]) or '(it is empty)'}")
+        raise InputError(f"{folder}: {rule}; found no config.json, only: {', '.join(names[:8]) or '(it is empty)'}")
     if not any(name in names for name in MODEL_FILES):
         pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
-        found = f"found {pickles[0]}, a pickle, which is never opened here" if pickles else "found no weights"
-        raise InputError(f"{folder}: {needed}; {found}; save the model with save_pretrained of a recent transformers")
+        problem = f"found {pickles[0]}, a pickle, which could run any code" if pickles else "found no weights"
+        raise InputError(f"{folder}: {rule}; {problem}; save the model with save_pretrained of a recent transformers")
     if not any(fnmatch(name, pattern) for name in names for pattern in TOKENIZER_FILES):
-        raise InputError(f"{folder}: {needed}; found no tokenizer; save it there with tokenizer.save_pretrained")
+        raise InputError(f"{folder}: {rule}; found no tokenizer; save it there with tokenizer.save_pretrained")
     _check_index(folder)
 
 
 def _check_index(folder: Path) -> None:
-    """Raise InputError unless the index of weights in several files, if there is one, names safetensors in the folder only.
+    """Raise InputError if there is an index of weights in several files that names anything but safetensors files in the folder.
 
-    transformers would open what the index names, PyTorch's pickles too.
+    transformers would open whatever the index names, pickles too.
     """
     index = folder / MODEL_FILES[1]
     if (folder / MODEL_FILES[0]).is_file():
@@ -112,29 +105,30 @@ def _check_index(folder: Path) -> None:
 def _check_loaded(folder: Path, model: torch.nn.Module, info: dict, tokenizer) -> None:
     wrong = [*map(str, info["missing_keys"]), *map(str, info["mismatched_keys"])]
     if wrong:
-        what = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures")
+        architectures = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures")
         raise InputError(
             f"{folder}: weights are missing or of the wrong size: {wrong[0]}"
             + (f" and {len(wrong) - 1} more" if wrong[1:] else "")
-            + f"; a trained classifier is needed, found architectures {what}; train one with --model.name {folder}"
+            + f"; a trained classifier is needed, found architectures {architectures}; train one with --model.name {folder}"
         )
     if not tokenizer.is_fast:
         raise InputError(
-            f"{folder}: a fast tokenizer is needed, found {type(tokenizer).__name__}; add a tokenizer.json"
+            f"{folder}: the tokenizer must be a fast one, found {type(tokenizer).__name__}; add a tokenizer.json"
         )
-    known = getattr(model.config, "vocab_size", None)
-    if known and max(tokenizer.get_vocab().values(), default=0) >= known:
+    size = getattr(model.config, "vocab_size", None)
+    if size and max(tokenizer.get_vocab().values(), default=0) >= size:
         raise InputError(
-            f"{folder}: the tokenizer has {len(tokenizer):,} tokens, the model {known:,}; they do not belong together"
+            f"{folder}: the tokenizer has {len(tokenizer):,} tokens, the model {size:,}; they do not belong together"
         )
 
 
 def longest_row(model_config, tokenizer, trained_length: int | None) -> int | None:
-    """Return the tokens at which rows are cut: as in training, else as the tokenizer says; never above the model's positions."""
-    positions = getattr(model_config, "max_position_embeddings", None) or 0
-    if model_config.model_type in ("roberta", "xlm-roberta"):
-        positions -= (model_config.pad_token_id or 0) + 1
-    wanted = trained_length or tokenizer.model_max_length
-    # A tokenizer without a limit says 10**30.
-    limits = [limit for limit in (wanted, positions) if isinstance(limit, int) and 0 < limit < 1 << 31]
+    """Return the tokens at which rows are cut, or None for no limit.
+
+    It is the length of the training, else that of the tokenizer, but no more than the model has positions.
+    """
+    preferred = trained_length or tokenizer.model_max_length
+    # A tokenizer without a limit has 10**30.
+    candidates = (preferred, max_positions(model_config))
+    limits = [limit for limit in candidates if isinstance(limit, int) and 0 < limit < 1 << 31]
     return min(limits, default=None)
