@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from app.config.schema import Config
 from app.run.assembly import assemble, set_up
+from app.run.module_environment import module_environment
 from app.strategies import load_strategy
 from app.training.loop import StepLog, TrainState, evaluate, train
 
@@ -81,13 +81,12 @@ def probe(config: Config, mode: str, result: str) -> int:
 
 
 def start(mode: str, processes: int, arguments: list[str], timeout: float) -> str | None:
-    """Run `verify_modes.py` with `arguments` in the mode's own launcher; return why it failed, or None."""
-    root = Path(__file__).resolve().parents[2]
-    command = load_strategy(mode).command([str(root / "verify_modes.py"), *arguments], processes)
+    """Run `python -m app verify` with `arguments` in the mode's own launcher; return why it failed, or None."""
+    command = load_strategy(mode).command(["-m", "app", "verify", *arguments], processes)
     try:
         done = subprocess.run(
             command,
-            env=os.environ | {"PYTHONPATH": str(root)},
+            env=module_environment(),
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -29,7 +29,6 @@ from benchmarks.contest.meter import Finished, Meter
 from benchmarks.contest.rounds import Contestant, ContestantFailed
 from benchmarks.data_path.__main__ import sizes
 from benchmarks.data_path.rows import write_rows
-from benchmarks.modes import Timing, over_rounds
 from benchmarks.prediction.__main__ import compare
 from benchmarks.prediction.job import PredictionJob
 from benchmarks.reference_job import OURS, PEERS
@@ -344,33 +343,3 @@ def test_ddp_communication_on_the_command_line(tmp_path):
     assert list(megabytes) == ["none", "fp16", "bf16"]
     assert megabytes["none"] == pytest.approx(2 * megabytes["fp16"], abs=0.1)
     assert megabytes["fp16"] == megabytes["bf16"] > 0
-
-
-def test_rounds_of_modes_become_medians():
-    """The machine is twice as fast in the second round: speed-ups are within a round."""
-    rounds = [
-        [Timing("single", 1, 32, 1.0, 100.0, None, 700.0, 0.5), Timing("ddp", 2, 32, 2.0, 80.0, None, 650.0, 0.6)],
-        [Timing("single", 1, 32, 0.5, 200.0, None, 690.0, 0.5), Timing("ddp", 2, 32, 1.0, 160.0, None, 655.0, 0.6)],
-    ]
-    single, ddp = over_rounds(rounds)
-    assert single == Timing("single", 1, 32, 0.75, 150.0, 1.0, 700.0, 0.5)
-    assert ddp == Timing("ddp", 2, 32, 1.5, 120.0, 0.8, 655.0, 0.6)
-    broken = Timing("ddp", 2, why="RuntimeError: a rank died")
-    assert over_rounds([rounds[0], [rounds[1][0], broken]])[1] == broken
-    assert over_rounds([[rounds[0][1]]]) == [rounds[0][1]], "without single there is no speed-up"
-
-
-@pytest.mark.slow
-def test_the_table_of_modes_on_the_command_line(tmp_path):
-    pytest.importorskip("matplotlib")
-    output, chart = tmp_path / "modes.json", tmp_path / "modes.png"
-    words = ["--modes", "dp", "single", "--output", str(output), "--chart", str(chart)]
-    command = [sys.executable, "benchmark_modes.py", *words, *tiny_arguments(tmp_path), "--train.epochs", "1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(output.read_text())
-    assert [timing["mode"] for timing in report["modes"]] == ["single", "dp"]
-    assert len(report["rounds"]) == 1
-    assert all(timing["rows_per_second"] > 0 and timing["memory_mib"] > 100 for timing in report["modes"])
-    assert done.stdout.splitlines()[0].split()[:2] == ["mode", "processes"]
-    assert chart.read_bytes().startswith(b"\x89PNG")

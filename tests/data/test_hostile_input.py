@@ -12,6 +12,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from app.commands.predict import main as predict
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import open_dataset
 from app.data.readers import BadRow, ReadOptions
@@ -23,7 +24,6 @@ from app.data.tokenizer import load_tokenizer
 from app.data.tokens import open_store
 from app.errors import InputError
 from app.prediction.files import check_output, write_csv, write_lines
-from predict import main as predict
 
 
 def read(path, need_label=True, **options) -> list:

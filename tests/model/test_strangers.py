@@ -18,6 +18,7 @@ import torch
 import transformers
 import yaml
 
+from app.commands.predict import main as predict
 from app.config.command_line import load_config
 from app.config.schema import DataConfig, ModelConfig
 from app.config.yaml_files import read_yaml
@@ -27,7 +28,6 @@ from app.errors import InputError
 from app.model.pretrained import build_model
 from app.prediction.predictor import load_predictor
 from app.prediction.saved_model import load_checkpoint, run_settings
-from predict import main as predict
 from tests.model.test_model import Evil
 from tests.prediction.test_predict import LABELS, save_checkpoint
 

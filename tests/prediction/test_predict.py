@@ -16,12 +16,12 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, BertModel, BertTokenizer, pipeline
 
+from app.commands.predict import main
 from app.data.rows import Row
 from app.errors import InputError
 from app.prediction.predictor import Predictor, load_predictor, token_batches
 from app.prediction.saved_model import newest_run
 from app.run.entry import main as train
-from predict import main
 from tests.tiny import write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -424,7 +424,7 @@ def test_an_interrupted_run_leaves_what_it_has_under_another_name(tmp_path, chec
 
 
 def test_help_lists_every_default_without_torch():
-    code = "import sys, predict\ntry:\n    predict.main(['--help'])\nfinally:\n    print('torch' in sys.modules)"
+    code = "import sys\nfrom app.commands.predict import main\ntry:\n    main(['--help'])\nfinally:\n    print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
     text = found.stdout.decode()
     assert text.endswith("False\n")

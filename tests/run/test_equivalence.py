@@ -1,9 +1,5 @@
-"""verify_modes.py: it passes what agrees, fails what does not, and says why a mode cannot run."""
+"""Comparing the modes: it passes what agrees and fails what does not. The command line: tests/commands/test_mode_verbs.py"""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +7,6 @@ import torch
 from safetensors.torch import save_file
 
 from app.run.equivalence import compare
-
-ROOT = Path(__file__).resolve().parents[2]
-TINY = ["--model.config.hidden_size=32", "--model.config.num_hidden_layers=1", "--model.config.intermediate_size=64"]
 
 
 @pytest.fixture
@@ -52,33 +45,3 @@ def test_differences_fail(result, changes, reason):
     outcome = compare("ddp", result("a"), result("b", **changes), "adamw")
     assert outcome.verdict == "FAIL"
     assert reason in outcome.reason
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "verify_modes.py", *arguments, *TINY, "--train.device", "cpu"]
-    return subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=600, check=False)
-
-
-def test_unknown_mode_is_refused():
-    done = run("--modes", "ddpp")
-    assert done.returncode == 2
-    assert "there is no mode ddpp" in done.stderr
-
-
-@pytest.mark.slow
-def test_modes_agree_on_the_sample_set(tmp_path):
-    done = run("--steps", "4", "--modes", "single", "ddp", "mp", "--output", str(tmp_path / "table.json"))
-    assert done.returncode == 0, done.stderr + done.stdout
-    rows = json.loads((tmp_path / "table.json").read_text())
-    assert [(row["mode"], row["processes"], row["verdict"], row["rows"]) for row in rows] == [
-        ("single", 1, "PASS", 302),
-        ("ddp", 2, "PASS", 302),
-        ("mp", 2, "PASS", 302),
-    ]
-
-
-@pytest.mark.slow
-def test_a_job_that_fails_says_why():
-    done = run("--steps", "2", "--modes", "ddp", "--train.class_weights", "[1,2]")
-    assert done.returncode != 0
-    assert "train.class_weights must be 6 numbers" in done.stderr

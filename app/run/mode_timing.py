@@ -1,6 +1,6 @@
-"""The same job in every mode, each as its own users start it: how long it takes, how fast it trains, what it needs.
+"""The same job in every mode, each started by its own launcher: how long it takes, how fast it trains, what it needs.
 
-`run_mode` starts the real entry script and watches its processes; `render` and `draw` show what came out.
+`run_mode` starts a run and watches its processes; `render` and `draw` show the timings.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 import psutil
 import yaml
 
+from app.run.module_environment import module_environment
 from app.strategies import load_strategy
 
-ROOT = Path(__file__).resolve().parent.parent
-SAMPLE_SECONDS = 0.2  # between two looks at the memory of the processes
+SAMPLE_SECONDS = 0.2  # between two measurements of the processes' memory
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,13 @@ class Timing:
 
 
 def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeout: float) -> Timing:
-    """Run the entry script of a mode on the same settings and return its figures, or why there are none."""
+    """Run a job in a mode, as run_<mode>.py does, and return its row of the table, or one that says why it failed."""
     arguments = [*settings, "--output.dir", str(folder), "--output.overwrite", "true"]
-    command = load_strategy(mode).command([str(ROOT / f"run_{mode}.py"), *arguments], processes)
+    command = load_strategy(mode).command(["-m", "app.run", mode, *arguments], processes)
     log = folder.with_suffix(".log")
     started = time.monotonic()
     with log.open("w") as file:
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        run = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=file, start_new_session=True)
+        run = subprocess.Popen(command, env=module_environment(), stdout=file, stderr=file, start_new_session=True)
         memory = watch_memory(run, started + timeout)
     minutes = (time.monotonic() - started) / 60
     if run.returncode:
@@ -57,12 +56,12 @@ def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeo
         why = lines[-1].strip() if lines else f"it ended with status {run.returncode}"
         return Timing(mode, processes, why=why)
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    started_with = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     speeds = re.findall(r"step \d+/\d+ .* ([\d.]+) rows/s", (folder / "train.log").read_text(encoding="utf-8"))
     return Timing(
         mode,
-        started_with["processes"],
+        environment["processes"],
         config["train"]["batch_size"],
         minutes,
         float(speeds[-1]),
@@ -102,19 +101,19 @@ def over_rounds(rounds: list[list[Timing]]) -> list[Timing]:
 
     Of a mode that failed in a round, the failure.
     """
-    found = []
+    rows = []
     for of_mode in zip(*map(with_speed_up, rounds), strict=True):
         failed = next((timing for timing in of_mode if timing.rows_per_second is None), None)
         if failed:
-            found.append(failed)
+            rows.append(failed)
             continue
-        figures = {
+        columns = {
             key: [getattr(timing, key) for timing in of_mode] for key in ("minutes", "rows_per_second", "speed_up")
         }
-        medians = {key: statistics.median(values) for key, values in figures.items() if None not in values}
+        medians = {key: statistics.median(values) for key, values in columns.items() if None not in values}
         memory = max(timing.memory_mib for timing in of_mode)
-        found.append(replace(of_mode[-1], **medians, memory_mib=memory))
-    return found
+        rows.append(replace(of_mode[-1], **medians, memory_mib=memory))
+    return rows
 
 
 def render(timings: list[Timing]) -> str:

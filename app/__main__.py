@@ -1,0 +1,8 @@
+"""The one command for what people do before and after training: `python -m app VERB`; without a verb it lists them."""
+
+import sys
+
+from app.commands import main
+
+if __name__ == "__main__":
+    sys.exit(main())

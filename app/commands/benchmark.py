@@ -1,0 +1,94 @@
+"""Time the same job in every mode that this machine can run, each started by its own launcher.
+
+    python -m app benchmark
+    python -m app benchmark --config configs/weibo_emotion6.yaml --train.max_steps 40 --processes 2
+    python -m app benchmark --modes single ddp horovod --output modes.json --chart modes.png
+
+Prints mode, processes, global batch, minutes of the whole command, rows per second while training, speed-up over single,
+highest memory of a process, accuracy of the report. With --rounds the modes take turns, and the table has medians, with the
+speed-up over single of the same round. Any setting of the trainer (--group.key) may follow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import tempfile
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.commands.mode_options import PlannedMode, build_parser, count_devices, plan_modes
+from app.config.command_line import load_config
+from app.errors import InputError
+
+if TYPE_CHECKING:
+    from app.run.mode_timing import Timing
+
+
+def main(argv: list[str], program: str = "python -m app benchmark") -> int:
+    """Time all modes; return the exit status: 1 if one failed."""
+    options, settings = parse(argv, program)
+    try:
+        config = load_config(settings)
+        if options.rounds < 1:
+            raise InputError(f"--rounds must be at least 1, found {options.rounds}")
+        modes = plan_modes(options.modes, options.processes, config.train.device)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    from app.run.mode_timing import draw, over_rounds, render
+
+    rounds = time_rounds(modes, options, settings)
+    timings = over_rounds(rounds)
+    print(render(timings))
+    if options.output:
+        tables = {"modes": as_dicts(timings), "rounds": [as_dicts(one_round) for one_round in rounds]}
+        report = {"machine": describe_machine(config.train.device), "command": argv, **tables}
+        Path(options.output).write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if options.chart:
+        draw(timings, options.chart, f"{config.output.name}, global batch {config.train.batch_size}")
+    available = {mode.name for mode in modes if not mode.unavailable}
+    return 1 if any(timing.rows_per_second is None for timing in timings if timing.mode in available) else 0
+
+
+def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options of this verb, and the trainer's settings."""
+    parser = build_parser(program, __doc__.replace("python -m app benchmark", program), timeout=7200)
+    parser.add_argument("--rounds", type=int, default=1, help="times that each mode runs, in turns (default: 1)")
+    chart = "also draw a bar chart into this file (.png, .svg); needs matplotlib"
+    parser.add_argument("--chart", metavar="FILE", help=chart)
+    return parser.parse_known_args(argv)
+
+
+def time_rounds(modes: list[PlannedMode], options: argparse.Namespace, settings: list[str]) -> list[list[Timing]]:
+    """Run every mode once a round, in turns; return the timings of each round."""
+    from app.run.mode_timing import Timing, run_mode
+
+    def time_mode(mode: PlannedMode, number: int, folder: Path) -> Timing:
+        if mode.unavailable:
+            return Timing(mode.name, mode.processes, why=mode.unavailable)
+        print(f"{number}/{options.rounds}: {mode.name}, {mode.processes} process(es) ...", file=sys.stderr)
+        return run_mode(mode.name, mode.processes, settings, folder / mode.name, options.timeout)
+
+    with tempfile.TemporaryDirectory() as folder:
+        return [[time_mode(mode, number, Path(folder)) for mode in modes] for number in range(1, options.rounds + 1)]
+
+
+def describe_machine(device: str) -> dict:
+    """Return what the timings depend on: time, platform, torch, number of CUDA devices."""
+    import torch
+
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "platform": platform.platform(),
+        "torch": torch.__version__,
+        "devices": count_devices(device),
+    }
+
+
+def as_dicts(timings: list[Timing]) -> list[dict]:
+    return [asdict(timing) for timing in timings]

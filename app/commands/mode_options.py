@@ -1,0 +1,64 @@
+"""What `verify` and `benchmark` share: the options on modes and processes, and the modes that they stand for."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from app.errors import InputError
+
+
+@dataclass(frozen=True)
+class PlannedMode:
+    """A mode to run in `processes`; `unavailable` says why this machine cannot."""
+
+    name: str
+    processes: int
+    unavailable: str | None
+
+
+def build_parser(program: str, description: str, timeout: float) -> argparse.ArgumentParser:
+    """Return a parser with the shared options; `timeout` in seconds is the default for one mode."""
+    parser = argparse.ArgumentParser(
+        program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--modes", nargs="+", metavar="MODE", help="modes to run (default: all)")
+    add("--processes", type=int, help="processes of the parallel modes (default: CUDA devices, or 2)")
+    add("--output", metavar="FILE", help="also write the table as JSON to this file")
+    add("--timeout", type=float, default=timeout, help=f"seconds that one mode may take (default: {timeout:g})")
+    return parser
+
+
+def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> list[PlannedMode]:
+    """Return the modes to run, single first, because the others are compared with it; raises InputError.
+
+    `processes` are those of the parallel modes (default: the CUDA devices where `device` may use them, else 2).
+    """
+    from app.strategies import load_strategy, strategy_names
+
+    unknown = sorted(set(wanted or ()) - set(strategy_names()))
+    if unknown:
+        raise InputError(f"--modes: there is no mode {', '.join(unknown)} (known: {', '.join(strategy_names())})")
+    if processes is not None and processes < 1:
+        raise InputError(f"--processes must be at least 1, found {processes}")
+    devices = count_devices(device)
+    planned = []
+    for mode in sorted(set(wanted or strategy_names()), key=lambda name: (name != "single", name)):
+        strategy = load_strategy(mode)
+        count = 1 if strategy.one_process else processes or devices or 2
+        planned.append(PlannedMode(mode, count, strategy.missing() or _too_few_devices(devices, count)))
+    return planned
+
+
+def count_devices(device: str) -> int:
+    """Return the number of CUDA devices that a run with `train.device` set to `device` may use."""
+    import torch
+
+    return torch.cuda.device_count() if device in ("auto", "cuda") else 0
+
+
+def _too_few_devices(devices: int, processes: int) -> str | None:
+    if not 0 < devices < processes:
+        return None
+    return f"{processes} processes need as many CUDA devices, this machine has {devices}"

@@ -1,0 +1,87 @@
+"""`python -m app`: the list of verbs, mistyped ones, and the scripts at the root: python -m pytest tests/commands"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.commands import VERBS, main, run_verb
+
+ROOT = Path(__file__).resolve().parents[2]
+SLOW_IMPORTS = {"torch", "transformers", "numpy", "pandas", "pyarrow", "sklearn", "jsonargparse"}
+DOORS = {"predict.py": "predict", "verify_modes.py": "verify", "benchmark_modes.py": "benchmark"}
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=60, check=False)
+
+
+def test_without_a_verb_the_verbs_are_listed_and_nothing_slow_is_imported():
+    code = (
+        "import runpy, sys\ntry:\n    runpy.run_module('app', run_name='__main__')\nfinally:\n    print(*sys.modules)"
+    )
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr
+    *lines, modules = done.stdout.splitlines()
+    assert "app.commands" in modules.split()
+    assert not SLOW_IMPORTS & set(modules.split())
+    for verb, (_, line) in VERBS.items():
+        assert sum(text.split() == [verb, *line.split()] for text in lines) == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_help_lists_the_verbs(capsys, arguments):
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.startswith("usage: python -m app VERB [options]\n\nverbs:\n  predict ")
+
+
+def test_an_unknown_verb_names_the_nearest():
+    done = run_python("-m", "app", "verfy", "--steps", "2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: there is no verb 'verfy'; did you mean 'verify'?\n"
+
+
+def test_an_unknown_verb_that_is_like_no_other(capsys):
+    assert main(["xyz"]) == 2
+    assert capsys.readouterr().err == f"error: there is no verb 'xyz' (known: {', '.join(VERBS)})\n"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_has_its_commands_without_torch(verb):
+    code = (
+        f"import sys\nfrom app.commands import main\nsys.argv = ['app/__main__.py']\n"
+        f"try:\n    main([{verb!r}, '--help'])\nfinally:\n    print('torch' in sys.modules)"
+    )
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: python -m app {verb} [")
+    assert done.stdout.count(f"python -m app {verb}") > 2
+    assert done.stdout.endswith("False\n")
+
+
+@pytest.mark.parametrize("script", DOORS)
+def test_a_script_at_the_root_is_a_door_to_its_verb(script):
+    done, verb = run_python(script, "--help"), DOORS[script]
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: python {script} [")
+    assert done.stdout.count(f"python {script}") > 2
+    assert "-m app" not in done.stdout
+    of_verb = run_python("-m", "app", verb, "--help").stdout.replace(f"python -m app {verb}", f"python {script}")
+    assert done.stdout.split() == of_verb.split()
+
+
+def test_the_console_command_is_named_in_its_help(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/chinese-text-classifier", "predict", "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    text = capsys.readouterr().out
+    assert text.startswith("usage: chinese-text-classifier predict [")
+    assert "\nchinese-text-classifier predict --input " in text
+
+
+def test_a_verb_reads_the_command_line(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["benchmark_modes.py", "--rounds", "0"])
+    assert run_verb("benchmark", program="python benchmark_modes.py") == 2
+    assert capsys.readouterr().err == "error: --rounds must be at least 1, found 0\n"
