@@ -11,12 +11,13 @@ import numpy as np
 from app.config.schema import DataConfig
 from app.data.cache import built_folder, content_key
 from app.data.readers import ReadOptions
-from app.data.report import dataset_figures
 from app.data.splits import random_split, split_sizes, stratified_split
+from app.data.statistics import dataset_statistics
 from app.data.table import Table, is_integer, open_table, resolve_label
 from app.errors import InputError
 
 VERSION = 1
+STATISTICS_FILE = "figures.json"  # its name in caches that were written before
 SPLITS = ("train", "dev", "test")
 SAMPLE_FOLDER = Path(__file__).resolve().parents[2] / "data" / "sample"
 SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
@@ -37,11 +38,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The splits that have rows, the class names in the order of their ids, and the figures of the data report."""
+    """The splits that have rows, the class names in the order of their ids, and statistics for the data report."""
 
     splits: dict[str, Split]
     label_names: list[str]
-    figures: dict
+    statistics: dict
     folder: Path
 
     @property
@@ -73,13 +74,13 @@ def open_dataset(config: DataConfig) -> Dataset:
     folder = built_folder(
         Path(config.cache_dir) / f"dataset-{key}", build_dataset, folders, label_names, *split_settings
     )
-    figures = json.loads((folder / "figures.json").read_text(encoding="utf-8"))
+    statistics = json.loads((folder / STATISTICS_FILE).read_text(encoding="utf-8"))
     splits = {}
     for name in SPLITS:
         rows, labels = (np.load(folder / f"{name}_{what}.npy", mmap_mode="r") for what in ("rows", "labels"))
         if len(rows):
             splits[name] = Split(name, tables.get(name, tables["train"]), rows, labels)
-    return Dataset(splits, label_names, figures, folder)
+    return Dataset(splits, label_names, statistics, folder)
 
 
 def with_sample(config: DataConfig) -> DataConfig:
@@ -110,7 +111,7 @@ def build_dataset(
     dev_size: float,
     test_size: float,
 ) -> None:
-    """Write the row ids and class ids of each split, and the figures of the report, into `folder`."""
+    """Write the row ids and class ids of each split, and the statistics of the data report, into `folder`."""
     opened = {name: Table(path) for name, path in tables.items()}
     ids = {name: _class_ids(table, label_names) for name, table in opened.items()}
     train = opened["train"]
@@ -128,8 +129,8 @@ def build_dataset(
     for name in SPLITS:
         np.save(folder / f"{name}_rows.npy", rows[name].astype(np.int64))
         np.save(folder / f"{name}_labels.npy", labels[name])
-    figures = dataset_figures(labels, hashes, label_names)
-    (folder / "figures.json").write_text(json.dumps(figures, ensure_ascii=False, indent=1), encoding="utf-8")
+    statistics = dataset_statistics(labels, hashes, label_names)
+    (folder / STATISTICS_FILE).write_text(json.dumps(statistics, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
 def _class_ids(table: Table, label_names: list[str]) -> np.ndarray:

@@ -90,40 +90,40 @@ def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path, lowercas
 
     from app.data.table import Table
 
-    table, seen = Table(table_folder), set()
+    table, raw_characters = Table(table_folder), set()
     rows = np.sort(np.load(rows_file))
     for start in range(0, len(rows), CHUNK):
         chunk = rows[start : start + CHUNK]
-        seen.update(*table.texts(chunk), *(table.pairs(chunk) if table.has_pairs else ()))
-    # This normalizer looks at one character at a time, so that each needs to be shown to it once only.
-    found = set(BertNormalizer(lowercase=lowercase).normalize_str("".join(sorted(seen))))
+        raw_characters.update(*table.texts(chunk), *(table.pairs(chunk) if table.has_pairs else ()))
+    # This normalizer looks at one character at a time, so it is enough to give it each character once.
+    normalized = set(BertNormalizer(lowercase=lowercase).normalize_str("".join(sorted(raw_characters))))
     ascii_characters = (
         string.ascii_lowercase + string.digits + string.punctuation + ("" if lowercase else string.ascii_uppercase)
     )
-    extra = sorted(c for c in found if not c.isspace())
+    extra = sorted(c for c in normalized if not c.isspace())
     characters = dict.fromkeys([*ascii_characters, *PUNCTUATION, *gb2312_characters(), *extra])
     # WordPiece splits a run of letters, kana or emoji into its first character and "##" continuations.
     continued = [
-        f"##{c}" for c in characters if c in ascii_characters and c.isalnum() or c in found and not _stands_alone(c)
+        f"##{c}"
+        for c in characters
+        if c in ascii_characters and c.isalnum() or c in normalized and not is_split_off(c, lowercase)
     ]
     (folder / "vocab.txt").write_text(
         "\n".join([*SPECIAL_TOKENS, *characters, *dict.fromkeys(continued)]), encoding="utf-8"
     )
 
 
+def is_split_off(character: str, lowercase: bool) -> bool:
+    """Return whether BERT's tokenizer makes a word of this character alone: Chinese characters and punctuation."""
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    # The normalizer puts spaces around Chinese characters, the pre-tokenizer splits at spaces and punctuation.
+    text = BertNormalizer(lowercase=lowercase).normalize_str(f"a{character}a")
+    return len(BertPreTokenizer().pre_tokenize_str(text)) > 1
+
+
 def gb2312_characters() -> list[str]:
     """Return the 6,763 Chinese characters of GB 2312, in its order (rows 16 to 87)."""
     codes = (bytes([high, low]) for high in range(0xB0, 0xF8) for low in range(0xA1, 0xFF))
     return [c for code in codes if (c := code.decode("gb2312", errors="ignore"))]
-
-
-def _stands_alone(character: str) -> bool:
-    """Return whether BERT's pre-tokenizer makes a token of this character by itself: Chinese and punctuation."""
-    import unicodedata
-
-    code = ord(character)
-    chinese = (
-        0x4E00 <= code <= 0x9FFF or 0x3400 <= code <= 0x4DBF or 0x20000 <= code <= 0x2CEAF or 0xF900 <= code <= 0xFAFF
-    )
-    ascii_symbol = code < 128 and not character.isalnum()
-    return chinese or ascii_symbol or unicodedata.category(character).startswith("P")

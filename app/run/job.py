@@ -323,7 +323,7 @@ class Job:
             write_predictions(
                 self.folder / "predictions.csv", self.parts.loaders[name].split, logits, self.parts.dataset.label_names
             )
-            details = {"split": name, "step": self.best_step, "data": self.parts.dataset.figures}
+            details = {"split": name, "step": self.best_step, "data": self.parts.dataset.statistics}
             write_json(self.folder / REPORT, details | metrics)
             shutil.rmtree(states_folder(self.folder), ignore_errors=True)  # a finished run needs none
             logger.info(

@@ -1,4 +1,4 @@
-"""Data files -> dataset: labels, splits, figures, the embedded sample set: python -m pytest tests/data/test_dataset.py"""
+"""Data files -> dataset: labels, splits, statistics, the embedded sample set: python -m pytest tests/data/test_dataset.py"""
 
 import random
 from collections import Counter
@@ -10,7 +10,8 @@ import pytest
 from app.config.schema import DataConfig
 from app.data.dataset import SPLITS, build_dataset, open_dataset, sort_labels
 from app.data.readers import ReadOptions
-from app.data.report import dataset_figures, render, token_figures
+from app.data.report import render, token_statistics
+from app.data.statistics import dataset_statistics
 from app.data.table import Table, build_table, resolve_label
 from app.data.tokens import open_store
 
@@ -135,7 +136,7 @@ def test_one_file_and_one_share(opened):
 def test_splits_without_rows_are_left_out(opened):
     dataset = opened(train=ROWS, dev_size=0, test_size=0)
     assert list(dataset.splits) == ["train"]
-    assert list(dataset.figures) == ["train"]
+    assert list(dataset.statistics) == ["train"]
     assert texts(dataset, "train") == [text for text, _ in lines(ROWS)]
 
 
@@ -156,17 +157,17 @@ def test_limit_cuts_the_train_file_before_the_split_and_no_other_file(opened):
 def test_figures(opened):
     train = ROWS + "甲\t愤怒\n甲\t愤怒\n甲\t高兴\n乙\t高兴\n乙\t😀\n text 0 \t愤怒\n"
     dataset = opened(train=train, dev="甲\t愤怒\n甲\t愤怒\n丙\t高兴\n", test="甲\t愤怒\n丙\t高兴\n丁\t😀\n")
-    assert dataset.figures["train"] == {
+    assert dataset.statistics["train"] == {
         "rows": 96,
         "classes": {"愤怒": 33, "高兴": 32, "😀": 31},
         "repeated": 4,
         "conflicting": 2,
         "also_in": {},
     }
-    assert dataset.figures["dev"]["repeated"] == 1
-    assert dataset.figures["dev"]["also_in"] == {"train": 2}
-    assert dataset.figures["test"]["also_in"] == {"train": 1, "dev": 2}
-    assert dataset.figures["test"]["conflicting"] == 0
+    assert dataset.statistics["dev"]["repeated"] == 1
+    assert dataset.statistics["dev"]["also_in"] == {"train": 2}
+    assert dataset.statistics["test"]["also_in"] == {"train": 1, "dev": 2}
+    assert dataset.statistics["test"]["conflicting"] == 0
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -175,24 +176,26 @@ def test_figures_against_a_plain_count(seed):
     rows = {name: [(generator.randrange(60), generator.randrange(4)) for _ in range(80)] for name in SPLITS}
     labels = {name: np.array([label for _, label in found]) for name, found in rows.items()}
     hashes = {name: np.array([text for text, _ in found], np.uint64) for name, found in rows.items()}
-    figures = dataset_figures(labels, hashes, list("甲乙丙丁"))
+    statistics = dataset_statistics(labels, hashes, list("甲乙丙丁"))
     for number, name in enumerate(SPLITS):
         labels_of: dict[int, set] = {}
         for text, label in rows[name]:
             labels_of.setdefault(text, set()).add(label)
-        assert figures[name]["repeated"] == 80 - len(labels_of)
-        assert figures[name]["conflicting"] == sum(len(found) > 1 for found in labels_of.values())
-        assert list(figures[name]["classes"].values()) == [Counter(labels[name].tolist())[label] for label in range(4)]
+        assert statistics[name]["repeated"] == 80 - len(labels_of)
+        assert statistics[name]["conflicting"] == sum(len(found) > 1 for found in labels_of.values())
+        assert list(statistics[name]["classes"].values()) == [
+            Counter(labels[name].tolist())[label] for label in range(4)
+        ]
         for other in SPLITS[:number]:
             others = {text for text, _ in rows[other]}
-            assert figures[name]["also_in"][other] == sum(text in others for text, _ in rows[name])
+            assert statistics[name]["also_in"][other] == sum(text in others for text, _ in rows[name])
 
 
 def test_pairs_are_the_same_only_as_a_whole(opened):
     train = "".join(f"甲\t{number}\t{number % 2}\n" for number in range(20)) + "甲\t1\t1\n甲 1\tx\t0\n甲\t1 x\t0\n"
     settings = {"text_column": 0, "text_pair_column": 1, "label_column": 2, "dev_size": 0, "test_size": 0}
     dataset = opened(train=train, **settings)
-    assert dataset.figures["train"]["repeated"] == 1
+    assert dataset.statistics["train"]["repeated"] == 1
     table = dataset.splits["train"].table
     assert (table.text(20), table.pair(20), table.pair(21), table.pair(22)) == ("甲", "1", "x", "1 x")
 
@@ -217,11 +220,11 @@ def test_percentiles_of_lengths(opened, tmp_path, tiny_tokenizer):
     train = "".join(f"{'好' * generator.randint(1, 40)}\t{n % 2}\n" for n in range(301))
     dataset = opened(train=train, dev_size=30, test_size=0.2, split="random")
     stores = {n: open_store(s.table, tiny_tokenizer, 32, str(tmp_path / "cache")) for n, s in dataset.splits.items()}
-    for name, figures in token_figures(dataset, stores).items():
+    for name, statistics in token_statistics(dataset, stores).items():
         lengths = [min(32, len(text) + 2) for text in texts(dataset, name)]
         wanted = np.percentile(lengths, [5, 50, 95, 99, 100], method="inverted_cdf")
-        assert list(figures["tokens"].values()) == wanted.tolist()
-        assert figures["cut"] == sum(len(text) + 2 > 32 for text in texts(dataset, name))
+        assert list(statistics["tokens"].values()) == wanted.tolist()
+        assert statistics["cut"] == sum(len(text) + 2 > 32 for text in texts(dataset, name))
 
 
 def test_a_second_time_nothing_is_built(opened, tmp_path):
@@ -277,7 +280,7 @@ def test_the_embedded_sample_set(tmp_path):
     assert sum(map(len, dataset.splits.values())) >= 1500
     found = [text for name in SPLITS for text in texts(dataset, name)]
     assert len(found) == len(set(found)) == len({"".join(text.split()) for text in found})
-    for name, figures in dataset.figures.items():
-        assert min(figures["classes"].values()) >= 0.1 * figures["rows"], name
-        assert (figures["repeated"], figures["conflicting"]) == (0, 0)
-        assert not any(figures["also_in"].values())
+    for name, statistics in dataset.statistics.items():
+        assert min(statistics["classes"].values()) >= 0.1 * statistics["rows"], name
+        assert (statistics["repeated"], statistics["conflicting"]) == (0, 0)
+        assert not any(statistics["also_in"].values())

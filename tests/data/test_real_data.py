@@ -109,14 +109,16 @@ README = {
 
 
 @pytest.mark.parametrize(("names", "settings", "known"), README.values(), ids=README.keys())
-def test_the_figures_of_the_report(tmp_path, names, settings, known):
+def test_the_statistics_of_the_report(tmp_path, names, settings, known):
     paths = [SETS[name][0] for name in names]
     files = dict(zip(SPLITS, map(str, paths), strict=False))
-    figures = open_dataset(DataConfig(**files, **settings, dev_size=0, test_size=0, cache_dir=str(tmp_path))).figures
+    statistics = open_dataset(
+        DataConfig(**files, **settings, dev_size=0, test_size=0, cache_dir=str(tmp_path))
+    ).statistics
     wanted = count(paths)
-    assert {name: {key: found[key] for key in wanted[name]} for name, found in figures.items()} == wanted
+    assert {name: {key: found[key] for key in wanted[name]} for name, found in statistics.items()} == wanted
     for key, value in known.items():
-        found = figures
+        found = statistics
         for part in key.split():
             found = found[part]
         assert found == value, key

@@ -1,0 +1,73 @@
+"""The vocabulary of a model with random weights: python -m pytest tests/data/test_tokenizer.py"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import BertTokenizer
+
+from app.data.readers import ReadOptions
+from app.data.table import build_table
+from app.data.tokenizer import SPECIAL_TOKENS, build_vocabulary, gb2312_characters, is_split_off
+
+# U+3400, U+20000 and U+2CEAF are first or last in ranges of Chinese characters; `〇` is in none of them.
+SPLIT_OFF = "中\u3400\U00020000\U0002ceaf，。“…—·!$^~「٪"
+IN_WORDS = "aéß7７яあアー한ก😀❤€＋→②℃々〇～\u200d"
+# The tables of `tokenizers` and of Python differ here; only what the tokenizer does counts.
+OF_OTHER_TABLES = {"\U0002b820": False, "\u2e43": False, "\u0c84": False, "\u166d": True}
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    """Build the vocabulary of texts: vocabulary(["好"], lowercase=True)."""
+
+    def build(texts: list[str], lowercase: bool = True) -> list[str]:
+        folder = Path(tmp_path / f"{lowercase}")
+        (folder / "table").mkdir(parents=True)
+        (folder / "rows.json").write_text(json.dumps([[f"好{text}", 0] for text in texts]))
+        build_table(folder / "table", str(folder / "rows.json"), ReadOptions(), False, None)
+        np.save(folder / "train_rows.npy", np.arange(len(texts)))
+        build_vocabulary(folder, folder / "table", folder / "train_rows.npy", lowercase)
+        return (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+
+    return build
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_which_characters_are_words_by_themselves(lowercase):
+    wanted = dict.fromkeys(SPLIT_OFF, True) | dict.fromkeys(IN_WORDS, False) | OF_OTHER_TABLES
+    assert {c: is_split_off(c, lowercase) for c in wanted} == wanted
+
+
+def test_characters_of_words_have_a_continuation(vocabulary):
+    tokens = vocabulary(["中あ😀，é", "龘７"])
+    assert tokens[:5] == SPECIAL_TOKENS
+    assert len(set(tokens)) == len(tokens)
+    extra = [token for token in tokens if token[-1] in "あ😀é７龘中，" or token in ("e", "##e")]
+    assert extra == [
+        "e",
+        "，",
+        "中",
+        "あ",
+        "龘",
+        "７",
+        "😀",
+        "##e",
+        "##あ",
+        "##７",
+        "##😀",
+    ]  # accents go with lower case
+    assert set(gb2312_characters()) < set(tokens)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_no_character_of_the_training_text_is_unknown(vocabulary, lowercase):
+    """Whatever stands beside it; every 50th character of Unicode, and those above."""
+    characters = [*map(chr, [*range(32, 0x3100), *range(0x3100, 0xD800, 50), *range(0xE000, 0x110000, 50)])]
+    characters += [*SPLIT_OFF, *IN_WORDS, *OF_OTHER_TABLES]
+    tokens = vocabulary(["".join(characters)], lowercase)
+    tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)}, do_lower_case=lowercase)
+    encodings = tokenizer.backend_tokenizer.encode_batch_fast([f"a{c}{c}好{c}a" for c in characters])
+    unknown = [c for c, encoding in zip(characters, encodings, strict=True) if tokenizer.unk_token_id in encoding.ids]
+    assert unknown == []
