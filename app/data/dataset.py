@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -97,8 +97,7 @@ def sort_labels(values: list[str]) -> list[str]:
 
 
 def _read_options(config: DataConfig, name: str) -> ReadOptions:
-    settings = asdict(config)
-    options = ReadOptions(**{key: settings[key] for key in asdict(ReadOptions())})
+    options = ReadOptions(**{field.name: getattr(config, field.name) for field in fields(ReadOptions)})
     return options if name == "train" else replace(options, limit=None)
 
 

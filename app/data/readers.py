@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from app.config.schema import DataConfig
 from app.data.text_files import Source, check_file, read_lines
 from app.errors import InputError, excerpt, shorten
 
@@ -40,17 +41,20 @@ class BadRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The settings that decide what a file's rows are; see `DataConfig` for each."""
+    """The settings that decide what the rows of a file are; `DataConfig` explains them and sets their defaults.
 
-    format: str = "auto"
-    text_column: int | str | None = None
-    text_pair_column: int | str | None = None
-    label_column: int | str | None = None
-    header: bool | None = None
-    encoding: str = "utf-8"
-    quoting: str = "auto"
-    remove_spaces: bool = False
-    limit: int | None = None
+    They are part of a table's cache key: one more field, and all tables are built again.
+    """
+
+    format: str = DataConfig.format
+    text_column: int | str | None = DataConfig.text_column
+    text_pair_column: int | str | None = DataConfig.text_pair_column
+    label_column: int | str | None = DataConfig.label_column
+    header: bool | None = DataConfig.header
+    encoding: str = DataConfig.encoding
+    quoting: str = DataConfig.quoting
+    remove_spaces: bool = DataConfig.remove_spaces
+    limit: int | None = DataConfig.limit
 
 
 def file_format(path: Source, format: str) -> str:
@@ -58,7 +62,7 @@ def file_format(path: Source, format: str) -> str:
     if format != "auto":
         return format
     if path.suffix.lower() not in SUFFIXES:
-        check_file(path, "auto")  # a directory, or a file that is missing or packed, is told first
+        check_file(path, "auto", "utf-8")  # a more useful error for a directory, or a missing or compressed file
         raise InputError(
             f"{path}: the format cannot be told from the file's name (known endings: {', '.join(SUFFIXES)}); set --data.format"
         )

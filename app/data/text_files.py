@@ -42,7 +42,7 @@ class Stream:
 Source = Path | Stream
 
 
-def check_file(path: Source, format: str, encoding: str = "utf-8") -> None:
+def check_file(path: Source, format: str, encoding: str) -> None:
     """Raise InputError unless `path` is a stream or a regular file, not empty, of the kind that `format` wants."""
     codec = codec_name(encoding)
     if not isinstance(path, Stream):
