@@ -1,0 +1,313 @@
+"""The commands, settings and paths that the documents name, and how each is checked without running it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import runpy
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from unittest.mock import patch
+
+import yaml
+
+from app.config.command_line import SHORT, load_config
+from app.config.messages import setting_types
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [
+    "README.md",
+    "README.zh-CN.md",
+    "CONTRIBUTING.md",
+    "data/sample/README.md",
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+]
+PROGRAMS = ("python", "torchrun", "deepspeed", "horovodrun", "accelerate", "bash", "pip")
+SCRIPT = "run_ddp.py"  # for a launcher that is named without one
+
+
+def read(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def fenced_commands(text: str) -> list[list[str]]:
+    """Return the words of each command in the bash blocks of a document, without comments."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [command for line in lines for command in simple_commands(line)]
+
+
+def simple_commands(line: str) -> list[list[str]]:
+    """Return the commands of a line of shell, which may be joined by `&&`, `|`, `&` or `;`, without variables set before them."""
+    commands: list[list[str]] = [[]]
+    for word in shlex.split(line, comments=True):
+        if word in ("&&", "|", "&", ";"):
+            commands.append([])
+        elif commands[-1] or not re.match(r"[A-Z_]+=", word):
+            commands[-1].append(word)
+    return [command for command in commands if command]
+
+
+def inline_code(text: str) -> list[str]:
+    """Return what stands between single backticks, outside of blocks."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", text)]
+
+
+def inline_commands(text: str) -> list[list[str]]:
+    """Return the words of the commands in inline code; a launcher alone gets a script."""
+    commands = [command for code in inline_code(text) if "$" not in code for command in simple_commands_or_none(code)]
+    return [with_script(command) for command in commands if command[0] in PROGRAMS]
+
+
+def simple_commands_or_none(code: str) -> list[list[str]]:
+    try:
+        return simple_commands(code)
+    except ValueError:  # an odd quote: no command
+        return []
+
+
+def with_script(command: list[str]) -> list[str]:
+    launcher, *words = command
+    launchers = ("torchrun", "deepspeed", "horovodrun", "accelerate")
+    if launcher not in launchers or any(word.endswith(".py") or word == "-m" for word in words):
+        return command
+    if launcher == "accelerate" and not words:
+        words = ["launch"]
+    if launcher == "horovodrun":
+        words += ["python"]
+    return [launcher, *words, SCRIPT]
+
+
+def batch_scripts() -> list[list[str]]:
+    """Return the commands of the files for Slurm and Kubernetes."""
+    slurm = re.search(r"^srun (.*)", read("docs/slurm.sh").replace("\\\n", " "), re.MULTILINE)[1]
+    job = yaml.safe_load(read("docs/kubeflow.yaml"))
+    container = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    return [shlex.split(re.sub(r"\$\w+", "2", slurm)), [*container["command"], *container["args"]]]
+
+
+def check(command: list[str]) -> None:
+    """Raise an error unless the command's script exists and its parser takes the arguments. Nothing is run."""
+    program, *words = command
+    if program in ("python", "python3"):
+        check_python(words)
+    elif program == "torchrun":
+        check_torchrun(words)
+    elif program == "accelerate":
+        check_accelerate(words)
+    elif program == "deepspeed":
+        check_deepspeed(words)
+    elif program == "horovodrun":
+        check_horovod(words)
+    elif program == "pip":
+        check_pip(words)
+    elif program in ("bash", "sbatch", "."):
+        assert (ROOT / words[0]).is_file() or words[0] == ".venv/bin/activate", f"there is no {words[0]}"
+    elif "/" in program:
+        assert (ROOT / program).is_file(), f"there is no {program}"
+    else:
+        assert program in ("cat", "kill", "ruff", "kubectl", "git", "cd"), f"no check for {program}"
+
+
+def check_python(words: list[str]) -> None:
+    if not words:
+        return
+    if words[0] != "-m":
+        check_script(words[0], words[1:])
+    elif words[1] == "pytest":
+        check_pytest(words[2:])
+    elif words[1] == "torch.distributed.launch":
+        from torch.distributed.launch import parse_args
+
+        args = parse_args(words[2:])
+        check_script(args.training_script, args.training_script_args)
+    elif words[1] not in ("venv", "pip"):
+        check_module(words[1], words[2:])
+
+
+def check_torchrun(words: list[str]) -> None:
+    from torch.distributed.run import get_args_parser
+
+    args = get_args_parser().parse_args(words)
+    if args.module:
+        check_module(args.training_script, args.training_script_args)
+    else:
+        check_script(args.training_script, args.training_script_args)
+
+
+def check_accelerate(words: list[str]) -> None:
+    from accelerate.commands.launch import launch_command_parser
+
+    assert words[0] == "launch"
+    args = launch_command_parser().parse_args(words[1:])
+    check_script(args.training_script, args.training_script_args)
+
+
+def check_deepspeed(words: list[str]) -> None:
+    if find_spec("deepspeed"):
+        from deepspeed.launcher.runner import parse_args
+
+        args = parse_args(words)
+        check_script(args.user_script, args.user_args)
+    else:
+        check_after_script(words)
+
+
+def check_horovod(words: list[str]) -> None:
+    if find_spec("horovod"):
+        from horovod.runner.launch import parse_args
+
+        with patch.object(sys, "argv", ["horovodrun", *words]):
+            check(parse_args().command)
+    else:
+        check_after_script(words)
+
+
+def check_after_script(words: list[str]) -> None:
+    """Check what follows the options of a launcher that is not installed here."""
+    first = next(index for index, word in enumerate(words) if word.endswith(".py"))
+    check_script(words[first], words[first + 1 :])
+
+
+def check_pip(words: list[str]) -> None:
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    files = [file for option, file in zip(words, words[1:], strict=False) if option in ("-r", "-c")]
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+    for word in words:
+        if word.startswith(".["):
+            assert set(word[2:-1].split(",")) <= set(project["optional-dependencies"])
+
+
+def check_pytest(words: list[str]) -> None:
+    markers = {
+        line.split(":")[0] for line in tomllib.loads(read("pyproject.toml"))["tool"]["pytest"]["ini_options"]["markers"]
+    }
+    for option, word in zip(["", *words], words, strict=False):
+        if option == "-m":
+            assert set(re.findall(r"\w+", word)) - {"not", "and", "or"} <= markers, f"-m {word}: no such marker"
+        elif not word.startswith("-") and option not in ("-k", "-n"):
+            assert (ROOT / word.split("::")[0]).exists(), f"there is no {word}"
+
+
+def check_script(script: str, arguments: list[str]) -> None:
+    path = ROOT / script
+    assert path.is_file(), f"there is no {script}"
+    if re.fullmatch(r"run_\w+\.py", script):
+        check_settings(arguments, script)
+    else:
+        check_parser(arguments, path)
+
+
+def check_module(module: str, arguments: list[str]) -> None:
+    assert find_spec(module), f"there is no module {module}"
+    check_parser(arguments, module)
+
+
+def check_settings(arguments: list[str], script: str = "run_single.py") -> None:
+    try:
+        load_config(arguments, script)
+    except SystemExit as end:
+        if end.code:  # --help ends with 0
+            raise
+
+
+class Parsed(Exception):
+    """A parser has taken the command line; `rest` is what it left for the trainer."""
+
+    def __init__(self, parser: argparse.ArgumentParser, rest: list[str]) -> None:
+        self.parser, self.rest = parser, rest
+
+
+def check_parser(arguments: list[str], target: Path | str) -> None:
+    """Check the arguments of a script or module with its own parser; what that leaves must be settings."""
+    if parsed := parse_with(target, arguments):
+        check_settings(parsed.rest)
+
+
+def parse_with(target: Path | str, arguments: list[str]) -> Parsed | None:
+    """Start a script or module, and stop it when its parser has taken the arguments; None after `--help`."""
+    with (
+        stopped_after_parsing(),
+        patch.object(sys, "argv", [str(target), *arguments]),
+        patch.object(sys, "path", sys.path[:]),
+    ):
+        try:
+            if isinstance(target, Path):
+                sys.path.insert(0, str(target.parent))
+                runpy.run_path(str(target), run_name="__main__")
+            else:
+                runpy.run_module(target, run_name="__main__", alter_sys=False)
+        except Parsed as parsed:
+            return parsed
+        except SystemExit as end:
+            if end.code:
+                raise
+            return None
+    raise AssertionError(f"{target} has no parser")
+
+
+@contextmanager
+def stopped_after_parsing() -> Iterator[None]:
+    """Make every argparse parser raise `Parsed` instead of returning."""
+    depth = 0
+
+    def stopping(name: str):
+        original = getattr(argparse.ArgumentParser, name)
+
+        def parse(self, *args, **kwargs):
+            nonlocal depth
+            depth += 1
+            try:
+                result = original(self, *args, **kwargs)
+            finally:
+                depth -= 1
+            if depth:  # parse_args calls parse_known_args
+                return result
+            raise Parsed(self, result[1] if isinstance(result, tuple) else [])
+
+        return patch.object(argparse.ArgumentParser, name, parse)
+
+    with stopping("parse_args"), stopping("parse_known_args"), stopping("parse_known_intermixed_args"):
+        yield
+
+
+@cache
+def known_options() -> set[str]:
+    """Return every option of the scripts, verbs, benchmarks and launchers."""
+    from accelerate.commands.launch import launch_command_parser
+    from torch.distributed.run import get_args_parser
+
+    benchmarks = ["batching", "data_path", "ddp_communication", "prediction", "reference_job"]
+    targets = [
+        ROOT / "predict.py",
+        ROOT / "verify_modes.py",
+        ROOT / "benchmark_modes.py",
+        ROOT / "benchmarks/gradient_sync.py",
+    ]
+    parsers = [parse_with(target, []).parser for target in [*targets, *(f"benchmarks.{name}" for name in benchmarks)]]
+    parsers += [get_args_parser(), launch_command_parser()]
+    options = {option for parser in parsers for option in parser._option_string_actions}
+    return options | {f"--{name}" for name in [*SHORT, "config", *setting_types()]}
+
+
+def is_setting(name: str) -> bool:
+    """Return whether `group.key` is a setting; keys of `model.config` are those of transformers."""
+    return name in setting_types() or name.startswith("model.config.")
+
+
+def check_option(code: str) -> None:
+    """Check inline code that begins with an option: a setting with its value, or a known name."""
+    words = shlex.split(code)
+    name = words[0].removeprefix("--").split("=")[0]
+    if is_setting(name) or name in SHORT:
+        if len(words) > 1 and not re.fullmatch(r"[A-Z]+", words[1]):
+            check_settings(words)
+    else:
+        assert words[0].split("=")[0] in known_options(), f"no parser has {words[0]}"

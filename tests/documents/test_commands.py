@@ -1,0 +1,135 @@
+"""Every command, option, setting and path that the documents name: python -m pytest tests/documents/test_commands.py"""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from app.config.schema import Config
+from tests.documents import commands
+from tests.documents.commands import DOCUMENTS, ROOT, read
+from tests.tiny import write_tiny
+
+GROUPS = tuple(Config().to_dict())
+RUN_FILES = (".tsv", ".csv", ".json", ".jsonl", ".log", ".md", ".txt", ".safetensors", ".yaml", ".bin", ".py")
+
+
+def all_commands(document: str) -> list[list[str]]:
+    text = read(document)
+    return commands.fenced_commands(text) + commands.inline_commands(text)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_command_is_parsed(document):
+    for command in all_commands(document):
+        try:
+            commands.check(command)
+        except BaseException as error:
+            raise AssertionError(f"{document}: {shlex.join(command)}: {error!r}") from error
+
+
+def test_the_batch_scripts_are_parsed_and_resume_when_they_are_requeued():
+    found = commands.batch_scripts()
+    assert len(found) == 2
+    for command in found:
+        commands.check(command)
+        assert "--resume auto" in shlex.join(command)
+
+
+def test_every_entry_script_has_a_command():
+    found = [command for name in DOCUMENTS for command in all_commands(name)]
+    scripts = sorted(path.name for path in ROOT.glob("*.py"))
+    assert len(scripts) >= 11
+    assert [name for name in scripts if not any(name in command for command in found)] == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python run_single.py --train.epoch 3",
+        "python run_none.py",
+        "python predict.py --chekpoint x",
+        "python verify_modes.py --step 3.5",
+        "torchrun --nproc=2 run_ddp.py --no.setting 1",
+        "python -m benchmarks.reference_job --train.epoch 1",
+        "python -m pytest tests/none",
+        'python -m pytest -m "not sloww"',
+        "pip install -r requirements-none.txt",
+        "bash scripts/none.sh",
+    ],
+)
+def test_a_wrong_command_is_found(command):
+    """A control: the check above can fail."""
+    with pytest.raises(BaseException):  # noqa: B017, PT011 - an InputError, an exit or an assertion, by the parser
+        commands.check(shlex.split(command))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_option_exists(document):
+    for code in commands.inline_code(read(document)):
+        if re.match(r"--\w", code):
+            commands.check_option(code)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_setting_exists(document):
+    names = [code for code in commands.inline_code(read(document)) if re.match(rf"({'|'.join(GROUPS)})\.\w", code)]
+    words = [name.split()[0] for name in names if not name.endswith(RUN_FILES)]
+    assert [name for name in words if not commands.is_setting(name)] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_path_exists(document):
+    """A path is inline code that begins with a name of this repository's root, or is a Python file."""
+    roots = {path.name for path in ROOT.iterdir()} - {"checkpoints", ".cache", ".git"}
+    paths = [
+        code.rstrip("/")
+        for code in commands.inline_code(read(document))
+        if re.fullmatch(r"[\w.\-*]+(/[\w.\-*]+)*/?", code)
+    ]
+    ours = [path for path in paths if "/" in path and path.split("/")[0] in roots or path.endswith((".sh", ".yml"))]
+    assert [path for path in ours if not any(ROOT.glob(path))] == []
+    files = [path for path in paths if path.endswith(".py")]
+    assert [path for path in files if not (ROOT / path).exists() and not any(ROOT.glob(f"*/**/{path}"))] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_test_exists(document):
+    """`test_file.py::test_name`; `::test_name` is of the file named before it."""
+    file = ""
+    for name, test in re.findall(r"`(?:[\w/]*/)?(test_\w+\.py)?::(\w+)`", read(document)):
+        file = name or file
+        (path,) = (ROOT / "tests").rglob(file)
+        assert f"def {test}(" in path.read_text(encoding="utf-8"), f"{document}: {file} has no {test}"
+
+
+def test_the_published_command_for_a_pretrained_model_runs(tmp_path):
+    """With a checkpoint whose sizes are not those of configs/default.yaml, on a file of one's own."""
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    from tests.tiny import tiny_tokenizer
+
+    (published,) = [
+        command for command in commands.fenced_commands(read("README.md")) if "hfl/chinese-macbert-base" in command
+    ]
+    torch.manual_seed(0)
+    tokenizer = tiny_tokenizer(characters="差坏烂臭烦气书桌门窗椅柜好棒美赞爱喜的一0123456789")
+    sizes = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "intermediate_size": 96}
+    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    write_tiny(tmp_path / "reviews.tsv", rows_per_label=12)
+    (tmp_path / "reviews.csv").write_text((tmp_path / "reviews.tsv").read_text().replace("\t", ","))
+
+    files = {"hfl/chinese-macbert-base": tmp_path / "bert", "reviews.csv": tmp_path / "reviews.csv"}
+    program, *words = [str(files.get(word, word)) for word in published]
+    assert program == "python"
+    folders = ["--output.dir", str(tmp_path / "run"), "--data.cache_dir", str(tmp_path / "cache")]
+    run = subprocess.run([sys.executable, *words, *folders], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert "Report on test" in run.stdout
+    saved = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert {key: saved[key] for key in sizes} == sizes
