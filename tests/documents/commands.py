@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import yaml
 
+from app.commands import main
 from app.config.command_line import SHORT, load_config
 from app.config.messages import setting_types
 
@@ -81,7 +82,7 @@ def with_script(command: list[str]) -> list[str]:
     if launcher == "accelerate" and not words:
         words = ["launch"]
     if launcher == "horovodrun":
-        words += ["python"]
+        words = [*(words or ["-np", "2"]), "python"]
     return [launcher, *words, SCRIPT]
 
 
@@ -201,13 +202,27 @@ def check_script(script: str, arguments: list[str]) -> None:
     assert path.is_file(), f"there is no {script}"
     if re.fullmatch(r"run_\w+\.py", script):
         check_settings(arguments, script)
+    elif script == "predict.py":
+        check_verb(["predict", *arguments])
     else:
         check_parser(arguments, path)
 
 
 def check_module(module: str, arguments: list[str]) -> None:
+    if module == "app":
+        check_verb(arguments)
+        return
     assert find_spec(module), f"there is no module {module}"
     check_parser(arguments, module)
+
+
+def check_verb(words: list[str]) -> None:
+    if words[:1] == ["predict"]:  # it checks more than its parser does
+        with patch("app.commands.predict.run") as run:
+            assert main(words) == 0, f"python -m app does not take {words}"
+            assert run.called or "--help" in words
+    elif words:
+        check_parser(words, "app")
 
 
 def check_settings(arguments: list[str], script: str = "run_single.py") -> None:
