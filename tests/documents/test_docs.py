@@ -9,6 +9,7 @@ import pytest
 
 from app.strategies import strategy_names
 from tests.documents.commands import DOCUMENTS, ROOT, fenced_commands, inline_code, read
+from tests.test_architecture import LAYERS
 
 TRANSLATED = ["README.md", "docs/data.md", "docs/modes.md"]
 
@@ -95,6 +96,7 @@ def test_every_folder_of_the_package_is_in_the_layers():
     folders = {path.name for path in (ROOT / "app").iterdir() if path.is_dir() and path.name != "__pycache__"}
     named = set(re.findall(r"^\| `app/(\w+)` \|", read("docs/architecture.md"), re.MULTILINE))
     assert named == folders
+    assert " < ".join(LAYERS) in read("docs/architecture.md")
 
 
 @pytest.mark.parametrize("mode", strategy_names())
