@@ -12,11 +12,10 @@ from typing import Any, get_args, get_type_hints
 
 from app.config.messages import describe, in_our_words, setting_types
 from app.config.schema import Config, check_together, check_values
+from app.config.shipped import DEFAULT_CONFIG
 from app.config.yaml_files import read_yaml
 from app.errors import InputError, nearest, shorten
 
-ROOT = Path(__file__).resolve().parents[2]
-DEFAULT_CONFIG = ROOT / "configs" / "default.yaml"
 MOST_VALUES = 2000  # of one list; jsonargparse's time grows with the square of it: 4 s here
 SHORT = {"nprocs": "train.nprocs", "resume": "output.resume"}  # short names of settings
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from app.config.schema import DataConfig
+from app.config.shipped import SAMPLE_FOLDER
 from app.data.cache import built_folder, content_key
 from app.data.readers import ReadOptions
 from app.data.splits import random_split, split_sizes, stratified_split
@@ -19,7 +20,6 @@ from app.errors import InputError
 VERSION = 1
 STATISTICS_FILE = "figures.json"  # its name in caches that were written before
 SPLITS = ("train", "dev", "test")
-SAMPLE_FOLDER = Path(__file__).resolve().parents[2] / "data" / "sample"
 SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
 
 

@@ -1,0 +1,62 @@
+"""requirements*.txt, constraints.txt and pyproject.toml say the same: python -m pytest tests/test_requirements.py"""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from app.commands import main
+from app.config import shipped
+
+ROOT = Path(__file__).resolve().parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+FILES = {
+    "requirements.txt": PROJECT["dependencies"] + EXTRAS["test"],
+    **{f"requirements-{extra}.txt": EXTRAS[extra] for extra in ("deepspeed", "benchmarks", "dev")},
+    "requirements-horovod.txt": ["horovod==0.28.1"],  # no extra: pip alone cannot build it
+}
+
+
+def lines(name: str) -> list[str]:
+    """Return the lines of a file of requirements, without comments."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return [line.split(" #")[0].strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def package(requirement: str) -> str:
+    """Return the normalized name of the package that a requirement is about."""
+    return re.match(r"[\w.-]+", requirement)[0].lower().replace("_", "-")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_requirements_are_those_of_pyproject(name):
+    assert lines(name) == FILES[name]
+
+
+def test_no_file_and_no_extra_is_forgotten():
+    assert {path.name for path in ROOT.glob("requirements*.txt")} == set(FILES)
+    assert set(EXTRAS) == {"test", "deepspeed", "benchmarks", "dev"}
+
+
+def test_every_requirement_has_a_tested_version():
+    constraints = lines("constraints.txt")
+    assert all("==" in constraint for constraint in constraints)
+    # scripts/install_horovod.sh builds the one version that there is.
+    required = {package(line) for name in FILES if name != "requirements-horovod.txt" for line in lines(name)}
+    assert required <= {package(constraint) for constraint in constraints}
+
+
+def test_a_wheel_has_the_files_that_the_defaults_need():
+    included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    for path in (shipped.DEFAULT_CONFIG, shipped.SAMPLE_FOLDER):
+        place = path.relative_to(shipped.ROOT)
+        assert path.exists()
+        assert included.pop(str(place)) == str((shipped.INSTALLED / place).relative_to(ROOT))
+    assert included == {}
+
+
+def test_the_console_command_is_the_one_of_python_m_app():
+    assert PROJECT["scripts"] == {"chinese-text-classifier": f"{main.__module__}:{main.__name__}"}
