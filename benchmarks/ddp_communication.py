@@ -23,7 +23,8 @@ from app.config.schema import Config, DDPConfig
 from app.run.assembly import assemble, set_up
 from app.strategies.ddp import DDP, HOOKS
 from app.strategies.process_group import leave
-from app.training.loop import TrainState, train
+from app.training.loop import train
+from app.training.state import RunState
 
 
 class Meter:
@@ -76,7 +77,7 @@ def measure(strategy: MeteredDDP, config: Config, steps: int) -> dict[str, float
     seconds: dict[bool, list[float]] = {True: [], False: []}
     clock = [time.perf_counter()]
 
-    def after_step(state: TrainState, log: object) -> None:
+    def after_step(state: RunState, log: object) -> None:
         now = time.perf_counter()
         if state.step > 2:  # the first two lay out buckets and memory
             seconds[strategy.synchronise].append(now - clock[0])
@@ -87,7 +88,7 @@ def measure(strategy: MeteredDDP, config: Config, steps: int) -> dict[str, float
         clock[0] = time.perf_counter()
 
     settings = replace(config.train, max_steps=2 + 2 * steps, max_grad_norm=0)
-    train(strategy, parts.loaders["train"], parts.plan, parts.row_loss, settings, TrainState(), after_step)
+    train(strategy, parts.loaders["train"], parts.plan, parts.row_loss, settings, RunState(), after_step)
     done = max(1, len(seconds[True]))
     return {
         "step": statistics.median(seconds[True]),

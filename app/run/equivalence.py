@@ -18,7 +18,8 @@ from app.config.schema import Config
 from app.run.assembly import assemble, set_up
 from app.run.module_environment import module_environment
 from app.strategies import load_strategy
-from app.training.loop import StepLog, TrainState, evaluate, train
+from app.training.loop import StepLog, evaluate, train
+from app.training.state import RunState
 
 WEIGHT_TOLERANCE = {"sgd": 1e-6, "adamw": 1e-5}
 TOLERANCE = {"losses": 1e-5, "gradients": 1e-5, "logits": 1e-4}
@@ -57,13 +58,11 @@ def probe(config: Config, mode: str, result: str) -> int:
         def before_step() -> None:
             gradients.update(strategy.gradients())
 
-        def after_step(state: TrainState, step: StepLog) -> None:
+        def after_step(state: RunState, step: StepLog) -> None:
             losses.append(float(strategy.reduce_sum(step.loss_sum)) / step.rows)
 
         loaders = parts.loaders
-        train(
-            strategy, loaders["train"], parts.plan, parts.row_loss, config.train, TrainState(), after_step, before_step
-        )
+        train(strategy, loaders["train"], parts.plan, parts.row_loss, config.train, RunState(), after_step, before_step)
         split = next(name for name in ("test", "dev", "train") if name in loaders)
         logits = torch.from_numpy(evaluate(strategy, loaders[split], config.train.eval_batch_size).copy())
         weights = strategy.state_dict()

@@ -45,8 +45,9 @@ from app.run.log import RunLog
 from app.runtime.disk import write_json, write_text
 from app.runtime.signals import StopSignals
 from app.strategies.base import Strategy
-from app.training.loop import StepLog, TrainState, evaluate, planned_steps, train
+from app.training.loop import StepLog, evaluate, planned_steps, train
 from app.training.non_finite import FiniteCheck
+from app.training.state import RunState
 
 logger = logging.getLogger(__name__)
 # Settings that may change when a run goes on: they decide how the same job is done.
@@ -81,7 +82,7 @@ class Job:
         self.mode = mode
         self.strategy = strategy
         self.is_main = strategy.rank == 0
-        self.state = TrainState()
+        self.state = RunState()
         self.best_value: float | None = None
         self.best_step = 0
         self.without_gain = 0
@@ -152,7 +153,7 @@ class Job:
             raise InputError(f"a run goes on only with the job it was started with: {found}; choose another output.dir")
         if saved:
             restore_model(saved, self.model_file)
-        self.state = TrainState(progress.step, progress.updates, progress.stopped, progress.micro_batch_size)
+        self.state = RunState(progress.step, progress.updates, progress.micro_batch_size, progress.stopped)
         self.best_value, self.best_step = progress.best_value, progress.best_step
         self.without_gain = progress.without_gain
         if self.is_trained():
@@ -191,7 +192,7 @@ class Job:
         save_every = settings.save_every or every
         stopped_by = 0
 
-        def after_step(state: TrainState, step: StepLog) -> None:
+        def after_step(state: RunState, step: StepLog) -> None:
             nonlocal stopped_by
             self.log.after_step(state, step)
             stopped_by = signals.agreed()

@@ -17,7 +17,8 @@ from tqdm import tqdm
 from app.config.schema import OutputConfig
 from app.errors import InputError
 from app.strategies.base import Strategy
-from app.training.loop import StepLog, TrainState
+from app.training.loop import StepLog
+from app.training.state import RunState
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class RunLog:
         if self.shows_bars:
             self.bar = tqdm(total=total_steps, initial=first_step, unit="step", dynamic_ncols=True, desc="train")
 
-    def start(self, state: TrainState) -> None:
+    def start(self, state: RunState) -> None:
         """Start the clock; time spent in evaluations is not counted."""
         self.first_step = state.step
         self.training_seconds = 0.0
@@ -81,7 +82,7 @@ class RunLog:
     def resume_clock(self) -> None:
         self.clock = time.perf_counter()
 
-    def after_step(self, state: TrainState, step: StepLog) -> None:
+    def after_step(self, state: RunState, step: StepLog) -> None:
         """Keep a step's figures; every `log_every` steps, and at the last, reduce them over all ranks and show them."""
         self.steps.append(step)
         self.rows += step.rows
@@ -103,7 +104,7 @@ class RunLog:
             self.on_losses(steps, losses)
         return self.window
 
-    def _show(self, state: TrainState, step: StepLog) -> None:
+    def _show(self, state: RunState, step: StepLog) -> None:
         losses, rows = zip(*self.collect(), strict=True)
         loss = sum(losses) / sum(rows)  # a mean over rows, not a mean of means
         self.window.clear()
@@ -131,7 +132,7 @@ class RunLog:
             for name, value in values.items():
                 self.writer.add_scalar(f"train/{name}", value, state.step)
 
-    def evaluation(self, state: TrainState, split: str, metrics: dict, is_best: bool, seconds: float) -> None:
+    def evaluation(self, state: RunState, split: str, metrics: dict, is_best: bool, seconds: float) -> None:
         """Show the figures of one evaluation and append them to metrics.jsonl."""
         if self.folder is None:
             return

@@ -18,18 +18,7 @@ from app.strategies.base import Strategy
 from app.training.optimizer import learning_rate_factor, set_learning_rate, warmup_steps
 from app.training.out_of_memory import MicroBatches
 from app.training.recorded_passes import Pass, RecordedPasses
-
-
-@dataclass
-class TrainState:
-    """How far training has come: `step` global batches seen; `updates` of the weights made, which is less only where fp16
-    overflowed or a step was left out; `stop` ends the loop after this step; `micro_batch_size`: rows that memory holds, where
-    it has run out."""
-
-    step: int = 0
-    updates: int = 0
-    stop: bool = False
-    micro_batch_size: int | None = None
+from app.training.state import RunState
 
 
 @dataclass(frozen=True)
@@ -68,8 +57,8 @@ def train(
     plan: BatchPlan,
     row_loss: RowLoss,
     config: TrainConfig,
-    state: TrainState,
-    after_step: Callable[[TrainState, StepLog], None],
+    state: RunState,
+    after_step: Callable[[RunState, StepLog], None],
     before_step: Callable[[], None] = lambda: None,
 ) -> None:
     """Train from `state.step` to the last step of the plan, or until `state.stop`.

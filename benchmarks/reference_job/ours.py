@@ -9,7 +9,8 @@ from app.config.command_line import load_config
 from app.run.job import Job as Run
 from app.run.log import start_logging
 from app.strategies import load_strategy
-from app.training.loop import StepLog, TrainState, train
+from app.training.loop import StepLog, train
+from app.training.state import RunState
 from benchmarks.contest.meter import Meter, Sizes
 from benchmarks.reference_job.job import Job
 
@@ -27,7 +28,7 @@ def main(job: Job, meter: Meter) -> None:
         run = Run(config, "single", strategy)
         run.prepare()
 
-        def after_step(state: TrainState, step: StepLog) -> None:
+        def after_step(state: RunState, step: StepLog) -> None:
             run.log.after_step(state, step)
             meter.step_done(lambda: step.loss_sum / step.rows)
 

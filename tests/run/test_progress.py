@@ -9,7 +9,8 @@ import torch
 from app.config.schema import Config, OutputConfig
 from app.run.log import RunLog, drop_later_lines, start_logging
 from app.strategies.single import Single
-from app.training.loop import StepLog, TrainState
+from app.training.loop import StepLog
+from app.training.state import RunState
 
 QUIET = OutputConfig(tensorboard=False, progress=False)
 
@@ -34,9 +35,9 @@ def read_log(folder) -> list[str]:
 def test_logged_loss_is_a_mean_over_rows_not_of_means(tmp_path, capsys):
     start_logging(is_main=True)
     log = RunLog(tmp_path, QUIET, Single(Config()), total_steps=3, log_every=3)
-    log.start(TrainState())
+    log.start(RunState())
     for step, entry in enumerate([step_log(4.0, 1), step_log(8.0, 8), step_log(1.0, 2, skipped=True)], start=1):
-        log.after_step(TrainState(step=step), entry)
+        log.after_step(RunState(step=step), entry)
     log.close()
     shown = capsys.readouterr().err.splitlines()
     assert shown[0].startswith("step 1/3  loss 4.0000  lr 1.00e-03")
@@ -61,9 +62,9 @@ def test_log_file_begins_with_what_was_said_before_there_was_a_folder(tmp_path, 
 def test_other_ranks_keep_nothing_and_say_nothing(tmp_path, capsys):
     start_logging(is_main=False)
     log = RunLog(None, OutputConfig(progress=True), Single(Config()), total_steps=2, log_every=1)
-    log.start(TrainState())
-    log.after_step(TrainState(step=1), step_log(1.0, 1))
-    log.evaluation(TrainState(step=1), "dev", {}, True, 0.1)
+    log.start(RunState())
+    log.after_step(RunState(step=1), step_log(1.0, 1))
+    log.evaluation(RunState(step=1), "dev", {}, True, 0.1)
     with log.evaluation_bar("dev", 10) as bar:
         bar.update(10)
     log.close()

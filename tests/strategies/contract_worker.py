@@ -85,8 +85,9 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     from app.data.tokens import open_store
     from app.model.pretrained import build_model
     from app.run.assembly import choose_packed, choose_varlen
-    from app.training.loop import RowLoss, TrainState, evaluate, train
+    from app.training.loop import RowLoss, evaluate, train
     from app.training.optimizer import build_optimizer
+    from app.training.state import RunState
 
     case, config = CASES[case_name], strategy.config
     cache = str(Path(data).parent / "cache")
@@ -109,13 +110,13 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     if case_name == "fp16_overflow" and strategy.scaler:
         strategy.load_scaler_state(strategy.scaler_state() | {"scale": OVERFLOW_SCALE, "backoff_factor": 2.0**-10})
     result = {"losses": [], "norms": [], "learning_rates": [], "skipped": []}
-    state = TrainState()
+    state = RunState()
 
     def before_step() -> None:
         if state.step == config.max_steps - 1:  # gathering them all takes longer than the step
             result["gradients"] = strategy.gradients()
 
-    def after_step(state: TrainState, step) -> None:
+    def after_step(state: RunState, step) -> None:
         result["losses"].append(float(strategy.reduce_sum(step.loss_sum)) / step.rows)
         result["norms"].append(float(step.grad_norm))
         result["learning_rates"].append(step.learning_rate)

@@ -20,9 +20,10 @@ from app.model import varlen as varlen_attention
 from app.run.assembly import choose_recorded, choose_varlen
 from app.strategies.ddp import DDP
 from app.strategies.single import Single
-from app.training.loop import RowLoss, TrainState, evaluate, train
+from app.training.loop import RowLoss, evaluate, train
 from app.training.optimizer import build_optimizer
 from app.training.recorded_passes import RecordedPasses
+from app.training.state import RunState
 from tests.tiny import loaders_of, open_tiny, tiny_model, token_rows
 
 SETTINGS = TrainConfig(epochs=4, batch_size=10, learning_rate=1e-3, device="cpu", threads=1, label_smoothing=0.1)
@@ -92,11 +93,11 @@ def run(
         row_loss = RowLoss(WEIGHTS.to(strategy.device), config.label_smoothing)
         plan = BatchPlan(len(loader), config.batch_size, config.seed)
 
-        def keep(state: TrainState, log) -> None:
+        def keep(state: RunState, log) -> None:
             losses.append(log.loss_sum.clone())
             after_step(state.step)
 
-        train(strategy, loader, plan, row_loss, config, TrainState(), keep)
+        train(strategy, loader, plan, row_loss, config, RunState(), keep)
         if not reads:
             return losses
         found = evaluate(strategy, loader, 16)

@@ -14,8 +14,9 @@ from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
 from app.strategies.base import StepResult, Strategy
 from app.strategies.single import Single
-from app.training.loop import RowLoss, StepLog, TrainState, evaluate, planned_steps, step_seed, train
+from app.training.loop import RowLoss, StepLog, evaluate, planned_steps, step_seed, train
 from app.training.optimizer import build_optimizer
+from app.training.state import RunState
 from tests.tiny import SIZES, loaders_of, open_tiny, tiny_model
 
 WEIGHTS = [0.5, 1.0, 3.0]
@@ -82,7 +83,7 @@ def run(
     packed: bool = True,
     dropout: float = 0.0,
     strategy_class: type[Strategy] = Single,
-    state: TrainState | None = None,
+    state: RunState | None = None,
     weights: list[float] | None = WEIGHTS,
     after_step=lambda state, log, strategy: None,
     prepare=lambda strategy: None,
@@ -96,13 +97,13 @@ def run(
         strategy.setup(model, lambda module: build_optimizer(module, config, num_layers=2))
         prepare(strategy)
 
-        def keep(state: TrainState, log: StepLog) -> None:
+        def keep(state: RunState, log: StepLog) -> None:
             logs.append(log)
             after_step(state, log, strategy)
 
         row_loss = RowLoss(None if weights is None else torch.tensor(weights), config.label_smoothing)
         plan = BatchPlan(len(loader), config.batch_size, config.seed)
-        train(strategy, loader, plan, row_loss, config, state or TrainState(), keep)
+        train(strategy, loader, plan, row_loss, config, state or RunState(), keep)
         return strategy.state_dict(), logs, strategy
 
 
@@ -272,7 +273,7 @@ def test_stop_ends_the_loop_behind_the_step(singles):
     def stop(state, log, strategy):
         state.stop = state.step == 3
 
-    state = TrainState()
+    state = RunState()
     _, logs, _ = run(singles, SETTINGS["sgd"], state=state, after_step=stop)
     assert (len(logs), state.step, state.updates) == (3, 3, 3)
 
@@ -397,7 +398,7 @@ def test_fp16_norm_and_clipping_are_of_unscaled_gradients(singles, optimizer):
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_fp16_overflow_skips_the_step_and_the_schedule_waits(singles, optimizer):
     config = changed(SETTINGS[optimizer], precision="fp16", epochs=5, accumulation_steps=2)
-    state, seen = TrainState(), []
+    state, seen = RunState(), []
 
     def look(state, log, strategy):
         weights = {name: value.clone() for name, value in strategy.module.state_dict().items()}

@@ -1,0 +1,28 @@
+"""How far a run has come: the one state that the loop, the evaluations, the log and the training states share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class RunState:
+    """Plain data, equal on every rank; a training state on disk keeps all of it but `stop`.
+
+    `step`: global batches seen. `updates`: optimizer steps that changed the weights; fewer than `step` only where fp16
+    overflowed or a step was skipped. `micro_batch_size`: rows that fit into memory, once it has run out. `stop`: end the
+    loop after this step. `stopped_early`: early stopping has ended the training. `best_value`, `best_step`: the best
+    evaluation on dev so far; `evaluations_without_improvement` since then. `loss_window`: (sum of row losses over all
+    ranks, rows) of each step since the last log line. `scaler`: state of the loss scaler.
+    """
+
+    step: int = 0
+    updates: int = 0
+    micro_batch_size: int | None = None
+    stop: bool = False
+    stopped_early: bool = False
+    best_value: float | None = None
+    best_step: int = 0
+    evaluations_without_improvement: int = 0
+    loss_window: list[tuple[float, int]] = field(default_factory=list)
+    scaler: dict = field(default_factory=dict)
