@@ -12,7 +12,7 @@ from app.batching.collate import Layout, collate
 from app.errors import InputError
 from app.model import attention
 from app.model.dropout import use_cheap_masks
-from app.model.embedding import keep_gradient_memory
+from app.model.embedding import reuse_gradient_memory
 from app.model.last_layer import read_first_tokens_only
 from app.model.varlen import has_varlen_kernels
 
@@ -30,7 +30,7 @@ class Classifier(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         use_cheap_masks(model)
-        keep_gradient_memory(model)
+        reuse_gradient_memory(model)
         self.model = model
         config = model.config
         known = config.model_type in PACKABLE and type(model).__module__.startswith("transformers.")
