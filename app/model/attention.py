@@ -1,7 +1,7 @@
-"""Attention over packed batches, registered with transformers so that its stock encoders run without padding.
+"""Attention over packed batches, registered with transformers so that its own encoders run without padding.
 
-https://huggingface.co/docs/transformers/attention_interface: a model looks its attention function up by name and hands
-it the extra keyword arguments of the forward call; here these are the row layout made by `app.batching.collate`.
+A model looks up its attention function by name and passes it the extra keyword arguments of the forward call
+(https://huggingface.co/docs/transformers/attention_interface); here they are the row layout made by `app.batching.collate`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from app.model.dropout import dropout as drop
+from app.model.dropout import dropout as drop  # `dropout` is a probability in transformers' signatures
 from app.model.varlen import attend_varlen
 
 NAME = "packed_rows"
@@ -39,9 +39,9 @@ def packed_attention(
     """Let each token attend to the tokens of its own row.
 
     `query`, `key`, `value`: (1, heads, total_tokens, head_size); returns (1, total_tokens, heads, head_size). With
-    `row_offsets` they stay as they are. With `group_shapes` they are laid out by row for the attention alone, in groups of
-    rows of similar length, each padded to its own longest, (num_rows, heads, longest, head_size). Without either the batch is
-    a padded one and transformers' own function does the work.
+    `row_offsets` a variable-length kernel takes them packed. With `group_shapes` they are laid out by row, in groups of rows
+    of similar length, each group padded to its longest row. Without either, the batch is padded and transformers' own
+    function is called.
     """
     if row_offsets is None and group_shapes is None:
         return sdpa_attention_forward(
@@ -50,10 +50,10 @@ def packed_attention(
     by_token = [states[0].transpose(0, 1) for states in (query, key, value)]
     if row_offsets is not None:
         return attend_varlen(*by_token, row_offsets, row_offsets, longest, longest, dropout, scaling)[None], None
-    padded = [ToRows.apply(states, to_padded, from_padded) for states in by_token]
-    queries_of = [longest for _, longest, _ in group_shapes]
-    found = attend_in_groups(*padded, queries_of, group_shapes, key_mask, dropout, scaling)
-    return FromRows.apply(found, to_padded, from_padded, key_mask)[None], None
+    by_row = [ToRows.apply(states, to_padded, from_padded) for states in by_token]
+    queries_per_row = [longest for _, longest, _ in group_shapes]
+    attended = attend_in_groups(*by_row, queries_per_row, group_shapes, key_mask, dropout, scaling)
+    return FromRows.apply(attended, to_padded, from_padded, key_mask)[None], None
 
 
 def first_token_attention(
@@ -76,81 +76,81 @@ def first_token_attention(
     """
     dropout = module.dropout.p if module.training else 0.0
     if row_offsets is not None:
-        one_each = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
-        return attend_varlen(query, key, value, one_each, row_offsets, 1, longest, dropout, module.scaling)
+        query_offsets = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
+        return attend_varlen(query, key, value, query_offsets, row_offsets, 1, longest, dropout, module.scaling)
     keys, values = (ToRows.apply(states, to_padded, from_padded) for states in (key, value))
     queries = query.index_select(0, row_order)
-    found = attend_in_groups(
-        queries, keys, values, [1] * len(group_shapes), group_shapes, key_mask, dropout, module.scaling
-    )
-    return torch.empty_like(found).index_copy(0, row_order, found)
+    queries_per_row = [1] * len(group_shapes)
+    attended = attend_in_groups(queries, keys, values, queries_per_row, group_shapes, key_mask, dropout, module.scaling)
+    return torch.empty_like(attended).index_copy(0, row_order, attended)
 
 
 def attend_in_groups(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    queries_of: Sequence[int],
+    queries_per_row: Sequence[int],
     group_shapes: tuple[tuple[int, int, bool], ...],
     key_mask: torch.Tensor,
     dropout: float,
     scaling: float | None,
 ) -> torch.Tensor:
-    """Attend within rows that are laid out in groups; `queries_of` gives each group's number of queries in a row.
+    """Let each row's queries attend to the row's keys, one group of rows of similar length at a time.
 
-    `query`: (queries of all rows, heads, head_size), returned in the same shape; `key`, `value`: (padded_tokens, heads,
-    head_size); `key_mask`: (padded_tokens,) bool.
+    `query`: (all queries, heads, head_size), returned in the same shape; `key`, `value`: (padded_tokens, heads, head_size);
+    each with one row after the other. `queries_per_row`: for each group, the number of queries that each of its rows has.
+    `group_shapes`: for each group, its number of rows, the length they are padded to, and whether any has padding.
+    `key_mask`: (padded_tokens,) bool, False for padding.
     """
-    places = [num_rows * longest for num_rows, longest, _ in group_shapes]
-    queries = query.split([shape[0] * count for shape, count in zip(group_shapes, queries_of, strict=True)])
-    found = []
-    for (num_rows, longest, has_padding), mask, *states in zip(
-        group_shapes, key_mask.split(places), queries, key.split(places), value.split(places), strict=True
-    ):
-        by_row = [part.unflatten(0, (num_rows, -1)).transpose(1, 2) for part in states]
+    key_counts = [num_rows * longest for num_rows, longest, _ in group_shapes]
+    query_counts = [num_rows * count for (num_rows, _, _), count in zip(group_shapes, queries_per_row, strict=True)]
+    groups = (query.split(query_counts), key.split(key_counts), value.split(key_counts), key_mask.split(key_counts))
+    outputs = []
+    for (num_rows, longest, has_padding), *states, group_mask in zip(group_shapes, *groups, strict=True):
+        by_row = [tensor.unflatten(0, (num_rows, -1)).transpose(1, 2) for tensor in states]
         # Rows of one length need no mask; it would only slow the kernel down.
-        seen = mask.view(num_rows, 1, 1, longest) if has_padding else None
+        mask = group_mask.view(num_rows, 1, 1, longest) if has_padding else None
         if dropout and query.device.type == "cpu":
-            output = attend_with_dropout(*by_row, seen, dropout, scaling)
+            output = attend_with_dropout(*by_row, mask, dropout, scaling)
         else:
-            output = scaled_dot_product_attention(*by_row, attn_mask=seen, dropout_p=dropout, scale=scaling)
-        found.append(output.transpose(1, 2).flatten(0, 1))
-    return torch.cat(found)
+            output = scaled_dot_product_attention(*by_row, attn_mask=mask, dropout_p=dropout, scale=scaling)
+        outputs.append(output.transpose(1, 2).flatten(0, 1))
+    return torch.cat(outputs)
 
 
 def attend_with_dropout(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    seen: torch.Tensor | None,
+    mask: torch.Tensor | None,
     dropout: float,
     scaling: float | None,
 ) -> torch.Tensor:
-    """Do what scaled_dot_product_attention does with dropout on the CPU, faster; in fp32 inside, as it does.
+    """Return scaled_dot_product_attention with dropout on the CPU, computed faster; in fp32 inside, as torch does it.
 
     `query`: (num_rows, heads, queries, head_size), returned in the same shape; `key`, `value`: (num_rows, heads, longest,
-    head_size); `seen`: (num_rows, 1, 1, longest) bool, or None where every key is seen.
+    head_size); `mask`: (num_rows, 1, 1, longest) bool, False for padding, or None where there is no padding.
     """
     num_rows, heads, _, head_size = query.shape
     with torch.autocast("cpu", enabled=False):
         queries, keys, values = (
-            part.to(torch.float32, memory_format=torch.contiguous_format).reshape(num_rows * heads, -1, head_size)
-            for part in (query, key, value)
+            states.to(torch.float32, memory_format=torch.contiguous_format).reshape(num_rows * heads, -1, head_size)
+            for states in (query, key, value)
         )
-        hidden = queries.new_zeros(1, 1, 1)
-        if seen is not None:
-            hidden = queries.new_zeros(seen.shape).masked_fill_(~seen, float("-inf"))
-            hidden = hidden.expand(num_rows, heads, 1, -1).reshape(num_rows * heads, 1, -1)
-        scores = torch.baddbmm(hidden, queries, keys.transpose(1, 2), alpha=scaling or head_size**-0.5)
+        bias = queries.new_zeros(1, 1, 1)
+        if mask is not None:
+            bias = queries.new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))
+            bias = bias.expand(num_rows, heads, 1, -1).reshape(num_rows * heads, 1, -1)
+        scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=scaling or head_size**-0.5)
         weights = drop(scores.softmax(-1), dropout)
         return torch.bmm(weights, values).view(query.shape).to(query.dtype)
 
 
 class ToRows(torch.autograd.Function):
-    """Lay tokens, (total_tokens, ...), out by row, (padded_tokens, ...); padding repeats the first token.
+    """From packed tokens, (total_tokens, ...), to padded rows, (padded_tokens, ...); padding repeats the first token.
 
-    Padding is neither attended to nor read, so its gradient is 0, and the way back is a selection too: several times
-    faster than adding up, which is what the gradient of a selection is in general.
+    No output depends on padding, so its gradient is 0 and the backward pass can be a selection too, several times faster
+    than the scatter-add that is the gradient of a selection in general.
     """
 
     @staticmethod
@@ -164,7 +164,7 @@ class ToRows(torch.autograd.Function):
 
 
 class FromRows(torch.autograd.Function):
-    """Take the tokens, (total_tokens, ...), out of their rows, (padded_tokens, ...)."""
+    """From padded rows, (padded_tokens, ...), to packed tokens, (total_tokens, ...)."""
 
     @staticmethod
     def forward(
@@ -182,7 +182,7 @@ class FromRows(torch.autograd.Function):
 
 
 def packed_mask(*args, attention_mask: torch.Tensor | None = None, **kwargs) -> torch.Tensor | None:
-    """Return None for a packed batch (its layout says it all), transformers' own mask for a padded one."""
+    """Return None for a packed batch, whose layout replaces the mask, and transformers' own mask for a padded one."""
     return None if attention_mask is None else sdpa_mask(*args, attention_mask=attention_mask, **kwargs)
 
 

@@ -7,13 +7,14 @@ from inspect import signature
 import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 
 from app.batching.collate import Layout, collate
 from app.errors import InputError
 from app.model import attention
-from app.model.dropout import use_cheap_masks
+from app.model.dropout import replace_dropout
 from app.model.embedding import reuse_gradient_memory
-from app.model.last_layer import read_first_tokens_only
+from app.model.last_layer import return_first_tokens_only
 from app.model.varlen import has_varlen_kernels
 
 # Models whose head reads each row's first token, and which count positions from 0 (or, RoBERTa, from pad_id + 1).
@@ -24,27 +25,28 @@ COUNT_FROM_PAD = ("roberta", "xlm-roberta")
 class Classifier(nn.Module):
     """transformers' model for sequence classification, which also takes packed batches.
 
-    `forward` takes what `app.batching.collate.collate` makes and returns logits, (num_rows, num_labels), in the model's precision.
+    `forward` takes the tensors of `app.batching.collate.collate` and returns logits, (num_rows, num_labels), in the model's
+    precision.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        use_cheap_masks(model)
+        replace_dropout(model)
         reuse_gradient_memory(model)
         self.model = model
         config = model.config
-        known = config.model_type in PACKABLE and type(model).__module__.startswith("transformers.")
-        self.can_pack = known and not config.is_decoder and config.num_hidden_layers > 0
+        is_known = config.model_type in PACKABLE and type(model).__module__.startswith("transformers.")
+        self.can_pack = is_known and not config.is_decoder and config.num_hidden_layers > 0
         if self.can_pack:
             model.set_attn_implementation(attention.NAME)
-            read_first_tokens_only(model.base_model.encoder.layer[-1])
+            return_first_tokens_only(model.base_model.encoder.layer[-1])
 
     def forward(
         self, input_ids: torch.Tensor, first_tokens: torch.Tensor | None = None, **inputs: torch.Tensor
     ) -> torch.Tensor:
         if first_tokens is None:
             return self.model(input_ids=input_ids, **inputs).logits
-        # Another attention function would let the tokens of all rows see each other, without an error.
+        # Another attention function would let tokens attend across rows, without an error.
         assert self.model.config._attn_implementation == attention.NAME
         hidden = self.model.base_model(input_ids=input_ids, first_tokens=first_tokens, **inputs).last_hidden_state
         first = hidden[0][:, None]  # (num_rows, 1, hidden): a row of one token each
@@ -53,7 +55,7 @@ class Classifier(nn.Module):
         return self.model.classifier(first)
 
     def has_varlen_kernels(self, device: torch.device) -> bool:
-        """Return whether packed batches can have variable-length attention at full speed on a device."""
+        """Return whether this model can run packed with variable-length attention on a device."""
         config = self.model.config
         return self.can_pack and has_varlen_kernels(device, config.hidden_size // config.num_attention_heads)
 
@@ -64,31 +66,30 @@ class Classifier(nn.Module):
             raise InputError(
                 f"train.collate packed works with {', '.join(PACKABLE)} encoders, found {config.model_type}; set it to padded"
             )
-        pad_id = config.pad_token_id or 0
-        counts_from_pad = config.model_type in COUNT_FROM_PAD
         takes_types = "token_type_ids" in signature(self.model.forward).parameters
-        token_types = takes_types and getattr(config, "type_vocab_size", 2) > 1
-        first_position = pad_id + 1 if counts_from_pad else 0
         return Layout(
             packed,
             varlen=varlen,
-            pad_id=pad_id,
-            first_position=first_position,
-            token_types=token_types,
+            pad_id=config.pad_token_id or 0,
+            first_position=first_position(config),
+            token_types=takes_types and getattr(config, "type_vocab_size", 2) > 1,
             max_positions=max_positions(config),
         )
 
 
-def max_positions(model_config) -> int | None:
-    """Return the tokens of the longest row that a model takes, or None where it has no limit."""
-    positions = getattr(model_config, "max_position_embeddings", None) or -1  # XLNet says -1: no limit
-    if model_config.model_type in COUNT_FROM_PAD:
-        positions -= (model_config.pad_token_id or 0) + 1
+def first_position(config: PreTrainedConfig) -> int:
+    """Return the position id of a row's first token."""
+    return (config.pad_token_id or 0) + 1 if config.model_type in COUNT_FROM_PAD else 0
+
+
+def max_positions(config: PreTrainedConfig) -> int | None:
+    """Return the most tokens a row may have, or None where the model has no limit."""
+    positions = (getattr(config, "max_position_embeddings", None) or -1) - first_position(config)  # XLNet: -1, no limit
     return positions if positions > 0 else None
 
 
 def check_padding(model: Classifier, *rows: list[int]) -> None:
-    """Raise InputError unless the first row has the same logits alone as in a padded batch; XLNet's, for one, are not."""
+    """Raise InputError if the logits of the first row, token ids, change when the rows are padded to a batch, as XLNet's do."""
     model.eval()
     tokens = [np.array(row, dtype=np.int64) for row in rows]
     with torch.inference_mode():

@@ -1,8 +1,8 @@
-"""Dropout on the CPU with cheap random numbers; torch's own takes 7 % of an fp32 step of BERT-base, more of a bf16 step.
+"""Dropout on the CPU with fast random numbers; torch's own takes 7 % of an fp32 step of BERT-base, more of a bf16 step.
 
 torch draws a Bernoulli number for each element from one thread's Mersenne twister. Here four elements share a 64-bit draw
 of SFC64 (https://numpy.org/doc/stable/reference/random/bit_generators/sfc64.html), which torch's generator seeds for every
-call, so that `torch.manual_seed` decides about the masks as before.
+call, so that `torch.manual_seed` still decides the masks.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import nn
 
 from app.model.modules import replace_modules
 
-LEVELS = 2**16  # a probability is rounded to a multiple of 1 / LEVELS, and kept elements are scaled for what it became
+LEVELS = 2**16  # a probability is rounded to a multiple of 1 / LEVELS; kept elements are scaled by the rounded one
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout, whose masks are drawn by `dropout` on the CPU."""
+    """nn.Dropout, which calls `dropout` on the CPU."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name that nn.Dropout gives it
         return dropout(input, self.p) if self.training and input.device.type == "cpu" else super().forward(input)
@@ -57,6 +57,6 @@ class _Drop(torch.autograd.Function):
         return (gradient * kept).mul_(ctx.factor), None
 
 
-def use_cheap_masks(model: nn.Module) -> None:
-    """Put `Dropout` in the place of every nn.Dropout of a model."""
+def replace_dropout(model: nn.Module) -> None:
+    """Replace every nn.Dropout of a model by `Dropout`."""
     replace_modules(model, nn.Dropout, lambda plain: Dropout(plain.p).train(plain.training))

@@ -1,7 +1,7 @@
-"""The encoder's last layer on packed batches: only each row's first token, because the head reads no other.
+"""The encoder's last layer on packed batches: computed for each row's first token only, because the head reads no other.
 
-The other tokens are still its keys and values. For BERT-base this leaves out 10 of the last layer's 12 parts, 7 % of all
-matrix products of a step.
+The other tokens are still its keys and values. For BERT-base this saves 10 of the last layer's 12 weight-sized matrix
+products, 7 % of all in a step.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from torch import nn
 
 from app.model.attention import first_token_attention
 
-# What attention gets of a packed batch, in one or the other layout.
+# The arguments of `first_token_attention` that describe a packed batch, for varlen or grouped attention.
 LAYOUT = {"row_offsets", "longest"} | {"group_shapes", "row_order", "to_padded", "from_padded", "key_mask"}
 
 
 class FirstTokens:
-    """Comes before the class of a layer of transformers' BERT, ELECTRA or RoBERTa; padded batches go the layer's own way."""
+    """Mixin for a layer of transformers' BERT, ELECTRA or RoBERTa, first in the MRO; padded batches use the original forward."""
 
     def forward(
         self, hidden_states: torch.Tensor, *inputs, first_tokens: torch.Tensor | None = None, **more
@@ -36,12 +36,12 @@ class FirstTokens:
         attended = first_token_attention(
             attention, *states, **{name: more[name] for name in LAYOUT & set(more)}
         ).flatten(1)
-        # A row of rows from here on: FSDP warns of a layer that returns a view.
+        # The batch dimension is added here, not at the end: FSDP warns about a layer that returns a view.
         return self.feed_forward_chunk(self.attention.output(attended[None], first[None]))
 
 
-def read_first_tokens_only(layer: nn.Module) -> None:
-    """Have a layer return the states of first tokens for packed batches.
+def return_first_tokens_only(layer: nn.Module) -> None:
+    """Let a layer return only the states of first tokens for packed batches.
 
     Only its class changes: parameters keep their names, and a mode can still wrap, copy or replicate the layer.
     """

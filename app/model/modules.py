@@ -1,4 +1,4 @@
-"""Our own modules in the place of torch's, in a model of transformers."""
+"""Replacing modules inside a model of transformers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 from torch import nn
 
 
-def replace_modules(model: nn.Module, kind: type[nn.Module], make: Callable[[nn.Module], nn.Module]) -> None:
-    """Put `make(child)` in the place of every child of a model, at any depth, that is a `kind` and no subclass of it."""
+def replace_modules(model: nn.Module, module_class: type[nn.Module], make: Callable[[nn.Module], nn.Module]) -> None:
+    """Replace every child of a model, at any depth, whose class is exactly `module_class`, by `make(child)`."""
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if type(child) is kind:
+            if type(child) is module_class:
                 setattr(module, name, make(child))

@@ -1,4 +1,4 @@
-"""Attention within rows of any length that lie end to end, for packed batches on CUDA: torch's own kernels, tried before use."""
+"""Variable-length attention for packed batches on CUDA, by torch's own kernels, which are checked before use."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import torch
 from torch.nested import nested_tensor_from_jagged
 from torch.nn.functional import scaled_dot_product_attention
 
+from app.errors import listed
+
 logger = logging.getLogger(__name__)
-TOLERANCES = {torch.float32: 5e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}  # in fp32 for TF32's sake
+TOLERANCES = {torch.float32: 5e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}  # that of fp32 allows for TF32
 
 
 @cache
 def has_varlen_kernels(device: torch.device, head_size: int) -> bool:
-    """Return whether torch has kernels for `attend_varlen` on a device, and they do there what attention row by row does.
+    """Return whether torch has kernels for `attend_varlen` on a device, with the results of attention row by row.
 
-    They are for CUDA from compute capability 8.0, not for ROCm; they are tried once, because torch does not promise them.
+    They exist for CUDA from compute capability 8.0, not for ROCm. They are private functions of torch, so they are tried once.
     """
     if device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
         return False
@@ -26,30 +28,32 @@ def has_varlen_kernels(device: torch.device, head_size: int) -> bool:
         return False
     try:
         wrong = [dtype for dtype in TOLERANCES if not varlen_agrees(device, head_size, dtype)]
-        problem = f"they are wrong for {wrong}" if wrong else ""
+        problem = f"wrong results for {listed(wrong)}" if wrong else ""
     except (RuntimeError, TypeError, AttributeError) as error:
         problem = str(error).splitlines()[0]
     if problem:
-        logger.warning("the kernels for rows of any length are not used on %s: %s", device, problem)
+        logger.warning("variable-length attention is not used on %s: %s", device, problem)
     return not problem
 
 
 def varlen_agrees(device: torch.device, head_size: int, dtype: torch.dtype) -> bool:
-    """Return whether `attend_varlen` has the outputs and the gradients of attention row by row, on rows of 3, 1 and 5 tokens."""
+    """Return whether outputs and gradients of `attend_varlen` are those of attention row by row, on rows of 3, 1 and 5 tokens."""
     starts = [0, 3, 4, 9]
     offsets = torch.tensor(starts, dtype=torch.int32, device=device)
     with torch.inference_mode(False), torch.enable_grad():
         numbers = torch.arange(4 * 9 * 2 * head_size, device=device).sin().view(4, 9, 2, head_size)
-        *states, weights = (part.to(dtype).clone().requires_grad_() for part in numbers)
+        *states, weights = (tensor.to(dtype).clone().requires_grad_() for tensor in numbers)
         by_row = [
-            scaled_dot_product_attention(*(part[start:end].transpose(0, 1)[None] for part in states))[0].transpose(0, 1)
+            scaled_dot_product_attention(*(tensor[start:end].transpose(0, 1)[None] for tensor in states))[0]
             for start, end in pairwise(starts)
         ]
-        figures = []
-        for output in (attend_varlen(*states, offsets, offsets, 5, 5, 0.0, None), torch.cat(by_row)):
-            figures.append([output, *torch.autograd.grad((output * weights).sum(), states)])
+        results = []
+        for output in (attend_varlen(*states, offsets, offsets, 5, 5, 0.0, None), torch.cat(by_row, 1).transpose(0, 1)):
+            results.append([output, *torch.autograd.grad((output * weights).sum(), states)])
         tolerance = TOLERANCES[dtype]
-        return all(torch.allclose(found, wanted, tolerance, tolerance) for found, wanted in zip(*figures, strict=True))
+        return all(
+            torch.allclose(ours, expected, tolerance, tolerance) for ours, expected in zip(*results, strict=True)
+        )
 
 
 def attend_varlen(
@@ -63,35 +67,33 @@ def attend_varlen(
     dropout: float,
     scaling: float | None,
 ) -> torch.Tensor:
-    """Attend within rows that lie end to end, whatever their lengths, in one kernel without any padding.
+    """Let the tokens of each packed row attend to those of the same row, in one kernel without any padding.
 
-    `query`: (queries of all rows, heads, head_size), returned in the same shape; `key`, `value`: (total_tokens, heads,
-    head_size); `query_offsets`, `key_offsets`: (num_rows + 1,) int32, where each row begins, and the end of the last, which
-    must be that of the tensor: tokens beyond it would get gradients that are not numbers, without an error
+    `query`: (all queries, heads, head_size), returned in the same shape; `key`, `value`: (total_tokens, heads, head_size);
+    `query_offsets`, `key_offsets`: (num_rows + 1,) int32, the start of each row, and the end of the last, which must be the
+    end of the tensor: tokens after it would get NaN gradients without an error
     (https://github.com/pytorch/pytorch/issues/176793). No row may be empty.
 
-    The kernels are those that torch's `varlen_attn` and nested tensors call. The first takes no dropout
-    (https://github.com/pytorch/pytorch/pull/179390), the others take tens of calls of Python for each layer; they do the
-    work where there are no such kernels, slower than groups.
+    The kernels are those behind torch's `varlen_attn` and nested tensors. `varlen_attn` takes no dropout
+    (https://github.com/pytorch/pytorch/pull/179390), nested tensors make tens of Python calls a layer. Nested tensors are
+    used where there are no such kernels, slower than `attend_in_groups`.
     """
-    offsets, longest = (query_offsets, key_offsets), (longest_query, longest_key)
     if query.device.type in ("cpu", "mps"):
         queries, keys, values = (
-            nested_tensor_from_jagged(states.contiguous(), starts, min_seqlen=1, max_seqlen=most).transpose(1, 2)
-            for states, starts, most in (
+            nested_tensor_from_jagged(states.contiguous(), offsets, min_seqlen=1, max_seqlen=longest).transpose(1, 2)
+            for states, offsets, longest in (
                 (query, query_offsets, longest_query),
                 (key, key_offsets, longest_key),
                 (value, key_offsets, longest_key),
             )
         )
-        found = scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, scale=scaling)
-        return found.transpose(1, 2).values()
+        output = scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, scale=scaling)
+        return output.transpose(1, 2).values()
+    rows = (query_offsets, key_offsets, longest_query, longest_key)
     if query.dtype == torch.float32:
         states = (query[None], key[None], value[None])
-        grad = torch.is_grad_enabled() and any(part.requires_grad for part in states)
-        return torch.ops.aten._efficient_attention_forward(
-            *states, None, *offsets, *longest, dropout, 0, grad, scale=scaling
-        )[0][0]
-    return torch.ops.aten._flash_attention_forward(
-        query, key, value, *offsets, *longest, dropout, False, False, scale=scaling
-    )[0]
+        needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in states)
+        return torch.ops.aten._efficient_attention_forward(*states, None, *rows, dropout, 0, needs_grad, scale=scaling)[
+            0
+        ][0]
+    return torch.ops.aten._flash_attention_forward(query, key, value, *rows, dropout, False, False, scale=scaling)[0]

@@ -74,11 +74,11 @@ def test_every_dropout_of_a_model_draws_its_masks_so(architecture):
 def test_attention_with_dropout(padding):
     torch.manual_seed(2)
     query, key, value = (torch.randn(3, 2, count, 8) for count in (4, 6, 6))
-    seen = torch.tensor([6, 4, 3])[:, None] > torch.arange(6) if padding else None
-    seen = None if seen is None else seen.view(3, 1, 1, 6)
-    expected = scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=0.3)
-    nothing_dropped = attend_with_dropout(query, key, value, seen, 1e-9, 0.3)
+    mask = torch.tensor([6, 4, 3])[:, None] > torch.arange(6) if padding else None
+    mask = None if mask is None else mask.view(3, 1, 1, 6)
+    expected = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=0.3)
+    nothing_dropped = attend_with_dropout(query, key, value, mask, 1e-9, 0.3)
     torch.testing.assert_close(nothing_dropped, expected, atol=1e-6, rtol=0)
-    draws = torch.stack([attend_with_dropout(query, key, value, seen, 0.2, 0.3) for _ in range(4000)])
+    draws = torch.stack([attend_with_dropout(query, key, value, mask, 0.2, 0.3) for _ in range(4000)])
     assert draws.std(0).max() > 0.1
     torch.testing.assert_close(draws.mean(0), expected, atol=0.06, rtol=0)
