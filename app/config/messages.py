@@ -1,4 +1,4 @@
-"""The settings by their dotted names, and what values they take, in words for people."""
+"""The settings by their dotted names, and the values they allow, in words for error messages."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def setting_types() -> dict[str, Any]:
     return {f"{group}.{key}": hint for group, schema in groups for key, hint in get_type_hints(schema).items()}
 
 
-def in_our_words(message: str) -> str:
-    """Return jsonargparse's message about a value of the wrong type, or about stray words, as a rule and what was found."""
+def explain_parser_error(message: str) -> str:
+    """Return what jsonargparse says about a wrong type or a stray word, as a rule and the value that was found."""
     key = re.search(r'Parser key "([\w.]+)"', message)
     hint = setting_types().get(key[1]) if key else None
     if hint is not None:
-        found = re.split(r"(?:Got|Given) value: ?", message)[-1].strip()
-        near = nearest(found, [name for part in (hint, *get_args(hint)) for name in _choices(part)])
-        return f"{key[1]} must be {describe(hint)}, found {found or 'nothing'}{near}"
+        value = re.split(r"(?:Got|Given) value: ?", message)[-1].strip()
+        near = nearest(value, [choice for member in (hint, *get_args(hint)) for choice in _choices(member)])
+        return f"{key[1]} must be {describe_type(hint)}, found {value or 'nothing'}{near}"
     if message.startswith("unrecognized arguments"):
         message += "; a value needs the name of its setting before it, as in --data.train FILE (--help lists them all)"
     return " ".join(message.split())
@@ -44,8 +44,8 @@ def _choices(hint: Any) -> tuple:
     return get_args(hint) if get_origin(hint) is Literal else ()
 
 
-def describe(hint: Any) -> str:
-    """Return the values that a type allows."""
+def describe_type(hint: Any) -> str:
+    """Return, in words, the values that a type allows."""
     if _choices(hint):
         return f"one of {', '.join(map(str, _choices(hint)))}"
-    return TYPES[hint] if hint in TYPES else " or ".join(describe(part) for part in get_args(hint))
+    return TYPES[hint] if hint in TYPES else " or ".join(map(describe_type, get_args(hint)))

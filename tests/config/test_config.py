@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from app.config.command_line import DEFAULT_CONFIG, build_parser, load_config
-from app.config.messages import describe, setting_types
+from app.config.messages import describe_type, setting_types
 from app.config.schema import Config
 from app.errors import InputError
 
@@ -165,8 +165,8 @@ MISTAKES = {
     "negative": ("train: {learning_rate: -1e-3}", "train.learning_rate must be a finite number from 0, found -0.001"),
     "infinite": ("train: {learning_rate: .inf}", "train.learning_rate must be a finite number from 0, found inf"),
     "no number": ("train: {warmup: .nan}", "train.warmup must be a finite number from 0, found nan"),
-    "share of rows": ("data: {dev_size: 1.5}", "data.dev_size must be 0, a share below 1 or a whole number of rows, found 1.5"),
-    "infinite share": ("data: {test_size: .inf}", "data.test_size must be 0, a share below 1 or a whole number of rows, found inf"),
+    "share of rows": ("data: {dev_size: 1.5}", "data.dev_size must be 0, a fraction below 1 or a whole number of rows, found 1.5"),
+    "infinite share": ("data: {test_size: .inf}", "data.test_size must be 0, a fraction below 1 or a whole number of rows, found inf"),
     "seed": ("data: {split_seed: -1}", "data.split_seed must be an integer from 0", "found -1"),
     "large seed": ("train: {seed: 99999999999999999999}", "train.seed must be an integer from 0"),
     "length": ("data: {max_length: 3}", "data.max_length must be at least 4 tokens, found 3"),
@@ -262,7 +262,7 @@ def test_every_setting_is_an_option_of_the_help_once_and_explained():
 
 def test_every_type_of_a_setting_has_words():
     assert list(setting_types()) == SETTINGS
-    assert all(describe(hint) for hint in setting_types().values())
+    assert all(describe_type(hint) for hint in setting_types().values())
 
 
 @pytest.mark.parametrize("script", sorted([*ROOT.glob("run_*.py"), ROOT / "predict.py"]), ids=lambda path: path.name)
