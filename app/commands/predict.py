@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from app.commands.predict_options import build_parser, parse
 from app.data.readers import ReadOptions
 from app.errors import InputError
-from app.prediction.files import WRITERS, Source, check_output, open_file, open_output, open_texts, progress
+from app.prediction.output import WRITERS, check_output, open_output, progress
+from app.prediction.sources import Source, open_file, open_texts
 
 if TYPE_CHECKING:
     from app.prediction.predictor import Predictor  # imports torch, which --help does without

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from app.data.readers import file_format
 from app.errors import InputError, nearest
-from app.prediction.files import WRITERS, is_pipe
+from app.prediction.output import WRITERS
+from app.prediction.sources import is_pipe
 
 OUTPUT_SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 

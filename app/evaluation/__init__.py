@@ -1,1 +1,1 @@
-"""Rows and logits -> figures and the report."""
+"""Labels and logits -> metrics, the printed report and the file of predictions."""

@@ -1,4 +1,4 @@
-"""(labels, logits) -> the numbers, and the printed precision/recall report."""
+"""Labels and logits -> metrics."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 import numpy as np
 
 
-def check_rows(found: np.ndarray, num_rows: int, split: str) -> None:
-    """Raise RuntimeError unless `found` holds each of the row positions 0 to num_rows - 1 exactly once."""
-    counts = np.bincount(found, minlength=num_rows) if len(found) else np.zeros(num_rows, int)
+def check_rows(positions: np.ndarray, num_rows: int, split: str) -> None:
+    """Raise RuntimeError unless `positions`, int64, holds each row position from 0 to num_rows - 1 exactly once."""
+    counts = np.bincount(positions, minlength=num_rows) if len(positions) else np.zeros(num_rows, int)
     if len(counts) != num_rows or (counts != 1).any():
         missing, repeated = int((counts[:num_rows] == 0).sum()), int((counts > 1).sum())
         raise RuntimeError(
-            f"every row of {split} must count exactly once; of {num_rows:,} rows {missing:,} are missing and "
-            f"{repeated:,} repeated, so no report is made"
+            f"every row of {split} must be evaluated exactly once; of {num_rows:,} rows {missing:,} are missing and "
+            f"{repeated:,} repeated, so there is no report"
         )
 
 
@@ -31,7 +31,7 @@ def cross_entropy(labels: np.ndarray, logits: np.ndarray) -> float:
 
 
 def compute_metrics(labels: np.ndarray, logits: np.ndarray, label_names: list[str]) -> dict:
-    """Return precision, recall, F1 and support of each class, accuracy, macro and weighted means, loss, confusion matrix.
+    """Return precision, recall, F1 and support of each class, accuracy, macro and weighted averages, loss, confusion matrix.
 
     `labels` (num_rows,) class ids, `logits` (num_rows, num_labels). `loss` is the mean cross entropy over rows, without
     label smoothing or class weights. `confusion_matrix[i][j]` counts rows of class i predicted as j. A class that is never
@@ -41,7 +41,7 @@ def compute_metrics(labels: np.ndarray, logits: np.ndarray, label_names: list[st
 
     predicted = logits.argmax(axis=1)
     ids = np.arange(len(label_names))
-    figures = ("precision", "recall", "f1", "support")
+    names = ("precision", "recall", "f1", "support")
 
     def scores(average: str | None) -> tuple:
         return precision_recall_fscore_support(labels, predicted, labels=ids, average=average, zero_division=0)
@@ -52,19 +52,19 @@ def compute_metrics(labels: np.ndarray, logits: np.ndarray, label_names: list[st
         "loss": cross_entropy(labels, logits),
         "accuracy": float((predicted == labels).mean()),
         "classes": {
-            name: dict(zip(figures, (float(p), float(r), float(f), int(s)), strict=True))
-            for name, (p, r, f, s) in zip(label_names, by_class, strict=True)
+            label: dict(zip(names, (float(p), float(r), float(f), int(s)), strict=True))
+            for label, (p, r, f, s) in zip(label_names, by_class, strict=True)
         },
         "confusion_matrix": confusion_matrix(labels, predicted, labels=ids).tolist(),
     }
     for average in ("macro", "weighted"):
-        metrics[average] = dict(zip(figures[:3], map(float, scores(average)[:3]), strict=True))
+        metrics[average] = dict(zip(names[:3], map(float, scores(average)[:3]), strict=True))
         metrics[f"{average}_f1"] = metrics[average]["f1"]
     return metrics
 
 
 def is_better(value: float, best: float | None, metric: str) -> bool:
-    """Return whether `value` of `metric` is better than the best so far; a loss is better when lower, anything than NaN."""
+    """Return whether `value` of `metric` is better than the best so far: a lower loss, else a higher value; any than NaN."""
     if best is None or math.isnan(best):
         return best is None or not math.isnan(value)
     return value < best if metric == "loss" else value > best

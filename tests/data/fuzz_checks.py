@@ -26,7 +26,7 @@ from app.data.rows import Row, read_rows
 from app.data.table import Table, build_table
 from app.data.text_files import Stream
 from app.errors import InputError
-from app.prediction.files import open_file
+from app.prediction.sources import open_file
 from tests.data.fuzz_cases import LABELS, Case
 from tests.data.fuzz_damage import make_case
 

@@ -23,7 +23,7 @@ from app.data.text_files import Stream
 from app.data.tokenizer import load_tokenizer
 from app.data.tokens import open_store
 from app.errors import InputError
-from app.prediction.files import check_output, write_csv, write_lines
+from app.prediction.output import check_output, write_csv, write_lines
 
 
 def read(path, need_label=True, **options) -> list:

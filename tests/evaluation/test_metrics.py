@@ -36,7 +36,7 @@ def test_metrics_are_those_of_sklearn(num_rows, num_labels, seed):
         expected = precision_recall_fscore_support(labels, predicted, labels=ids, average=average, zero_division=0)[:3]
         assert list(metrics[average].values()) == pytest.approx(expected)
         assert metrics[f"{average}_f1"] == metrics[average]["f1"]
-    assert sum(figures["support"] for figures in metrics["classes"].values()) == num_rows
+    assert sum(scores["support"] for scores in metrics["classes"].values()) == num_rows
 
 
 def test_class_that_is_never_predicted_or_absent_counts_as_zero(recwarn):
@@ -55,9 +55,9 @@ def test_loss_of_extreme_logits_is_exact():
 
 
 def test_probabilities_sum_to_one():
-    found = probabilities(np.array([[1e4, 0.0], [-1e4, -1e4], [0.0, math.log(3)]], dtype=np.float32))
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, [[1, 0], [0.5, 0.5], [0.25, 0.75]], atol=1e-7)
+    rows = probabilities(np.array([[1e4, 0.0], [-1e4, -1e4], [0.0, math.log(3)]], dtype=np.float32))
+    assert rows.dtype == np.float64
+    np.testing.assert_allclose(rows, [[1, 0], [0.5, 0.5], [0.25, 0.75]], atol=1e-7)
 
 
 def test_metrics_are_plain_numbers_for_json():
@@ -77,7 +77,7 @@ def test_all_rows_once_in_any_order_are_accepted(order):
 
 
 @pytest.mark.parametrize(
-    ("found", "problem"),
+    ("positions", "problem"),
     [
         ([0, 1, 2], "1 are missing and 0 repeated"),
         ([0, 1, 2, 3, 3], "0 are missing and 1 repeated"),
@@ -86,9 +86,9 @@ def test_all_rows_once_in_any_order_are_accepted(order):
         ([0, 1, 2, 3, 4], "of 4 rows"),
     ],
 )
-def test_missing_or_repeated_rows_are_refused(found, problem):
-    with pytest.raises(RuntimeError, match="every row of dev must count exactly once") as error:
-        check_rows(np.array(found, dtype=np.int64), 4, "dev")
+def test_missing_or_repeated_rows_are_refused(positions, problem):
+    with pytest.raises(RuntimeError, match="every row of dev must be evaluated exactly once") as error:
+        check_rows(np.array(positions, dtype=np.int64), 4, "dev")
     assert problem in str(error.value)
 
 

@@ -1,4 +1,4 @@
-"""Rows to classify, from files, streams or the command line; and writers of their predictions."""
+"""Predictions written to a file, standard output or the terminal."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from app.data.readers import BadRow, ReadOptions, place
-from app.data.rows import Row, read_rows, text_rows
-from app.data.text_files import Stream
 from app.errors import InputError, shorten
 
 if TYPE_CHECKING:
@@ -23,93 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-MOST_SHOWN = 10  # bad rows in a summary, and labels of a prediction for people
-
-
-@dataclass
-class Source:
-    """Rows to classify; `read(remove_spaces)` starts at the first one, which a stream can do only once.
-
-    `num_good` and `num_bad` count the valid and the invalid rows read so far; `bad` keeps the first few invalid ones.
-    """
-
-    name: str
-    place: str
-    read: Callable[[bool], Iterator[Row | BadRow]]
-    is_stream: bool = False
-    is_terminal: bool = False
-    notes: dict = field(default_factory=dict)
-    bad: list[BadRow] = field(default_factory=list)
-    num_good: int = 0
-    num_bad: int = 0
-
-    def good_rows(self, remove_spaces: bool, skip: bool) -> Iterator[Row]:
-        """Yield the valid rows; raises InputError at the first invalid one unless `skip`."""
-        self.bad, self.num_good, self.num_bad = [], 0, 0
-        for row in self.read(remove_spaces):
-            if isinstance(row, Row):
-                self.num_good += 1
-                yield row
-                continue
-            self.num_bad += 1
-            self.bad += [row] if len(self.bad) < MOST_SHOWN else []
-            if not skip:
-                self._refuse()
-
-    def count(self, skip: bool) -> int:
-        """Read all rows and return the number of valid ones; raises InputError for invalid ones unless `skip`, and for no valid row."""
-        for _ in self.good_rows(remove_spaces=False, skip=True):
-            pass
-        if self.num_bad and not skip:
-            self._refuse()
-        if not self.num_good:
-            raise InputError(f"there are no valid rows; {self.summary()}")
-        return self.num_good
-
-    def _refuse(self) -> None:
-        first = self.bad[0]
-        more = f"; {self.num_bad:,} rows are invalid" if self.num_bad > 1 else ""
-        raise InputError(f"{self.name}, {self.place} {first.line}: {first.problem} (or --on_bad_row skip){more}")
-
-    def summary(self) -> str:
-        """Return a summary for people: number of rows, columns, and the skipped rows."""
-        columns = f" ({self.notes['columns']})" if self.notes.get("columns") else ""
-        skipped = f", {self.num_bad:,} skipped" if self.num_bad else ""
-        lines = [f"{self.name}: {self.num_good:,} rows{columns}{skipped}"]
-        lines += [f"  {self.place} {row.line}: {row.problem}" for row in self.bad]
-        lines += [f"  ... and {self.num_bad - len(self.bad):,} more"] if self.num_bad > len(self.bad) else []
-        return "\n".join(lines)
-
-
-def open_texts(texts: list[str]) -> Source:
-    """Return the texts of the command line as a source."""
-    return Source("command line", "text", lambda spaces: text_rows(texts, ReadOptions(remove_spaces=spaces)))
-
-
-def open_file(path: str, options: ReadOptions) -> Source:
-    """Return a file as a source; `-` is standard input, and a pipe is read as a stream. `options.format` is not auto."""
-    file: Path | Stream = Path(path)
-    if path == "-":
-        if sys.stdin is None:
-            raise InputError("<stdin>: standard input is closed; name a file with --input")
-        file = Stream("<stdin>", sys.stdin.buffer)
-    elif is_pipe(file):
-        file = Stream(path, file.open("rb"))
-    is_stream = isinstance(file, Stream)
-    notes: dict = {}
-
-    def read(remove_spaces: bool) -> Iterator[Row | BadRow]:
-        return read_rows(file, replace(options, remove_spaces=remove_spaces), need_label=False, notes=notes)
-
-    return Source(str(file), place(options.format), read, is_stream, is_stream and file.file.isatty(), notes)
-
-
-def is_pipe(path: Path) -> bool:
-    """Return whether there is a named pipe at `path`; a name that cannot be looked up is none, and fails when it is opened."""
-    try:
-        return path.is_fifo()
-    except OSError:
-        return False
+MOST_LABELS = 10  # of a prediction for people
 
 
 def check_output(path: str, input_path: str | None) -> None:
@@ -194,8 +104,8 @@ def write_lines(file: TextIO, predictions: Iterable[Prediction], label_names: li
     """Write predictions for people: label, probability and text, then the other labels from the most probable on."""
     for row, label, probabilities in predictions:
         ranked = sorted(zip(probabilities, label_names, strict=True), reverse=True)
-        others = [f"{name} {probability:.4f}" for probability, name in ranked[1:MOST_SHOWN]]
-        others += [f"and {len(ranked) - MOST_SHOWN:,} more labels"] if len(ranked) > MOST_SHOWN else []
+        others = [f"{name} {probability:.4f}" for probability, name in ranked[1:MOST_LABELS]]
+        others += [f"and {len(ranked) - MOST_LABELS:,} more labels"] if len(ranked) > MOST_LABELS else []
         lines = f"{label} {probabilities.max():.4f}  {' '.join(row.text.split())}", f"    {'  '.join(others)}"
         # Escapes of control characters: a terminal would act on the characters themselves.
         file.writelines(CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", line) + "\n" for line in lines)
