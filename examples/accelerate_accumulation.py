@@ -4,9 +4,9 @@ python examples/accelerate_accumulation.py
 torchrun --standalone --nproc_per_node=2 examples/accelerate_accumulation.py
 
 One weight, first 0, learns y = 2x from x = 1 ... 8 in a single step of SGD at 0.02. The gradient of the mean squared error
-is mean(2x (wx - 2x)) = -4 mean(x^2) = -4 * 25.5 = -102, and so w = 0.02 * 102 = 2.04, a little past the 2 it seeks. Four
+is mean(2x (wx - 2x)) = -4 mean(x^2) = -4 * 25.5 = -102, and so w = 0.02 * 102 = 2.04, a little more than the right value, 2. Four
 micro-batches of two rows have gradients -10, -50, -122 and -226; their mean is -102 as well, because all have the same
-number of rows. (Where they have not, the mean of means is wrong: see examples/ddp_equals_accumulation.py.)
+number of rows. (Where their sizes differ, the mean of means is wrong: see examples/ddp_equals_accumulation.py.)
 
 Two processes take four micro-batches of one row each: the same eight rows, the same weight. Any CUDA device is used.
 """
@@ -27,7 +27,7 @@ TARGETS = 2 * INPUTS
 
 def main() -> None:
     """Print the weight after one step in four micro-batches, and after one step in one batch."""
-    # Without `cpu=True` Accelerate finds no device to share, and each process would train alone without a word.
+    # Where there is no GPU, each process would train alone without `cpu=True`, and without a warning.
     accelerator = Accelerator(gradient_accumulation_steps=ACCUMULATION_STEPS, cpu=not torch.cuda.is_available())
     started = int(os.environ.get("WORLD_SIZE", 1))
     if accelerator.num_processes != started:
