@@ -29,7 +29,7 @@ DOCUMENTS = [
     "data/sample/README.md",
     *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
 ]
-PROGRAMS = ("python", "torchrun", "deepspeed", "horovodrun", "accelerate", "bash", "pip")
+PROGRAMS = ("python", "torchrun", "deepspeed", "horovodrun", "accelerate", "bash", "pip", "chinese-text-classifier")
 SCRIPT = "run_ddp.py"  # for a launcher that is named without one
 
 
@@ -109,6 +109,8 @@ def check(command: list[str]) -> None:
         check_horovod(words)
     elif program == "pip":
         check_pip(words)
+    elif program in tomllib.loads(read("pyproject.toml"))["project"]["scripts"]:
+        check_module("app", words)
     elif program in ("bash", "sbatch", "."):
         assert (ROOT / words[0]).is_file() or words[0] == ".venv/bin/activate", f"there is no {words[0]}"
     elif "/" in program:
