@@ -93,7 +93,8 @@ def attend_varlen(
     if query.dtype == torch.float32:
         states = (query[None], key[None], value[None])
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in states)
-        return torch.ops.aten._efficient_attention_forward(*states, None, *rows, dropout, 0, needs_grad, scale=scaling)[
-            0
-        ][0]
+        outputs = torch.ops.aten._efficient_attention_forward(
+            *states, None, *rows, dropout, 0, needs_grad, scale=scaling
+        )
+        return outputs[0][0]
     return torch.ops.aten._flash_attention_forward(query, key, value, *rows, dropout, False, False, scale=scaling)[0]

@@ -16,14 +16,14 @@ ARCHITECTURES = ["bert", "electra", "roberta", "albert"]
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_so_many_are_dropped_and_the_mean_stays(p, dtype):
+def test_the_fraction_p_is_dropped_and_the_mean_stays(p, dtype):
     torch.manual_seed(0)
     size = 1_000_003  # no multiple of the four elements of a draw
-    found = dropout(torch.ones(size, dtype=dtype), p)
-    assert found.dtype == dtype
-    zeros = (found == 0).sum().item() / size
+    dropped = dropout(torch.ones(size, dtype=dtype), p)
+    assert dropped.dtype == dtype
+    zeros = (dropped == 0).sum().item() / size
     assert abs(zeros - p) < 5 * math.sqrt(p * (1 - p) / size)
-    kept = found[found != 0]
+    kept = dropped[dropped != 0]
     assert (kept == kept[0]).all()
     torch.testing.assert_close(kept[0].item(), 1 / (1 - p), rtol=1e-4 if dtype == torch.float32 else 2**-8, atol=0)
 
@@ -45,13 +45,13 @@ def test_nothing_and_everything_dropped():
 def test_the_gradient_goes_where_the_value_went():
     torch.manual_seed(1)
     values = torch.rand(64, 33, requires_grad=True)
-    found = dropout(values + 1, 0.3)
-    found.sum().backward()
-    assert torch.equal(values.grad != 0, found != 0)
-    torch.testing.assert_close(values.grad, found.detach() / (values.detach() + 1))
+    dropped = dropout(values + 1, 0.3)
+    dropped.sum().backward()
+    assert torch.equal(values.grad != 0, dropped != 0)
+    torch.testing.assert_close(values.grad, dropped.detach() / (values.detach() + 1))
 
 
-def test_torchs_seed_decides():
+def test_the_seed_of_torch_decides_the_masks():
     def masks(seed):
         torch.manual_seed(seed)
         return [keep_mask(torch.Size([4, 100]), LEVELS // 10, torch.float32) for _ in range(2)]
@@ -63,11 +63,11 @@ def test_torchs_seed_decides():
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_dropout_of_a_model_draws_its_masks_so(architecture):
+def test_every_dropout_of_a_model_is_replaced(architecture):
     model = tiny_model(architecture)
-    found = [module for module in model.modules() if isinstance(module, nn.Dropout)]
-    assert found
-    assert {type(module) for module in found} == {Dropout}
+    modules = [module for module in model.modules() if isinstance(module, nn.Dropout)]
+    assert modules
+    assert {type(module) for module in modules} == {Dropout}
 
 
 @pytest.mark.parametrize("padding", [False, True], ids=["no padding", "padding"])

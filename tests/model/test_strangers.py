@@ -308,14 +308,14 @@ def test_yaml_that_would_hang_or_end_in_a_traceback(write, fault):
 
 def test_what_is_no_file_of_settings(tmp_path):
     os.mkfifo(tmp_path / "pipe.yaml")
-    for path, found in (
+    for path, problem in (
         (tmp_path / "pipe.yaml", "is a pipe or a device"),
         (Path("/dev/zero"), "is a pipe or a device"),
         (tmp_path, "is a directory"),
         (tmp_path / "no.yaml", "is not there"),
         (tmp_path / ("n" * 300), "cannot be read: File name too long"),
     ):
-        with pytest.raises(InputError, match=found):
+        with pytest.raises(InputError, match=problem):
             read_yaml(path)
 
 

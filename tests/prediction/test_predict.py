@@ -77,8 +77,10 @@ def random_texts(count: int) -> list[str]:
 def of_pipeline(folder: Path, inputs: list) -> np.ndarray:
     """Return transformers' own probabilities, (num_rows, num_labels), one row at a time and so without any padding."""
     classify = pipeline("text-classification", model=str(folder))
-    found = [{entry["label"]: entry["score"] for entry in classify(one, truncation=True, top_k=None)} for one in inputs]
-    return np.array([[scores[label] for label in LABELS] for scores in found])
+    scores_of_rows = [
+        {entry["label"]: entry["score"] for entry in classify(one, truncation=True, top_k=None)} for one in inputs
+    ]
+    return np.array([[scores[label] for label in LABELS] for scores in scores_of_rows])
 
 
 def read_output(path: Path) -> list[dict]:
@@ -86,7 +88,7 @@ def read_output(path: Path) -> list[dict]:
         return list(csv.DictReader(file)) if path.suffix == ".csv" else [json.loads(line) for line in file]
 
 
-def shares_of(records: list[dict]) -> np.ndarray:
+def probabilities_of(records: list[dict]) -> np.ndarray:
     return np.array([[float(record[f"p_{label}"]) for label in LABELS] for record in records])
 
 
@@ -102,12 +104,12 @@ def test_predictions_are_those_of_transformers_in_the_order_of_the_rows(tmp_path
     rows = as_rows(texts, texts[::-1] if has_pairs else None)
     predictor = load_predictor(folder, device="cpu", batch_tokens=200)
     assert predictor.layout.packed == (architecture == "bert")
-    found = list(predictor.predict(rows, chunk_rows=16))
+    predictions = list(predictor.predict(rows, chunk_rows=16))
     wanted = of_pipeline(folder, [{"text": row.text, "text_pair": row.pair} if has_pairs else row.text for row in rows])
-    assert [prediction.row for prediction in found] == rows
-    assert [prediction.label for prediction in found] == [LABELS[label] for label in wanted.argmax(axis=1)]
+    assert [prediction.row for prediction in predictions] == rows
+    assert [prediction.label for prediction in predictions] == [LABELS[label] for label in wanted.argmax(axis=1)]
     assert np.ptp(wanted, axis=0).max() > 0.1
-    np.testing.assert_allclose([prediction.probabilities for prediction in found], wanted, atol=1e-5)
+    np.testing.assert_allclose([prediction.probabilities for prediction in predictions], wanted, atol=1e-5)
 
 
 def test_rows_are_read_a_chunk_at_a_time(checkpoint):
@@ -170,8 +172,10 @@ def test_files_of_every_format(tmp_path, checkpoint, format, output_format):
     assert [int(record["line"]) for record in records] == list(range(first, first + 12))
     wanted = list(load_predictor(checkpoint, device="cpu").predict(as_rows(texts)))
     assert [record["label"] for record in records] == [prediction.label for prediction in wanted]
-    np.testing.assert_allclose(shares_of(records), [prediction.probabilities for prediction in wanted], atol=1e-5)
-    assert [float(record["probability"]) for record in records] == list(shares_of(records).max(axis=1))
+    np.testing.assert_allclose(
+        probabilities_of(records), [prediction.probabilities for prediction in wanted], atol=1e-5
+    )
+    assert [float(record["probability"]) for record in records] == list(probabilities_of(records).max(axis=1))
     assert not list(tmp_path.glob("*.part"))
 
 
@@ -184,34 +188,34 @@ def test_pairs_from_a_file(tmp_path, checkpoint):
     pairs = [("今天,真好", "不好"), ("开心", "讨\n厌")]
     assert [(record["text"], record["text_pair"]) for record in records] == pairs
     wanted = of_pipeline(checkpoint, [{"text": a, "text_pair": b} for a, b in pairs])
-    np.testing.assert_allclose(shares_of(records), wanted, atol=1e-5)
+    np.testing.assert_allclose(probabilities_of(records), wanted, atol=1e-5)
 
 
 def test_blank_lines_of_a_text_file_are_no_rows(tmp_path, checkpoint, capsys):
     path = tmp_path / "lines.txt"
     path.write_bytes("\ufeff今天\r\n\n \u3000\n\t真好 \n开\u2028心".encode())
     assert main(["--checkpoint", str(checkpoint), "--input", str(path), "--output_format", "jsonl"]) == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.split("\n")[:-1]]
-    assert [(record["line"], record["text"]) for record in found] == [(1, "今天"), (4, "真好"), (5, "开\u2028心")]
+    records = [json.loads(line) for line in capsys.readouterr().out.split("\n")[:-1]]
+    assert [(record["line"], record["text"]) for record in records] == [(1, "今天"), (4, "真好"), (5, "开\u2028心")]
 
 
 def test_texts_of_the_command_line(checkpoint, capsys):
     assert main(["今天", "--checkpoint", str(checkpoint), "真，好", "--", "--差"]) == 0
-    found = list(csv.DictReader(io.StringIO(capsys.readouterr().out, newline="")))
-    assert [(record["line"], record["text"]) for record in found] == [("1", "今天"), ("2", "真，好"), ("3", "--差")]
+    records = list(csv.DictReader(io.StringIO(capsys.readouterr().out, newline="")))
+    assert [(record["line"], record["text"]) for record in records] == [("1", "今天"), ("2", "真，好"), ("3", "--差")]
     assert main(["--checkpoint", str(checkpoint), "--output_format", "lines", "今天"]) == 0
     lines = capsys.readouterr().out.split("\n")
-    assert lines[0] == f"{found[0]['label']} {float(found[0]['probability']):.4f}  今天"
+    assert lines[0] == f"{records[0]['label']} {float(records[0]['probability']):.4f}  今天"
     assert all(label in " ".join(lines) for label in LABELS)
 
 
 def test_standard_input_is_read_as_it_comes(checkpoint):
     """The subprocess sees a pipe, and the output goes to one."""
     command = [sys.executable, "predict.py", "--checkpoint", str(checkpoint), "--input", "-"]
-    found = subprocess.run(command, input="今天\n\n真好\n".encode(), cwd=ROOT, capture_output=True, check=True)
-    records = list(csv.DictReader(io.StringIO(found.stdout.decode(), newline="")))
+    ended = subprocess.run(command, input="今天\n\n真好\n".encode(), cwd=ROOT, capture_output=True, check=True)
+    records = list(csv.DictReader(io.StringIO(ended.stdout.decode(), newline="")))
     assert [(record["line"], record["text"]) for record in records] == [("1", "今天"), ("3", "真好")]
-    assert found.stderr.decode() == "<stdin>: 2 rows (text '0')\n"
+    assert ended.stderr.decode() == "<stdin>: 2 rows (text '0')\n"
 
 
 @pytest.mark.parametrize("format", ["csv", "tsv", "jsonl", "json"])
@@ -234,7 +238,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("piped", [False, True])
-def test_a_bad_row_stops_or_is_left_out(tmp_path, checkpoint, capsys, monkeypatch, name, piped):
+def test_a_bad_row_stops_or_is_skipped(tmp_path, checkpoint, capsys, monkeypatch, name, piped):
     content, problem = BAD[name]
     path, output = tmp_path / name, tmp_path / "output.jsonl"
     path.write_bytes(content)
@@ -245,15 +249,15 @@ def test_a_bad_row_stops_or_is_left_out(tmp_path, checkpoint, capsys, monkeypatc
         with path.open(encoding="utf-8") as file:
             monkeypatch.setattr(sys, "stdin", file)
             assert main([*options, "--format", format, "--on_bad_row", on_bad_row]) == status
-        told = capsys.readouterr().err
-        assert "--data." not in told
+        printed = capsys.readouterr().err
+        assert "--data." not in printed
         if on_bad_row == "error":
-            assert f"error: {shown}, {problem}" in told
-            assert "--on_bad_row skip" in told
+            assert f"error: {shown}, {problem}" in printed
+            assert "--on_bad_row skip" in printed
             assert not output.exists()
         else:
-            assert f"{shown}: 2 rows" in told
-            assert f", 1 skipped\n  {problem}" in told
+            assert f"{shown}: 2 rows" in printed
+            assert f", 1 skipped\n  {problem}" in printed
             assert [record["text"] for record in read_output(output)] == ["今", "天"]
 
 
@@ -274,14 +278,19 @@ def test_a_run_predicts_what_it_predicted(tmp_path, capsys, monkeypatch):
     assert train("single", "", ["--config", "tiny.yaml"]) == 0
     assert main(["--input", "rows.tsv", "--output", "output.csv", "--device", "cpu"]) == 0
     assert "checkpoint checkpoints/tiny-001" in capsys.readouterr().err
-    found, wanted = read_output(tmp_path / "output.csv"), read_output(tmp_path / "checkpoints/tiny-001/predictions.csv")
-    assert len(found) == 60
-    assert [(row["line"], row["text"], row["label"]) for row in found] == [
+    predicted, wanted = (
+        read_output(tmp_path / "output.csv"),
+        read_output(tmp_path / "checkpoints/tiny-001/predictions.csv"),
+    )
+    assert len(predicted) == 60
+    assert [(row["line"], row["text"], row["label"]) for row in predicted] == [
         (row["line"], row["text"], row["predicted"]) for row in wanted
     ]
     names = [name for name in wanted[0] if name.startswith("p_")]
     np.testing.assert_allclose(
-        [[float(row[n]) for n in names] for row in found], [[float(row[n]) for n in names] for row in wanted], atol=1e-5
+        [[float(row[n]) for n in names] for row in predicted],
+        [[float(row[n]) for n in names] for row in wanted],
+        atol=1e-5,
     )
 
 
@@ -343,10 +352,10 @@ def test_a_folder_that_is_no_classifier(tmp_path, capsys, fault):
     broken_checkpoint(tmp_path / "model", fault)
     capsys.readouterr()  # the progress bar of save_pretrained
     assert main(["--checkpoint", str(tmp_path / "model"), "今天"]) == 2
-    told = capsys.readouterr()
-    assert told.err.startswith("error: ")
-    assert FAULTS[fault] in told.err
-    assert told.out == ""
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: ")
+    assert FAULTS[fault] in printed.err
+    assert printed.out == ""
 
 
 def test_a_mistyped_folder_names_the_nearest(checkpoint, capsys):
@@ -355,7 +364,7 @@ def test_a_mistyped_folder_names_the_nearest(checkpoint, capsys):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ([], "texts are needed, or --input FILE"),
         (["今天", "--input", "lines.txt"], "not both"),
@@ -373,7 +382,7 @@ def test_a_mistyped_folder_names_the_nearest(checkpoint, capsys):
         (["今天", "--device", "abacus"], "--device must be auto, cpu"),
     ],
 )
-def test_errors_of_the_command_line(tmp_path, checkpoint, capsys, monkeypatch, options, told):
+def test_errors_of_the_command_line(tmp_path, checkpoint, capsys, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     for name in ("lines.txt", "lines.xyz"):
         (tmp_path / name).write_text("今天\n", encoding="utf-8")
@@ -382,7 +391,7 @@ def test_errors_of_the_command_line(tmp_path, checkpoint, capsys, monkeypatch, o
         assert main(["--checkpoint", str(checkpoint), *options]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
-    assert told in error
+    assert message in error
     assert (tmp_path / "lines.txt").read_text(encoding="utf-8") == "今天\n"
 
 
@@ -425,8 +434,8 @@ def test_an_interrupted_run_leaves_what_it_has_under_another_name(tmp_path, chec
 
 def test_help_lists_every_default_without_torch():
     code = "import sys\nfrom app.commands.predict import main\ntry:\n    main(['--help'])\nfinally:\n    print('torch' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
-    text = found.stdout.decode()
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    text = ended.stdout.decode()
     assert text.endswith("False\n")
     options = text[text.index("options:") :]
     assert options.count("(default") == options.count("\n  --") == 14
