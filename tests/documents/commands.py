@@ -18,7 +18,7 @@ from unittest.mock import patch
 import yaml
 
 from app.commands import main
-from app.config.command_line import SHORT, load_config
+from app.config.command_line import SHORT_OPTIONS, load_config
 from app.config.messages import setting_types
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -311,7 +311,7 @@ def known_options() -> set[str]:
     parsers = [parse_with(target, []).parser for target in [*targets, *(f"benchmarks.{name}" for name in benchmarks)]]
     parsers += [get_args_parser(), launch_command_parser()]
     options = {option for parser in parsers for option in parser._option_string_actions}
-    return options | {f"--{name}" for name in [*SHORT, "config", *setting_types()]}
+    return options | {f"--{name}" for name in [*SHORT_OPTIONS, "config", *setting_types()]}
 
 
 def is_setting(name: str) -> bool:
@@ -323,7 +323,7 @@ def check_option(code: str) -> None:
     """Check inline code that begins with an option: a setting with its value, or a known name."""
     words = shlex.split(code)
     name = words[0].removeprefix("--").split("=")[0]
-    if is_setting(name) or name in SHORT:
+    if is_setting(name) or name in SHORT_OPTIONS:
         if len(words) > 1 and not re.fullmatch(r"[A-Z]+", words[1]):
             check_settings(words)
     else:
