@@ -1,1 +1,1 @@
-"""Which rows train when, and the tensors of a batch."""
+"""The rows of each step, and the tensors of a batch."""

@@ -1,4 +1,4 @@
-"""Rows of a token store -> the tensors of one batch: padded to the longest, or packed with no padding at all."""
+"""Rows of a token store -> the tensors of one batch: padded to the longest row, or packed without padding."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from typing import Any
 import numpy as np
 import torch
 
-PAD_TO = 8  # padded batches are rounded up to a multiple of this many tokens
-FILL_TO = 32  # filled batches to a multiple of at least this many
-LONGEST_TO = 128  # what a filled batch calls its longest row is a multiple of this, so that it seldom differs
+PAD_TO = 8  # the length of a padded batch is a multiple of this many tokens
+FILL_TO = 32  # the tokens of a filled batch are a multiple of at least this
+LONGEST_TO = 128  # `longest` of a filled batch is rounded up to a multiple of this, so that it has few values
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a model needs to know of its inputs' form.
+    """The form of the inputs that a model takes.
 
-    `packed`: no padding; `varlen`: attention of packed batches takes rows of any lengths, not groups of like length;
-    `filled`: packed batches for it end with a row of padding tokens, so that their numbers of tokens are few; `pad_id`: the
-    padding token; `first_position`: the position id of a row's first token (RoBERTa counts from pad_id + 1); `token_types`:
-    whether the model tells the two texts of a pair apart; `max_positions`: the longest row it takes, or None where there is
-    no limit.
+    `packed`: rows are laid end to end, without padding.
+    `varlen`: attention of packed batches takes rows of any lengths, not groups of similar length.
+    `filled`: a packed batch for varlen attention ends with an additional row of padding tokens, so that different batches
+    have one of a few total lengths: a recorded CUDA graph fits one total length only.
+    `pad_id`: the id of the padding token.
+    `first_position`: the position id of a row's first token (RoBERTa counts from pad_id + 1).
+    `token_types`: whether the model tells the two texts of a pair apart.
+    `max_positions`: the most tokens of a row, or None for no limit.
     """
 
     packed: bool
@@ -35,15 +38,15 @@ class Layout:
 
 
 def filled_tokens(tokens: int) -> int:
-    """Return a number of tokens above `tokens`, one of few: at most eight from a power of 2 to the next."""
+    """Return the next number above `tokens` that a filled batch may have: at most eight from one power of 2 to the next."""
     step = max(FILL_TO, (1 << tokens.bit_length() - 1) // 8)
     return (tokens // step + 1) * step
 
 
 def length_groups(lengths: np.ndarray) -> list[np.ndarray]:
-    """Return the row numbers in groups, longest first, in which no row is shorter than half of the longest.
+    """Return indices of rows in groups, longest rows first; no row is shorter than half of the longest of its group.
 
-    The cost of attention grows with the square of the padded length, and one long row would stretch all the others.
+    The cost of attention grows with the square of the padded length, and all rows of a group are padded to its longest.
     """
     order = np.argsort(-lengths, kind="stable")
     halvings = np.floor(np.log2(lengths[order[0]] / lengths[order]))
@@ -51,13 +54,13 @@ def length_groups(lengths: np.ndarray) -> list[np.ndarray]:
 
 
 def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, layout: Layout) -> dict[str, Any]:
-    """Return the model's inputs for token arrays `rows`, each (length,); at least one row is needed.
+    """Return the model's inputs for the token ids `rows`, arrays of shape (length,); at least one row is needed.
 
-    `second_starts` gives for each row the number of tokens before its second text, or is None for single texts. Padded:
+    `second_starts` is for each row the number of tokens before its second text, or None for single texts. Padded:
     `input_ids`, `attention_mask` and, for pairs, `token_type_ids`, each (num_rows, longest) int64. Packed: `input_ids`,
-    `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64; `first_tokens` (num_rows,), the place of
-    each row's first token; and what attention needs, by `_varlen_layout` or `_grouped_layout`. A filled batch has one row
-    more than `rows`, whose logits mean nothing.
+    `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64; `first_tokens` (num_rows,) int64, the
+    index of each row's first token; and what attention needs, from `_varlen_layout` or `_grouped_layout`. A filled batch
+    has one row more than `rows`; ignore the logits of that row.
     """
     if not layout.token_types:
         second_starts = None
@@ -76,13 +79,13 @@ def _pad(
     longest = -(-int(lengths.max()) // PAD_TO) * PAD_TO
     if layout.max_positions:
         longest = max(int(lengths.max()), min(longest, layout.max_positions))
-    places = np.arange(longest)
-    mask = places < lengths[:, None]
+    columns = np.arange(longest)
+    mask = columns < lengths[:, None]
     input_ids = np.full((len(rows), longest), layout.pad_id, dtype=np.int64)
     input_ids[mask] = np.concatenate(rows)
     arrays = {"input_ids": input_ids, "attention_mask": mask.astype(np.int64)}
     if second_starts is not None:
-        arrays["token_type_ids"] = (mask & (places >= np.asarray(second_starts)[:, None])).astype(np.int64)
+        arrays["token_type_ids"] = (mask & (columns >= np.asarray(second_starts)[:, None])).astype(np.int64)
     return arrays
 
 
@@ -91,10 +94,10 @@ def _pack(
 ) -> dict[str, Any]:
     total = int(lengths.sum())
     if layout.filled:
-        filling = filled_tokens(total) - total
-        rows = [*rows, np.full(filling, layout.pad_id)]
-        lengths = np.append(lengths, filling)
-        second_starts = None if second_starts is None else np.append(second_starts, filling)
+        padding = filled_tokens(total) - total
+        rows = [*rows, np.full(padding, layout.pad_id)]
+        lengths = np.append(lengths, padding)
+        second_starts = None if second_starts is None else np.append(second_starts, padding)
     starts = np.cumsum(lengths) - lengths
     row_of_token = np.repeat(np.arange(len(rows)), lengths)
     position = np.arange(lengths.sum()) - starts[row_of_token]
@@ -103,7 +106,7 @@ def _pack(
         "position_ids": (position + layout.first_position)[None],
         "first_tokens": starts,
     }
-    if layout.filled:  # the filling may be longer than any row that the model has positions for
+    if layout.filled:  # the row of padding may be longer than the model has positions
         arrays["position_ids"][:, total:] = layout.first_position
     if second_starts is not None:
         second = position >= np.asarray(second_starts, dtype=np.int64)[row_of_token]
@@ -114,8 +117,8 @@ def _pack(
 
 
 def _varlen_layout(lengths: np.ndarray, filled: bool) -> dict[str, Any]:
-    """Return `row_offsets`, (num_rows + 1,) int32, the place of each row's first token and the end of the last row, and
-    `longest`, the tokens of the longest row, or more: kernels take it for how much work there may be."""
+    """Return `row_offsets` (num_rows + 1,) int32, the index of each row's first token and the end of the last row, and
+    `longest`, an upper bound of the tokens in a row, from which kernels derive how much to launch."""
     longest = int(lengths.max())
     if filled:
         longest = -(-longest // LONGEST_TO) * LONGEST_TO
@@ -123,23 +126,26 @@ def _varlen_layout(lengths: np.ndarray, filled: bool) -> dict[str, Any]:
 
 
 def _grouped_layout(lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray) -> dict[str, Any]:
-    """Return the layout for attention on groups of rows of similar length, each padded to its own longest row.
+    """Return the layout for attention in groups of rows of similar length, each group padded to its longest row.
 
-    `group_shapes`, a tuple of (num_rows, longest, has_padding) for each group; `to_padded` (padded_tokens,), the token at
-    each place of the groups, laid end to end; `row_order` (num_rows,), the row at each place among the groups' rows;
-    `key_mask` (padded_tokens,) bool, whether a place has a token; and `from_padded` (total_tokens,), the place of each token.
-    `row_of_token`, `position`: (total_tokens,), each token's row and its place in it.
+    The padded groups are laid end to end; the arrays index their tokens and rows:
+    `group_shapes`: a tuple of (num_rows, longest, has_padding) for each group.
+    `to_padded` (padded_tokens,): the packed token at each padded index; 0 for padding.
+    `from_padded` (total_tokens,): the padded index of each packed token.
+    `key_mask` (padded_tokens,) bool: False for padding.
+    `row_order` (num_rows,): the packed row of each row of the groups.
+    `row_of_token` and `position`, (total_tokens,), are each token's row and its index in it.
     """
-    shapes, places, masks, done = [], np.empty(len(lengths), dtype=np.int64), [], 0
+    shapes, row_starts, masks, padded_tokens = [], np.empty(len(lengths), dtype=np.int64), [], 0
     groups = length_groups(lengths)
     for group in groups:
         longest = int(lengths[group].max())
         shapes.append((len(group), longest, bool((lengths[group] < longest).any())))
-        places[group] = done + np.arange(len(group)) * longest  # of each row's first token
+        row_starts[group] = padded_tokens + np.arange(len(group)) * longest
         masks.append((np.arange(longest) < lengths[group][:, None]).reshape(-1))
-        done += len(group) * longest
-    from_padded = places[row_of_token] + position
-    to_padded = np.zeros(done, dtype=np.int64)
+        padded_tokens += len(group) * longest
+    from_padded = row_starts[row_of_token] + position
+    to_padded = np.zeros(padded_tokens, dtype=np.int64)
     to_padded[from_padded] = np.arange(len(position))
     return {
         "group_shapes": tuple(shapes),

@@ -15,9 +15,9 @@ from app.data.tokens import TokenStore
 
 @dataclass(frozen=True)
 class Batch:
-    """Model inputs with their `labels` (num_rows,) and `positions` (num_rows,) in the split.
+    """The model inputs of some rows, with their `labels` and their `positions` in the split, both (num_rows,) int64.
 
-    An empty batch has a stand-in row in its inputs, so that the forward pass still takes place; `num_rows` is then 0.
+    The inputs of an empty batch (`num_rows` 0) have one dummy row, because a forward pass may be a collective.
     """
 
     inputs: dict[str, Any]
@@ -27,7 +27,7 @@ class Batch:
 
 
 class Loader:
-    """Makes batches of a split's rows; a position is a row's place in the split, from 0."""
+    """Makes batches from the rows of a split; a position counts the rows of the split from 0."""
 
     def __init__(self, split: Split, store: TokenStore, layout: Layout) -> None:
         self.split = split
@@ -38,14 +38,14 @@ class Loader:
         return len(self.split)
 
     def lengths(self, positions: np.ndarray | None = None) -> np.ndarray:
-        """Return the tokens of each row, (num_rows,) int64, of all rows or of those at `positions`."""
+        """Return the number of tokens of each row, (num_rows,) int64: of all rows, or of those at `positions`."""
         rows = self.split.rows if positions is None else self.split.rows[positions]
         return np.asarray(self.store.offsets[rows + 1] - self.store.offsets[rows])
 
     def load(self, positions: np.ndarray, device: torch.device) -> Batch:
         """Return the batch of the rows at `positions`, (num_rows,), which may be empty."""
-        real = positions if len(positions) else np.zeros(1, np.int64)
-        rows = self.split.rows[real]
+        input_positions = positions if len(positions) else np.zeros(1, np.int64)
+        rows = self.split.rows[input_positions]
         tokens = [self.store.row(row) for row in rows]
         second_starts = None if self.store.second_starts is None else self.store.second_starts[rows]
         inputs = collate(tokens, second_starts, self.layout)
@@ -56,7 +56,7 @@ class Loader:
 
 
 def to_device(inputs: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """Return inputs with their CPU tensors on a device; copies to CUDA start from pinned memory, so that nothing waits."""
+    """Return inputs with their tensors on `device`; copies to CUDA are made from pinned memory, so that nothing waits."""
     is_cuda = device.type == "cuda"
     return {
         name: (value.pin_memory() if is_cuda else value).to(device, non_blocking=True)

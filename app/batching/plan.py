@@ -1,7 +1,7 @@
-"""The batch plan: which rows train when, as a pure function of (num_rows, batch_size, seed, epoch).
+"""The batch plan: which rows are in which step, as a pure function of (num_rows, batch_size, seed, epoch).
 
-Nothing else decides it, so every mode, at any number of processes, sees the same global batches in the same order, and
-a position in the plan is all that resuming needs.
+Nothing else decides it, so all modes, with any number of processes, see the same global batches in the same order, and
+resuming needs only the number of the next step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """Global batches of row positions; the last one of an epoch is smaller where `batch_size` does not divide `num_rows`."""
+    """Global batches of row positions; the last of an epoch is smaller if `batch_size` does not divide `num_rows`."""
 
     num_rows: int
     batch_size: int
@@ -38,12 +38,12 @@ def _order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(np.arange(num_rows, dtype=dtype))
 
 
-def shares(lengths: np.ndarray, num_shards: int) -> list[np.ndarray]:
-    """Deal the rows of a global batch to `num_shards` processes so that each gets about the same number of tokens.
+def shard_rows(lengths: np.ndarray, num_shards: int) -> list[np.ndarray]:
+    """Return the rows of each shard of a global batch, so that all shards have about the same number of tokens.
 
-    `lengths` (batch_rows,) tokens of each row. Returns for each shard the indices into the batch, longest row first.
-    The rows are dealt in laps, the longest of each to the shard with the fewest tokens so far, so row counts differ by one
-    at most.
+    `lengths` (batch_rows,) are the tokens of each row. The rows of a shard are indices into the batch, longest row first.
+    Rows are dealt in rounds, longest first: one to each shard, the longest of a round to the shard with the fewest tokens
+    so far. So the numbers of rows differ by at most one.
     """
     order = np.argsort(-lengths, kind="stable")
     if num_shards == 1:
@@ -51,31 +51,31 @@ def shares(lengths: np.ndarray, num_shards: int) -> list[np.ndarray]:
     shard = np.empty(len(order), dtype=np.int64)
     tokens = np.zeros(num_shards, dtype=np.int64)
     for start in range(0, len(order), num_shards):
-        lap = order[start : start + num_shards]
-        fewest = np.argsort(tokens, kind="stable")[: len(lap)]
+        round_rows = order[start : start + num_shards]
+        fewest = np.argsort(tokens, kind="stable")[: len(round_rows)]
         shard[start : start + num_shards] = fewest
-        tokens[fewest] += lengths[lap]
+        tokens[fewest] += lengths[round_rows]
     return [order[shard == index] for index in range(num_shards)]
 
 
 def micro_batches(
     batch: np.ndarray, lengths: np.ndarray, num_shards: int, shard_index: int, accumulation_steps: int
 ) -> list[np.ndarray]:
-    """Return this shard's micro-batches of a global batch.
+    """Return this shard's micro-batches of a global batch, as arrays of row positions.
 
-    `batch` (batch_rows,) row positions, `lengths` (batch_rows,) their tokens. Every shard gets the same number of
-    micro-batches, at most `accumulation_steps`; one may be empty where the batch is smaller than that.
+    `batch` (batch_rows,) are row positions, `lengths` (batch_rows,) their tokens. All shards get the same number of
+    micro-batches, at most `accumulation_steps`; some are empty if the batch has too few rows.
     """
-    share = shares(lengths, num_shards)[shard_index]
-    largest = -(-len(batch) // num_shards)
-    return [batch[part] for part in np.array_split(share, min(accumulation_steps, largest))]
+    rows = shard_rows(lengths, num_shards)[shard_index]
+    most_rows = -(-len(batch) // num_shards)
+    return [batch[micro_rows] for micro_rows in np.array_split(rows, min(accumulation_steps, most_rows))]
 
 
 def evaluation_batches(lengths: np.ndarray, batch_size: int, num_shards: int, shard_index: int) -> list[np.ndarray]:
-    """Return this shard's batches of a whole split: every row on exactly one shard, rows of like length together.
+    """Return this shard's batches of a whole split, as arrays of row positions; each row is on exactly one shard.
 
-    `lengths` (num_rows,) tokens of each row; returns row positions. Every shard gets the same number of batches, because
-    a forward pass may be a collective; the last may be empty.
+    `lengths` (num_rows,) are the tokens of each row; rows of similar length are in one batch. All shards get the same
+    number of batches, because a forward pass may be a collective; the last batch may be empty.
     """
     order = np.argsort(-lengths, kind="stable")
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]

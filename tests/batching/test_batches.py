@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.batching.plan import BatchPlan, evaluation_batches, micro_batches, shares
+from app.batching.plan import BatchPlan, evaluation_batches, micro_batches, shard_rows
 
 SIZES = [(1, 1), (1, 32), (5, 2), (32, 32), (33, 32), (97, 10), (100, 7), (1000, 64)]
 SHARDS = [1, 2, 3, 4, 8]
@@ -55,23 +55,23 @@ def test_plan_does_not_depend_on_the_global_generator():
 
 @pytest.mark.parametrize("num_shards", SHARDS)
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 7, 32, 33, 500])
-def test_shares_are_even_in_rows_and_about_even_in_tokens(num_rows, num_shards):
+def test_shards_are_even_in_rows_and_about_even_in_tokens(num_rows, num_shards):
     lengths = random_lengths(num_rows)
-    parts = shares(lengths, num_shards)
-    counts = [len(part) for part in parts]
-    tokens = [int(lengths[part].sum()) for part in parts]
-    assert sorted(np.concatenate(parts)) == list(range(num_rows))
+    shards = shard_rows(lengths, num_shards)
+    counts = [len(rows) for rows in shards]
+    tokens = [int(lengths[rows].sum()) for rows in shards]
+    assert sorted(np.concatenate(shards)) == list(range(num_rows))
     assert max(counts) - min(counts) <= 1
-    # Each lap's longest row goes where the fewest tokens are: two shards never differ by more than the longest row.
+    # The longest row of a round goes to the shard with the fewest tokens: shards never differ by more than the longest row.
     assert max(tokens) - min(tokens) <= lengths.max()
 
 
-def test_shares_hold_the_same_tokens_to_a_few_percent():
-    """The shard with the most tokens is what the others wait for."""
+def test_shards_hold_the_same_tokens_to_a_few_percent():
+    """The others wait for the shard with the most tokens."""
     excess = []
     for seed in range(100):
         lengths = random_lengths(64, seed)
-        tokens = np.array([lengths[part].sum() for part in shares(lengths, 4)])
+        tokens = np.array([lengths[rows].sum() for rows in shard_rows(lengths, 4)])
         excess.append(tokens.max() / tokens.mean() - 1)
     assert np.mean(excess) < 0.03  # 0.02; dealt back and forth 0.05, in one direction 0.11
 
@@ -81,21 +81,21 @@ def test_shares_hold_the_same_tokens_to_a_few_percent():
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 7, 8, 10, 33])
 def test_micro_batches_of_all_shards_are_the_batch(num_rows, num_shards, accumulation):
     batch = np.random.default_rng(1).permutation(1000)[:num_rows]
-    parts = [
+    shards = [
         micro_batches(batch, random_lengths(num_rows), num_shards, shard, accumulation) for shard in range(num_shards)
     ]
-    assert sorted(np.concatenate([np.concatenate(part) for part in parts])) == sorted(batch)
-    (count,) = {len(part) for part in parts}  # or the ranks would wait for one another for ever
+    assert sorted(np.concatenate([np.concatenate(shard) for shard in shards])) == sorted(batch)
+    (count,) = {len(shard) for shard in shards}  # or the ranks would wait for each other forever
     assert count == min(accumulation, -(-num_rows // num_shards))
-    for part in parts:
-        sizes = [len(micro) for micro in part]
+    for shard in shards:
+        sizes = [len(micro) for micro in shard]
         assert max(sizes) - min(sizes) <= 1
 
 
-def test_micro_batches_hold_rows_of_like_length():
+def test_micro_batches_hold_rows_of_similar_length():
     lengths = random_lengths(64)
-    parts = micro_batches(np.arange(64), lengths, 1, 0, 4)
-    for longer, shorter in zip(parts, parts[1:], strict=False):
+    batches = micro_batches(np.arange(64), lengths, 1, 0, 4)
+    for longer, shorter in zip(batches, batches[1:], strict=False):
         assert lengths[longer].min() >= lengths[shorter].max()
 
 
