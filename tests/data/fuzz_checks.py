@@ -197,7 +197,7 @@ def run_cases(numbers: range, seconds: float, run: Callable[[int], str | None] =
             told.append(failures.get())
         if progress.value != last:
             last, since = progress.value, time.monotonic()
-        elif time.monotonic() - since > seconds:
+        elif last >= numbers.start and time.monotonic() - since > seconds:  # starting the process is not counted
             process.kill()
             told.append(f"case {last} hangs: more than {seconds} s")
             process.join()

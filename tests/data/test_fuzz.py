@@ -29,6 +29,7 @@ def test_hundreds_of_hostile_files():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_ten_thousand_hostile_files():
     check_all(range(10_000))
 

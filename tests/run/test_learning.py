@@ -12,7 +12,7 @@ import pytest
 
 from app.strategies import load_strategy
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # two runs of up to 900 seconds
 ROOT = Path(__file__).resolve().parents[2]
 
 
