@@ -21,9 +21,9 @@ import torch
 from app.batching.loader import Loader
 from app.config.command_line import load_config
 from app.run.assembly import Parts, assemble, set_up
-from app.strategies import load_strategy
-from app.strategies.base import Strategy
-from app.training.loop import run_pass
+from app.strategies import open_strategy
+from app.strategies.strategy import Strategy
+from app.training.forward_backward import run_pass
 from benchmarks.contest.command import command_parser, run_benchmark
 
 
@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def work(folder: Path, report: dict) -> bool:
         config = load_config(settings, "benchmarks.batching")
-        with load_strategy("single")(config) as strategy:
+        with open_strategy("single", config) as strategy:
             parts = assemble(config, strategy)
             set_up(strategy, parts, config.train)
             report["lines"] = measure(strategy, parts, options.steps, options.rounds)

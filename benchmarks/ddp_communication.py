@@ -21,8 +21,9 @@ import torch.distributed as dist
 from app.config.command_line import load_config
 from app.config.schema import Config, DDPConfig
 from app.run.assembly import assemble, set_up
+from app.runtime.machine import set_up_machine
+from app.runtime.processes import leave
 from app.strategies.ddp import DDP, HOOKS
-from app.strategies.process_group import leave
 from app.training.loop import train
 from app.training.state import RunState
 
@@ -58,11 +59,11 @@ class MeteredDDP(DDP):
 
     synchronise = True
 
-    def setup(self, model, build_optimizer) -> None:
-        compression = self.whole_config.ddp.compression
-        whole, self.whole_config = self.whole_config, replace(self.whole_config, ddp=DDPConfig())
-        super().setup(model, build_optimizer)
-        self.whole_config = whole
+    def wrap(self, model, build_optimizer) -> None:
+        compression = self.config.ddp.compression
+        config, self.config = self.config, replace(self.config, ddp=DDPConfig())
+        super().wrap(model, build_optimizer)
+        self.config = config
         self.meter = Meter(compression)
         self.module.register_comm_hook(None, lambda state, bucket: self.meter(state, bucket))
 
@@ -105,13 +106,14 @@ def main(argv: list[str]) -> int:
     options, settings = parser.parse_known_args(argv)
     config = load_config(settings, "benchmarks.ddp_communication")
     with MeteredDDP(config) as strategy:
-        if strategy.rank == 0:
+        set_up_machine(config.train, strategy.device, strategy.group.local_world_size)
+        if strategy.group.rank == 0:
             print("compression   MB a step   s all-reduce   s step   s step without all-reduce")
         for compression in ("none", *HOOKS):
-            strategy.whole_config = replace(config, ddp=DDPConfig(compression))
+            strategy.config = replace(config, ddp=DDPConfig(compression))
             strategy.synchronise = True
-            found = measure(strategy, strategy.whole_config, options.steps)
-            if strategy.rank == 0:
+            found = measure(strategy, strategy.config, options.steps)
+            if strategy.group.rank == 0:
                 print(
                     f"{compression:11} {found['bytes'] / 1e6:11.1f} {found['all-reduce']:14.3f} "
                     f"{found['step']:8.3f} {found['step without']:27.3f}"

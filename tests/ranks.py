@@ -131,8 +131,8 @@ def rank_main(
     from app.config.command_line import load_config
     from app.run.entry import work
     from app.run.job import Job
+    from app.runtime.processes import leave
     from app.strategies import load_strategy
-    from app.strategies.process_group import leave
 
     target = os.open(log or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(target, 1)
@@ -157,7 +157,7 @@ def keep_final_state(job_class: type) -> None:
     report = job_class.report
 
     def keep_and_report(self):
-        weights, optimizer = self.strategy.state_dict(), self.strategy.optimizer_state()
+        weights, optimizer = self.strategy.full_state.weights(), self.strategy.full_state.optimizer()
         if self.is_main and optimizer:
             save_file(contiguous(weights | optimizer), self.folder.with_name(f"{self.folder.name}.final"))
         return report(self)
@@ -200,7 +200,7 @@ def two_signals(strategy) -> None:
 
 def spoil_gradients(strategy) -> None:
     """Make all gradients not a number, as a loss does that is none; to be planned for every rank."""
-    for parameter in strategy.plain_module().parameters():
+    for parameter in strategy.unwrapped_module().parameters():
         parameter.grad.mul_(float("nan"))
 
 
@@ -237,7 +237,7 @@ def die_in_save(strategy) -> None:
     """Be killed while the next training state is written: behind its first file that is on the disk."""
     import app.checkpoints.training_state
 
-    app.checkpoint.sync = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+    app.checkpoints.training_state.sync = lambda path: os.kill(os.getpid(), signal.SIGKILL)
 
 
 ACTIONS = {

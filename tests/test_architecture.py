@@ -19,12 +19,9 @@ ENTRIES = ("app", "app.__main__", "app.run.__main__")  # what `python -m` runs; 
 MOST_LINES, MOST_SCRIPT_LINES = 260, 25
 
 # What still breaks a rule. These only shrink: an entry that is fixed has to go.
-KNOWN_IMPORTS: set[tuple[str, str]] = {
-    ("app.runtime.signals", "app.strategies.base"),
-    ("app.strategies.single", "app.training.recorded_passes"),
-}
+KNOWN_IMPORTS: set[tuple[str, str]] = set()
 KNOWN_UNREACHED: set[str] = set()
-KNOWN_LONG: set[str] = {"app/run/job.py", "app/strategies/base.py"}
+KNOWN_LONG: set[str] = {"app/run/job.py"}
 
 
 def name_of(path: Path) -> str:
@@ -58,7 +55,7 @@ def named_modules(path: Path) -> frozenset[str]:
     """Return the modules of app/ that stand in a file as strings, to be imported when they are needed."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return frozenset(strings & set(MODULES))
+    return frozenset({string.split(":")[0] for string in strings} & set(MODULES))  # also "module:class"
 
 
 def layer(module: str) -> int:

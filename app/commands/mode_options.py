@@ -46,8 +46,8 @@ def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> 
     planned = []
     for mode in sorted(set(wanted or strategy_names()), key=lambda name: (name != "single", name)):
         strategy = load_strategy(mode)
-        count = 1 if strategy.one_process else processes or devices or 2
-        planned.append(PlannedMode(mode, count, strategy.missing() or _too_few_devices(devices, count)))
+        count = 1 if strategy.launcher.one_process else processes or devices or 2
+        planned.append(PlannedMode(mode, count, strategy.unavailable_reason() or _too_few_devices(devices, count)))
     return planned
 
 

@@ -38,7 +38,7 @@ def main(argv: list[str], program: str = "python -m app verify") -> int:
         config = comparable(config, options.steps)
         if options.worker:
             arguments = (config, options.worker, options.result)
-            return load_strategy(options.worker).launch(probe, arguments, config.train.nprocs)
+            return load_strategy(options.worker).launcher.launch(probe, arguments, config.train.nprocs)
         outcomes = verify(config, options, settings)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

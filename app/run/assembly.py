@@ -19,8 +19,9 @@ from app.data.tokens import TokenStore, open_store
 from app.errors import InputError
 from app.model.classifier import Classifier, check_padding
 from app.model.pretrained import build_model
-from app.strategies.base import Strategy
-from app.training.loop import RowLoss, planned_steps
+from app.strategies.strategy import Strategy
+from app.tasks.single_label import RowLoss
+from app.training.loop import planned_steps
 from app.training.optimizer import build_optimizer
 
 
@@ -79,11 +80,11 @@ def open_stores(dataset: Dataset, tokenizer, max_length: int, cache_dir: str) ->
 
 def choose_packed(collate: str, model: Classifier, strategy: Strategy) -> bool:
     """Return whether batches are packed: as asked for, or where the model and the mode can."""
-    if collate == "packed" and not strategy.packs:
+    if collate == "packed" and not strategy.accepts_packed:
         raise InputError(
             "train.collate packed does not work in this mode, which cuts batches by rows; set it to auto or padded"
         )
-    return collate == "packed" or (collate == "auto" and model.can_pack and strategy.packs)
+    return collate == "packed" or (collate == "auto" and model.can_pack and strategy.accepts_packed)
 
 
 def choose_varlen(attention: str, model: Classifier, packed: bool, device: torch.device) -> bool:
@@ -99,7 +100,7 @@ def choose_varlen(attention: str, model: Classifier, packed: bool, device: torch
 
 def choose_recorded(cuda_graphs: bool | None, layout: Layout, strategy: Strategy) -> bool:
     """Return whether training passes are recorded as CUDA graphs: as asked for, or where that is possible."""
-    is_possible = layout.varlen and strategy.records
+    is_possible = layout.varlen and strategy.recorder_class is not None
     if cuda_graphs and not is_possible:
         raise InputError(
             "train.cuda_graphs true works in run_single.py, on a CUDA device, with train.attention varlen; leave it out"
@@ -139,7 +140,7 @@ def describe(
     size = f"{getattr(config, 'num_hidden_layers', '?')} layers, {getattr(config, 'hidden_size', '?')} wide"
     return (
         f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, {settings.precision}, "
-        f"{describe_layout(layout)}\n  {strategy.world_size} process(es), {strategy.device}, "
+        f"{describe_layout(layout)}\n  {strategy.group.world_size} process(es), {strategy.device}, "
         f"{torch.get_num_threads()} threads; {planned_steps(plan, settings):,} steps of {plan.batch_size} rows\n  run folder {folder}"
     )
 

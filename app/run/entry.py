@@ -26,17 +26,17 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
     """
     try:
         config = load_config(argv, f"run_{mode}.py", description)
-        if config.train.nprocs and mode != "mp":
+        from app.strategies import load_strategy
+
+        if config.train.nprocs and not load_strategy(mode).launcher.starts_processes:
             raise InputError(
                 f"--nprocs is for run_mp.py, which starts its processes itself; run_{mode}.py has its own launcher, see --help"
             )
-        from app.strategies import load_strategy
-
-        if lacks := load_strategy(mode).missing():
+        if lacks := load_strategy(mode).unavailable_reason():
             raise InputError(lacks)
     except InputError as error:
         return _refuse(error)
-    return load_strategy(mode).launch(work, (config, mode), config.train.nprocs)
+    return load_strategy(mode).launcher.launch(work, (config, mode), config.train.nprocs)
 
 
 def work(config: Config, mode: str) -> int:
@@ -46,12 +46,12 @@ def work(config: Config, mode: str) -> int:
     """
     from app.run.job import Job
     from app.run.log import start_logging
-    from app.strategies import load_strategy
+    from app.strategies import open_strategy
     from app.training.out_of_memory import first_line, is_out_of_memory
 
     try:
         start_logging(is_main=launched_rank() == 0)
-        with load_strategy(mode)(config) as strategy:
+        with open_strategy(mode, config) as strategy:
             return Job(config, mode, strategy).run()
     except InputError as error:
         return _refuse(error)

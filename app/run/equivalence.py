@@ -17,8 +17,9 @@ from safetensors.torch import load_file, save_file
 from app.config.schema import Config
 from app.run.assembly import assemble, set_up
 from app.run.module_environment import module_environment
-from app.strategies import load_strategy
-from app.training.loop import StepLog, evaluate, train
+from app.strategies import load_strategy, open_strategy
+from app.training.evaluate import evaluate
+from app.training.loop import StepLog, train
 from app.training.state import RunState
 
 WEIGHT_TOLERANCE = {"sgd": 1e-6, "adamw": 1e-5}
@@ -49,31 +50,31 @@ def comparable(config: Config, steps: int) -> Config:
 
 def probe(config: Config, mode: str, result: str) -> int:
     """Train the steps in this process, one rank of `mode`; rank 0 writes losses, last gradients, weights and logits."""
-    with load_strategy(mode)(config) as strategy:
+    with open_strategy(mode, config) as strategy:
         parts = assemble(config, strategy)
         set_up(strategy, parts, config.train)
         losses: list[float] = []
         gradients: dict[str, torch.Tensor] = {}
 
         def before_step() -> None:
-            gradients.update(strategy.gradients())
+            gradients.update(strategy.full_state.gradients())
 
         def after_step(state: RunState, step: StepLog) -> None:
-            losses.append(float(strategy.reduce_sum(step.loss_sum)) / step.rows)
+            losses.append(float(strategy.group.reduce_sum(step.loss_sum)) / step.rows)
 
         loaders = parts.loaders
         train(strategy, loaders["train"], parts.plan, parts.row_loss, config.train, RunState(), after_step, before_step)
         split = next(name for name in ("test", "dev", "train") if name in loaders)
         logits = torch.from_numpy(evaluate(strategy, loaders[split], config.train.eval_batch_size).copy())
-        weights = strategy.state_dict()
-        if strategy.rank == 0:
+        weights = strategy.full_state.weights()
+        if strategy.group.rank == 0:
             tensors = {"losses": torch.tensor(losses, dtype=torch.float64), "logits": logits}
             tensors |= {f"gradients/{name}": value.contiguous() for name, value in gradients.items()}
             tensors |= {f"weights/{name}": value.contiguous() for name, value in weights.items()}
             counts = {
                 "rows": str(len(logits)),
                 "expected_rows": str(len(loaders[split])),
-                "processes": str(strategy.world_size),
+                "processes": str(strategy.group.world_size),
             }
             save_file(tensors, result, metadata=counts)
     return 0
@@ -81,7 +82,7 @@ def probe(config: Config, mode: str, result: str) -> int:
 
 def start(mode: str, processes: int, arguments: list[str], timeout: float) -> str | None:
     """Run `python -m app verify` with `arguments` in the mode's own launcher; return why it failed, or None."""
-    command = load_strategy(mode).command(["-m", "app", "verify", *arguments], processes)
+    command = load_strategy(mode).launcher.command(["-m", "app", "verify", *arguments], processes)
     try:
         done = subprocess.run(
             command,

@@ -44,8 +44,9 @@ from app.run.assembly import assemble, describe, set_up
 from app.run.log import RunLog
 from app.runtime.disk import write_json, write_text
 from app.runtime.signals import StopSignals
-from app.strategies.base import Strategy
-from app.training.loop import StepLog, evaluate, planned_steps, train
+from app.strategies.strategy import Strategy
+from app.training.evaluate import evaluate
+from app.training.loop import StepLog, planned_steps, train
 from app.training.non_finite import FiniteCheck
 from app.training.state import RunState
 
@@ -81,7 +82,7 @@ class Job:
         self.config = config
         self.mode = mode
         self.strategy = strategy
-        self.is_main = strategy.rank == 0
+        self.is_main = strategy.group.rank == 0
         self.state = RunState()
         self.best_value: float | None = None
         self.best_step = 0
@@ -97,7 +98,7 @@ class Job:
             stopped_by = self.train()
             self.log.close_bar()
             if stopped_by:
-                self.strategy.broadcast(None)  # the launcher ends all others as soon as one rank is gone
+                self.strategy.group.broadcast(None)  # the launcher ends all others as soon as one rank is gone
                 return 128 + stopped_by
             self.report()
         except OSError as error:
@@ -123,7 +124,7 @@ class Job:
         self.folder, goes_on = open_run_folder(config.output) if self.is_main else (None, False)
         if self.is_main and not goes_on:
             write_start(
-                self.folder, config, self.mode, self.strategy.world_size, str(self.strategy.device), parts.dataset
+                self.folder, config, self.mode, self.strategy.group.world_size, str(self.strategy.device), parts.dataset
             )
         if self.is_main:
             logger.info(describe(parts.model, self.strategy, parts.layout, parts.plan, settings, self.folder))
@@ -142,7 +143,7 @@ class Job:
 
     def go_on(self, saved: TrainingState | None) -> Progress:
         """Continue from a training state that rank 0 passes in (None: start at the beginning); every rank calls it."""
-        progress = self.strategy.broadcast(saved.progress if saved else None)
+        progress = self.strategy.group.broadcast(saved.progress if saved else None)
         if progress is None:
             return Progress()
         different = [key for key, value in self.job_signature().items() if progress.job.get(key) != value]
@@ -159,9 +160,9 @@ class Job:
         if self.is_trained():
             self.load_best()
         else:
-            self.strategy.load_state_dict(add_prefix(saved.weights if saved else {}))
-            self.strategy.load_optimizer_state(add_prefix(saved.optimizer if saved else {}))
-            self.strategy.load_scaler_state(progress.scaler)
+            self.strategy.full_state.load_weights(add_prefix(saved.weights if saved else {}))
+            self.strategy.full_state.load_optimizer(add_prefix(saved.optimizer if saved else {}))
+            self.strategy.full_state.load_scaler(progress.scaler)
         logger.info("going on from step %d", self.state.step)
         return progress
 
@@ -208,7 +209,7 @@ class Job:
                 state.stop = True
 
         self.log.start(self.state)
-        with StopSignals(self.strategy) as signals:
+        with StopSignals(self.strategy.group) as signals:
             train(
                 self.strategy,
                 parts.loaders["train"],
@@ -231,8 +232,8 @@ class Job:
         self.log.pause_clock()
         window = self.log.collect()
         with_tensors = saves and not self.is_trained()
-        weights = strip_prefix(self.strategy.state_dict()) if is_best or with_tensors else {}
-        optimizer = strip_prefix(self.strategy.optimizer_state()) if with_tensors else {}
+        weights = strip_prefix(self.strategy.full_state.weights()) if is_best or with_tensors else {}
+        optimizer = strip_prefix(self.strategy.full_state.optimizer()) if with_tensors else {}
         if self.is_main:
             progress = Progress(
                 self.state.step,
@@ -242,7 +243,7 @@ class Job:
                 self.without_gain,
                 self.state.stop,
                 self.job_signature(),
-                self.strategy.scaler_state(),
+                self.strategy.full_state.scaler(),
                 list(window),
                 self.state.micro_batch_size,
             )
@@ -299,7 +300,7 @@ class Job:
 
     def load_best(self) -> None:
         """Load the best weights so far into the model; every rank calls it."""
-        self.strategy.load_state_dict(add_prefix(load_file(self.model_file) if self.is_main else {}))
+        self.strategy.full_state.load_weights(add_prefix(load_file(self.model_file) if self.is_main else {}))
 
     def report(self) -> dict:
         """Evaluate the kept checkpoint on test (on dev where there is no test), print the report and write it."""

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from app.config.schema import OutputConfig
 from app.errors import InputError
-from app.strategies.base import Strategy
+from app.strategies.strategy import Strategy
 from app.training.loop import StepLog
 from app.training.state import RunState
 
@@ -99,7 +99,7 @@ class RunLog:
         """
         steps, self.steps = self.steps, []
         if steps:
-            losses = self.strategy.reduce_sum(torch.stack([entry.loss_sum for entry in steps])).tolist()
+            losses = self.strategy.group.reduce_sum(torch.stack([entry.loss_sum for entry in steps])).tolist()
             self.window += [(loss, entry.rows) for loss, entry in zip(losses, steps, strict=True)]
             self.on_losses(steps, losses)
         return self.window

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from app.strategies.base import Strategy
+from app.runtime.group import Group
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the first of them wins where ranks got different ones
 SAME_SIGNAL_SECONDS = 1.0
@@ -29,8 +29,8 @@ class StopSignals:
     is started before the optimizer step and read behind it, on the CPU, and no device is waited for.
     """
 
-    def __init__(self, strategy: Strategy) -> None:
-        self.strategy = strategy
+    def __init__(self, group: Group) -> None:
+        self.group = group
         self.received = 0
         self.received_at = 0.0
         self.stopped_by = 0
@@ -41,7 +41,7 @@ class StopSignals:
         return self
 
     def __exit__(self, *failure: Any) -> None:
-        if self.stopped_by and self.strategy.world_size > 1:
+        if self.stopped_by and self.group.world_size > 1:
             self.before[signal.SIGTERM] = signal.SIG_IGN
         for number, handler in self.before.items():
             signal.signal(number, handler)
@@ -49,7 +49,7 @@ class StopSignals:
     def note(self, number: int, frame: object = None) -> None:
         """Keep the first signal; end at the second."""
         # Ctrl-C reaches every process of a terminal, and a launcher passes it on to its workers: for them it comes twice.
-        same = self.strategy.world_size > 1 and time.monotonic() - self.received_at < SAME_SIGNAL_SECONDS
+        same = self.group.world_size > 1 and time.monotonic() - self.received_at < SAME_SIGNAL_SECONDS
         if self.received and not same:
             os._exit(128 + number)
         if not self.received:
@@ -57,7 +57,7 @@ class StopSignals:
 
     def share(self) -> None:
         """Start to tell the other ranks what this one has received; every rank calls it in each step."""
-        self.read_sum = self.strategy.start_sum(torch.tensor([self.received == number for number in SIGNALS]).long())
+        self.read_sum = self.group.start_sum(torch.tensor([self.received == number for number in SIGNALS]).long())
 
     def agreed(self) -> int:
         """Return the signal that some rank had received when this step's `share` was called, or 0; the same on all ranks."""

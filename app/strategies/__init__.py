@@ -1,25 +1,44 @@
-"""The ways of running in parallel, one file each; `load_strategy` imports only the one that is asked for."""
+"""The ways of running in parallel, one file each; only the module of the mode that is asked for is imported."""
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from app.strategies.base import Strategy
+if TYPE_CHECKING:  # which imports torch
+    from app.config.schema import Config
+    from app.strategies.strategy import Strategy
 
-SHARED = ("base", "process_group", "deepspeed_config")  # modules of this package that are no mode
+MODES = {
+    "single": "app.strategies.single:Single",
+    "dp": "app.strategies.dp:DataParallel",
+    "ddp": "app.strategies.ddp:DDP",
+    "mp": "app.strategies.mp:SpawnedDDP",
+    "fsdp": "app.strategies.fsdp:FSDP",
+    "accelerate": "app.strategies.accelerate:Accelerate",
+    "deepspeed": "app.strategies.deepspeed:DeepSpeed",
+    "horovod": "app.strategies.horovod:Horovod",
+}
 
 
 def strategy_names() -> list[str]:
-    """Return the names of all strategies: the modules of this package."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in SHARED)
+    """Return the names of all modes, in alphabetical order."""
+    return sorted(MODES)
 
 
-def load_strategy(name: str) -> type[Strategy]:
-    """Return the strategy class of a mode; its module holds exactly one subclass of `Strategy` of its own."""
-    module = importlib.import_module(f"app.strategies.{name}")
-    classes = [
-        value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__
-    ]
-    (found,) = [value for value in classes if issubclass(value, Strategy)]
-    return found
+def load_strategy(mode: str) -> type[Strategy]:
+    """Return the strategy class of a mode."""
+    module, name = MODES[mode].split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+@contextmanager
+def open_strategy(mode: str, config: Config) -> Iterator[Strategy]:
+    """Give the strategy of a mode, with its group joined and this process's threads, memory and arithmetic set up for it."""
+    from app.runtime.machine import set_up_machine
+
+    with load_strategy(mode)(config) as strategy:
+        set_up_machine(config.train, strategy.device, strategy.group.local_world_size)
+        yield strategy

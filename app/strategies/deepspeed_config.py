@@ -7,14 +7,31 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import warnings
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from app.config.schema import Config
 from app.errors import InputError
 
 # Sections that our own settings replace: a key in them that is not checked against ours has no effect, so it is refused.
 REPLACED = ("optimizer", "scheduler", "fp16", "bf16", "bfloat16", "torch_autocast", "amp")
+
+
+def import_deepspeed(device: torch.device, local_rank: int) -> Any:
+    """Return the module deepspeed, told which device it is for, without the parts that a training does not need."""
+    os.environ.setdefault("DS_ACCELERATOR", device.type)  # else it takes CUDA wherever there is one
+    os.environ.setdefault("LOCAL_RANK", str(local_rank))  # it refuses to start without, even as one process
+    import deepspeed
+
+    # An all-reduce in shared memory that only inference uses. It would be compiled at the first start.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # It still calls collectives by names that torch 2.13 deprecates.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+    return deepspeed
 
 
 def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from app.strategies.base import Strategy
+from app.strategies.strategy import BuildOptimizer, Strategy
 
 logger = logging.getLogger(__name__)
 
 
 class DataParallel(Strategy):
-    """One process, every CUDA device. It cuts dim 0 of its inputs, so batches are padded, not packed."""
+    """One process, every CUDA device. It splits dim 0 of its inputs, so batches are padded, not packed."""
 
-    packs = False
+    accepts_packed = False
 
-    def setup(self, model: nn.Module, build_optimizer: Callable[[nn.Module], torch.optim.Optimizer]) -> None:
-        super().setup(model, build_optimizer)
+    def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
+        super().wrap(model, build_optimizer)
         devices = list(range(torch.cuda.device_count())) if self.device.type == "cuda" else []
         if len(devices) < 2:
             logger.info(
@@ -28,5 +27,5 @@ class DataParallel(Strategy):
             )
         self.module = nn.DataParallel(model, device_ids=devices)
 
-    def plain_module(self) -> nn.Module:
+    def unwrapped_module(self) -> nn.Module:
         return self.module.module

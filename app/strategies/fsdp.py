@@ -1,53 +1,62 @@
-"""FSDP2: parameters, gradients and optimizer state are cut over the ranks and gathered layer by layer.
+"""FSDP2: parameters, gradients and optimizer state are sharded over the ranks and gathered layer by layer.
 
 https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    set_model_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import distribute_tensor
 
-from app.strategies.base import full_tensor
-from app.strategies.process_group import ProcessGroupStrategy
+from app.strategies.full_state import Tensors, full_tensor
+from app.strategies.strategy import BuildOptimizer
+from app.strategies.torch_group import BroadcastState, ProcessGroupStrategy
 
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)  # whole tensors, on rank 0 only
 FROM_RANK_0 = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 
 
+class FSDPState(BroadcastState):
+    """The full state of sharded parameters."""
+
+    def weights(self) -> Tensors:
+        return get_model_state_dict(self.module, options=FULL)
+
+    def load_weights(self, weights: Tensors) -> None:
+        for module in self.module.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # the outermost module keeps whole parameters after a forward pass
+        set_model_state_dict(self.module, dict(weights), options=FROM_RANK_0)  # it changes the dictionary that it gets
+
+    def place(self, value: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
+        if value.shape != parameter.shape:  # a step count
+            return value
+        return distribute_tensor(value, parameter.device_mesh, parameter.placements)
+
+
 class FSDP(ProcessGroupStrategy):
-    """Each rank holds one part of every parameter. The optimizer is built on the parts, so it comes after the cut."""
+    """Each rank holds a shard of every parameter. The optimizer is built on the shards, so it comes after the wrapping."""
 
-    keeps_casts = False
+    full_state_class = FSDPState
+    caches_casts = False
 
-    def join(self) -> None:
-        super().join()
-        self.mesh = init_device_mesh(self.device.type, (self.world_size,))
+    def __enter__(self) -> FSDP:
+        super().__enter__()
+        self.mesh = init_device_mesh(self.device.type, (self.group.world_size,))
+        return self
 
-    def groups(self) -> list[dist.ProcessGroup]:
-        return [*super().groups(), self.mesh.get_group()]
-
-    def setup(self, model: nn.Module, build_optimizer: Callable[[nn.Module], torch.optim.Optimizer]) -> None:
-        model.to(self.device)
-        mesh = self.mesh
+    def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         layers = [module for name, module in model.named_modules() if name.rpartition(".")[2].isdigit()]
         for layer in layers:
-            fully_shard(layer, mesh=mesh)
-        self.module = fully_shard(model, mesh=mesh)
-        self.optimizer = build_optimizer(self.module)
-        self.scaler = self.new_scaler()
+            fully_shard(layer, mesh=self.mesh)
+        super().wrap(fully_shard(model, mesh=self.mesh), build_optimizer)
 
     @contextmanager
     def micro_batch(self, is_last: bool) -> Iterator[None]:
@@ -56,17 +65,3 @@ class FSDP(ProcessGroupStrategy):
 
     def clip(self, max_norm: float) -> torch.Tensor:
         return full_tensor(super().clip(max_norm))
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        return get_model_state_dict(self.module, options=FULL)
-
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        for part in self.module.modules():
-            if isinstance(part, FSDPModule):
-                part.reshard()  # the outermost keeps whole parameters after a forward pass
-        set_model_state_dict(self.module, dict(state), options=FROM_RANK_0)  # it changes what it is given
-
-    def place(self, value: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
-        if value.shape != parameter.shape:  # a step count
-            return value
-        return distribute_tensor(value, parameter.device_mesh, parameter.placements)

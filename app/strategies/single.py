@@ -1,15 +1,12 @@
 """One process on one device: CUDA, MPS or CPU."""
 
-from app.strategies.base import Strategy
-from app.training.recorded_passes import GraphRecorder
+from app.runtime.cuda_graphs import GraphRecorder
+from app.strategies.strategy import Strategy
 
 
 class Single(Strategy):
-    """The base class is this mode, but that nothing has to happen within a pass here, so it can be a CUDA graph."""
+    """No communication inside a pass, so on CUDA it can be recorded as a graph."""
 
     @property
-    def records(self) -> bool:
-        return self.device.type == "cuda"
-
-    def new_recorder(self) -> GraphRecorder:
-        return GraphRecorder(self.device)
+    def recorder_class(self) -> type[GraphRecorder] | None:
+        return GraphRecorder if self.device.type == "cuda" else None

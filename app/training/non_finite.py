@@ -10,7 +10,7 @@ import torch
 
 from app.batching.loader import Loader
 from app.errors import TrainingError
-from app.strategies.base import Strategy
+from app.strategies.strategy import Strategy
 from app.training.loop import StepLog
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class FiniteCheck:
         for step, loss in zip(steps, losses, strict=True):
             norm = math.nan if step.grad_norm is None else float(step.grad_norm)
             # Gradients that overflow under fp16 while the loss is finite are what the loss scaler is for.
-            overflowed = self.strategy.config.precision == "fp16" and step.skipped
+            overflowed = self.strategy.config.train.precision == "fp16" and step.skipped
             if math.isfinite(loss) and (math.isfinite(norm) or step.grad_norm is None or overflowed):
                 continue
             found = f"step {step.step}: the loss is {loss / step.rows:.4g} and the gradient norm {norm:.4g}; {self.rows(step)}"
@@ -39,16 +39,16 @@ class FiniteCheck:
                     f"{found}. No training state was written since; look at these rows, lower train.learning_rate, or go on "
                     "without such steps: --output.resume auto --train.on_nonfinite skip"
                 )
-            if self.strategy.rank == 0:
+            if self.strategy.group.rank == 0:
                 logger.warning("%s; the step was left out", found)
 
     def rows(self, step: StepLog) -> str:
         """Return which rows of a step had logits that are not finite, over all ranks, by row id and place in the file."""
         own = torch.from_numpy(step.positions).to(self.strategy.device)
-        found = self.strategy.gather(own[~step.finite])
+        found = self.strategy.group.gather(own[~step.finite])
         which = "rows whose logits are not finite"
         if not len(found):
-            found, which = self.strategy.gather(own), "all logits are finite; rows of the batch"
+            found, which = self.strategy.group.gather(own), "all logits are finite; rows of the batch"
         split = self.loader.split
         rows = np.sort(split.rows[found.cpu().numpy()])
         lines = split.table.array("lines")

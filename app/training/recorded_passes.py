@@ -1,9 +1,8 @@
-"""Forward and backward of a micro-batch as a CUDA graph: one launch in place of some two thousand.
+"""Forward and backward of a micro-batch as a CUDA graph: one launch instead of some two thousand.
 
-https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs. 32 short texts are half a millisecond of arithmetic for a
-large GPU, several times less than the launches of their kernels take. A graph is of one shape, and reads and writes the same
-memory each time; so batches are filled up to few numbers of tokens (`Layout.filled`), inputs are copied to where the graph
-reads them, and gradients stay where they are, zeroed instead of freed.
+For 32 short texts a large GPU needs half a millisecond of arithmetic, several times less than it takes to launch the kernels.
+A graph has fixed shapes, and reads and writes the same memory each time. So batches are filled up to few numbers of tokens
+(`Layout.filled`), inputs are copied to where the graph reads them, and gradients keep their memory: zeroed, not freed.
 """
 
 from __future__ import annotations
@@ -17,162 +16,129 @@ from functools import partial
 import torch
 
 from app.batching.loader import Batch
-from app.strategies.base import Strategy
+from app.runtime.cuda_graphs import GraphRecorder
+from app.strategies.strategy import Strategy
 
 logger = logging.getLogger(__name__)
 MOST_GRAPHS = 64
-# How far a recorded pass may be from the one that it was recorded of: what the order of additions can do in bf16.
-TOLERANCE = 1e-2
-Figures = tuple[torch.Tensor, torch.Tensor]
+TOLERANCE = 1e-2  # how far a replayed pass may differ from an eager one: what the order of additions can do in bf16
+PassOutput = tuple[torch.Tensor, torch.Tensor]
 # A pass takes a micro-batch and the rows of its global batch; it adds gradients, and returns the sum of row losses and logits.
-Pass = Callable[[Batch, int], Figures]
-
-
-class GraphRecorder:
-    """Runs and records work on one stream of its own, so that what kernels' libraries allocate there is there already."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.stream = torch.cuda.Stream(device)
-        self.pool = torch.cuda.graph_pool_handle()  # for all graphs: no two of them run at the same time
-
-    def run(self, work: Callable[[], Figures]) -> Figures:
-        """Do work on the stream."""
-        current = torch.cuda.current_stream(self.stream.device)
-        self.stream.wait_stream(current)
-        with torch.cuda.stream(self.stream):
-            found = work()
-        current.wait_stream(self.stream)
-        return found
-
-    def record(self, work: Callable[[], Figures]) -> Callable[[], Figures]:
-        """Return what does recorded work: it fills the same tensors each time. Nothing is computed yet."""
-        graph = torch.cuda.CUDAGraph()
-        current = torch.cuda.current_stream(self.stream.device)
-        try:
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-                found = work()
-        finally:
-            torch.cuda.set_stream(current)  # which torch.cuda.graph leaves to us where the recording fails
-
-        def replay() -> Figures:
-            graph.replay()
-            return found
-
-        return replay
+Pass = Callable[[Batch, int], PassOutput]
 
 
 @dataclass(frozen=True)
-class Recorded:
+class Recording:
     """A recorded pass, `replay`, and the tensors that it reads."""
 
-    replay: Callable[[], Figures]
+    replay: Callable[[], PassOutput]
     batch: Batch
-    num_rows: torch.Tensor
+    batch_rows: torch.Tensor
 
 
 class RecordedPasses:
-    """A pass that records itself: the second batch of a shape is recorded and replayed, the first shows that there are more.
+    """A pass that records itself: the second batch of a shape is recorded and replayed; the first one runs eagerly.
 
-    Where recording fails, or gives other figures than the pass itself, passes run unrecorded, with a warning.
+    Where recording fails, or gives other results than the eager pass, all passes run eagerly from then on, with a warning.
     """
 
     def __init__(
-        self, run: Callable[[Batch, torch.Tensor], Figures], strategy: Strategy, recorder: GraphRecorder
+        self, run_eagerly: Callable[[Batch, torch.Tensor], PassOutput], strategy: Strategy, recorder: GraphRecorder
     ) -> None:
-        self.run = run
+        self.run_eagerly = run_eagerly
         self.strategy = strategy
         self.recorder = recorder
-        self.recorded: dict[tuple, Recorded] = {}
-        self.seen: set[tuple] = set()
-        self.works = True
+        self.recordings: dict[tuple, Recording] = {}
+        self.seen_shapes: set[tuple] = set()
+        self.enabled = True
         self.gradients: list[torch.Tensor] = []
-        strategy.keeps_gradients = True
+        strategy.keep_gradients = True
 
-    def __call__(self, batch: Batch, num_rows: int) -> Figures:
+    def __call__(self, batch: Batch, batch_rows: int) -> PassOutput:
         """Add the gradients of a micro-batch; the tensors returned are valid until the next call."""
         shape = shape_of(batch)
-        if not self.works:
-            return self.run(batch, self.scalar(num_rows))
-        if shape not in self.recorded:
-            if shape not in self.seen or len(self.recorded) == MOST_GRAPHS:
-                self.seen.add(shape)
-                return self.run_once(batch, num_rows)
+        if not self.enabled:
+            return self.run_eagerly(batch, self.scalar(batch_rows))
+        if shape not in self.recordings:
+            if shape not in self.seen_shapes or len(self.recordings) == MOST_GRAPHS:
+                self.seen_shapes.add(shape)
+                return self.run_on_stream(batch, batch_rows)
             try:
-                self.recorded[shape] = self.record(batch, num_rows)
+                self.recordings[shape] = self.record(batch, batch_rows)
             except RuntimeError as error:
-                self.give_up(str(error).splitlines()[0])
-                return self.run(batch, self.scalar(num_rows))
+                self.disable(str(error).splitlines()[0])
+                return self.run_eagerly(batch, self.scalar(batch_rows))
         self.check_gradients()
-        known = self.recorded[shape]
-        torch._foreach_copy_(tensors(known.batch), tensors(batch))
-        known.num_rows.fill_(num_rows)
-        return known.replay()
+        recording = self.recordings[shape]
+        torch._foreach_copy_(tensors(recording.batch), tensors(batch))
+        recording.batch_rows.fill_(batch_rows)
+        return recording.replay()
 
-    def scalar(self, num_rows: int) -> torch.Tensor:
-        """Return a number on the device; dividing by one and by a number of Python's may differ in the last bit."""
-        return torch.full((), num_rows, dtype=torch.float32, device=self.strategy.device)
+    def scalar(self, number: int) -> torch.Tensor:
+        """Return a number as a tensor: dividing by a tensor and by a Python number may differ in the last bit."""
+        return torch.full((), number, dtype=torch.float32, device=self.strategy.device)
 
-    def run_once(self, batch: Batch, num_rows: int) -> Figures:
-        """Run a pass unrecorded."""
+    def run_on_stream(self, batch: Batch, batch_rows: int) -> PassOutput:
+        """Run a pass eagerly, on the recorder's stream."""
         try:
-            return self.recorder.run(partial(self.run, batch, self.scalar(num_rows)))
-        except RuntimeError:  # of memory running out, as a rule; recordings would hold on to theirs
-            self.recorded.clear()
-            self.seen.clear()
+            return self.recorder.run(partial(self.run_eagerly, batch, self.scalar(batch_rows)))
+        except RuntimeError:  # out of memory, usually; recordings would keep theirs
+            self.recordings.clear()
+            self.seen_shapes.clear()
             raise
 
-    def record(self, batch: Batch, num_rows: int) -> Recorded:
+    def record(self, batch: Batch, batch_rows: int) -> Recording:
         """Record the pass of a batch's shape."""
         inputs = {name: value.clone() if torch.is_tensor(value) else value for name, value in batch.inputs.items()}
         static = Batch(inputs, batch.labels.clone(), batch.positions, batch.num_rows)
-        divisor = self.scalar(num_rows)
-        # A cast that autocast keeps would be one of this moment's weights, in every step to come.
-        keeps_casts = torch.is_autocast_cache_enabled()
+        divisor = self.scalar(batch_rows)
+        # A cast from autocast's cache would be one of the present weights, in every later step.
+        caches_casts = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)
         try:
-            return Recorded(self.recorder.record(partial(self.run, static, divisor)), static, divisor)
+            return Recording(self.recorder.record(partial(self.run_eagerly, static, divisor)), static, divisor)
         finally:
-            torch.set_autocast_cache_enabled(keeps_casts)
+            torch.set_autocast_cache_enabled(caches_casts)
 
     def check_gradients(self) -> None:
         """Make sure that gradients are where graphs add to them; elsewhere they would be lost without an error."""
-        found = gradients_of(self.strategy)
-        self.gradients = self.gradients or found
-        if len(found) != len(self.gradients) or any(map(lambda a, b: a is not b, found, self.gradients)):
+        gradients = gradients_of(self.strategy)
+        self.gradients = self.gradients or gradients
+        if len(gradients) != len(self.gradients) or any(map(lambda a, b: a is not b, gradients, self.gradients)):
             raise AssertionError("gradients have moved since passes were recorded")
 
-    def prove(self, batch: Batch, num_rows: int) -> None:
-        """Give up unless a recorded pass does what the pass does, with other inputs and other weights than it was recorded with.
+    def verify(self, batch: Batch, batch_rows: int) -> None:
+        """Disable graphs unless replay matches eager on new inputs and weights.
 
-        To be called before the first step, which finds weights and gradients as they would have been.
+        To be called before the first step; weights and gradients are afterwards as they were.
         """
-        turned = {name: value.flip(-1) if name == "input_ids" else value for name, value in batch.inputs.items()}
-        other = replace(batch, inputs=turned, labels=batch.labels.flip(-1))
+        flipped = {name: value.flip(-1) if name == "input_ids" else value for name, value in batch.inputs.items()}
+        other = replace(batch, inputs=flipped, labels=batch.labels.flip(-1))
         try:
             for _ in range(2):
-                self.figures(self, batch, num_rows)  # runs, then records and replays
+                self.results(self, batch, batch_rows)  # runs eagerly, then records and replays
             with self.doubled_weights():
-                found = self.figures(self, other, num_rows + 1)
-                wanted = self.figures(self.run_once, other, num_rows + 1)
-        except RuntimeError as error:  # of memory, perhaps, which the loop knows how to get over
-            self.give_up(str(error).splitlines()[0])
+                replayed = self.results(self, other, batch_rows + 1)
+                eager = self.results(self.run_on_stream, other, batch_rows + 1)
+        except RuntimeError as error:  # out of memory, perhaps, which the training step can handle
+            self.disable(str(error).splitlines()[0])
             self.strategy.zero_grad()
             return
-        if self.works and not all(map(is_close, found, wanted)):
-            self.give_up("a recorded pass gave other figures than the pass itself")
+        if self.enabled and not all(map(is_close, replayed, eager)):
+            self.disable("a replayed pass gave other results than the eager pass")
 
-    def figures(self, run: Pass, batch: Batch, num_rows: int) -> tuple[torch.Tensor, ...]:
+    def results(self, run: Pass, batch: Batch, batch_rows: int) -> tuple[torch.Tensor, ...]:
         """Return the loss and the logits of a pass, and the norm of each of its gradients, which are then zeroed."""
         torch.manual_seed(0)
-        with self.strategy.keeping_casts():
-            found = [part.flatten().clone() for part in run(batch, num_rows)]
-        found.append(torch.stack(torch._foreach_norm(gradients_of(self.strategy))))
+        with self.strategy.cached_autocast():
+            outputs = [output.flatten().clone() for output in run(batch, batch_rows)]
+        outputs.append(torch.stack(torch._foreach_norm(gradients_of(self.strategy))))
         self.strategy.zero_grad()
-        return tuple(found)
+        return tuple(outputs)
 
     @contextmanager
     def doubled_weights(self) -> Iterator[None]:
-        """Double the weights for a while; halving them again gives back every bit."""
+        """Double the weights for a while; halving them again restores every bit."""
         weights = [parameter.data for parameter in self.strategy.module.parameters()]
         torch._foreach_mul_(weights, 2.0)
         try:
@@ -180,24 +146,24 @@ class RecordedPasses:
         finally:
             torch._foreach_mul_(weights, 0.5)
 
-    def give_up(self, reason: str) -> None:
-        """Run passes unrecorded from now on, and free what was recorded."""
-        logger.warning("steps are not recorded as CUDA graphs, and may be slower for it: %s", reason)
-        self.works = False
-        self.recorded.clear()
-        self.strategy.keeps_gradients = False
+    def disable(self, reason: str) -> None:
+        """Run all passes eagerly from now on, and free the recordings."""
+        logger.warning("training passes are not recorded as CUDA graphs and may be slower: %s", reason)
+        self.enabled = False
+        self.recordings.clear()
+        self.strategy.keep_gradients = False
 
 
 def gradients_of(strategy: Strategy) -> list[torch.Tensor]:
-    """Return the gradients that there are, in the order of the parameters."""
+    """Return the gradients that exist, in the order of the parameters."""
     return [parameter.grad for parameter in strategy.module.parameters() if parameter.grad is not None]
 
 
-def is_close(found: torch.Tensor, wanted: torch.Tensor) -> bool:
-    """Return whether figures are the same up to TOLERANCE, of each or of the largest."""
-    finite = wanted[wanted.isfinite()].abs()
+def is_close(replayed: torch.Tensor, eager: torch.Tensor) -> bool:
+    """Return whether values are equal up to TOLERANCE, relative to each or to the largest."""
+    finite = eager[eager.isfinite()].abs()
     largest = float(finite.max()) if len(finite) else 0.0
-    return torch.allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE * largest, equal_nan=True)
+    return torch.allclose(replayed, eager, rtol=TOLERANCE, atol=TOLERANCE * largest, equal_nan=True)
 
 
 def tensors(batch: Batch) -> list[torch.Tensor]:
@@ -206,6 +172,6 @@ def tensors(batch: Batch) -> list[torch.Tensor]:
 
 
 def shape_of(batch: Batch) -> tuple:
-    """Return what a recorded pass depends on but for the values of its tensors."""
+    """Return everything that a recorded pass depends on, except the values of its tensors."""
     values = batch.inputs.items()
     return batch.num_rows, *((name, tuple(value.shape) if torch.is_tensor(value) else value) for name, value in values)

@@ -11,8 +11,9 @@ from app.batching.loader import Loader
 from app.config.command_line import load_config
 from app.evaluation.metrics import probabilities
 from app.run.assembly import assemble, set_up
+from app.runtime.machine import set_up_machine
 from app.strategies import load_strategy
-from app.training.loop import evaluate
+from app.training.evaluate import evaluate
 from benchmarks.contest.meter import Meter, Sizes
 from benchmarks.prediction.job import PredictionJob, fastest
 
@@ -23,6 +24,7 @@ def main(job: PredictionJob, meter: Meter) -> None:
     strategies = {name: load_strategy("single")(config) for name, config in configs.items()}
     for name, strategy in strategies.items():
         with strategy:
+            set_up_machine(configs[name].train, strategy.device, 1)
             parts = assemble(configs[name], strategy)
             set_up(strategy, parts, configs[name].train)
     loader = parts.loaders["train"]

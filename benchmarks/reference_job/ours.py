@@ -8,7 +8,7 @@ from app.batching.plan import micro_batches
 from app.config.command_line import load_config
 from app.run.job import Job as Run
 from app.run.log import start_logging
-from app.strategies import load_strategy
+from app.strategies import open_strategy
 from app.training.loop import StepLog, train
 from app.training.state import RunState
 from benchmarks.contest.meter import Meter, Sizes
@@ -24,7 +24,7 @@ def main(job: Job, meter: Meter) -> None:
     """Train, with the log, the TensorBoard events and the run folder of any run."""
     config = load_config(job.our_arguments, "run_single.py")
     start_logging(is_main=True)
-    with load_strategy("single")(config) as strategy:
+    with open_strategy("single", config) as strategy:
         run = Run(config, "single", strategy)
         run.prepare()
 

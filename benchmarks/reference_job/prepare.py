@@ -16,7 +16,7 @@ from app.errors import InputError
 from app.model.pretrained import save_model
 from app.run.assembly import Parts, assemble
 from app.runtime.devices import bf16_speedup
-from app.strategies import load_strategy
+from app.strategies import open_strategy
 from benchmarks.contest.matrix_products import Shapes
 from benchmarks.reference_job.job import Job
 from benchmarks.reference_job.ours import fastest_settings
@@ -52,7 +52,7 @@ def prepare(arguments: list[str], model: str, precision: str, steps: int, check_
     """
     arguments = [*arguments, *MODELS[model], *SAME_JOB]
     config = load_config([*arguments, "--train.max_steps", str(steps), "--train.epochs", str(steps)])
-    with load_strategy("single")(config) as strategy:
+    with open_strategy("single", config) as strategy:
         parts = assemble(config, strategy)
         device = strategy.device.type
         if device not in DEVICES:

@@ -20,7 +20,7 @@ from app.config.command_line import load_config
 from app.data.readers import ReadOptions
 from app.data.rows import Row, read_rows
 from app.run.assembly import assemble, set_up
-from app.strategies import load_strategy
+from app.strategies import open_strategy
 from app.strategies.ddp import DDP
 from benchmarks.batching import measure, ways
 from benchmarks.contest.figures import ratios
@@ -322,7 +322,7 @@ def test_the_data_path_on_the_command_line(tmp_path):
 
 def test_every_way_of_batching_trains_the_same_rows(tmp_path):
     config = load_config(tiny_arguments(tmp_path), "benchmarks.batching")
-    with load_strategy("single")(config) as strategy:
+    with open_strategy("single", config) as strategy:
         parts = assemble(config, strategy)
         set_up(strategy, parts, config.train)
         found = ways(parts, EPOCH)

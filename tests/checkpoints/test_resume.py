@@ -83,7 +83,7 @@ def stop_thrice(mode: str, world_size: int, argv: list[str], log: Path, seed: in
 )
 def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, changes, data, tmp_path):
     """Dropout on, accumulation, in the middle of an epoch; early stopping, best checkpoint, curves and predictions too."""
-    if lacks := load_strategy(mode).missing():
+    if lacks := load_strategy(mode).unavailable_reason():
         pytest.skip(lacks)
     whole, stopped, log = tmp_path / "whole", tmp_path / "stopped", tmp_path / "log"
     argv = settings(data, stopped, **changes)
@@ -114,7 +114,7 @@ def test_the_comparison_sees_a_step_more(data, tmp_path):
 
 
 PLACES = [("single", 1), ("ddp", 2), ("fsdp", 3), ("accelerate", 2), ("ddp", 3), ("fsdp", 2), ("mp", 2)]
-PLACES += [("deepspeed", 2)] if load_strategy("deepspeed").missing() is None else []
+PLACES += [("deepspeed", 2)] if load_strategy("deepspeed").unavailable_reason() is None else []
 
 
 def test_one_run_goes_on_through_all_modes(data, tmp_path):
@@ -139,14 +139,14 @@ def test_one_run_goes_on_through_all_modes(data, tmp_path):
 def test_horovod_takes_over(data, tmp_path):
     """Its launcher starts the ranks, and its optimizer gets the state without the step that would decay the weights."""
     horovod = load_strategy("horovod")
-    if lacks := horovod.missing():
+    if lacks := horovod.unavailable_reason():
         pytest.skip(lacks)
     changes = {"model__dropout": 0, "train__warmup": 0, "train__learning_rate": 1e-3, "train__weight_decay": 0.1}
     assert run("single", 1, settings(data, tmp_path / "whole", **changes)) == [0]
     argv = settings(data, tmp_path / "stopped", **changes)
     assert run("single", 1, argv, [Disturbance(6, "SIGTERM")]) == [143]
     done = subprocess.run(
-        horovod.command(["run_horovod.py", *argv], 2),
+        horovod.launcher.command(["run_horovod.py", *argv], 2),
         cwd=ROOT,
         capture_output=True,
         text=True,

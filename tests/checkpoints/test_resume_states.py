@@ -19,6 +19,7 @@ from app.checkpoints.training_state import (
 )
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
+from app.runtime.group import Group
 from app.runtime.signals import StopSignals
 from app.strategies.single import Single
 from app.training.loop import StepLog
@@ -162,7 +163,7 @@ def test_a_write_that_failed_is_raised_by_the_next_call():
 
 def test_signals_are_noted_and_the_handlers_put_back():
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    with StopSignals(Single(Config())) as signals:
+    with StopSignals(Group()) as signals:
         signals.share()
         assert signals.agreed() == 0
         signal.raise_signal(signal.SIGINT)

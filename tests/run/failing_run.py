@@ -5,7 +5,7 @@ import sys
 from app.config.command_line import load_config
 from app.run.entry import work
 from app.strategies import load_strategy
-from app.strategies.base import StepResult, Strategy
+from app.strategies.strategy import StepResult, Strategy
 
 
 def failing_work(config, mode: str) -> int:
@@ -25,4 +25,8 @@ def failing_work(config, mode: str) -> int:
 
 if __name__ == "__main__":
     mode = sys.argv[1]
-    sys.exit(load_strategy(mode).launch(failing_work, (load_config(sys.argv[2:]), mode), 2 if mode == "mp" else None))
+    sys.exit(
+        load_strategy(mode).launcher.launch(
+            failing_work, (load_config(sys.argv[2:]), mode), 2 if mode == "mp" else None
+        )
+    )

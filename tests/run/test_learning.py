@@ -20,7 +20,7 @@ def train(mode: str, processes: int, folder: Path) -> dict:
     """Train on the sample set without dropout, whose random numbers depend on the number of processes."""
     settings = ["--output.dir", str(folder / mode), "--model.dropout", "0", "--train.epochs", "4"]
     settings += ["--train.device", "cpu", "--train.threads", "1", "--train.seed", "7"]
-    command = load_strategy(mode).command([f"run_{mode}.py", *settings], processes)
+    command = load_strategy(mode).launcher.command([f"run_{mode}.py", *settings], processes)
     done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads((folder / mode / "report.json").read_text())
@@ -33,7 +33,7 @@ def single(tmp_path_factory) -> dict:
 
 @pytest.mark.parametrize("mode", ["deepspeed", "horovod"])
 def test_two_processes_learn_as_much_as_one(mode, single, tmp_path):
-    if lacks := load_strategy(mode).missing():
+    if lacks := load_strategy(mode).unavailable_reason():
         pytest.skip(lacks)
     found = train(mode, 2, tmp_path)
     assert single["accuracy"] > 0.4, "well above the 0.195 of the largest class"

@@ -36,7 +36,7 @@ MODES = {
         "--num_accelerators=2",
         "run_deepspeed.py",
     ],
-    "horovod": load_strategy("horovod").command(["run_horovod.py"], 2),
+    "horovod": load_strategy("horovod").launcher.command(["run_horovod.py"], 2),
 }
 SMALL = ["hidden_size=32", "num_hidden_layers=1", "num_attention_heads=2", "intermediate_size=64"]
 
@@ -61,7 +61,7 @@ def settings(folder: Path, epochs: int) -> list[str]:
 
 def start(mode: str, folder: Path, epochs: int = 200) -> subprocess.Popen:
     name = mode.split()[0]  # "deepspeed launcher" is DeepSpeed too
-    if name in strategy_names() and (lacks := load_strategy(name).missing()):
+    if name in strategy_names() and (lacks := load_strategy(name).unavailable_reason()):
         pytest.skip(lacks)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     log = (folder.parent / "log").open("w")

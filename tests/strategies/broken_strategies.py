@@ -5,8 +5,8 @@ from contextlib import nullcontext
 import torch
 from torch import nn
 
-from app.strategies.base import StepResult
 from app.strategies.ddp import DDP
+from app.strategies.strategy import StepResult
 
 
 class MeanOfMeans(DDP):
@@ -18,7 +18,7 @@ class MeanOfMeans(DDP):
 
     def backward(self, loss: torch.Tensor) -> None:
         # The loop divided by the rows of the global batch; this divides by the rows of the micro-batch instead.
-        super().backward(loss * 16 / (self.rows * self.world_size))
+        super().backward(loss * 16 / (self.rows * self.group.world_size))
 
 
 class ForgottenZeroGrad(DDP):
@@ -44,8 +44,8 @@ class MissingUnscale(DDP):
 class UnsynchronisedGradients(DDP):
     """Wraps nothing: every rank trains alone on its share."""
 
-    def setup(self, model, build_optimizer) -> None:
-        super().setup(model, build_optimizer)
+    def wrap(self, model, build_optimizer) -> None:
+        super().wrap(model, build_optimizer)
         self.module = Alone(self.module.module)
 
     def micro_batch(self, is_last: bool):

@@ -59,15 +59,17 @@ def work(target: str, data: str, out: str, names: list[str], stage: int) -> int:
     import torch
 
     from app.config.schema import Config, DeepSpeedConfig, TrainConfig
+    from app.runtime.machine import set_up_machine
 
     module, name = target.split(":")
     strategy_class = getattr(importlib.import_module(module), name)
     base = TrainConfig(**BASE)
     with strategy_class(Config(train=base, deepspeed=DeepSpeedConfig(stage=stage))) as strategy:
+        set_up_machine(base, strategy.device, strategy.group.local_world_size)
         for case_name in names:
-            strategy.whole_config = replace(strategy.whole_config, train=replace(base, **CASES[case_name].train))
+            strategy.config = replace(strategy.config, train=replace(base, **CASES[case_name].train))
             result = run_case(strategy, case_name, data)
-            if strategy.rank == 0:
+            if strategy.group.rank == 0:
                 torch.save(result, Path(out) / f"{case_name}.pt")
     return 0
 
@@ -85,11 +87,13 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     from app.data.tokens import open_store
     from app.model.pretrained import build_model
     from app.run.assembly import choose_packed, choose_varlen
-    from app.training.loop import RowLoss, evaluate, train
+    from app.tasks.single_label import RowLoss
+    from app.training.evaluate import evaluate
+    from app.training.loop import train
     from app.training.optimizer import build_optimizer
     from app.training.state import RunState
 
-    case, config = CASES[case_name], strategy.config
+    case, config = CASES[case_name], strategy.config.train
     cache = str(Path(data).parent / "cache")
     dataset = open_dataset(
         DataConfig(train=data, limit=case.limit, dev_size=0, test_size=0, cache_dir=cache, labels=["a", "b", "c"])
@@ -108,16 +112,18 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     weights = torch.tensor(config.class_weights) if config.class_weights != "none" else None
     strategy.setup(model, lambda module: build_optimizer(module, config, 2))
     if case_name == "fp16_overflow" and strategy.scaler:
-        strategy.load_scaler_state(strategy.scaler_state() | {"scale": OVERFLOW_SCALE, "backoff_factor": 2.0**-10})
+        strategy.full_state.load_scaler(
+            strategy.full_state.scaler() | {"scale": OVERFLOW_SCALE, "backoff_factor": 2.0**-10}
+        )
     result = {"losses": [], "norms": [], "learning_rates": [], "skipped": []}
     state = RunState()
 
     def before_step() -> None:
         if state.step == config.max_steps - 1:  # gathering them all takes longer than the step
-            result["gradients"] = strategy.gradients()
+            result["gradients"] = strategy.full_state.gradients()
 
     def after_step(state: RunState, step) -> None:
-        result["losses"].append(float(strategy.reduce_sum(step.loss_sum)) / step.rows)
+        result["losses"].append(float(strategy.group.reduce_sum(step.loss_sum)) / step.rows)
         result["norms"].append(float(step.grad_norm))
         result["learning_rates"].append(step.learning_rate)
         result["skipped"].append(step.skipped)
@@ -130,7 +136,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
         small = Loader(replace(split, rows=split.rows[:size], labels=split.labels[:size]), loader.store, layout)
         sizes[size] = evaluate(strategy, small, 4).shape[0]
     result |= {
-        "weights": strategy.state_dict(),
+        "weights": strategy.full_state.weights(),
         "logits": torch.from_numpy(evaluate(strategy, loader, 4).copy()),
         "sizes": sizes,
     }
@@ -138,17 +144,17 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     result |= {
         "restored": restored,
         "labels": torch.from_numpy(np.array(split.labels)),
-        "world_size": strategy.world_size,
+        "world_size": strategy.group.world_size,
     }
     return result
 
 
 def check_optimizer_round_trip(strategy) -> float:
     """Load the mode's own weights and optimizer state back; returns the largest difference afterwards, on rank 0."""
-    weights, optimizer = strategy.state_dict(), strategy.optimizer_state()
-    strategy.load_state_dict(weights)
-    strategy.load_optimizer_state(optimizer)
-    again, optimizer_again = strategy.state_dict(), strategy.optimizer_state()
+    weights, optimizer = strategy.full_state.weights(), strategy.full_state.optimizer()
+    strategy.full_state.load_weights(weights)
+    strategy.full_state.load_optimizer(optimizer)
+    again, optimizer_again = strategy.full_state.weights(), strategy.full_state.optimizer()
     assert set(again) == set(weights), "weights changed their names"
     assert set(optimizer_again) == set(optimizer), "the optimizer state changed its names"
     pairs = [(again[key], weights[key]) for key in weights] + [
@@ -169,4 +175,4 @@ if __name__ == "__main__":
 
     strategy_class = getattr(importlib.import_module(options.target.split(":")[0]), options.target.split(":")[1])
     arguments = (options.target, options.data, options.out, options.names, options.stage)
-    sys.exit(strategy_class.launch(work, arguments, options.nprocs))
+    sys.exit(strategy_class.launcher.launch(work, arguments, options.nprocs))

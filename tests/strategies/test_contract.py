@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from app.strategies import load_strategy, strategy_names
-from app.strategies.base import Strategy
+from app.strategies.strategy import Strategy
 from tests.strategies import broken_strategies
 from tests.strategies.contract_worker import CASES
 
@@ -29,7 +29,7 @@ def launch(
     """Run the worker in a mode with `nprocs` processes."""
     out.mkdir()
     target = f"{strategy.__module__}:{strategy.__name__}"
-    command = strategy.command([WORKER, target, str(data), str(out), *cases, f"--stage={stage}"], nprocs)
+    command = strategy.launcher.command([WORKER, target, str(data), str(out), *cases, f"--stage={stage}"], nprocs)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -91,7 +91,7 @@ def modes() -> list:
     for name in strategy_names():
         if name == "single":
             continue
-        one_process = load_strategy(name).one_process
+        one_process = load_strategy(name).launcher.one_process
         for nprocs in (1,) if one_process else (2, 1, 3):
             is_slow = nprocs != 2 or name in ("accelerate", "deepspeed", "horovod", "mp")
             marks = [pytest.mark.slow] if is_slow and not one_process else []
@@ -110,7 +110,7 @@ def test_every_strategy_is_in_the_suite():
 @pytest.mark.parametrize(("mode", "nprocs", "stage"), modes())
 def test_same_job_as_single(mode, nprocs, stage, data, single, tmp_path):
     strategy = load_strategy(mode)
-    if lacks := strategy.missing():
+    if lacks := strategy.unavailable_reason():
         pytest.skip(lacks)
     cases = [case for case in CASES if case not in NOT_ON_CPU.get(mode, ())]
     launch(strategy, nprocs, data, tmp_path / "out", cases, stage)

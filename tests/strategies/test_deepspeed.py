@@ -22,7 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SHAPE = ["hidden_size=32", "num_hidden_layers=1", "num_attention_heads=2", "intermediate_size=64"]
 TRAIN = TrainConfig(batch_size=32, accumulation_steps=2, max_grad_norm=0.5, learning_rate=1e-3)
 CONFIG = Config(train=TRAIN, deepspeed=DeepSpeedConfig(stage=2))
-installed = pytest.mark.skipif(load_strategy("deepspeed").missing() is not None, reason="DeepSpeed is not installed")
+installed = pytest.mark.skipif(
+    load_strategy("deepspeed").unavailable_reason() is not None, reason="DeepSpeed is not installed"
+)
 
 
 def merged(tmp_path: Path, found: object, config: Config = CONFIG) -> dict:
@@ -98,7 +100,7 @@ def test_without_the_package_one_line_says_how_to_install_it(monkeypatch):
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(deepspeed, "version", not_there)
-    assert "pip install -r requirements-deepspeed.txt" in deepspeed.DeepSpeed.missing()
+    assert "pip install -r requirements-deepspeed.txt" in deepspeed.DeepSpeed.unavailable_reason()
 
 
 def run(command: list[str], folder: Path, *settings: str) -> subprocess.CompletedProcess:

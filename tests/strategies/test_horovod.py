@@ -15,7 +15,7 @@ from app.strategies import load_strategy
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = ["hidden_size=32", "num_hidden_layers=1", "num_attention_heads=2", "intermediate_size=64"]
 HOROVOD = load_strategy("horovod")
-needs_horovod = pytest.mark.skipif(HOROVOD.missing() is not None, reason="Horovod is not installed")
+needs_horovod = pytest.mark.skipif(HOROVOD.unavailable_reason() is not None, reason="Horovod is not installed")
 
 
 def run(command: list[str], folder: Path, *settings: str) -> subprocess.CompletedProcess:
@@ -55,7 +55,7 @@ def test_without_the_package_one_line_says_how_to_install_it(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [[], ["--horovod.compression", "fp16", "--train.precision", "bf16"]])
 def test_its_own_launcher(tmp_path, settings):
-    done = run(HOROVOD.command(["run_horovod.py"], 2), tmp_path, *settings)
+    done = run(HOROVOD.launcher.command(["run_horovod.py"], 2), tmp_path, *settings)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "2 process(es)" in done.stderr + done.stdout
     assert done.stdout.count("Report on test") == 1

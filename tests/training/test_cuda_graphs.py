@@ -20,7 +20,9 @@ from app.model import varlen as varlen_attention
 from app.run.assembly import choose_recorded, choose_varlen
 from app.strategies.ddp import DDP
 from app.strategies.single import Single
-from app.training.loop import RowLoss, evaluate, train
+from app.tasks.single_label import RowLoss
+from app.training.evaluate import evaluate
+from app.training.loop import train
 from app.training.optimizer import build_optimizer
 from app.training.recorded_passes import RecordedPasses
 from app.training.state import RunState
@@ -54,14 +56,14 @@ class Again:
 class Recording(Single):
     """One process whose passes are recorded, here too."""
 
-    recorder_class = Again
+    kind = Again
 
     @property
-    def records(self) -> bool:
-        return True
+    def recorder_class(self):
+        return self.new_recorder
 
-    def new_recorder(self):
-        self.recorder = self.recorder_class()
+    def new_recorder(self, device):
+        self.recorder = self.kind()
         return self.recorder
 
 
@@ -101,7 +103,7 @@ def run(
         if not reads:
             return losses
         found = evaluate(strategy, loader, 16)
-        return strategy.state_dict(), [float(loss) for loss in losses], found, strategy
+        return strategy.full_state.weights(), [float(loss) for loss in losses], found, strategy
 
 
 def varlen(layout: Layout) -> Layout:
@@ -131,7 +133,7 @@ def test_recorded_passes_are_the_same_job(rows, precision, accumulation):
     assert counts["replayed"] > 10 * accumulation
     assert 0 < counts["recorded"] < counts["replayed"] / 2, "shapes must come again, or recording is for nothing"
     assert_same_job(found, expected, TOLERANCES[precision])
-    assert found[3].keeps_gradients
+    assert found[3].keep_gradients
     assert all(not p.grad.any() for p in found[3].module.parameters()), "gradients are zero behind a step"
 
 
@@ -162,7 +164,7 @@ def watched(function, keeping: list):
 
 def test_a_recording_casts_weights_itself(rows, monkeypatch):
     """A cast made outside of it would be of the weights of that moment, and its memory free for others."""
-    monkeypatch.setattr(Recording, "recorder_class", Watching)
+    monkeypatch.setattr(Recording, "kind", Watching)
     config = replace(SETTINGS, precision="bf16", max_steps=1)
     recorder = run(rows, config, Recording, filled)[3].recorder
     assert recorder.counts["looks"] > 10
@@ -192,15 +194,15 @@ class Wrong(Again):
 
 @pytest.mark.parametrize(
     ("recorder_class", "reason"),
-    [(Refusing, "operation not permitted"), (Stale, "other figures"), (Wrong, "other figures")],
+    [(Refusing, "operation not permitted"), (Stale, "other results"), (Wrong, "other results")],
 )
 def test_a_recording_that_fails_or_differs_is_given_up(rows, caplog, monkeypatch, recorder_class, reason):
-    monkeypatch.setattr(Recording, "recorder_class", recorder_class)
+    monkeypatch.setattr(Recording, "kind", recorder_class)
     found = run(rows, SETTINGS, Recording, filled)
     (warning,) = [record.getMessage() for record in caplog.records if "CUDA graphs" in record.getMessage()]
     assert reason in warning
     assert "\n" not in warning
-    assert not found[3].keeps_gradients
+    assert not found[3].keep_gradients
     assert_same_job(found, run(rows, SETTINGS))
 
 
@@ -310,8 +312,10 @@ def fails(*given):
 class OnMeta(Single):
     """One process whose device has no values to wait for: whoever asks for one gets an error."""
 
-    def choose_device(self) -> torch.device:
-        return torch.device("meta")
+    def __enter__(self):
+        super().__enter__()
+        self.device = torch.device("meta")
+        return self
 
 
 @pytest.mark.parametrize("layout", [lambda layout: layout, varlen], ids=["grouped", "varlen"])
@@ -357,7 +361,7 @@ def test_graphs_are_the_same_job_on_a_gpu(rows, precision, accumulation, caplog)
     expected = run(rows, config)
     found = run(rows, config, Single, filled)
     assert not caplog.records
-    assert found[3].keeps_gradients
+    assert found[3].keep_gradients
     assert_same_job(found, expected, 10 * GPU[precision][1])
 
 

@@ -12,9 +12,13 @@ from transformers import AutoModelForSequenceClassification
 from app.batching.loader import Loader
 from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
-from app.strategies.base import StepResult, Strategy
+from app.runtime.group import Group
 from app.strategies.single import Single
-from app.training.loop import RowLoss, StepLog, evaluate, planned_steps, step_seed, train
+from app.strategies.strategy import StepResult, Strategy
+from app.tasks.single_label import RowLoss
+from app.training.evaluate import evaluate
+from app.training.forward_backward import step_seed
+from app.training.loop import StepLog, planned_steps, train
 from app.training.optimizer import build_optimizer
 from app.training.state import RunState
 from tests.tiny import SIZES, loaders_of, open_tiny, tiny_model
@@ -104,7 +108,7 @@ def run(
         row_loss = RowLoss(None if weights is None else torch.tensor(weights), config.label_smoothing)
         plan = BatchPlan(len(loader), config.batch_size, config.seed)
         train(strategy, loader, plan, row_loss, config, state or RunState(), keep)
-        return strategy.state_dict(), logs, strategy
+        return strategy.full_state.weights(), logs, strategy
 
 
 def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
@@ -217,9 +221,12 @@ def test_the_comparison_sees_what_it_should(rows, expected):
 def sharded(num_shards: int, shard: int) -> type[Strategy]:
     """A mode of several processes, of which only one is here; its gradients stay what this shard's rows gave."""
 
-    class Shard(Strategy):
+    class ShardGroup(Group):
         rank = shard
         world_size = num_shards
+
+    class Shard(Strategy):
+        group_class = ShardGroup
 
         def step(self, max_norm: float) -> StepResult:
             self.gradients = {name: p.grad.clone() for name, p in self.module.named_parameters()}
@@ -312,7 +319,7 @@ def test_evaluate_returns_the_logits_of_each_row_in_order(rows, name, batch_size
     loader = loaders_of(dataset, stores, model, packed)[name]
     done = []
     with Single(Config(train=TrainConfig(device="cpu", threads=1))) as strategy:
-        strategy.setup(model, lambda module: build_optimizer(module, strategy.config, 2))
+        strategy.setup(model, lambda module: build_optimizer(module, strategy.config.train, 2))
         found = evaluate(strategy, loader, batch_size, done.append)
         with torch.inference_mode():
             assert not model.training
@@ -365,7 +372,7 @@ def test_autocast_casts_a_weight_once_a_step(singles, monkeypatch):
     wide = (SIZES["intermediate_size"], SIZES["hidden_size"])  # the first of the two wide weights of each layer
     found = {}
     for keeps in (True, False):
-        monkeypatch.setattr(Strategy, "keeps_casts", keeps)
+        monkeypatch.setattr(Strategy, "caches_casts", keeps)
         with CastCounter(wide) as counter:
             found[keeps] = (*run(singles, config)[:2], counter.count)
     (weights, logs, casts), (plain_weights, plain_logs, plain_casts) = found[True], found[False]

@@ -1,0 +1,44 @@
+"""The processes of a run, and what they exchange. The base class is a process alone, for which all of this is trivial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class Group:
+    """The processes of one run; `rank == 0` is the one that prints and writes.
+
+    `rank` and `world_size` count all processes, `local_rank` and `local_world_size` those of this machine. Every rank must
+    call each method.
+    """
+
+    rank = 0
+    world_size = 1
+    local_rank = 0
+    local_world_size = 1
+
+    def join(self, device: torch.device, timeout: int) -> None:
+        """Meet the other processes. A process that does not respond for `timeout` seconds ends the others."""
+
+    def leave(self, has_failed: bool) -> None:
+        """Part from the other processes; after a failure this process only ends, which is what tells the others."""
+
+    def gather(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the rows of every rank, concatenated on dim 0, on every rank; their counts may differ."""
+        return rows
+
+    def reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the sum of `values` over all ranks, on every rank."""
+        return values
+
+    def start_sum(self, values: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """Start to sum a small CPU tensor over all ranks without using the device; call the result to wait for the sum."""
+        total = self.reduce_sum(values)
+        return lambda: total
+
+    def broadcast(self, value: Any) -> Any:
+        """Return rank 0's `value` (any picklable object) on every rank."""
+        return value

@@ -1,0 +1,110 @@
+"""The full, unsharded state of training: weights, optimizer state, gradients and loss scale, by parameter name, on the CPU.
+
+Every mode reads and writes the same form, so that a run can be resumed in another mode or with another number of processes.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from app.runtime.group import Group
+
+Tensors = dict[str, torch.Tensor]
+
+
+class TrainedModel(Protocol):
+    """What a full state needs of a strategy."""
+
+    group: Group
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler | None
+
+    def unwrapped_module(self) -> nn.Module:
+        """Return the model without the mode's wrapper."""
+
+
+class FullState:
+    """Reads and writes the state of a strategy whose ranks hold whole tensors.
+
+    Every rank must call each method. What is returned has values on rank 0 only (elsewhere it is empty), and what is loaded
+    is passed in on rank 0 only; `gradients` has values on every rank.
+    """
+
+    def __init__(self, strategy: TrainedModel) -> None:
+        self.strategy = strategy
+        self.group = strategy.group
+
+    @property
+    def module(self) -> nn.Module:
+        """The model without the mode's wrapper."""
+        return self.strategy.unwrapped_module()
+
+    def weights(self) -> Tensors:
+        """Return the weights, by the model's own parameter names."""
+        if self.group.rank != 0:
+            return {}
+        return {name: to_cpu(value) for name, value in self.module.state_dict().items()}
+
+    def load_weights(self, weights: Tensors) -> None:
+        """Load what `weights` returned."""
+        self.module.load_state_dict(weights)
+
+    def optimizer(self) -> Tensors:
+        """Return the optimizer state; its keys are `parameter/name`, for example `classifier.bias/exp_avg`."""
+        tensors = {}
+        for parameter_name, parameter in self.module.named_parameters():
+            for name, value in self.strategy.optimizer.state.get(parameter, {}).items():
+                whole = full_tensor(value)
+                if self.group.rank == 0:
+                    tensors[f"{parameter_name}/{name}"] = to_cpu(whole)
+        return tensors
+
+    def load_optimizer(self, tensors: Tensors) -> None:
+        """Load what `optimizer` returned."""
+        optimizer = self.strategy.optimizer
+        names = {parameter: name for name, parameter in self.module.named_parameters()}
+        ordered = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        by_index: dict[int, Tensors] = {}
+        for index, parameter in enumerate(ordered):
+            prefix = f"{names[parameter]}/"
+            values = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            if values:
+                by_index[index] = {name: self.place(value, parameter) for name, value in values.items()}
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": by_index, "param_groups": groups})
+
+    def place(self, value: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
+        """Return a full tensor of the optimizer state as this rank keeps it."""
+        return value
+
+    def gradients(self) -> Tensors:
+        """Return the gradients, unscaled; to be called before the optimizer step."""
+        gradients = ((name, parameter.grad) for name, parameter in self.module.named_parameters())
+        scale = self.loss_scale()
+        return {name: to_cpu(full_tensor(gradient)) / scale for name, gradient in gradients if gradient is not None}
+
+    def loss_scale(self) -> float:
+        """Return the factor on the loss under fp16, else 1."""
+        return self.strategy.scaler.get_scale() if self.strategy.scaler else 1.0
+
+    def scaler(self) -> dict:
+        """Return the loss scale and its counters, on every rank; an empty dictionary where there is none."""
+        return self.strategy.scaler.state_dict() if self.strategy.scaler else {}
+
+    def load_scaler(self, state: dict) -> None:
+        """Load what `scaler` returned, given on every rank."""
+        if self.strategy.scaler and state:
+            self.strategy.scaler.load_state_dict(state)
+
+
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the whole of a tensor that is sharded over the ranks; every rank must call it. Others are returned as they are."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a tensor on the CPU that later steps do not change."""
+    return tensor.detach().to("cpu", copy=True)

@@ -1,0 +1,68 @@
+"""The ranks that horovodrun started: their collectives, and a full state from rank 0.
+
+https://horovod.readthedocs.io/en/stable/api.html#module-horovod.torch
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from app.errors import InputError
+from app.runtime.group import Group
+from app.runtime.processes import end_with_launcher
+from app.strategies.full_state import FullState, Tensors
+
+
+class HorovodGroup(Group):
+    """The ranks that horovodrun started."""
+
+    def __init__(self) -> None:
+        import horovod.torch as hvd
+
+        self.hvd = hvd
+        hvd.init()
+        self.rank, self.world_size = hvd.rank(), hvd.size()
+        self.local_rank, self.local_world_size = hvd.local_rank(), hvd.local_size()
+        requested = int(os.environ.get("WORLD_SIZE", os.environ.get("HOROVOD_SIZE", 1)))
+        if requested != self.world_size:
+            raise InputError(
+                f"{requested} processes were asked for, but Horovod has {self.world_size}, each training alone; start it with: "
+                f"horovodrun -np {requested} -H localhost:{requested} --gloo python run_horovod.py"
+            )
+        end_with_launcher()
+
+    def leave(self, has_failed: bool) -> None:
+        if not has_failed:
+            self.hvd.shutdown()
+
+    def gather(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.hvd.allgather(rows)
+
+    def reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
+        return self.hvd.allreduce(values, op=self.hvd.Sum)
+
+    def broadcast(self, value: Any) -> Any:
+        # The default name is that of the type, and ranks whose values differ in type would wait for each other.
+        return self.hvd.broadcast_object(value, root_rank=0, name="value")
+
+
+class HorovodState(FullState):
+    """The full state of ranks that each hold the whole model."""
+
+    def load_weights(self, weights: Tensors) -> None:
+        if self.group.rank == 0:
+            super().load_weights(weights)
+        self.group.hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)
+
+    def load_optimizer(self, tensors: Tensors) -> None:
+        shapes = self.group.broadcast({key: (value.shape, value.dtype) for key, value in tensors.items()})
+        if not shapes:
+            return
+        # Zeros on the other ranks: where there is no state, broadcast_optimizer_state takes a step to create it, and
+        # that step decays the weights.
+        zeros = {key: torch.zeros(shape, dtype=dtype) for key, (shape, dtype) in shapes.items()}
+        super().load_optimizer(tensors if self.group.rank == 0 else zeros)
+        self.group.hvd.broadcast_optimizer_state(self.strategy.optimizer, root_rank=0)

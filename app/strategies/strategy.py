@@ -1,0 +1,154 @@
+"""What the training loop asks of a mode. Every default here is the behaviour of one process on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from app.config.schema import Config
+from app.runtime.cuda_graphs import GraphRecorder
+from app.runtime.devices import choose_device
+from app.runtime.group import Group
+from app.runtime.precision import Precision
+from app.strategies.full_state import FullState
+from app.strategies.launchers import Launcher
+
+BuildOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What an optimizer step did.
+
+    `grad_norm`: L2 norm of all gradients before clipping, a tensor without dimensions. `skipped`: no weight has changed,
+    because the gradients overflowed under fp16, or were not finite and `train.on_nonfinite` is skip.
+    """
+
+    grad_norm: torch.Tensor | None
+    skipped: bool
+
+
+class Strategy:
+    """One object between the loop and the mode: a context manager that joins and leaves the group of processes.
+
+    Communication is in `group`, arithmetic in `precision`, what goes to and comes from the disk in `full_state`, and how
+    processes are started in `launcher`. The rest, here, is how a mode wraps the model and makes a step.
+    """
+
+    launcher = Launcher()
+    group_class: type[Group] = Group
+    full_state_class: type[FullState] = FullState
+    accepts_packed = True  # whether the wrapped model takes packed batches
+    caches_casts = True  # whether each rank has memory for the whole model in low precision during a step
+    evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
+    recorder_class: type[GraphRecorder] | None = None  # what records passes, where the mode and the device allow it
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.device = torch.device("cpu")
+        self.group = Group()
+        self.precision: Precision
+        self.module: nn.Module
+        self.optimizer: torch.optim.Optimizer
+        self.scaler: torch.amp.GradScaler | None = None
+        self.full_state: FullState
+        self.keep_gradients = False  # whether gradients keep their memory from step to step
+
+    @classmethod
+    def unavailable_reason(cls) -> str | None:
+        """Return what this machine lacks to run the mode, with the remedy, or None."""
+        return None
+
+    def __enter__(self) -> Strategy:
+        self.group = self.group_class()
+        self.device = choose_device(self.config.train.device, self.group.local_rank)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        self.group.join(self.device, self.config.train.timeout)
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self.group.leave(has_failed=failure[0] is not None)
+
+    def setup(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
+        """Move the model to the device, wrap it and build its optimizer; every rank calls it."""
+        self.precision = Precision(self.config.train.precision, self.device)
+        self.full_state = self.full_state_class(self)
+        self.scaler = self.new_scaler()
+        self.wrap(model.to(self.device), build_optimizer)
+
+    def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
+        """Set `module`, the model as the loop calls it, and `optimizer`."""
+        self.module = model
+        self.optimizer = build_optimizer(model)
+
+    def unwrapped_module(self) -> nn.Module:
+        """Return the model without this mode's wrapper."""
+        return self.module
+
+    def new_scaler(self) -> torch.amp.GradScaler | None:
+        """Return the loss scaler of the configured precision, or None where it needs none."""
+        return self.precision.new_scaler()
+
+    @property
+    def can_retry(self) -> bool:
+        """Whether a step can be repeated after a micro-batch failed before gradients were exchanged."""
+        return self.group.world_size == 1
+
+    def warm_up(self, inputs: dict[str, torch.Tensor]) -> None:
+        """Do what the mode does in its first pass only, with inputs that do not count; every rank calls it."""
+
+    def cached_autocast(self) -> AbstractContextManager:
+        """Return the context of all passes of a step, in which each weight is cast once, not once a micro-batch."""
+        return self.precision.cached_autocast() if self.caches_casts else nullcontext()
+
+    def micro_batch(self, is_last: bool) -> AbstractContextManager:
+        """Return the context around forward *and* backward; unless `is_last`, gradients are not synchronised."""
+        return nullcontext()
+
+    def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return float32 logits, (num_rows, num_labels), of inputs on this rank's device."""
+        with self.precision.autocast():
+            return self.module(**inputs).float()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradients of `loss`: this rank's sum over rows, divided by the rows of the global batch."""
+        (self.scaler.scale(loss) if self.scaler else loss).backward()
+
+    def step(self, max_norm: float) -> StepResult:
+        """Unscale, clip to `max_norm` (0: only measure), step, update the scaler, zero the gradients, in this order."""
+        if self.scaler:
+            self.scaler.unscale_(self.optimizer)
+        norm = self.clip(max_norm or float("inf"))
+        skipped = False
+        if self.scaler:
+            scale = self.scaler.get_scale()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            skipped = self.scaler.get_scale() < scale
+        elif self.should_skip_step(norm):
+            skipped = True
+        else:
+            self.optimizer.step()
+        self.zero_grad()
+        return StepResult(norm, skipped)
+
+    def clip(self, max_norm: float) -> torch.Tensor:
+        """Scale all gradients down to an L2 norm of at most `max_norm`; return the norm before."""
+        return nn.utils.clip_grad_norm_(self.module.parameters(), max_norm)
+
+    def should_skip_step(self, norm: torch.Tensor) -> bool:
+        """Return whether gradients of this norm are not finite and such steps are to be skipped; waits for the device."""
+        return self.config.train.on_nonfinite == "skip" and not norm.isfinite()
+
+    def zero_grad(self) -> None:
+        """Reset all gradients: to None, or to zero in the same memory where `keep_gradients`."""
+        if self.keep_gradients:
+            self.optimizer.zero_grad(set_to_none=False)
+        else:
+            self.optimizer.zero_grad()  # Horovod's takes no arguments

@@ -1,0 +1,151 @@
+"""What all modes with a torch process group share: meeting through a store, collectives, and a full state from rank 0."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from app.errors import InputError
+from app.runtime.group import Group
+from app.runtime.heartbeat import Heartbeat
+from app.runtime.processes import end_with_launcher
+from app.strategies.full_state import FullState, Tensors
+from app.strategies.launchers import Torchrun
+from app.strategies.strategy import Strategy
+
+TIMEOUT = timedelta(minutes=30)  # rank 0 may tokenise a large file while the others wait
+
+
+class TorchGroup(Group):
+    """A process group that a launcher described in the environment (RANK, WORLD_SIZE, LOCAL_RANK, ...)."""
+
+    heartbeat: Heartbeat | None = None
+
+    def __init__(self) -> None:
+        self.rank = int(os.environ.get("RANK", 0))
+        self.world_size = int(os.environ.get("WORLD_SIZE", 1))
+        self.local_rank = int(os.environ.get("LOCAL_RANK", 0))
+        self.local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.world_size))
+        end_with_launcher()
+
+    def join(self, device: torch.device, timeout: int) -> None:
+        """Join the process group: gloo for the CPU, and NCCL too where the device is CUDA."""
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        store = rendezvous_store(self.rank, self.world_size)
+        dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world_size, timeout=TIMEOUT)
+        self.device = device
+        if self.world_size > 1:
+            self.heartbeat = Heartbeat(store.clone(), self.rank, self.world_size, timeout)
+
+    def leave(self, has_failed: bool) -> None:
+        if self.heartbeat:
+            self.heartbeat.stop()
+        if not has_failed and dist.is_initialized():
+            # All groups of this process; DeepSpeed's own ones are listed here only.
+            for group in list(dist.distributed_c10d._world.pg_map):
+                _never_free(group)
+            dist.destroy_process_group()
+
+    def gather(self, rows: torch.Tensor) -> torch.Tensor:
+        count = torch.tensor([len(rows)], device=rows.device)
+        counts = [torch.zeros_like(count) for _ in range(self.world_size)]
+        dist.all_gather(counts, count)
+        largest = max(int(c) for c in counts)
+        padded = rows.new_zeros(largest, *rows.shape[1:])
+        padded[: len(rows)] = rows
+        gathered = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(gathered, padded)
+        return torch.cat([part[: int(c)] for part, c in zip(gathered, counts, strict=True)])
+
+    def reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    def start_sum(self, values: torch.Tensor) -> Callable[[], torch.Tensor]:
+        work = dist.all_reduce(values, async_op=True)
+
+        def wait() -> torch.Tensor:
+            work.wait()
+            return values
+
+        return wait
+
+    def broadcast(self, value: Any) -> Any:
+        holder = [value]
+        dist.broadcast_object_list(holder, src=0, device=self.device)
+        return holder[0]
+
+    def broadcast_tensors(self, tensors: Tensors) -> Tensors:
+        """Return rank 0's tensors on every rank, on its device."""
+        shapes = self.broadcast({key: (value.shape, value.dtype) for key, value in tensors.items()})
+        received = {}
+        for key, (shape, dtype) in shapes.items():
+            received[key] = (tensors[key] if self.rank == 0 else torch.empty(shape, dtype=dtype)).to(self.device)
+            dist.broadcast(received[key], src=0)
+        return received
+
+
+class BroadcastState(FullState):
+    """The full state of ranks that each hold the whole model; loading sends rank 0's tensors to the others."""
+
+    def load_weights(self, weights: Tensors) -> None:
+        with torch.no_grad():
+            for name, value in self.module.state_dict().items():
+                if self.group.rank == 0:
+                    value.copy_(weights[name])
+                dist.broadcast(value, src=0)
+
+    def load_optimizer(self, tensors: Tensors) -> None:
+        super().load_optimizer(self.group.broadcast_tensors(tensors))
+
+
+class ProcessGroupStrategy(Strategy):
+    """A rank of a torch process group."""
+
+    launcher = Torchrun()
+    group_class = TorchGroup
+    full_state_class = BroadcastState
+
+    @classmethod
+    def unavailable_reason(cls) -> str | None:
+        return None if dist.is_available() else "this torch is built without torch.distributed; install another build"
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradients; the factor undoes the averaging over ranks, which would make a mean of means."""
+        super().backward(loss * self.group.world_size)
+
+
+def rendezvous_store(rank: int, world_size: int) -> dist.Store:
+    """Return the store at MASTER_ADDR:MASTER_PORT through which the ranks find each other.
+
+    A launcher that hosts the store itself says so (TORCHELASTIC_USE_AGENT_STORE); else rank 0 hosts it. Each restart uses
+    its own prefix, because a reused store still holds the addresses of the processes that died.
+    """
+    if world_size == 1 and "MASTER_ADDR" not in os.environ:
+        return dist.HashStore()
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True"
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    try:
+        store = dist.TCPStore(host, port, world_size, is_master=rank == 0 and not hosted, timeout=TIMEOUT)
+    except dist.DistNetworkError as error:
+        raise InputError(
+            f"the ranks meet at {host}:{port} (MASTER_ADDR, MASTER_PORT), but rank {rank} cannot use that: {str(error).splitlines()[0]}; "
+            "choose a free port, such as torchrun --master-port, or torchrun --standalone, which finds one"
+        ) from error
+    return dist.PrefixStore(f"restart{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+
+
+def _never_free(group: dist.ProcessGroup) -> None:
+    """Take a reference to a group that is never released, so that its destructor does not run.
+
+    In torch 2.13 gloo's destructor waits for the group's threads while it holds Python's lock, and such a thread may need
+    that lock to release its last result: one run in some dozens then hung at its very end.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))

@@ -1,0 +1,1 @@
+"""What a task decides: its loss. The training loop knows no task by name."""
