@@ -5,13 +5,14 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from app.config.schema import Config
 from tests.documents import commands
 from tests.documents.commands import DOCUMENTS, ROOT, read
-from tests.tiny import write_tiny
+from tests.tiny import tiny_tokenizer, write_tiny
 
 GROUPS = tuple(Config().to_dict())
 RUN_FILES = (".tsv", ".csv", ".json", ".jsonl", ".log", ".md", ".txt", ".safetensors", ".yaml", ".bin", ".py")
@@ -106,30 +107,44 @@ def test_every_test_exists(document):
         assert f"def {test}(" in path.read_text(encoding="utf-8"), f"{document}: {file} has no {test}"
 
 
-def test_the_published_command_for_a_pretrained_model_runs(tmp_path):
-    """With a checkpoint whose sizes are not those of configs/default.yaml, on a file of one's own."""
+SIZES = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "intermediate_size": 96}
+
+
+@pytest.fixture(scope="module")
+def published_run(tmp_path_factory) -> Path:
+    """The run of the README's command for a pretrained model, with a checkpoint of `SIZES` and a file of tiny rows."""
     import torch
     from transformers import BertConfig, BertForMaskedLM
 
-    from tests.tiny import tiny_tokenizer
-
+    folder = tmp_path_factory.mktemp("published")
     (published,) = [
         command for command in commands.fenced_commands(read("README.md")) if "hfl/chinese-macbert-base" in command
     ]
     torch.manual_seed(0)
     tokenizer = tiny_tokenizer(characters="差坏烂臭烦气书桌门窗椅柜好棒美赞爱喜的一0123456789")
-    sizes = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "intermediate_size": 96}
-    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(tmp_path / "bert")
-    tokenizer.save_pretrained(tmp_path / "bert")
-    write_tiny(tmp_path / "reviews.tsv", rows_per_label=12)
-    (tmp_path / "reviews.csv").write_text((tmp_path / "reviews.tsv").read_text().replace("\t", ","))
+    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES)).save_pretrained(folder / "bert")
+    tokenizer.save_pretrained(folder / "bert")
+    lines = write_tiny(folder / "reviews.tsv", rows_per_label=12).read_text(encoding="utf-8")
+    (folder / "reviews.csv").write_text(lines.replace("\t", ","), encoding="utf-8")
 
-    files = {"hfl/chinese-macbert-base": tmp_path / "bert", "reviews.csv": tmp_path / "reviews.csv"}
+    files = {"hfl/chinese-macbert-base": folder / "bert", "reviews.csv": folder / "reviews.csv"}
     program, *words = [str(files.get(word, word)) for word in published]
     assert program == "python"
-    folders = ["--output.dir", str(tmp_path / "run"), "--data.cache_dir", str(tmp_path / "cache")]
+    folders = ["--output.dir", str(folder / "run"), "--data.cache_dir", str(folder / "cache")]
     run = subprocess.run([sys.executable, *words, *folders], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     assert "Report on test" in run.stdout
-    saved = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
-    assert {key: saved[key] for key in sizes} == sizes
+    return folder / "run"
+
+
+def test_the_published_command_for_a_pretrained_model_runs(published_run):
+    """The sizes are the checkpoint's, not those of configs/default.yaml."""
+    saved = json.loads((published_run / "config.json").read_text(encoding="utf-8"))
+    assert {key: saved[key] for key in SIZES} == SIZES
+
+
+def test_the_picture_of_a_training_is_drawn(published_run, tmp_path):
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install -r requirements-benchmarks.txt")
+    script = str(ROOT / "docs" / "pictures" / "training.py")
+    subprocess.run([sys.executable, script, str(published_run), str(tmp_path / "training.png")], check=True, timeout=300)
+    assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
