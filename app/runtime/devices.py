@@ -1,4 +1,4 @@
-"""What this machine has for a process: its device, how fast it is in bf16, its share of the cores."""
+"""What this machine offers a process: its device, the speed of bf16, its part of the cores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
         index = local_rank if device.index is None else device.index
         if index >= count:
             raise InputError(
-                f"train.device {wanted}: this machine has {count} CUDA devices that torch can use; choose another, or auto"
+                f"train.device {wanted}: this machine has {count} CUDA devices that torch can use; choose another one, or auto"
             )
         return torch.device("cuda", index)
     if device.type == "mps" and not torch.backends.mps.is_available():
@@ -35,10 +35,10 @@ def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
 
 
 def bf16_speedup() -> float:
-    """Return how many times as fast as in fp32 this CPU multiplies matrices of a BERT's shape in bf16, measured in 0.1 s.
+    """Return this CPU's speed in bf16 divided by that in fp32, for matrix products of BERT's shapes, measured in 0.1 s.
 
-    What a CPU says of itself is not enough: one with bf16 instructions may be half as fast with them (Xeon, AVX-512 without
-    AMX, torch 2.13).
+    The CPU's list of instructions is not enough: one with bf16 instructions may be half as fast with them (Xeon, AVX-512
+    without AMX, torch 2.13).
     """
     seconds = {dtype: _product_seconds(dtype) for dtype in (torch.float32, torch.bfloat16)}
     return seconds[torch.float32] / seconds[torch.bfloat16]
@@ -46,15 +46,15 @@ def bf16_speedup() -> float:
 
 def _product_seconds(dtype: torch.dtype) -> float:
     states, weight = torch.ones(256, 768, dtype=dtype), torch.ones(768, 768, dtype=dtype)
-    found = []
+    seconds = []
     for _ in range(8):
         started = time.perf_counter()
         linear(states, weight)
-        found.append(time.perf_counter() - started)
-    return min(found)
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
 
 
 def set_threads(threads: int | None, local_world_size: int) -> None:
-    """Give this process its share of the machine's cores: more threads than cores can slow a step tenfold."""
+    """Give this process its part of the machine's cores: more threads than cores can make a step ten times slower."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     torch.set_num_threads(threads or max(1, cores // local_world_size))

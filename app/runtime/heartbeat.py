@@ -1,7 +1,7 @@
-"""Signs of life between the ranks of a run, so that one that is stopped or cut off does not leave the others waiting.
+"""Heartbeats between the ranks of a run, so that one that is stopped or cut off does not leave the others waiting.
 
 A collective waits for every rank. It fails at once where a process has died, but waits half an hour for one that is only
-stopped, or whose machine is gone. So each rank counts up a number in the store, once a second, and watches the next rank's.
+stopped, or whose machine is gone. So each rank increases a number in the store once a second, and watches the next rank's.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ BEAT_SECONDS = 1.0
 
 
 class Heartbeat:
-    """A thread that beats for this rank and ends the process when the next rank was silent for `timeout` seconds.
+    """A thread that beats for this rank and ends the process when the next rank has not responded for `timeout` seconds.
 
-    `store` is a connection of its own: the main thread may be waiting in another. Silence is counted in beats of this
-    rank, not by the clock, so that neither a jump of the clock nor a pause of the whole machine counts.
+    `store` is a separate connection: the main thread may be waiting in another one. The silence is counted in beats of this
+    rank, not by the clock, so that neither a change of the clock nor a pause of the whole machine counts.
     """
 
     def __init__(self, store, rank: int, world_size: int, timeout: int) -> None:
@@ -28,38 +28,36 @@ class Heartbeat:
         self.rank = rank
         self.watched = (rank + 1) % world_size
         self.timeout = timeout
-        self.over = threading.Event()
+        self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.beat, name="heartbeat", daemon=True)
         self.thread.start()
 
     def beat(self) -> None:
         """Beat and watch until `stop`."""
-        beats, silent_seconds, heard = 0, 0.0, b""
-        while not self.over.wait(BEAT_SECONDS):
+        beats, silent_seconds, last_beat = 0, 0.0, b""
+        while not self.stopped.wait(BEAT_SECONDS):
             beats += 1
             asked_at = time.monotonic()
             try:
                 self.store.set(f"beat{self.rank}", str(beats))
                 key = f"beat{self.watched}"
-                now = self.store.get(key) if self.store.check([key]) else b""
-                cause = f"rank {self.watched} has given no sign of life"
+                beat = self.store.get(key) if self.store.check([key]) else b""
+                cause = f"rank {self.watched} has not responded"
             except RuntimeError:
-                now, cause = (
-                    heard,
-                    "the store by which the ranks find each other (in the launcher or rank 0) gave no answer",
-                )
-            quiet = now == heard and now != b"left"
-            silent_seconds = silent_seconds + BEAT_SECONDS + time.monotonic() - asked_at if quiet else 0.0
-            heard = now
+                beat = last_beat
+                cause = "the store by which the ranks find each other (in the launcher or rank 0) has not responded"
+            silent = beat == last_beat and beat != b"left"
+            silent_seconds = silent_seconds + BEAT_SECONDS + time.monotonic() - asked_at if silent else 0.0
+            last_beat = beat
             if silent_seconds >= self.timeout:
                 self.end(f"{cause} for {self.timeout} seconds (train.timeout)")
 
     def end(self, cause: str) -> None:
-        """Say why and end this process, whatever it is waiting for; its launcher then ends the others."""
-        if self.over.is_set():
+        """Print the cause and end this process, whatever it is waiting for; its launcher then ends the others."""
+        if self.stopped.is_set():
             return
         print(  # noqa: T201
-            f"error (rank {self.rank}): {cause}: it is stopped, or its machine cannot be reached. This rank ends; go on "
+            f"error (rank {self.rank}): {cause}: it is stopped, or its machine cannot be reached. This rank ends; resume "
             "from the last training state with --output.resume auto",
             file=sys.stderr,
             flush=True,
@@ -67,10 +65,10 @@ class Heartbeat:
         os._exit(1)
 
     def stop(self) -> None:
-        """Say that this rank is done, and beat no more."""
-        self.over.set()
+        """Tell the others that this rank is done, and stop beating."""
+        self.stopped.set()
         self.thread.join(BEAT_SECONDS)
         try:
             self.store.set(f"beat{self.rank}", "left")
-        except RuntimeError:  # the one who held the store is done too
+        except RuntimeError:  # the process that hosted the store is done too
             return

@@ -1,4 +1,4 @@
-"""What becomes of host memory that tensors no longer need: glibc's malloc keeps it for the next, or gives it back."""
+"""Host memory that tensors have freed: glibc's malloc keeps it for the next tensors, or returns it to the system."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from contextlib import suppress
 import torch
 
 # glibc's names and numbers, https://man7.org/linux/man-pages/man3/mallopt.3.html
-M_TRIM_THRESHOLD = -1  # bytes free at the end of the heap from which on they go back to the system
-M_MMAP_THRESHOLD = -3  # bytes from which on a block is taken from the system, and goes back to it when it is freed
+M_TRIM_THRESHOLD = -1  # free bytes at the end of the heap above which they are returned to the system
+M_MMAP_THRESHOLD = -3  # bytes above which a block is taken from the system, and returned to it when freed
 NEVER = -1
 
 
 def keep_freed_memory() -> None:
-    """Have malloc keep freed memory for this process, but for blocks of more than 32 MB, the most that glibc allows.
+    """Make malloc keep freed memory for this process, except blocks of more than 32 MB, the most that glibc allows.
 
-    A step asks for what the step before has freed. Pages that went back to the system meanwhile come again as new ones:
-    16,000 to 95,000 of 4 KiB in a step of BERT-base, at 3 to 8 microseconds each in a virtual machine, 5 % of the step.
-    The fixed threshold also keeps batches of ever new sizes from fragmenting the heap with their largest blocks.
+    A step asks for what the previous step has freed. Pages that were returned to the system in between come back as new
+    ones: 16,000 to 95,000 of 4 KiB in a step of BERT-base, at 3 to 8 microseconds each in a virtual machine, 5 % of the
+    step. The fixed threshold also keeps the largest blocks of batches of many sizes from fragmenting the heap.
     """
     _set_malloc(32 << 20, NEVER)
 
 
 def give_back_memory(device: torch.device) -> None:
-    """Return what the allocators keep of freed memory, now and from now on: pieces of the wrong size are of no use."""
+    """Return freed memory to the system, now and from now on: memory has run out, and kept blocks may have the wrong size."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -34,7 +34,7 @@ def give_back_memory(device: torch.device) -> None:
 
 
 def trim_heap() -> None:
-    """Return to the system what malloc keeps of freed memory; what is freed later is kept as before."""
+    """Return the freed memory that malloc keeps to the system; what is freed later is kept as before."""
     if glibc := _glibc():
         glibc.malloc_trim(0)
 

@@ -15,18 +15,18 @@ import torch
 
 from app.runtime.group import Group
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the first of them wins where ranks got different ones
+SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the first of them wins where ranks received different ones
 SAME_SIGNAL_SECONDS = 1.0
 
 
 class StopSignals:
-    """A context in which the first SIGTERM or SIGINT is only noted, and the second ends this process at once.
+    """A context in which the first SIGTERM or SIGINT is only recorded, and the second ends this process at once.
 
-    Once the ranks have agreed to stop, one of several ignores SIGTERM from the end of the context on: a launcher sends it as
-    soon as the first rank has left, and the others leave with the status of the signal that stopped the run too.
+    A signal may reach one rank or all, at different steps. So in each step the ranks sum up what they have received. The
+    sum starts before the optimizer step and is read after it, on the CPU, so that no rank waits for its device.
 
-    A signal may reach one rank or all, at different steps. So the ranks add up what they have received in each step: the sum
-    is started before the optimizer step and read behind it, on the CPU, and no device is waited for.
+    Once the ranks have agreed to stop, each of several ranks ignores SIGTERM from the end of the context on: a launcher
+    sends it as soon as the first rank has ended, and all ranks are to end with the status of the signal that stopped the run.
     """
 
     def __init__(self, group: Group) -> None:
@@ -37,18 +37,18 @@ class StopSignals:
         self.read_sum: Callable[[], torch.Tensor] | None = None
 
     def __enter__(self) -> StopSignals:
-        self.before = {number: signal.signal(number, self.note) for number in SIGNALS}
+        self.previous_handlers = {number: signal.signal(number, self.receive) for number in SIGNALS}
         return self
 
     def __exit__(self, *failure: Any) -> None:
         if self.stopped_by and self.group.world_size > 1:
-            self.before[signal.SIGTERM] = signal.SIG_IGN
-        for number, handler in self.before.items():
+            self.previous_handlers[signal.SIGTERM] = signal.SIG_IGN
+        for number, handler in self.previous_handlers.items():
             signal.signal(number, handler)
 
-    def note(self, number: int, frame: object = None) -> None:
-        """Keep the first signal; end at the second."""
-        # Ctrl-C reaches every process of a terminal, and a launcher passes it on to its workers: for them it comes twice.
+    def receive(self, number: int, frame: object = None) -> None:
+        """Record the first signal; end the process at the second."""
+        # Ctrl-C reaches every process of a terminal, and a launcher also forwards it to its workers: they get it twice.
         same = self.group.world_size > 1 and time.monotonic() - self.received_at < SAME_SIGNAL_SECONDS
         if self.received and not same:
             os._exit(128 + number)
@@ -57,10 +57,11 @@ class StopSignals:
 
     def share(self) -> None:
         """Start to tell the other ranks what this one has received; every rank calls it in each step."""
-        self.read_sum = self.group.start_sum(torch.tensor([self.received == number for number in SIGNALS]).long())
+        received = torch.tensor([self.received == number for number in SIGNALS]).long()
+        self.read_sum = self.group.start_sum(received)
 
     def agreed(self) -> int:
-        """Return the signal that some rank had received when this step's `share` was called, or 0; the same on all ranks."""
+        """Return the signal that any rank had received when this step's `share` was called, or 0; the same on all ranks."""
         counts = self.read_sum().tolist()
         self.stopped_by = next((int(number) for number, count in zip(SIGNALS, counts, strict=True) if count), 0)
         return self.stopped_by

@@ -1,4 +1,4 @@
-"""Losses and gradients that are not finite: which step, which rows, and what the run does about it."""
+"""Losses and gradients that are not finite: which step, which rows, and whether the run stops or skips the step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN_ROWS = 10
 
 
 class FiniteCheck:
-    """Looks at the figures of steps when they leave the device; every rank calls it with the same steps."""
+    """Checks the losses and gradient norms of steps once they are on the host; every rank calls it with the same steps."""
 
     def __init__(self, strategy: Strategy, loader: Loader, on_nonfinite: str) -> None:
         self.strategy = strategy
@@ -26,32 +26,41 @@ class FiniteCheck:
         self.on_nonfinite = on_nonfinite
 
     def __call__(self, steps: list[StepLog], losses: list[float]) -> None:
-        """Check steps with their global sums of row losses: raise TrainingError for the first bad one, or warn of each."""
+        """Check steps with their sums of row losses over all ranks.
+
+        Raises TrainingError for the first step that is not finite, or warns of each where such steps are skipped.
+        """
         for step, loss in zip(steps, losses, strict=True):
-            norm = math.nan if step.grad_norm is None else float(step.grad_norm)
-            # Gradients that overflow under fp16 while the loss is finite are what the loss scaler is for.
-            overflowed = self.strategy.config.train.precision == "fp16" and step.skipped
-            if math.isfinite(loss) and (math.isfinite(norm) or step.grad_norm is None or overflowed):
+            if self.is_fine(step, loss):
                 continue
-            found = f"step {step.step}: the loss is {loss / step.rows:.4g} and the gradient norm {norm:.4g}; {self.rows(step)}"
+            norm = math.nan if step.grad_norm is None else float(step.grad_norm)
+            problem = f"step {step.step}: the loss is {loss / step.rows:.4g} and the gradient norm {norm:.4g}; {self.rows(step)}"
             if self.on_nonfinite == "stop":
                 raise TrainingError(
-                    f"{found}. No training state was written since; look at these rows, lower train.learning_rate, or go on "
-                    "without such steps: --output.resume auto --train.on_nonfinite skip"
+                    f"{problem}. No training state was written since; look at these rows, lower train.learning_rate, or skip "
+                    "such steps: --output.resume auto --train.on_nonfinite skip"
                 )
             if self.strategy.group.rank == 0:
-                logger.warning("%s; the step was left out", found)
+                logger.warning("%s; the step was skipped", problem)
+
+    def is_fine(self, step: StepLog, loss: float) -> bool:
+        """Return whether the loss and the gradient norm of a step are finite, or only overflowed under fp16."""
+        if not math.isfinite(loss):
+            return False
+        # Gradients that overflow under fp16 while the loss is finite are handled by the loss scaler.
+        overflowed = self.strategy.config.train.precision == "fp16" and step.skipped
+        return step.grad_norm is None or overflowed or math.isfinite(float(step.grad_norm))
 
     def rows(self, step: StepLog) -> str:
-        """Return which rows of a step had logits that are not finite, over all ranks, by row id and place in the file."""
+        """Return the rows of a step whose logits are not finite, over all ranks, by row id and line of the file."""
         own = torch.from_numpy(step.positions).to(self.strategy.device)
-        found = self.strategy.group.gather(own[~step.finite])
-        which = "rows whose logits are not finite"
-        if not len(found):
-            found, which = self.strategy.group.gather(own), "all logits are finite; rows of the batch"
+        positions = self.strategy.group.gather(own[~step.finite])
+        description = "rows whose logits are not finite"
+        if not len(positions):
+            positions, description = self.strategy.group.gather(own), "all logits are finite; rows of the batch"
         split = self.loader.split
-        rows = np.sort(split.rows[found.cpu().numpy()])
+        rows = np.sort(split.rows[positions.cpu().numpy()])
         lines = split.table.array("lines")
         shown = ", ".join(f"{row} ({split.table.place} {lines[row]})" for row in rows[:SHOWN_ROWS])
         more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
-        return f"{which}: {shown}{more} of {split.table.source}"
+        return f"{description}: {shown}{more} of {split.table.source}"

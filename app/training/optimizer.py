@@ -19,8 +19,8 @@ def parameter_groups(
 ) -> list[dict]:
     """Return groups of parameters with their `weight_decay` and their `lr_scale`, in an order that depends on names only.
 
-    Biases and norms have no weight decay. With `layer_lr_decay` below 1 the head has scale 1, the last layer `decay`, and
-    each layer further down, then the embeddings, one factor more.
+    Biases and norms have no weight decay. With `layer_lr_decay` below 1 the scale is 1 for the head and is multiplied by
+    it for each layer below, down to the embeddings.
     """
     groups: dict[tuple[float, float], dict] = {}
     for name, parameter in named_parameters:
@@ -52,14 +52,14 @@ def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int
 
 
 def warmup_steps(warmup: float, total_steps: int) -> int:
-    """Return the warm-up in steps; below 1 it is a share of all steps."""
+    """Return the warm-up in steps; a value below 1 is a fraction of all steps."""
     return round(warmup * total_steps) if warmup < 1 else int(warmup)
 
 
 def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str) -> float:
     """Return the factor on the highest learning rate for optimizer step `step`, counted from 0.
 
-    It rises on a line to 1 at step `warmup - 1`, then stays, or falls towards 0 behind the last step.
+    It rises linearly to 1 at step `warmup - 1`, then stays there, or falls to 0 after the last step.
     """
     if step < warmup:
         return (step + 1) / warmup

@@ -96,7 +96,7 @@ def test_a_killed_rank(mode, world_size, rank, job):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_is_stopped(mode, world_size, rank, job):
     said = job.disturb(mode, world_size, Disturbance(10, "SIGSTOP", rank))
-    assert f"rank {rank} has given no sign of life for 4 seconds" in said
+    assert f"rank {rank} has not responded for 4 seconds" in said
     step = load_training_state(job.folder).progress.step
     assert step in ((4, 8) if rank == 0 else (8,))  # rank 0 writes, and may have been stopped while it did
     job.goes_on(mode, world_size, from_step=step)
@@ -201,7 +201,7 @@ def test_gradients_that_are_not_finite(mode, world_size, job):
     argv = settings(job.data, job.folder, **JOB, train__on_nonfinite="skip")
     assert run(mode, world_size, argv, spoilt, job.log) == [0] * world_size
     assert "step 10: the loss is" in job.log.read_text()
-    assert "; the step was left out" in job.log.read_text()
+    assert "; the step was skipped" in job.log.read_text()
 
 
 WIDE = {"train__batch_size": 96, "train__epochs": 4, "train__eval_every": 100, "model__dropout": 0}

@@ -258,5 +258,5 @@ def test_a_stopped_rank_ends_all(mode, folder):
     _, alive = psutil.wait_procs(family, timeout=5)
     assert not alive
     assert run.returncode != 0
-    assert "rank 1 has given no sign of life for 4 seconds" in (folder.parent / "log").read_text()
+    assert "rank 1 has not responded for 4 seconds" in (folder.parent / "log").read_text()
     assert load_training_state(folder)
