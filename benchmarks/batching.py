@@ -1,8 +1,8 @@
-"""Packed or padded, random batches or rows of like length together: the same rows trained in each of the four ways.
+"""Packed or padded, random batches or rows of similar length together: the same rows trained in each of the four ways.
 
     python -m benchmarks.batching --config configs/weibo_emotion6.yaml --train.precision bf16 --steps 8 --rounds 3
 
-Packing removes all padding and leaves the batches as the plan draws them. Rows of like length need little padding, but
+Packing removes all padding and leaves the batches as the plan draws them. Rows of similar length need little padding, but
 they change which rows share a batch. Every way trains the same rows in as many steps; the ways take turns. Any setting of
 the trainer (--group.key) may follow.
 """
@@ -24,7 +24,7 @@ from app.run.assembly import Parts, assemble, set_up
 from app.strategies import open_strategy
 from app.strategies.strategy import Strategy
 from app.training.forward_backward import run_pass
-from benchmarks.contest.command import command_parser, run_benchmark
+from benchmarks.harness.command import command_parser, run_benchmark
 
 
 def ways(parts: Parts, steps: int) -> dict[str, tuple[Loader, list[np.ndarray]]]:
@@ -38,7 +38,7 @@ def ways(parts: Parts, steps: int) -> dict[str, tuple[Loader, list[np.ndarray]]]
     rows = np.concatenate(drawn)
     by_length = rows[np.argsort(loaders["packed"].lengths(rows), kind="stable")]
     alike = np.split(by_length, np.cumsum([len(batch) for batch in drawn])[:-1])
-    orders = {"random batches": drawn, "rows of like length": alike}
+    orders = {"random batches": drawn, "rows of similar length": alike}
     return {f"{order}, {name}": (loader, orders[order]) for order in orders for name, loader in loaders.items()}
 
 
@@ -59,28 +59,28 @@ def stepper(strategy: Strategy, parts: Parts) -> Callable[[Loader, np.ndarray], 
 def measure(strategy: Strategy, parts: Parts, steps: int, rounds: int) -> list[dict]:
     """Return one line for each way; the ratio is to the packed random batches of the same round."""
     strategy.module.train()
-    step, contestants = stepper(strategy, parts), ways(parts, steps)
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    step, batches_of = stepper(strategy, parts), ways(parts, steps)
+    seconds: dict[str, list[float]] = {name: [] for name in batches_of}
     tokens = {}
-    for way, (loader, batches) in contestants.items():
+    for way, (loader, batches) in batches_of.items():
         step(loader, batches[-1])  # the largest: memory is laid out
         tokens[way] = [0, 0]
     for _ in range(rounds):
-        for way, (loader, batches) in contestants.items():
+        for way, (loader, batches) in batches_of.items():
             started = time.perf_counter()
             counts = [step(loader, positions) for positions in batches]
             seconds[way].append(time.perf_counter() - started)
             tokens[way] = np.sum(counts, axis=0).tolist()
-    rows = sum(len(batch) for batch in next(iter(contestants.values()))[1])
+    rows = sum(len(batch) for batch in next(iter(batches_of.values()))[1])
     reference = seconds["random batches, packed"]
     lines = []
-    for way, found in seconds.items():
-        ratios = sorted(theirs / ours for ours, theirs in zip(reference, found, strict=True))
+    for way, rounds_of_way in seconds.items():
+        ratios = sorted(theirs / ours for ours, theirs in zip(reference, rounds_of_way, strict=True))
         in_model, real = tokens[way]
         lines.append(
             {
                 "way": way,
-                "rows_per_second": rows * rounds / sum(found),
+                "rows_per_second": rows * rounds / sum(rounds_of_way),
                 "padding": 1 - real / in_model,
                 "time_to_packed": statistics.median(ratios),
                 "lowest": ratios[0],

@@ -55,7 +55,7 @@ class Meter:
 
 
 class MeteredDDP(DDP):
-    """DDP whose all-reduce is counted, or left out."""
+    """DDP whose all-reduce is counted, or skipped."""
 
     synchronise = True
 
@@ -102,7 +102,9 @@ def measure(strategy: MeteredDDP, config: Config, steps: int) -> dict[str, float
 def main(argv: list[str]) -> int:
     """Measure every compression and print one line for each, on rank 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=6, help="steps of each kind (default: 6)")
+    parser.add_argument(
+        "--steps", type=int, default=6, help="steps with synchronisation, and as many without (default: 6)"
+    )
     options, settings = parser.parse_known_args(argv)
     config = load_config(settings, "benchmarks.ddp_communication")
     with MeteredDDP(config) as strategy:
@@ -112,11 +114,11 @@ def main(argv: list[str]) -> int:
         for compression in ("none", *HOOKS):
             strategy.config = replace(config, ddp=DDPConfig(compression))
             strategy.synchronise = True
-            found = measure(strategy, strategy.config, options.steps)
+            costs = measure(strategy, strategy.config, options.steps)
             if strategy.group.rank == 0:
                 print(
-                    f"{compression:11} {found['bytes'] / 1e6:11.1f} {found['all-reduce']:14.3f} "
-                    f"{found['step']:8.3f} {found['step without']:27.3f}"
+                    f"{compression:11} {costs['bytes'] / 1e6:11.1f} {costs['all-reduce']:14.3f} "
+                    f"{costs['step']:8.3f} {costs['step without']:27.3f}"
                 )
     return 0
 

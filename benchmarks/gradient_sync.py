@@ -9,7 +9,7 @@ micro-batch; `backward only` has `no_sync` around the backward pass alone, which
 forward pass; `no_sync` has it around both; `accumulate` is Accelerate's. Two scenes: both processes on one machine
 (loopback), and one in each of two network namespaces with a link of limited bandwidth between (needs root).
 
-Why a link of 250mbit: the published figures say how communication and computation stood to each other there, 1.45 s to
+Why a link of 250mbit: the published times say how long communication took there beside computation, 1.45 s to
 synchronise once and 0.55 s to compute a micro-batch, 2.6 times as much. CPU cores compute much slower than those GPUs, so
 over a link as fast as theirs this would measure arithmetic. The default model is small (35 MB of gradients, 60 % of them the
 embedding of the Chinese vocabulary), its rows have 16 tokens (short texts have about 13), and on two cores 250mbit makes a
@@ -19,7 +19,7 @@ your cores are faster or slower, take another --rate.
 
 How it is measured: each column has its own copy of one model. The columns take turns, four micro-batches and a step each,
 so that whatever else the machine does falls on all of them, three passes over the 29 micro-batches on one machine, where
-the difference is small, and one over the link. A figure is the median over the whole turns; the mean over all micro-batches
+the difference is small, and one over the link. A value is the median over the whole turns; the mean over all micro-batches
 stands below it. After every turn the weights of all columns must be the same, or the exit status is 1.
 """
 
@@ -127,7 +127,7 @@ def loopback() -> str:
 
 
 def summarise(column: dict, accumulation: int) -> dict:
-    """Return a column's figures; the median is over whole turns, for a shorter last one synchronises more often."""
+    """Return a column's times; the median is over whole turns, because a shorter last one synchronises more often."""
     turns = column["turns"]
     whole = [seconds / batches for seconds, batches in turns if batches == accumulation]
     return {
@@ -149,13 +149,13 @@ def split_costs(baseline: float, no_sync: float, accumulation: int) -> dict[str,
 
 
 def describe_costs(where: str, costs: dict[str, float]) -> str:
-    """Return a phrase about what `split_costs` found."""
+    """Return a phrase about the result of `split_costs`."""
     synchronise, compute = costs["synchronise_seconds"], costs["compute_seconds"]
     return f"{where}: to synchronise once {synchronise:.2f} s, to compute {compute:.2f} s"
 
 
 def table(scene: str, result: dict) -> str:
-    """Return the text of a scene's result, the published figures beside it."""
+    """Return the text of a scene's result, the published times beside it."""
     if "skipped" in result:
         return f"skipped: {result['skipped']}"
     columns = [result["columns"][name] for name in COLUMNS]
@@ -188,7 +188,7 @@ def table(scene: str, result: dict) -> str:
 
 
 def describe_machine() -> dict:
-    """Return what the figures depend on: the machine, and how busy it was with other things before."""
+    """Return what the times depend on: the machine, and how busy it was with other things before."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return {
         "platform": platform.platform(),
@@ -218,7 +218,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--vocabulary", type=int, default=21128, help="the default is that of bert-base-chinese")
     add("--rate", default="250mbit", help="of the link between the namespaces, as `tc` writes it")
     add("--threads", type=int, default=max(1, available_cpus() // 2), help="of each process")
-    add("--output", help="write the figures to this file, as JSON")
+    add("--output", help="write the results to this file, as JSON")
     args = parser.parse_args()
     if not re.fullmatch(r"\d+(kbit|mbit|gbit)", args.rate):
         parser.error(f"--rate must be like 250mbit or 1gbit, found {args.rate}")

@@ -24,7 +24,7 @@ check() {
 
 pip install --no-build-isolation "$@" -r requirements-horovod.txt
 if ! check; then
-    echo "the wheel from pip's cache does not fit this torch; building it anew" >&2
+    echo "the wheel from pip's cache does not fit this torch; building it again" >&2
     pip install --no-build-isolation --no-cache-dir --force-reinstall --no-deps "$@" -r requirements-horovod.txt
     check
 fi

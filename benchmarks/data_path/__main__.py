@@ -16,10 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.contest.command import command_parser, run_benchmark, say
-from benchmarks.contest.figures import render_table
-from benchmarks.contest.rounds import ROOT, ContestantFailed
 from benchmarks.data_path.rows import write_rows
+from benchmarks.harness.command import command_parser, run_benchmark, say
+from benchmarks.harness.rounds import ROOT, ProgramFailed
+from benchmarks.harness.summary import render_table
 
 SMALLEST = 100_000
 
@@ -48,33 +48,33 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def sizes(rows: int) -> list[int]:
     """Return the row counts to measure: `rows`, and its tenth, hundredth and so on, down to 100,000."""
-    found = [rows]
-    while found[-1] // 10 >= SMALLEST:
-        found.append(found[-1] // 10)
-    return found[::-1]
+    counts = [rows]
+    while counts[-1] // 10 >= SMALLEST:
+        counts.append(counts[-1] // 10)
+    return counts[::-1]
 
 
 def measure(num_rows: int, args: argparse.Namespace, folder: Path) -> dict:
-    """Return the figures of a file of `num_rows` rows; `folder` is made for it, and removed."""
+    """Return the measurements of a file of `num_rows` rows; `folder` is made for it, and removed."""
     folder.mkdir()
     started = time.perf_counter()
     write_rows(folder / "rows.tsv", num_rows)
-    figures = {"rows": num_rows, "make_seconds": time.perf_counter() - started}
-    figures["file_bytes"] = (folder / "rows.tsv").stat().st_size
+    measured = {"rows": num_rows, "make_seconds": time.perf_counter() - started}
+    measured["file_bytes"] = (folder / "rows.tsv").stat().st_size
     options = {"folder": str(folder), "vocab_file": args.vocab_file}
     for name in ("first_start", "second_start"):
         started = time.perf_counter()
-        (figures[name],) = run_stages("start", [options])
-        figures[name]["process_seconds"] = time.perf_counter() - started
-    figures["cache_bytes"] = sum(path.stat().st_size for path in (folder / "cache").rglob("*") if path.is_file())
+        (measured[name],) = run_stages("start", [options])
+        measured[name]["process_seconds"] = time.perf_counter() - started
+    measured["cache_bytes"] = sum(path.stat().st_size for path in (folder / "cache").rglob("*") if path.is_file())
     reading = options | {"num_shards": args.processes, "batches": args.batches}
-    figures["readers"] = run_stages("read", [reading | {"shard": shard} for shard in range(args.processes)])
+    measured["readers"] = run_stages("read", [reading | {"shard": shard} for shard in range(args.processes)])
     shutil.rmtree(folder)
-    return figures
+    return measured
 
 
 def run_stages(stage: str, options: list[dict]) -> list[dict]:
-    """Run a stage in a process for each of `options`, at the same time; return their figures."""
+    """Run a stage in a process for each of `options`, at the same time; return their measurements."""
     command = [sys.executable, "-m", "benchmarks.data_path.stages", stage]
     processes = [
         subprocess.Popen(
@@ -90,47 +90,47 @@ def run_stages(stage: str, options: list[dict]) -> list[dict]:
     for process, (_, errors) in zip(processes, outputs, strict=True):
         if process.returncode:
             said = errors.strip().splitlines()
-            raise ContestantFailed(
+            raise ProgramFailed(
                 f"{stage} ended with status {process.returncode}: {said[-1] if said else '(it said nothing)'}"
             )
     return [json.loads(output.splitlines()[-1]) for output, _ in outputs]
 
 
-def render(found: list[dict], vocabulary_given: bool) -> str:
-    """Return the table: a line for each figure, a column for each size."""
+def render(sizes: list[dict], vocabulary_given: bool) -> str:
+    """Return the table: a line for each measurement, a column for each size of file."""
 
     def line(title: str, form: str, value) -> list[str]:
-        return [title, *(format(value(figures), form) for figures in found)]
+        return [title, *(format(value(size), form) for size in sizes)]
 
     def rate(stage: str):
-        return lambda figures: figures["rows"] / figures["first_start"][stage]["seconds"]
+        return lambda size: size["rows"] / size["first_start"][stage]["seconds"]
 
-    def slowest(figures: dict) -> float:
-        return min(reader["batches_per_second"] for reader in figures["readers"])
+    def slowest(size: dict) -> float:
+        return min(reader["batches_per_second"] for reader in size["readers"])
 
     def most(name: str):
-        return lambda figures: max(reader[name] for reader in figures["readers"]) / 1e6
+        return lambda size: max(reader[name] for reader in size["readers"]) / 1e6
 
-    def tokenising_cores(figures: dict) -> float:
-        stage = figures["first_start"]["tokenise"]
+    def tokenising_cores(size: dict) -> float:
+        stage = size["first_start"]["tokenise"]
         return stage["cpu_seconds"] / stage["seconds"]
 
     return render_table(
-        ["rows", *(f"{figures['rows']:,}" for figures in found)],
+        ["rows", *(f"{size['rows']:,}" for size in sizes)],
         [
-            line("file, MB", ",.0f", lambda figures: figures["file_bytes"] / 1e6),
-            line("tokens a row", ".1f", lambda figures: figures["first_start"]["tokens"] / figures["rows"]),
+            line("file, MB", ",.0f", lambda size: size["file_bytes"] / 1e6),
+            line("tokens a row", ".1f", lambda size: size["first_start"]["tokens"] / size["rows"]),
             line("read, check and split, rows/s", ",.0f", rate("read")),
             *([] if vocabulary_given else [line("vocabulary, rows/s", ",.0f", rate("vocabulary"))]),
             line("tokenise, rows/s", ",.0f", rate("tokenise")),
             line("tokenise, cores busy", ".1f", tokenising_cores),
-            line("first start, s", ",.1f", lambda figures: _opening(figures["first_start"])),
-            line("second start, s", ",.2f", lambda figures: _opening(figures["second_start"])),
+            line("first start, s", ",.1f", lambda size: _opening(size["first_start"])),
+            line("second start, s", ",.2f", lambda size: _opening(size["second_start"])),
+            line("second start, imports included, s", ",.2f", lambda size: size["second_start"]["process_seconds"]),
             line(
-                "second start, imports included, s", ",.2f", lambda figures: figures["second_start"]["process_seconds"]
+                "preparation, highest memory, MB", ",.0f", lambda size: size["first_start"]["preparation_memory"] / 1e6
             ),
-            line("preparation, highest memory, MB", ",.0f", lambda f: f["first_start"]["preparation_memory"] / 1e6),
-            line("cache on disk, MB", ",.0f", lambda figures: figures["cache_bytes"] / 1e6),
+            line("cache on disk, MB", ",.0f", lambda size: size["cache_bytes"] / 1e6),
             line("batches/s of each process, no model", ",.0f", slowest),
             line("memory of each process, MB", ",.0f", most("memory")),
             line("of it for the data, not mapped, MB", ",.0f", most("own_memory")),

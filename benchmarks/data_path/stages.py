@@ -1,7 +1,7 @@
 """What one process does in the benchmark: python -m benchmarks.data_path.stages start|read OPTIONS
 
 `start` opens the data as a run does (building what the cache does not hold), `read` makes batches of it without a model.
-Each prints its figures as one line of JSON.
+Each prints its measurements as one line of JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
 from app.data.tokenizer import load_tokenizer
 from app.data.tokens import TokenStore, open_store
-from benchmarks.contest.machine import peak_memory
+from benchmarks.harness.machine import peak_memory
 
 BATCH_SIZE = 32
 WARMUP = 50  # batches
@@ -31,24 +31,24 @@ WARMUP = 50  # batches
 
 def start(config: DataConfig, model: ModelConfig) -> dict:
     """Return the seconds and CPU seconds of each stage of a start, and the most memory of the process that prepared."""
-    figures = {}
-    with Stage(figures, "imports"):
+    measured = {}
+    with Stage(measured, "imports"):
         import_module("transformers.models.bert.tokenization_bert")  # else it would count as making the vocabulary
-    with Stage(figures, "read"):
+    with Stage(measured, "read"):
         dataset = open_dataset(config)
-    with Stage(figures, "vocabulary"):
+    with Stage(measured, "vocabulary"):
         tokenizer = load_tokenizer(model, dataset, config.max_length, config.cache_dir)
-    with Stage(figures, "tokenise"):
+    with Stage(measured, "tokenise"):
         store = _open_store(dataset, tokenizer, config)
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    return figures | {"tokens": int(store.offsets[-1]), "preparation_memory": children, "memory": peak_memory()}
+    return measured | {"tokens": int(store.offsets[-1]), "preparation_memory": children, "memory": peak_memory()}
 
 
 class Stage:
-    """Puts the seconds of a stage, and the CPU seconds that it and its child processes took, into `figures`."""
+    """Puts the seconds of a stage, and the CPU seconds that it and its child processes took, into `measured`."""
 
-    def __init__(self, figures: dict, name: str) -> None:
-        self.figures = figures
+    def __init__(self, measured: dict, name: str) -> None:
+        self.measured = measured
         self.name = name
 
     def __enter__(self) -> None:
@@ -56,7 +56,7 @@ class Stage:
 
     def __exit__(self, *failure) -> None:
         seconds, cpu = time.perf_counter() - self.started, _cpu_seconds() - self.cpu_started
-        self.figures[self.name] = {"seconds": seconds, "cpu_seconds": cpu}
+        self.measured[self.name] = {"seconds": seconds, "cpu_seconds": cpu}
 
 
 def _cpu_seconds() -> float:
@@ -65,7 +65,7 @@ def _cpu_seconds() -> float:
 
 
 def read(config: DataConfig, model: ModelConfig, shard: int, num_shards: int, batches: int) -> dict:
-    """Return batches per second of this process, which takes share `shard` of each global batch, and its memory in bytes.
+    """Return batches per second of this process, which takes shard `shard` of each global batch, and its memory in bytes.
 
     `memory` is all that is resident; `own_memory` is what the data added to it without the pages mapped from files, which
     the system takes back when it needs them.
@@ -111,10 +111,10 @@ def main() -> None:
     config = DataConfig(train=str(folder / "rows.tsv"), cache_dir=str(folder / "cache"), dev_size=0, test_size=0.01)
     model = ModelConfig(vocab_file=options["vocab_file"])
     if stage == "start":
-        figures = start(config, model)
+        measured = start(config, model)
     else:
-        figures = read(config, model, options["shard"], options["num_shards"], options["batches"])
-    print(json.dumps(figures))
+        measured = read(config, model, options["shard"], options["num_shards"], options["batches"])
+    print(json.dumps(measured))
 
 
 if __name__ == "__main__":

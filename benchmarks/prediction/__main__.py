@@ -1,6 +1,6 @@
 """Classify the rows of the reference job with this project and with transformers' pipeline, side by side.
 
-python -m benchmarks.prediction --rows 2048 --rounds 5 --output figures.json
+python -m benchmarks.prediction --rows 2048 --rounds 5 --output results.json
 python -m benchmarks.prediction --model small --rows 200 --rounds 2
 
 `predict` is predict.py's way from texts to labels, `evaluate` that of a run's evaluation, whose rows are tokenised already;
@@ -16,9 +16,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.contest.command import add_job_options, command_parser, run_benchmark, say
-from benchmarks.contest.figures import ratios, render_table, spread
-from benchmarks.contest.rounds import Contestant, run_round
+from benchmarks.harness.command import add_job_options, command_parser, run_benchmark, say
+from benchmarks.harness.rounds import Program, run_round
+from benchmarks.harness.summary import ratios, render_table, spread
 from benchmarks.prediction import OURS, PEER
 
 TOLERANCE = 1e-4
@@ -29,7 +29,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = command_parser("prediction", __doc__)
     add = parser.add_argument
     add("--rows", type=int, default=2048, help="texts, drawn from the training rows (default: 2048)")
-    add("--rounds", type=int, default=5, help="times that each contestant classifies them all (default: 5)")
+    add("--rounds", type=int, default=5, help="times that each program classifies them all (default: 5)")
     add("--probe-rows", type=int, default=512, help="texts that settings are tried with (default: 512)")
     add_job_options(parser, auto="auto: bf16 is tried where its matrix products are faster")
     args, args.settings = parser.parse_known_args(argv)
@@ -46,26 +46,26 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
-    """Check and time the contestants, putting what is found into `report`; return whether all give the same results."""
+    """Check and time the programs, putting the results into `report`; return whether all give the same results."""
     from benchmarks.prediction.prepare import prepare  # imports torch, which --help does without
 
-    job, figures = prepare(args, folder)
-    report["job"] = figures
+    job, description = prepare(args, folder)
+    report["job"] = description
     names = (*OURS, PEER)
-    found = {}
+    predicted = {}
     for name in names:
         fixed = replace(job, fixed=True, bf16=False, probe_rows=1)
-        with Contestant(name, f"benchmarks.prediction.{name}", fixed, folder) as contestant:
-            found[name] = contestant.run(1, outcomes=True)["outcomes"][0]
-    report["check"] = check = compare(found)
+        with Program(name, f"benchmarks.prediction.{name}", fixed, folder) as program:
+            predicted[name] = program.run(1, outcomes=True)["outcomes"][0]
+    report["check"] = check = compare(predicted)
     for name, difference in check["differences"].items():
         print(f"check, {name}: probabilities differ by {difference:.1e} from {PEER}'s", flush=True)
     if not check["same_work"]:
         print("NOT THE SAME RESULTS")
         return False
-    rounds, details = run_contest(args, job, names, folder)
-    answers = {name: [found[name] for found in rounds] for name in names}
-    report["contestants"] = {
+    rounds, details = run_rounds(args, job, names, folder)
+    answers = {name: [one_round[name] for one_round in rounds] for name in names}
+    report["programs"] = {
         name: details[name]
         | {
             "rows_per_second": sum(one["rows"] for one in answers[name]) / sum(one["seconds"] for one in answers[name]),
@@ -79,46 +79,46 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
     return True
 
 
-def compare(found: dict[str, list]) -> dict:
+def compare(predicted: dict[str, list]) -> dict:
     """Return by how much ours differ from the peer's probabilities, at most, and whether all is within `TOLERANCE`.
 
     Two labels may change places where their probabilities are equal to within it.
     """
-    theirs = found[PEER]
+    theirs = predicted[PEER]
     differences = {
-        name: max(abs(mine[1] - other[1]) for mine, other in zip(found[name], theirs, strict=True)) for name in OURS
+        name: max(abs(mine[1] - other[1]) for mine, other in zip(predicted[name], theirs, strict=True)) for name in OURS
     }
     same_labels = {
-        name: sum(mine[0] == other[0] for mine, other in zip(found[name], theirs, strict=True)) / len(theirs)
+        name: sum(mine[0] == other[0] for mine, other in zip(predicted[name], theirs, strict=True)) / len(theirs)
         for name in OURS
     }
     same = all(value <= TOLERANCE for value in differences.values()) and min(same_labels.values()) > 0.99
     return {"differences": differences, "same_labels": same_labels, "tolerance": TOLERANCE, "same_work": same}
 
 
-def run_contest(args: argparse.Namespace, job, names: tuple, folder: Path) -> tuple[list[dict], dict[str, dict]]:
-    """Start every contestant and run the rounds; return each round's answers, and what each said of itself."""
+def run_rounds(args: argparse.Namespace, job, names: tuple, folder: Path) -> tuple[list[dict], dict[str, dict]]:
+    """Start every program and run the rounds; return each round's answers, and each program's description of itself."""
     with ExitStack() as stack:
-        contestants = []
+        programs = []
         for name in names:
-            contestant = stack.enter_context(Contestant(name, f"benchmarks.prediction.{name}", job, folder))
-            say(f"{name}: ready, {contestant.details['precision']}, {contestant.details['settings']}")
-            contestants.append(contestant)
+            program = stack.enter_context(Program(name, f"benchmarks.prediction.{name}", job, folder))
+            say(f"{name}: ready, {program.details['precision']}, {program.details['settings']}")
+            programs.append(program)
         steps = dict.fromkeys(names, 1)
         rounds = [
-            run_round(contestants, steps, 0, lambda line, number=number: say(f"round {number}, {line}"))
+            run_round(programs, steps, 0, lambda line, number=number: say(f"round {number}, {line}"))
             for number in range(1, args.rounds + 1)
         ]
-    return rounds, {contestant.name: contestant.details for contestant in contestants}
+    return rounds, {program.name: program.details for program in programs}
 
 
 def render(report: dict) -> str:
-    """Return the table of the figures."""
+    """Return the table of the results."""
     rows = []
-    for name, found in report["contestants"].items():
-        memory = f"{found['peak_memory'] / 1e6:,.0f} MB"
+    for name, result in report["programs"].items():
+        memory = f"{result['peak_memory'] / 1e6:,.0f} MB"
         ratio = spread(report["ratios"][name]) if name in OURS else ""
-        rows.append([name, found["precision"], found["settings"], f"{found['rows_per_second']:.1f}", memory, ratio])
+        rows.append([name, result["precision"], result["settings"], f"{result['rows_per_second']:.1f}", memory, ratio])
     table = render_table(["", "precision", "settings", "rows/s", "memory", f"times {PEER}"], rows)
     return f"{report['job']['rows']:,} texts of {report['job']['tokens_per_row']:.1f} tokens\n\n{table}"
 

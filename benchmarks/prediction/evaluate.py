@@ -14,7 +14,7 @@ from app.run.assembly import assemble, set_up
 from app.runtime.machine import set_up_machine
 from app.strategies import load_strategy
 from app.training.evaluate import evaluate
-from benchmarks.contest.meter import Meter, Sizes
+from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.prediction.job import PredictionJob, fastest
 
 
@@ -42,5 +42,5 @@ def main(job: PredictionJob, meter: Meter) -> None:
     settings = f"batch {configs[precision].train.eval_batch_size}"
     meter.start(lambda steps: Sizes(len(texts) * steps, 0, 0), precision=precision, settings=settings)
     while True:
-        shares = probabilities(classify(precision, texts))
-        meter.step_done([[names[int(row.argmax())], float(row.max())] for row in shares])
+        predicted = probabilities(classify(precision, texts))
+        meter.step_done([[names[int(row.argmax())], float(row.max())] for row in predicted])

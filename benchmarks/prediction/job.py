@@ -1,4 +1,4 @@
-"""What every contestant is given: the same checkpoint and the same texts; and how each finds its fastest settings."""
+"""What every program is given: the same checkpoint and the same texts; and how each finds its fastest settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Setting = TypeVar("Setting")
 class PredictionJob:
     """Texts to classify with a checkpoint; fields as those of `benchmarks.reference_job.job.Job`.
 
-    `fixed` asks for fp32 and no search of settings, where results are compared. `probe_rows` are the rows that a contestant
+    `fixed` asks for fp32 and no search of settings, where results are compared. `probe_rows` are the rows that a program
     tries its settings with. `our_arguments` open the same rows with run_single.py's configuration.
     """
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from transformers import pipeline
 
-from benchmarks.contest.meter import Meter, Sizes
+from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.prediction.job import PredictionJob, fastest
 
 BATCH_SIZES = {"cpu": (8, 16, 32, 64, 128), "cuda": (32, 128, 512, 1024)}
@@ -42,11 +42,11 @@ def main(job: PredictionJob, meter: Meter) -> None:
 
     def classify(settings: Settings, some: Sequence[str]) -> list[dict]:
         order = sorted(range(len(some)), key=lambda i: -len(some[i])) if settings.is_sorted else range(len(some))
-        found = pipelines[settings.precision](
+        classified = pipelines[settings.precision](
             [some[i] for i in order], batch_size=settings.batch_size, truncation=True, max_length=job.max_length
         )
         answers: list[dict] = [{}] * len(some)
-        for place, answer in zip(order, found, strict=True):
+        for place, answer in zip(order, classified, strict=True):
             answers[place] = answer
         return answers
 

@@ -1,4 +1,4 @@
-"""This project's predict.py: `Predictor.predict` over rows, in the precision that is faster here."""
+"""This project's `predict`: `Predictor.predict` over rows, in the precision that is faster here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from app.data.readers import ReadOptions
 from app.data.rows import text_rows
 from app.prediction.predictor import Prediction, load_predictor
-from benchmarks.contest.meter import Meter, Sizes
+from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.prediction.job import PredictionJob, fastest
 
 
@@ -26,5 +26,5 @@ def main(job: PredictionJob, meter: Meter) -> None:
     precision = fastest(predictors, classify, texts[: job.probe_rows])
     meter.start(lambda steps: Sizes(len(texts) * steps, 0, 0), precision=precision, settings="its defaults")
     while True:
-        found = classify(precision, texts)
-        meter.step_done([[prediction.label, float(prediction.probabilities.max())] for prediction in found])
+        predictions = classify(precision, texts)
+        meter.step_done([[prediction.label, float(prediction.probabilities.max())] for prediction in predictions])

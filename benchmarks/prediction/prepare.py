@@ -1,4 +1,4 @@
-"""A configuration of this project -> the texts and the checkpoint that all contestants are given."""
+"""A configuration of this project -> the texts and the checkpoint that all programs are given."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.reference_job.prepare import prepare as prepare_training
 
 
 def prepare(args: Namespace, folder: Path) -> tuple[PredictionJob, dict]:
-    """Make checkpoint and texts in `folder`; return the job and its figures. Raises InputError for bad input."""
+    """Make checkpoint and texts in `folder`; return the job and its description. Raises InputError for bad input."""
     prepared = prepare_training(["--config", args.config, *args.settings], args.model, args.precision, 1, 1, folder)
     job = prepared.job
     with Path(job.rows_file).open(encoding="utf-8") as file:
@@ -20,7 +20,7 @@ def prepare(args: Namespace, folder: Path) -> tuple[PredictionJob, dict]:
     positions = np.random.default_rng(0).permutation(len(lines))[: args.rows].tolist()
     texts = folder / "texts.jsonl"
     texts.write_text("".join(lines[position] for position in positions), encoding="utf-8")
-    figures = prepared.figures | {"rows": len(positions)}
+    description = prepared.description | {"rows": len(positions)}
     return PredictionJob(
         checkpoint=job.checkpoint,
         rows_file=str(texts),
@@ -31,4 +31,4 @@ def prepare(args: Namespace, folder: Path) -> tuple[PredictionJob, dict]:
         fixed=False,
         probe_rows=args.probe_rows,
         our_arguments=job.our_arguments,
-    ), figures
+    ), description

@@ -1,11 +1,11 @@
 """Train the reference job with this project and with what people use instead, side by side.
 
 python -m benchmarks.reference_job --peers all --steps 48 --rounds 6         a whole epoch of the reference job
-python -m benchmarks.reference_job --peers trainer_tuned --steps 10 --output figures.json
+python -m benchmarks.reference_job --peers trainer_tuned --steps 10 --output results.json
 python -m benchmarks.reference_job --peers all --check                       only that all do the same work
 python -m benchmarks.reference_job --model small --data.train reviews.csv    settings of run_single.py change the job
 
-Exit status: 0; 1 where the contestants do not do the same work, or one failed; 2 for bad input.
+Exit status: 0; 1 where the programs do not do the same work, or one failed; 2 for bad input.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.contest.command import add_job_options, command_parser, run_benchmark, say
-from benchmarks.contest.rounds import Contestant, ContestantFailed, run_round
+from benchmarks.harness.command import add_job_options, command_parser, run_benchmark, say
+from benchmarks.harness.rounds import Program, ProgramFailed, run_round
 from benchmarks.reference_job import OURS, PEERS
 from benchmarks.reference_job.check import check_losses, compare_losses
-from benchmarks.reference_job.report import describe, make_figures, render
+from benchmarks.reference_job.report import describe, render, summarise_rounds
 
 FABRIC = ("lightning_fabric", "lightning")
 INSTALL = "pip install -r requirements-benchmarks.txt -c constraints.txt"
 # Padded to a fixed length, so that its steps all cost the same and a few of them are enough.
 FEWER_STEPS = {"example_repository": 8}
-UNTIMED = 1  # steps before those of each round: who has waited finds caches cold and its free memory given back
+UNTIMED = 1  # steps before those of each round: after waiting, caches are cold and free memory has been given back
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -40,11 +40,11 @@ def build_parser() -> argparse.ArgumentParser:
         default=48,
         help="optimizer steps in a round (default: 48); example_repository makes an eighth",
     )
-    add("--rounds", type=int, default=6, help="rounds, in each of which every contestant runs (default: 6)")
+    add("--rounds", type=int, default=6, help="rounds, in each of which every program runs (default: 6)")
     add("--warmup", type=int, default=5, help="steps before the first round (default: 5)")
-    add_job_options(parser, auto="of the contestants that choose; auto: bf16 where its matrix products are faster")
+    add_job_options(parser, auto="of the programs that choose; auto: bf16 where its matrix products are faster")
     add("--check", action="store_true", help="only check that all do the same work")
-    add("--no-check", action="store_true", help="leave that check out")
+    add("--no-check", action="store_true", help="skip that check")
     add("--check-steps", type=int, default=3, help="steps of the check (default: 3)")
     add(
         "--tolerance",
@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
-    """Check and time the contestants, putting what is found into `report`; return whether all do the same work."""
+    """Check and time the programs, putting the results into `report`; return whether all do the same work."""
     from benchmarks.reference_job.prepare import prepare  # imports torch, which --help does without
 
     report["skipped"] = {name: reason for name in args.peers if (reason := missing(name))}
@@ -91,8 +91,8 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
     steps = args.warmup + args.rounds * (UNTIMED + args.steps) + 1
     arguments = ["--config", args.config, *args.settings]
     prepared = prepare(arguments, args.model, args.precision, steps, args.check_steps, folder)
-    report["job"] = prepared.figures
-    print(describe(prepared.figures), flush=True)
+    report["job"] = prepared.description
+    print(describe(prepared.description), flush=True)
     if not args.no_check:
         losses = check_losses(names, prepared.check_job, args.check_steps, folder, say)
         report["check"] = check = compare_losses(losses, args.tolerance)
@@ -101,45 +101,45 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
             print(f"check, {name}: losses differ by {difference:.1e}, {verdict}", flush=True)
         if args.check or not check["same_work"]:
             return check["same_work"]
-    rounds, details = run_contest(args, names, prepared, folder, report)
-    report |= (figures := make_figures(rounds, details, prepared.figures))
-    print("\n" + render(figures, prepared.figures, report["skipped"]))
+    rounds, details = run_rounds(args, names, prepared, folder, report)
+    report |= (results := summarise_rounds(rounds, details, prepared.description))
+    print("\n" + render(results, prepared.description, report["skipped"]))
     return "stopped" not in report
 
 
-def run_contest(
+def run_rounds(
     args: argparse.Namespace, names: list[str], prepared, folder: Path, report: dict
 ) -> tuple[list[dict[str, dict]], dict[str, dict]]:
-    """Start every contestant, warm it up, and run the rounds; return each round's answers, and what each said of itself.
+    """Start every program, warm it up, and run the rounds; return each round's answers, and each program's description of itself.
 
-    Where somebody interrupts it or a contestant fails, the rounds so far are returned, and `report` says why.
+    When it is interrupted or a program fails, the rounds so far are returned, and `report` says why.
     """
     rounds: list[dict[str, dict]] = []
     with ExitStack() as stack:
 
-        def start(name: str, module: str, job) -> Contestant:
-            return stack.enter_context(Contestant(name, f"benchmarks.{module}", job, folder))
+        def start(name: str, module: str, job) -> Program:
+            return stack.enter_context(Program(name, f"benchmarks.{module}", job, folder))
 
-        products = start("matrix_products", "contest.matrix_products", prepared.shapes)
-        contestants = []
+        products = start("matrix_products", "harness.matrix_products", prepared.shapes)
+        programs = []
         for name in names:
-            contestants.append(start(name, f"reference_job.{name}", prepared.job))
-            seconds = contestants[-1].run(args.warmup)["seconds"]
+            programs.append(start(name, f"reference_job.{name}", prepared.job))
+            seconds = programs[-1].run(args.warmup)["seconds"]
             say(f"{name}: ready, {args.warmup} steps of warm-up in {seconds:.1f} s")
         steps = {name: max(1, args.steps // FEWER_STEPS.get(name, 1)) for name in names}
         try:
             for number in range(1, args.rounds + 1):
                 rates = products.run(1, outcomes=True)["outcomes"][0]
                 answers = run_round(
-                    contestants, steps, UNTIMED, lambda line, number=number: say(f"round {number}, {line}")
+                    programs, steps, UNTIMED, lambda line, number=number: say(f"round {number}, {line}")
                 )
                 rounds.append(answers | {"matrix_products": rates})
-        except (ContestantFailed, KeyboardInterrupt) as reason:
+        except (ProgramFailed, KeyboardInterrupt) as reason:
             if not rounds:
                 raise
             report["stopped"] = f"after {len(rounds)} of {args.rounds} rounds: {reason or 'interrupted'}"
             print(f"stopped {report['stopped']}", flush=True)
-    return rounds, {contestant.name: contestant.details for contestant in contestants}
+    return rounds, {program.name: program.details for program in programs}
 
 
 if __name__ == "__main__":

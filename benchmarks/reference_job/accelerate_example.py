@@ -12,7 +12,7 @@ from accelerate.utils import set_seed
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from benchmarks.contest.meter import Meter, count_inputs
+from benchmarks.harness.meter import Meter, count_inputs
 from benchmarks.reference_job.job import Job, tokenised
 
 

@@ -1,7 +1,7 @@
-"""The proof that the contestants do the same work: the same fixed batches must give the same losses, step by step.
+"""Verifies that the programs do the same work: the same fixed batches must give the same losses, step by step.
 
 fp32, dropout off, the same checkpoint to start from. The second loss and those after it also depend on the optimizer, its
-settings and the gradients. A contestant that draws other rows, pads wrongly or steps otherwise is caught.
+settings and the gradients. A program that draws other rows, pads wrongly or steps otherwise is caught.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.contest.rounds import Contestant
+from benchmarks.harness.rounds import Program
 from benchmarks.reference_job import OURS
 from benchmarks.reference_job.job import Job
 
@@ -17,11 +17,11 @@ from benchmarks.reference_job.job import Job
 def check_losses(
     names: list[str], job: Job, steps: int, folder: Path, say: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Return the losses of `steps` steps of each contestant, one process after the other."""
+    """Return the losses of `steps` steps of each program, one process after the other."""
     losses = {}
     for name in names:
-        with Contestant(name, f"benchmarks.reference_job.{name}", job, folder) as contestant:
-            losses[name] = contestant.run(steps, outcomes=True)["outcomes"]
+        with Program(name, f"benchmarks.reference_job.{name}", job, folder) as program:
+            losses[name] = program.run(steps, outcomes=True)["outcomes"]
         say(f"check, {name}: losses " + " ".join(f"{loss:.5f}" for loss in losses[name]))
     return losses
 
@@ -30,8 +30,8 @@ def compare_losses(losses: dict[str, list[float]], tolerance: float) -> dict:
     """Return each peer's largest difference to ours, and whether all are within `tolerance`."""
     ours = losses[OURS]
     differences = {
-        name: max(abs(one - other) for one, other in zip(ours, found, strict=True))
-        for name, found in losses.items()
+        name: max(abs(one - other) for one, other in zip(ours, theirs, strict=True))
+        for name, theirs in losses.items()
         if name != OURS
     }
     same = all(difference <= tolerance for difference in differences.values())  # False for not-a-number

@@ -1,4 +1,4 @@
-"""What every contestant is given: the same rows, the same checkpoint to start from, the same settings of the job."""
+"""What every program is given: the same rows, the same checkpoint to start from, the same settings of the job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Job:
     """One training job.
 
     `checkpoint` is a folder that transformers loads; `rows_file` JSON lines of text and label id. `device` is cpu or
-    cuda. `bf16` says whether the machine is faster with it: contestants that would choose their precision choose by it.
+    cuda. `bf16` says whether the machine is faster with it: programs that would choose their precision choose by it.
     `shuffle` is off, and `model_settings` turn dropout off, where losses are compared. `steps` is more than will be asked for.
     `our_arguments` is the command line of run_single.py for the same job.
     """

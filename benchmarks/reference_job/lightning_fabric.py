@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding
 
-from benchmarks.contest.meter import Meter, count_inputs
+from benchmarks.harness.meter import Meter, count_inputs
 from benchmarks.reference_job.job import Job, tokenised
 
 try:

@@ -1,15 +1,15 @@
-"""transformers' Trainer with the meter behind each step, for `trainer_default` and `trainer_tuned`."""
+"""transformers' Trainer with the meter after each step, for `trainer_default` and `trainer_tuned`."""
 
 from __future__ import annotations
 
 import torch
 from transformers import Trainer, TrainerCallback
 
-from benchmarks.contest.meter import Meter
+from benchmarks.harness.meter import Meter
 
 
 class MeteredTrainer(Trainer):
-    """A Trainer that tells the meter of each optimizer step and its loss."""
+    """A Trainer that reports each optimizer step and its loss to the meter."""
 
     def __init__(self, meter: Meter, **arguments) -> None:
         super().__init__(**arguments)

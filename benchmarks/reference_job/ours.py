@@ -11,7 +11,7 @@ from app.run.log import start_logging
 from app.strategies import open_strategy
 from app.training.loop import StepLog, train
 from app.training.state import RunState
-from benchmarks.contest.meter import Meter, Sizes
+from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.reference_job.job import Job
 
 

@@ -1,4 +1,4 @@
-"""A configuration of this project -> what all contestants start from: one checkpoint, one file of rows, one `Job`."""
+"""A configuration of this project -> what all programs start from: one checkpoint, one file of rows, one `Job`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.model.pretrained import save_model
 from app.run.assembly import Parts, assemble
 from app.runtime.devices import bf16_speedup
 from app.strategies import open_strategy
-from benchmarks.contest.matrix_products import Shapes
+from benchmarks.harness.matrix_products import Shapes
 from benchmarks.reference_job.job import Job
 from benchmarks.reference_job.ours import fastest_settings
 
@@ -28,7 +28,7 @@ MODELS = {
         *("--model.config.num_attention_heads", "2", "--model.config.intermediate_size", "512"),
     ],
 }
-# A constant learning rate and no clipping: what all contestants can be asked for without a word of their own about it.
+# A constant learning rate and no clipping: what every program can do without special code.
 SAME_JOB = ["--train.schedule", "constant", "--train.warmup", "0", "--train.max_grad_norm", "0"]
 DEVICES = ("cpu", "cuda")
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -36,19 +36,19 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 @dataclass(frozen=True)
 class Prepared:
-    """`job` is to be timed, `check_job` trains a few fixed batches without dropout in fp32; `figures` describe the job."""
+    """`job` is to be timed, `check_job` trains a few fixed batches without dropout in fp32; `description` is for the report."""
 
     job: Job
     check_job: Job
     shapes: Shapes
-    figures: dict
+    description: dict
 
 
 def prepare(arguments: list[str], model: str, precision: str, steps: int, check_steps: int, folder: Path) -> Prepared:
     """Make the checkpoint and the files of rows in `folder`.
 
     `arguments` are run_single.py's, `model` a key of `MODELS`, `precision` auto, bf16 or fp32; `steps` is more than any
-    contestant will be asked for. Raises InputError for bad input, such as data that is not there.
+    program will be asked for. Raises InputError for bad input, such as data that is not there.
     """
     arguments = [*arguments, *MODELS[model], *SAME_JOB]
     config = load_config([*arguments, "--train.max_steps", str(steps), "--train.epochs", str(steps)])
@@ -118,7 +118,7 @@ def _describe(config: Config, parts: Parts, device: str, bf16: bool) -> tuple[Sh
         ["fp32", "bf16"] if bf16 else ["fp32"],
         device,
     )
-    figures = {
+    description = {
         "model_type": model.model_type,
         "layers": model.num_hidden_layers,
         "hidden_size": model.hidden_size,
@@ -133,4 +133,4 @@ def _describe(config: Config, parts: Parts, device: str, bf16: bool) -> tuple[Sh
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "bf16": bf16,
     }
-    return shapes, figures
+    return shapes, description

@@ -1,54 +1,54 @@
-"""The benchmark's figures, for JSON and for people."""
+"""The benchmark's results, as JSON and as a table."""
 
 from __future__ import annotations
 
 import statistics
 
-from benchmarks.contest.figures import ratios, render_table, spread, summarise
+from benchmarks.harness.summary import ratios, render_table, spread, summarise
 from benchmarks.reference_job import OURS
 
 
-def make_figures(rounds: list[dict[str, dict]], details: dict[str, dict], job: dict) -> dict:
-    """Return each contestant's figures, the ratio of ours to each peer, and the rates of matrix products.
+def summarise_rounds(rounds: list[dict[str, dict]], details: dict[str, dict], job: dict) -> dict:
+    """Return each program's results, the ratio of ours to each peer, and the rates of matrix products.
 
-    A round has each contestant's answer by name, and under `matrix_products` operations per second by precision;
-    `details` is what each contestant said of itself, `job` the job's figures.
+    A round has each program's answer by name, and under `matrix_products` operations per second by precision;
+    `details` is each program's description of itself, `job` that of the job.
     """
-    products = [found["matrix_products"] for found in rounds]
-    rates = {name: statistics.median(found[name] for found in products) for name in products[0]}
-    answers = {name: [found[name] for found in rounds] for name in details}
-    contestants = {}
-    for name, found in answers.items():
-        contestants[name] = figures = summarise(found) | details[name]
-        operations = 6 * job["encoder_weights"] * figures["real_tokens_per_second"]
-        figures["share_of_limit"] = operations / rates[figures["precision"]]
-        figures["epoch_seconds"] = job["train_rows"] / figures["rows_per_second"]
+    products = [one_round["matrix_products"] for one_round in rounds]
+    rates = {name: statistics.median(rates[name] for rates in products) for name in products[0]}
+    answers = {name: [one_round[name] for one_round in rounds] for name in details}
+    programs = {}
+    for name, answers_of_program in answers.items():
+        programs[name] = result = summarise(answers_of_program) | details[name]
+        operations = 6 * job["encoder_weights"] * result["real_tokens_per_second"]
+        result["share_of_limit"] = operations / rates[result["precision"]]
+        result["epoch_seconds"] = job["train_rows"] / result["rows_per_second"]
     peers = [name for name in answers if name != OURS]
     return {
         "matrix_products": {"operations_per_second": rates, "rounds": products},
-        "contestants": contestants,
+        "programs": programs,
         "ratios": {name: ratios(answers[OURS], answers[name]) for name in peers},
         "token_ratios": {name: ratios(answers[OURS], answers[name], "real_tokens") for name in peers},
     }
 
 
-def render(figures: dict, job: dict, skipped: dict[str, str]) -> str:
-    """Return the table of `make_figures`, with what was left out."""
+def render(results: dict, job: dict, skipped: dict[str, str]) -> str:
+    """Return the table of `summarise_rounds`, with what was skipped."""
     header = ["", "precision", "s/step", "rows/s", "tokens/s", "padding", "memory", "of limit", "epoch"]
     header += ["ours / it: rows/s", "tokens/s"]
     rows = []
-    for name, found in figures["contestants"].items():
-        row = [name, found["precision"], f"{found['seconds_per_step']:.3f}", f"{found['rows_per_second']:.1f}"]
-        row += [f"{found['real_tokens_per_second']:,.0f}", f"{found['padding']:.0%}"]
-        row += [f"{found['peak_memory'] / 1e6:,.0f} MB", f"{found['share_of_limit']:.0%}"]
-        row += [f"{found['epoch_seconds']:,.1f} s"]
+    for name, result in results["programs"].items():
+        row = [name, result["precision"], f"{result['seconds_per_step']:.3f}", f"{result['rows_per_second']:.1f}"]
+        row += [f"{result['real_tokens_per_second']:,.0f}", f"{result['padding']:.0%}"]
+        row += [f"{result['peak_memory'] / 1e6:,.0f} MB", f"{result['share_of_limit']:.0%}"]
+        row += [f"{result['epoch_seconds']:,.1f} s"]
         row += (
-            [spread(figures["ratios"][name]), f"{figures['token_ratios'][name]['median']:.2f}"]
+            [spread(results["ratios"][name]), f"{results['token_ratios'][name]['median']:.2f}"]
             if name != OURS
             else ["", ""]
         )
         rows.append(row)
-    rates = figures["matrix_products"]["operations_per_second"]
+    rates = results["matrix_products"]["operations_per_second"]
     limits = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in rates.items())
     lines = [
         describe(job),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, TrainingArguments
 
-from benchmarks.contest.meter import Meter, count_inputs
+from benchmarks.harness.meter import Meter, count_inputs
 from benchmarks.reference_job.job import Job, tokenised
 from benchmarks.reference_job.metered_trainer import MeteredTrainer
 

@@ -1,4 +1,4 @@
-"""The way of transformers' Trainer at its best: bf16 where that is faster, rows of like length together, fused AdamW, nothing on the side."""
+"""The way of transformers' Trainer at its best: bf16 where that is faster, rows of similar length together, fused AdamW, nothing on the side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, TrainingArguments
 
-from benchmarks.contest.meter import Meter, count_inputs
+from benchmarks.harness.meter import Meter, count_inputs
 from benchmarks.reference_job.job import Job, tokenised
 from benchmarks.reference_job.metered_trainer import MeteredTrainer
 

@@ -1,6 +1,6 @@
-"""The benchmarks with a tiny model: that all contestants do the same work and the figures are right, not how fast they are.
+"""The benchmarks with a tiny model: that all programs do the same work and the results are right, not how fast they are.
 
-The contestants run in this process, each asked for a few steps; `slow` ones go through the command lines.
+The programs run in this process, each asked for a few steps; `slow` ones go through the command lines.
 """
 
 import json
@@ -23,19 +23,19 @@ from app.run.assembly import assemble, set_up
 from app.strategies import open_strategy
 from app.strategies.ddp import DDP
 from benchmarks.batching import measure, ways
-from benchmarks.contest.figures import ratios
-from benchmarks.contest.matrix_products import Shapes
-from benchmarks.contest.meter import Finished, Meter
-from benchmarks.contest.rounds import Contestant, ContestantFailed
 from benchmarks.data_path.__main__ import sizes
 from benchmarks.data_path.rows import write_rows
+from benchmarks.harness.matrix_products import Shapes
+from benchmarks.harness.meter import Finished, Meter
+from benchmarks.harness.rounds import Program, ProgramFailed
+from benchmarks.harness.summary import ratios
 from benchmarks.prediction.__main__ import compare
 from benchmarks.prediction.job import PredictionJob
 from benchmarks.reference_job import OURS, PEERS
 from benchmarks.reference_job.__main__ import main, missing
 from benchmarks.reference_job.check import compare_losses
 from benchmarks.reference_job.prepare import Prepared, prepare
-from benchmarks.reference_job.report import make_figures, render
+from benchmarks.reference_job.report import render, summarise_rounds
 
 ROOT = Path(__file__).parents[2]
 BATCH_SIZE, EPOCH = 8, 6  # rows, steps
@@ -65,7 +65,7 @@ def tiny_arguments(folder: Path, device: str = "cpu") -> list[str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def leave_no_traces():
-    """Take back what contestants leave in this process: log handlers, and Accelerate's state."""
+    """Take back what programs leave in this process: log handlers, and Accelerate's state."""
     root = logging.getLogger()
     handlers = list(root.handlers)
     yield
@@ -81,7 +81,7 @@ def prepared(tmp_path_factory) -> Prepared:
 
 
 def answers_of(module: str, job, *commands: dict) -> list[dict]:
-    """Return what a contestant sends: its details, then an answer to each command."""
+    """Return what a program sends: its details, then an answer to each command."""
     waiting, sent = iter([*commands, None]), []
     with pytest.raises(Finished):
         import_module(f"benchmarks.{module}").main(job, Meter(lambda: next(waiting), sent.append, job.device))
@@ -89,7 +89,7 @@ def answers_of(module: str, job, *commands: dict) -> list[dict]:
 
 
 def train(name: str, job, steps: int, outcomes: bool = False) -> dict:
-    """Return a contestant's answer to one command."""
+    """Return a program's answer to one command."""
     if reason := missing(name):
         pytest.skip(reason)
     return answers_of(f"reference_job.{name}", job, {"steps": steps, "outcomes": outcomes})[1]
@@ -104,8 +104,8 @@ def our_answer(prepared) -> dict:
 def check_sizes(name: str, answer: dict, prepared: Prepared) -> None:
     """An epoch is every row once, and padding is counted."""
     assert answer["steps"] == EPOCH
-    assert answer["rows"] == EPOCH * BATCH_SIZE == prepared.figures["train_rows"]
-    assert answer["real_tokens"] == round(prepared.figures["tokens_per_row"] * answer["rows"])
+    assert answer["rows"] == EPOCH * BATCH_SIZE == prepared.description["train_rows"]
+    assert answer["real_tokens"] == round(prepared.description["tokens_per_row"] * answer["rows"])
     assert answer["seconds"] > 0
     assert answer["peak_memory"] > 1e6
     if name == OURS:
@@ -134,8 +134,8 @@ def test_a_peer_has_our_losses_on_the_same_batches(name, prepared, our_answer):
 @pytest.mark.parametrize("changed", [{"learning_rate": 8e-4}, {"max_length": 6}, {"shuffle": True}])
 def test_a_peer_that_does_other_work_is_caught(changed, prepared, our_answer):
     job = replace(prepared.check_job, **changed)
-    found = train("accelerate_example", job, EPOCH, outcomes=True)["outcomes"]
-    losses = {OURS: our_answer["outcomes"], "accelerate_example": found}
+    theirs = train("accelerate_example", job, EPOCH, outcomes=True)["outcomes"]
+    losses = {OURS: our_answer["outcomes"], "accelerate_example": theirs}
     assert compare_losses(losses, tolerance=1e-3)["same_work"] is False
 
 
@@ -160,7 +160,7 @@ def test_the_meter_counts_each_command_by_itself(prepared):
     assert (second["steps"], second["rows"], len(second["outcomes"])) == (2, 2 * BATCH_SIZE, 2)
 
 
-def test_the_figures():
+def test_the_results_over_rounds():
     def answer(seconds: float, rows: int, real: int, tokens: int) -> dict:
         return {"seconds": seconds, "steps": 2, "rows": rows, "real_tokens": real, "tokens": tokens, "peak_memory": 5e8}
 
@@ -169,20 +169,20 @@ def test_the_figures():
         {OURS: answer(2.0, 64, 1000, 1000), "trainer_tuned": answer(6.0, 64, 900, 1000)},
         {OURS: answer(1.0, 64, 800, 800), "trainer_tuned": answer(4.0, 64, 700, 1000)},
     ]
-    rounds = [found | {"matrix_products": {"fp32": 6e6, "bf16": 9e6}} for found in rounds]
+    rounds = [one_round | {"matrix_products": {"fp32": 6e6, "bf16": 9e6}} for one_round in rounds]
     job = {"encoder_weights": 1000, "train_rows": 9600, "model_type": "bert", "layers": 2, "hidden_size": 8}
     job |= {"parameters": 2000, "tokens_per_row": 13.0, "batch_size": 32, "steps_per_epoch": 300, "device": "cpu"}
-    figures = make_figures(rounds, {OURS: {"precision": "bf16"}, "trainer_tuned": {"precision": "fp32"}}, job)
-    ours, peer = figures["contestants"][OURS], figures["contestants"]["trainer_tuned"]
+    results = summarise_rounds(rounds, {OURS: {"precision": "bf16"}, "trainer_tuned": {"precision": "fp32"}}, job)
+    ours, peer = results["programs"][OURS], results["programs"]["trainer_tuned"]
     assert ours["rows_per_second"] == 48
     assert ours["seconds_per_step"] == pytest.approx(2 / 3)
     assert ours["padding"] == 0
     assert peer["padding"] == pytest.approx(1 - 2500 / 3000)
     assert ours["share_of_limit"] == pytest.approx(6 * 1000 * 650 / 9e6)
     assert ours["epoch_seconds"] == 200
-    assert figures["ratios"]["trainer_tuned"]["rounds"] == [2, 3, 4]
-    assert [figures["ratios"]["trainer_tuned"][name] for name in ("min", "median", "max")] == [2, 3, 4]
-    table = render(figures, job, {"lightning_fabric": "needs a package"})
+    assert results["ratios"]["trainer_tuned"]["rounds"] == [2, 3, 4]
+    assert [results["ratios"]["trainer_tuned"][name] for name in ("min", "median", "max")] == [2, 3, 4]
+    table = render(results, job, {"lightning_fabric": "needs a package"})
     assert "3.00 (2.00 to 4.00)" in table
     assert "skipped: lightning_fabric: needs a package" in table
 
@@ -212,9 +212,11 @@ def test_our_results_are_those_of_the_pipeline(prepared, tmp_path):
         our_arguments=job.our_arguments,
     )
     command = {"steps": 1, "outcomes": True}
-    found = {name: answers_of(f"prediction.{name}", fixed, command)[1] for name in ("predict", "evaluate", "pipeline")}
-    assert {answer["rows"] for answer in found.values()} == {20}
-    results = {name: answer["outcomes"][0] for name, answer in found.items()}
+    answers = {
+        name: answers_of(f"prediction.{name}", fixed, command)[1] for name in ("predict", "evaluate", "pipeline")
+    }
+    assert {answer["rows"] for answer in answers.values()} == {20}
+    results = {name: answer["outcomes"][0] for name, answer in answers.items()}
     assert compare(results)["same_work"] is True
     results["predict"][3][1] += 0.01
     assert compare(results)["same_work"] is False
@@ -236,26 +238,26 @@ def test_the_sizes_of_the_data_path():
 
 
 def test_data_that_is_not_there_is_told_in_a_line(capsys, tmp_path):
-    assert main(["--data.train", str(tmp_path / "nowhere.tsv"), "--output", str(tmp_path / "figures.json")]) == 2
+    assert main(["--data.train", str(tmp_path / "nowhere.tsv"), "--output", str(tmp_path / "results.json")]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     assert "nowhere.tsv" in line
 
 
 @pytest.mark.slow
-def test_a_contestant_that_fails_is_named(tmp_path):
+def test_a_program_that_fails_is_named(tmp_path):
     shapes = Shapes(8, 16, 1, 4, ["fp32"], "cpu")
-    with Contestant("products", "benchmarks.contest.matrix_products", shapes, tmp_path) as contestant:
-        assert contestant.run(1, outcomes=True)["outcomes"][0]["fp32"] > 1e3
-        contestant.process.kill()
-        contestant.process.wait()
-        with pytest.raises(ContestantFailed, match="products was killed; was the machine out of memory?"):
-            contestant.run(1)
+    with Program("products", "benchmarks.harness.matrix_products", shapes, tmp_path) as program:
+        assert program.run(1, outcomes=True)["outcomes"][0]["fp32"] > 1e3
+        program.process.kill()
+        program.process.wait()
+        with pytest.raises(ProgramFailed, match="products was killed; was the machine out of memory?"):
+            program.run(1)
     broken = replace(shapes, precisions=["fp7"])
     with (
-        pytest.raises(ContestantFailed, match="broken ended with status 1: KeyError: 'fp7'"),
-        Contestant("broken", "benchmarks.contest.matrix_products", broken, tmp_path) as contestant,
+        pytest.raises(ProgramFailed, match="broken ended with status 1: KeyError: 'fp7'"),
+        Program("broken", "benchmarks.harness.matrix_products", broken, tmp_path) as program,
     ):
-        contestant.run(1)
+        program.run(1)
 
 
 def run(module: str, *words: str) -> subprocess.CompletedProcess:
@@ -268,14 +270,14 @@ def run(module: str, *words: str) -> subprocess.CompletedProcess:
 def test_the_reference_job_on_the_command_line(tmp_path):
     config = ["--config", str(ROOT / "configs" / "default.yaml")]
     words = ["--peers", "trainer_tuned", "--steps", "2", "--rounds", "2", "--warmup", "1", "--check-steps", "2"]
-    output = tmp_path / "figures.json"
+    output = tmp_path / "results.json"
     done = run("reference_job", *words, *config, *tiny_arguments(tmp_path), "--output", str(output))
     assert done.returncode == 0, done.stderr
     report = json.loads(output.read_text())
     assert report["check"]["same_work"] is True
-    assert set(report["contestants"]) == {OURS, "trainer_tuned"}
+    assert set(report["programs"]) == {OURS, "trainer_tuned"}
     assert len(report["ratios"]["trainer_tuned"]["rounds"]) == 2
-    assert report["contestants"][OURS]["rows"] == 4 * BATCH_SIZE
+    assert report["programs"][OURS]["rows"] == 4 * BATCH_SIZE
     assert min(report["matrix_products"]["operations_per_second"].values()) > 0
     assert report["job"]["train_rows"] == EPOCH * BATCH_SIZE
     assert "trainer_tuned" in done.stdout
@@ -283,41 +285,41 @@ def test_the_reference_job_on_the_command_line(tmp_path):
 
 
 @pytest.mark.gpu
-def test_all_contestants_on_a_gpu(tmp_path):
+def test_all_programs_on_a_gpu(tmp_path):
     config = ["--config", str(ROOT / "configs" / "default.yaml")]
     words = ["--peers", "all", "--steps", "16", "--rounds", "2", "--tolerance", "0.01"]
     done = run(
-        "reference_job", *words, *config, *tiny_arguments(tmp_path, "cuda"), "--output", str(tmp_path / "figures")
+        "reference_job", *words, *config, *tiny_arguments(tmp_path, "cuda"), "--output", str(tmp_path / "results.json")
     )
     assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "figures").read_text())
-    assert set(report["contestants"]) | set(report["skipped"]) == {OURS, *PEERS}
-    assert {found["precision"] for found in report["contestants"].values()} == {"fp32", "bf16"}
+    report = json.loads((tmp_path / "results.json").read_text())
+    assert set(report["programs"]) | set(report["skipped"]) == {OURS, *PEERS}
+    assert {result["precision"] for result in report["programs"].values()} == {"fp32", "bf16"}
 
 
 @pytest.mark.slow
 def test_prediction_on_the_command_line(tmp_path):
     config = ["--config", str(ROOT / "configs" / "default.yaml")]
-    words = ["--rows", "30", "--rounds", "2", "--probe-rows", "8", "--output", str(tmp_path / "figures.json")]
+    words = ["--rows", "30", "--rounds", "2", "--probe-rows", "8", "--output", str(tmp_path / "results.json")]
     done = run("prediction", *words, *config, *tiny_arguments(tmp_path))
     assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "figures.json").read_text())
+    report = json.loads((tmp_path / "results.json").read_text())
     assert report["job"]["rows"] == 30
     assert set(report["ratios"]) == {"predict", "evaluate"}
-    assert min(found["rows_per_second"] for found in report["contestants"].values()) > 0
+    assert min(result["rows_per_second"] for result in report["programs"].values()) > 0
 
 
 @pytest.mark.slow
 def test_the_data_path_on_the_command_line(tmp_path):
-    output = tmp_path / "figures.json"
+    output = tmp_path / "results.json"
     done = run("data_path", "--rows", "3000", "--batches", "20", "--folder", str(tmp_path), "--output", str(output))
     assert done.returncode == 0, done.stderr
-    (figures,) = json.loads(output.read_text())["sizes"]
-    assert figures["rows"] == 3000
-    assert [reader["batches"] for reader in figures["readers"]] == [20, 20]
-    assert figures["second_start"]["tokens"] == figures["first_start"]["tokens"] > 3000
+    (measured,) = json.loads(output.read_text())["sizes"]
+    assert measured["rows"] == 3000
+    assert [reader["batches"] for reader in measured["readers"]] == [20, 20]
+    assert measured["second_start"]["tokens"] == measured["first_start"]["tokens"] > 3000
     assert "batches/s" in done.stdout
-    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
 
 
 def test_every_way_of_batching_trains_the_same_rows(tmp_path):
@@ -325,18 +327,18 @@ def test_every_way_of_batching_trains_the_same_rows(tmp_path):
     with open_strategy("single", config) as strategy:
         parts = assemble(config, strategy)
         set_up(strategy, parts, config.train)
-        found = ways(parts, EPOCH)
+        batches_of = ways(parts, EPOCH)
         lines = measure(strategy, parts, EPOCH, rounds=1)
-    rows = [sorted(np.concatenate(batches).tolist()) for _, batches in found.values()]
+    rows = [sorted(np.concatenate(batches).tolist()) for _, batches in batches_of.values()]
     assert rows == [sorted(range(BATCH_SIZE * EPOCH))] * 4
-    assert {line["way"]: line["padding"] == 0 for line in lines} == {way: "packed" in way for way in found}
+    assert {line["way"]: line["padding"] == 0 for line in lines} == {way: "packed" in way for way in batches_of}
     padding = {line["way"]: line["padding"] for line in lines}
-    assert padding["rows of like length, padded"] < padding["random batches, padded"]
+    assert padding["rows of similar length, padded"] < padding["random batches, padded"]
 
 
 @pytest.mark.slow
 def test_ddp_communication_on_the_command_line(tmp_path):
-    command = DDP.command(["-m", "benchmarks.ddp_communication", "--steps", "1", *tiny_arguments(tmp_path)], 2)
+    command = DDP.launcher.command(["-m", "benchmarks.ddp_communication", "--steps", "1", *tiny_arguments(tmp_path)], 2)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     megabytes = {words[0]: float(words[1]) for words in map(str.split, done.stdout.splitlines()[1:])}

@@ -22,7 +22,7 @@ TINY = shlex.split(
 def run(
     output: Path, *options: str, script: Path = BENCHMARK, **environment: str
 ) -> tuple[subprocess.CompletedProcess, dict]:
-    """Run the benchmark; return the finished process and the figures it wrote."""
+    """Run the benchmark; return the finished process and the results it wrote."""
     command = [sys.executable, str(script), *TINY, "--output", str(output), *options]
     result = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=180, env={**os.environ, **environment}
@@ -49,7 +49,7 @@ def check_scene(result: dict) -> None:
 
 
 def test_on_one_machine_all_columns_do_the_same_job(tmp_path):
-    process, report = run(tmp_path / "figures.json", "--scenes", "machine")
+    process, report = run(tmp_path / "results.json", "--scenes", "machine")
     assert process.returncode == 0
     assert list(report["scenes"]) == ["machine"]
     check_scene(report["scenes"]["machine"])
@@ -82,7 +82,7 @@ gradient_sync.WORKER = pathlib.Path({str(worker)!r})
 sys.exit(gradient_sync.main())
 """
     )
-    process, report = run(tmp_path / "figures.json", "--scenes", "machine", script=script)
+    process, report = run(tmp_path / "results.json", "--scenes", "machine", script=script)
     result = report["scenes"]["machine"]
     assert process.returncode == 1
     assert "WEIGHTS DIFFER" in process.stdout
@@ -95,7 +95,7 @@ sys.exit(gradient_sync.main())
 
 @pytest.mark.slow
 def test_over_a_link_between_namespaces(tmp_path):
-    process, report = run(tmp_path / "figures.json", "--scenes", "network")
+    process, report = run(tmp_path / "results.json", "--scenes", "network")
     assert process.returncode == 0
     result = report["scenes"]["network"]
     if "skipped" in result:
@@ -123,7 +123,7 @@ def test_the_namespaces_are_gone_after_a_failure():
 
 
 def test_where_namespaces_cannot_be_made_the_scene_is_skipped_with_a_reason(tmp_path):
-    process, report = run(tmp_path / "figures.json", "--scenes", "network", PATH=str(tmp_path))
+    process, report = run(tmp_path / "results.json", "--scenes", "network", PATH=str(tmp_path))
     assert process.returncode == 0
     reason = report["scenes"]["network"]["skipped"]
     assert any(word in reason for word in ("iproute2", "root", "Linux only"))

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.contest.meter import Meter, Sizes
+from benchmarks.harness.meter import Meter, Sizes
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-SECONDS = 0.4  # that each figure is measured for
+SECONDS = 0.4  # that each rate is measured for
 LARGER = 8  # the rate is also taken with so many times the tokens of a batch, and the higher one counts
 
 

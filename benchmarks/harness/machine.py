@@ -1,4 +1,4 @@
-"""What the figures depend on: the machine, its versions, and how much memory a process took."""
+"""What the results depend on: the machine, its versions, and how much memory a process took."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def describe_machine() -> dict:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "load_before": os.getloadavg()[0],
         "python": platform.python_version(),
-        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+        "versions": {name: installed for name in PACKAGES if (installed := _version(name))},
         "commit": _commit(),
     }
 
@@ -40,8 +40,8 @@ def peak_memory() -> int:
     """Return the most resident memory, in bytes, that this process has had since it started."""
     status = Path("/proc/self/status")
     if status.exists():  # unlike ru_maxrss, this does not count what the parent held when it started this process
-        found = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
-        return int(found[0].split()[1]) * 1024
+        lines = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
+        return int(lines[0].split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

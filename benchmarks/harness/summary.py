@@ -1,4 +1,4 @@
-"""Answers of the contestants -> the figures of the report."""
+"""Answers of the programs -> the results of the report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 
 
 def summarise(answers: list[dict]) -> dict:
-    """Return one contestant's figures over all its rounds; rates are of all rounds together."""
+    """Return one program's results over all its rounds; rates are of all rounds together."""
     seconds = sum(answer["seconds"] for answer in answers)
     steps, rows, real_tokens, tokens = (
         sum(answer[name] for answer in answers) for name in ("steps", "rows", "real_tokens", "tokens")

@@ -1,4 +1,4 @@
-"""The process of one contestant: python -m benchmarks.contest.worker MODULE FILE
+"""The process of one program: python -m benchmarks.harness.worker MODULE FILE
 
 MODULE has a function `main(job, meter)`; FILE is JSON whose "job" is the job's type, "module:Class", and whose other keys
 are its fields. Commands come as lines of JSON on standard input, answers go as lines of JSON to standard output.
@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks.contest.meter import Finished, Meter
+from benchmarks.harness.meter import Finished, Meter
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.errors import InputError
-from benchmarks.contest.machine import describe_machine, headline
-from benchmarks.contest.rounds import ROOT, ContestantFailed
+from benchmarks.harness.machine import describe_machine, headline
+from benchmarks.harness.rounds import ROOT, ProgramFailed
 
 CONFIG = ROOT / "configs" / "weibo_emotion6.yaml"
 
@@ -25,7 +25,7 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--output", metavar="FILE", help="write the figures as JSON")
+    parser.add_argument("--output", metavar="FILE", help="write the results as JSON")
     return parser
 
 
@@ -41,19 +41,19 @@ def run_benchmark(
     name: str, argv: list[str] | None, work: Callable[[Path, dict], bool], output: str | None, folder: str | None = None
 ) -> int:
     """Call `work(temporary folder, report)` and return the exit status: 0 where it returns True, 1 where it does not or a
-    contestant failed, 2 for bad input, 130 when interrupted.
+    program failed, 2 for bad input, 130 when interrupted.
 
     `report` has the machine and the command line `argv`; with what `work` adds it is written to `output` as JSON, however
     `work` ends. The temporary folder is made in `folder` (none: the system's) and is removed.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the folder, with a model in it, would stay
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # otherwise the folder, with a model in it, would stay
     machine = describe_machine()
     print(headline(machine), flush=True)
     report = {"machine": machine, "command": sys.argv[1:] if argv is None else argv}
     try:
         with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=folder) as made:
             return 0 if work(Path(made), report) else 1
-    except (InputError, ContestantFailed) as error:
+    except (InputError, ProgramFailed) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, InputError) else 1
     except KeyboardInterrupt:
@@ -65,5 +65,5 @@ def run_benchmark(
 
 
 def say(message: str) -> None:
-    """Tell what goes on, on standard error."""
+    """Print progress on standard error."""
     print(message, file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""The stop watch inside a contestant: it waits for a command, times so many steps, answers, and waits again.
+"""The stopwatch inside a program: it waits for a command, times the steps that it asks for, answers, and waits again.
 
-A contestant is a plain script that calls `start` once, before its first step, and `step_done` after each. Between two
-commands it stands still inside `step_done`, so nothing of it has to be written differently for being measured.
+A program is a plain script that calls `start` once, before its first step, and `step_done` after each. Between two
+commands it waits inside `step_done`, so being measured changes nothing else in the script.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from app.runtime.host_memory import trim_heap
-from benchmarks.contest.machine import peak_memory
+from benchmarks.harness.machine import peak_memory
 
 
 class Finished(Exception):
@@ -31,7 +31,7 @@ class Sizes:
 
 
 class Meter:
-    """Times the steps of one contestant.
+    """Times the steps of one program.
 
     `receive` returns the next command, or None at the end: `steps` to time, `untimed` steps to make before them (none:
     0), `outcomes`, whether each step's is wanted (none: no). `send` takes an answer. `device` is cpu or cuda.
@@ -43,7 +43,7 @@ class Meter:
         self.is_cuda = device.startswith("cuda")
 
     def start(self, take_sizes: Callable[[int], Sizes], **details: Any) -> None:
-        """Answer with `details` of the contestant, then wait for the first command.
+        """Answer with `details` of the program, then wait for the first command.
 
         `take_sizes(steps)` returns the sizes of the steps since its last call; the measured time is without it.
         """
@@ -77,7 +77,7 @@ class Meter:
         return answer
 
     def _send_and_wait(self, message: dict) -> None:
-        # What a contestant that waits keeps, one that runs may need; before the answer, with which another one starts.
+        # A program that runs may need the memory that a waiting one keeps. Before the answer: after it, another one starts.
         trim_heap()
         self.send(message)
         command = self.receive()

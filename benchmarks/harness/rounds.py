@@ -1,6 +1,6 @@
-"""The side that asks: a process for each contestant, and rounds in which one after the other runs.
+"""A process for each program, and rounds in which one after the other runs.
 
-Taking turns (A B C, A B C, ...) puts the noise of the machine on all of them alike, and ratios are taken within a round.
+Taking turns (A B C, A B C, ...) spreads the noise of the machine evenly over them, and ratios are taken within a round.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class ContestantFailed(RuntimeError):
-    """A contestant's process ended; the message has its last line and where its log is."""
+class ProgramFailed(RuntimeError):
+    """A program's process ended; the message has its last line and where its log is."""
 
 
-class Contestant:
-    """The process of one contestant; a context manager that ends it. `details` is what it said of itself at the start."""
+class Program:
+    """The process of one program; a context manager that ends it. `details` is its own description, sent at the start."""
 
     def __init__(self, name: str, module: str, job: Any, folder: Path) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class Contestant:
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.contest.worker", module, str(job_file)],
+                [sys.executable, "-m", "benchmarks.harness.worker", module, str(job_file)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -48,16 +48,16 @@ class Contestant:
             self.close()
             raise
 
-    def __enter__(self) -> Contestant:
+    def __enter__(self) -> Program:
         return self
 
     def __exit__(self, *failure: Any) -> None:
         self.close()
 
     def run(self, steps: int, untimed: int = 0, outcomes: bool = False) -> dict:
-        """Let it make `steps` steps, behind `untimed` ones, and return its answer; with `outcomes`, each step's are in it.
+        """Let it make `steps` steps, after `untimed` ones, and return its answer; with `outcomes`, each step's are in it.
 
-        Raises ContestantFailed where its process has ended.
+        Raises ProgramFailed where its process has ended.
         """
         command = {"steps": steps, "untimed": untimed, "outcomes": outcomes}
         try:
@@ -73,14 +73,12 @@ class Contestant:
             raise self._failure()
         return json.loads(line)
 
-    def _failure(self) -> ContestantFailed:
+    def _failure(self) -> ProgramFailed:
         status = self.process.wait()
         if status == -signal.SIGKILL:
-            return ContestantFailed(f"{self.name} was killed; was the machine out of memory?")
+            return ProgramFailed(f"{self.name} was killed; was the machine out of memory?")
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return ContestantFailed(
-            f"{self.name} ended with status {status}: {lines[-1] if lines else '(it said nothing)'}"
-        )
+        return ProgramFailed(f"{self.name} ended with status {status}: {lines[-1] if lines else '(it said nothing)'}")
 
     def close(self) -> None:
         """End the process: it leaves when its input ends, and is killed where it does not."""
@@ -95,12 +93,12 @@ class Contestant:
 
 
 def run_round(
-    contestants: list[Contestant], steps: dict[str, int], untimed: int, say: Callable[[str], None]
+    programs: list[Program], steps: dict[str, int], untimed: int, say: Callable[[str], None]
 ) -> dict[str, dict]:
-    """Let the contestants run in turn, each for `untimed` steps and then its `steps`; return the answer of each by name."""
+    """Let the programs run in turn, each for `untimed` steps and then its `steps`; return the answer of each by name."""
     answers = {}
-    for contestant in contestants:
-        answers[contestant.name] = answer = contestant.run(steps[contestant.name], untimed)
+    for program in programs:
+        answers[program.name] = answer = program.run(steps[program.name], untimed)
         rate = answer["rows"] / answer["seconds"]
-        say(f"{contestant.name}: {answer['steps']} steps in {answer['seconds']:.2f} s, {rate:.1f} rows/s")
+        say(f"{program.name}: {answer['steps']} steps in {answer['seconds']:.2f} s, {rate:.1f} rows/s")
     return answers
