@@ -20,14 +20,14 @@ import torch
 
 from app.batching.loader import Loader
 from app.config.command_line import load_config
-from app.run.assembly import Parts, assemble, set_up
+from app.run.assembly import Components, assemble, set_up
 from app.strategies import open_strategy
 from app.strategies.strategy import Strategy
 from app.training.forward_backward import run_pass
 from benchmarks.harness.command import command_parser, run_benchmark
 
 
-def ways(parts: Parts, steps: int) -> dict[str, tuple[Loader, list[np.ndarray]]]:
+def ways(parts: Components, steps: int) -> dict[str, tuple[Loader, list[np.ndarray]]]:
     """Return for each way its loader and its batches: positions of the rows of the first `steps` global batches."""
     split, store = parts.loaders["train"].split, parts.loaders["train"].store
     layouts = {"packed": parts.model.layout(True), "padded": parts.model.layout(False)}
@@ -42,7 +42,7 @@ def ways(parts: Parts, steps: int) -> dict[str, tuple[Loader, list[np.ndarray]]]
     return {f"{order}, {name}": (loader, orders[order]) for order in orders for name, loader in loaders.items()}
 
 
-def stepper(strategy: Strategy, parts: Parts) -> Callable[[Loader, np.ndarray], tuple[int, int]]:
+def stepper(strategy: Strategy, parts: Components) -> Callable[[Loader, np.ndarray], tuple[int, int]]:
     """Return a function that trains one batch; it returns how many tokens went through the model, and how many were real."""
 
     def step(loader: Loader, positions: np.ndarray) -> tuple[int, int]:
@@ -56,7 +56,7 @@ def stepper(strategy: Strategy, parts: Parts) -> Callable[[Loader, np.ndarray], 
     return step
 
 
-def measure(strategy: Strategy, parts: Parts, steps: int, rounds: int) -> list[dict]:
+def measure(strategy: Strategy, parts: Components, steps: int, rounds: int) -> list[dict]:
     """Return one line for each way; the ratio is to the packed random batches of the same round."""
     strategy.module.train()
     step, batches_of = stepper(strategy, parts), ways(parts, steps)

@@ -21,7 +21,7 @@ MOST_LINES, MOST_SCRIPT_LINES = 260, 25
 # What still breaks a rule. These only shrink: an entry that is fixed has to go.
 KNOWN_IMPORTS: set[tuple[str, str]] = set()
 KNOWN_UNREACHED: set[str] = set()
-KNOWN_LONG: set[str] = {"app/run/job.py"}
+KNOWN_LONG: set[str] = set()
 
 
 def name_of(path: Path) -> str:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import os
-import platform
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
 from itertools import count
 from pathlib import Path
 
-import numpy as np
-
+from app.checkpoints.environment import environment, launcher_id
 from app.config.schema import Config, OutputConfig
 from app.data.dataset import Dataset
 from app.errors import InputError
@@ -24,24 +19,41 @@ from app.runtime.disk import write_json, write_text
 
 CHECKPOINTS = Path("checkpoints")
 STARTED = ("config.yaml", "environment.json")  # written first: a folder that has both holds a run
+MODEL = "model.safetensors"  # the weights of the best checkpoint so far
 REPORT = "report.json"  # written last: a folder that has it is a finished run
+REPORT_FILES = ("report.txt", "predictions.csv", REPORT)  # in the order in which they are written and put aside
 
 
 def check_run_folder(config: OutputConfig) -> None:
-    """Raise InputError for an `output.dir` with a finished run, unless `config.overwrite`, or with anything but a run."""
+    """Raise InputError for an `output.dir` that holds anything but a run, or a finished run that has to stay as it is.
+
+    A finished run may be replaced with `config.overwrite`; with `config.resume`, one with a training state may be trained
+    for longer.
+    """
     folder = Path(config.dir) if config.dir is not None else None
     if folder is None or not folder.exists():
         return
     if not folder.is_dir():
         raise InputError(f"output.dir must be a folder, found the file {folder}")
-    if (folder / REPORT).exists() and not config.overwrite:
-        raise InputError(
-            f"{folder} holds a finished run; choose another output.dir, or replace the run with --output.overwrite true"
-        )
-    # A run that was killed at its very start left no more than these, or one of them half written.
+    if is_finished(folder) and not config.overwrite and (config.resume != "auto" or not saved_states(folder)):
+        raise finished_error(folder)
+    # A run that was killed at its very start has no more than these, or one of them half written.
     others = {path.name.removeprefix(".") for path in folder.iterdir()} - set(STARTED)
-    if others and not all((folder / name).exists() for name in STARTED):
+    if others and not holds_run(folder):
         raise InputError(f"{folder} is not empty and holds no run; choose another output.dir")
+
+
+def finished_error(folder: Path) -> InputError:
+    """Return the error of a finished run that would be changed without being asked to, with every way to go further."""
+    longer = (
+        "train it for longer with --resume auto and more --train.epochs"
+        if saved_states(folder)
+        else f"train its model further in a new run with --model.name {folder} (its last training state was not kept, see "
+        "output.keep_final_state)"
+    )
+    return InputError(
+        f"{folder} holds a finished run; choose another output.dir, replace the run with --output.overwrite true, or {longer}"
+    )
 
 
 def create_run_folder(config: OutputConfig) -> Path:
@@ -53,6 +65,8 @@ def create_run_folder(config: OutputConfig) -> Path:
         return _next_folder(CHECKPOINTS / str(config.name))
     check_run_folder(config)
     folder = Path(config.dir)
+    if is_finished(folder) and not config.overwrite:
+        raise finished_error(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():  # of the run that is replaced, or of one that did not finish
@@ -63,9 +77,10 @@ def create_run_folder(config: OutputConfig) -> Path:
 
 
 def open_run_folder(config: OutputConfig) -> tuple[Path, bool]:
-    """Return the folder of this run, and whether it holds an interrupted run that goes on.
+    """Return the folder of this run, and whether it holds a run to resume.
 
-    That is so where the launcher has restarted the processes of this very run, and where `config.resume` is auto.
+    An interrupted run is resumed where the launcher has restarted the processes of that very run, and where `config.resume`
+    is auto; a finished run in `config.dir` where `config.resume` is auto and it is not to be replaced.
     """
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
     folder = Path(config.dir) if config.dir else None
@@ -73,29 +88,58 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool]:
         folder = _newest(CHECKPOINTS.glob("*"), launcher=launcher_id())
     elif config.resume == "auto" and folder is None:
         folder = _newest(CHECKPOINTS.glob(f"{config.name}-[0-9]*"))
-    if (restarted or config.resume == "auto") and folder is not None and _is_interrupted(folder):
-        return folder, True
+    if folder is not None and holds_run(folder):
+        continues = config.resume == "auto" and not config.overwrite
+        if continues if is_finished(folder) else (restarted or config.resume == "auto"):
+            return folder, True
     return create_run_folder(config), False
 
 
-def _is_interrupted(folder: Path) -> bool:
-    return all((folder / name).exists() for name in STARTED) and not (folder / REPORT).exists()
+def holds_run(folder: Path) -> bool:
+    """Return whether a folder holds a run, finished or not."""
+    return all((folder / name).exists() for name in STARTED)
+
+
+def is_finished(folder: Path) -> bool:
+    """Return whether the run in a folder has written its report."""
+    return (folder / REPORT).exists()
+
+
+def finished_at(folder: Path) -> int | None:
+    """Return when a run wrote its last report, in nanoseconds as files have it, or None; also for one that trains on since."""
+    stem, suffix = REPORT.split(".")
+    times = [path.stat().st_mtime_ns for path in folder.glob(f"{stem}*.{suffix}")]
+    return max(times, default=None)
+
+
+def keep_reports(folder: Path, step: int) -> None:
+    """Put the report of a finished run aside, under names with its last step, before the run is changed."""
+    for name in REPORT_FILES:
+        path = folder / name
+        if path.exists():
+            path.rename(path.with_name(f"{path.stem}.step-{step}{path.suffix}"))
+
+
+def states_folder(folder: Path) -> Path:
+    """Return where a run folder keeps its training states."""
+    return folder / "state"
+
+
+def saved_states(folder: Path) -> list[Path]:
+    """Return the training states of a run folder, the newest first."""
+    return sorted(states_folder(folder).glob("step-*"), reverse=True)
 
 
 def _newest(folders: Iterable[Path], launcher: str | None = None) -> Path | None:
     """Return the interrupted run that was started last, of those by `launcher` if that is given."""
-    found = []
-    for folder in filter(_is_interrupted, folders):
+    interrupted = []
+    for folder in folders:
+        if not holds_run(folder) or is_finished(folder):
+            continue
         details = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
         if launcher is None or details.get("launcher") == launcher:
-            found.append(((folder / "environment.json").stat().st_mtime, folder))
-    return max(found)[1] if found else None
-
-
-def launcher_id() -> str | None:
-    """Return what is the same for all processes, first and restarted, of one torchrun job, or None outside of torchrun."""
-    run_id = os.environ.get("TORCHELASTIC_RUN_ID")
-    return f"{platform.node()}:{os.getppid()}" if run_id == "none" else run_id
+            interrupted.append(((folder / "environment.json").stat().st_mtime, folder))
+    return max(interrupted)[1] if interrupted else None
 
 
 def _next_folder(path: Path) -> Path:
@@ -116,10 +160,8 @@ def _next_folder(path: Path) -> Path:
 
 def write_start(folder: Path, config: Config, mode: str, world_size: int, device: str, dataset: Dataset) -> None:
     """Write the resolved configuration, the environment and the list of skipped rows."""
-    import yaml
-
     details = environment(mode, world_size, device)
-    write_text(folder / "config.yaml", yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False))
+    write_config(folder, config)
     write_json(folder / "environment.json", details)
     if any(table.skipped for table in dataset.tables):
         with (folder / "skipped_rows.csv").open("w", encoding="utf-8", newline="") as file:
@@ -129,33 +171,8 @@ def write_start(folder: Path, config: Config, mode: str, world_size: int, device
                 writer.writerows([table.source, row["line"], row["problem"]] for row in table.skipped_rows())
 
 
-def environment(mode: str, world_size: int, device: str) -> dict:
-    """Return versions, device, commit and command line, for a run that somebody wants to repeat."""
-    import torch
-    import transformers
+def write_config(folder: Path, config: Config) -> None:
+    """Write the resolved configuration."""
+    import yaml
 
-    root = Path(__file__).resolve().parents[2]
-    git = (
-        subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-        if shutil.which("git")
-        else None
-    )
-    return {
-        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "command": sys.argv,
-        "launcher": launcher_id(),
-        "mode": mode,
-        "processes": world_size,
-        "device": device,
-        "device_name": torch.cuda.get_device_name()
-        if device.startswith("cuda")
-        else platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "commit": git.stdout.strip() if git and git.returncode == 0 else None,
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "numpy": np.__version__,
-    }
+    write_text(folder / "config.yaml", yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False))

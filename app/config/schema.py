@@ -206,9 +206,12 @@ class OutputConfig:
     """Allow a finished run in `dir` to be replaced."""
     resume: Literal["never", "auto"] = "never"
     """auto: resume the interrupted run in `dir` (without `dir`: the newest one with this name), or start a new run if there
-    is none (short: --resume)."""
+    is none; a finished run in `dir` continues if epochs or max_steps give it more steps (short: --resume)."""
     keep_states: int = 2
     """Number of training states to keep until the run is finished, the newest ones; each includes the best model so far."""
+    keep_final_state: bool = True
+    """Keep the last training state of a finished run, so that --resume auto with more epochs can continue it. It takes about
+    three times the size of the model."""
     tensorboard: bool = True
     """Write TensorBoard event files to the run folder."""
     progress: bool | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer
 
-from app.checkpoints.run_folder import CHECKPOINTS, REPORT
+from app.checkpoints.run_folder import CHECKPOINTS, finished_at
 from app.config.yaml_files import read_yaml
 from app.errors import InputError, excerpt, nearest
 from app.model.classifier import max_positions
@@ -22,13 +22,14 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model
 
 
 def newest_run(folder: Path = CHECKPOINTS) -> Path:
-    """Return the run in `folder` that finished last; raises InputError where there is none."""
-    finished = [report.parent for report in folder.glob(f"*/{REPORT}") if (report.parent / MODEL_FILES[0]).is_file()]
+    """Return the run in `folder` that finished last, also if it is being trained for longer; InputError where there is none."""
+    times = {run: finished_at(run) for run in folder.glob("*") if (run / MODEL_FILES[0]).is_file()}
+    finished = {run: time for run, time in times.items() if time is not None}
     if not finished:
         raise InputError(
             f"there is no finished run in {folder}/; train one with python run_single.py, or name a folder with --checkpoint"
         )
-    return max(finished, key=lambda run: (run / REPORT).stat().st_mtime_ns)
+    return max(finished, key=finished.get)
 
 
 def run_settings(folder: Path) -> dict:

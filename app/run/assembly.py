@@ -1,10 +1,9 @@
-"""Configuration -> the parts of a job: data, tokenizer, model, loaders, batch plan, loss."""
+"""Configuration -> the components of a run: data, tokenizer, model, loaders, batch plan, loss."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,13 +20,12 @@ from app.model.classifier import Classifier, check_padding
 from app.model.pretrained import build_model
 from app.strategies.strategy import Strategy
 from app.tasks.single_label import RowLoss
-from app.training.loop import planned_steps
 from app.training.optimizer import build_optimizer
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a job is made of; `stores` and `loaders` by split; `layout` is that of batches to train on."""
+class Components:
+    """What a run works with; `stores` and `loaders` by split, `layout` of the batches to train on."""
 
     dataset: Dataset
     tokenizer: object
@@ -39,7 +37,7 @@ class Parts:
     row_loss: RowLoss
 
 
-def assemble(config: Config, strategy: Strategy) -> Parts:
+def assemble(config: Config, strategy: Strategy) -> Components:
     """Open the data and build the model with the configured seed; every rank calls it and gets the same.
 
     Raises InputError for bad input.
@@ -63,13 +61,13 @@ def assemble(config: Config, strategy: Strategy) -> Parts:
     plan = BatchPlan(len(loaders["train"]), settings.batch_size, settings.seed)
     weights = class_weights(settings.class_weights, dataset)
     row_loss = RowLoss(None if weights is None else weights.to(strategy.device), settings.label_smoothing)
-    return Parts(dataset, tokenizer, stores, model, training, loaders, plan, row_loss)
+    return Components(dataset, tokenizer, stores, model, training, loaders, plan, row_loss)
 
 
-def set_up(strategy: Strategy, parts: Parts, settings: TrainConfig) -> None:
-    """Give the model to the strategy, with its optimizer; every rank calls it."""
-    num_layers = getattr(parts.model.model.config, "num_hidden_layers", 0)
-    strategy.setup(parts.model, lambda module: build_optimizer(module, settings, num_layers))
+def set_up(strategy: Strategy, components: Components, settings: TrainConfig) -> None:
+    """Wrap the model for the mode of the strategy and build its optimizer; every rank calls it."""
+    num_layers = getattr(components.model.model.config, "num_hidden_layers", 0)
+    strategy.setup(components.model, lambda module: build_optimizer(module, settings, num_layers))
 
 
 def open_stores(dataset: Dataset, tokenizer, max_length: int, cache_dir: str) -> dict[str, TokenStore]:
@@ -79,48 +77,55 @@ def open_stores(dataset: Dataset, tokenizer, max_length: int, cache_dir: str) ->
 
 
 def choose_packed(collate: str, model: Classifier, strategy: Strategy) -> bool:
-    """Return whether batches are packed: as asked for, or where the model and the mode can."""
+    """Return whether batches are packed: as set in `train.collate`; auto: if the model and the mode can."""
+    if collate == "auto":
+        return model.can_pack and strategy.accepts_packed
     if collate == "packed" and not strategy.accepts_packed:
         raise InputError(
-            "train.collate packed does not work in this mode, which cuts batches by rows; set it to auto or padded"
+            "train.collate packed does not work in this mode, which splits batches by rows; set it to auto or padded"
         )
-    return collate == "packed" or (collate == "auto" and model.can_pack and strategy.accepts_packed)
+    return collate == "packed"
 
 
 def choose_varlen(attention: str, model: Classifier, packed: bool, device: torch.device) -> bool:
-    """Return whether packed batches get variable-length attention: as asked for, or where that is fast."""
+    """Return whether attention is variable-length: as set in `train.attention`; auto: if the device has kernels for it."""
     has_kernels = packed and model.has_varlen_kernels(device)
-    if attention == "varlen" and not (has_kernels or (packed and device.type == "cpu")):
+    if attention == "auto":
+        return has_kernels
+    works_slowly = packed and device.type == "cpu"
+    if attention == "varlen" and not (has_kernels or works_slowly):
         raise InputError(
-            "train.attention varlen works with packed batches, on CUDA devices of compute capability 8.0 and above and heads "
-            "of a multiple of 8 numbers (on the CPU too, slowly); set it to auto"
+            "train.attention varlen needs packed batches, and a CUDA device of compute capability 8.0 or above with a head "
+            "size that is a multiple of 8 (it also works on the CPU, slowly); set it to auto"
         )
-    return attention == "varlen" or (attention == "auto" and has_kernels)
+    return attention == "varlen"
 
 
 def choose_recorded(cuda_graphs: bool | None, layout: Layout, strategy: Strategy) -> bool:
-    """Return whether training passes are recorded as CUDA graphs: as asked for, or where that is possible."""
+    """Return whether training passes are recorded as CUDA graphs: as set in `train.cuda_graphs`; none: if possible."""
     is_possible = layout.varlen and strategy.recorder_class is not None
+    if cuda_graphs is None:
+        return is_possible
     if cuda_graphs and not is_possible:
         raise InputError(
-            "train.cuda_graphs true works in run_single.py, on a CUDA device, with train.attention varlen; leave it out"
+            "train.cuda_graphs true needs run_single.py, a CUDA device and train.attention varlen; leave it out"
         )
-    return is_possible and cuda_graphs is not False
+    return cuda_graphs
 
 
-def class_weights(wanted: str | list[float], dataset: Dataset) -> torch.Tensor | None:
-    """Return the factor on the loss of each class, (num_labels,) float32, or None where all count the same."""
+def class_weights(setting: str | list[float], dataset: Dataset) -> torch.Tensor | None:
+    """Return the factor on the loss of each class, (num_labels,) float32, or None if all are equal."""
     names = dataset.label_names
-    if wanted == "none":
+    if setting == "none":
         return None
-    if wanted == "balanced":
+    if setting == "balanced":
         counts = np.bincount(dataset.splits["train"].labels, minlength=len(names))
         return torch.tensor(counts.sum() / (len(names) * counts), dtype=torch.float32)
-    if len(wanted) != len(names) or min(wanted) < 0:
+    if len(setting) != len(names) or min(setting) < 0:
         raise InputError(
-            f"train.class_weights must be {len(names)} numbers from 0, one for each of {', '.join(names)}; found {wanted}"
+            f"train.class_weights must be {len(names)} numbers from 0, one for each of {', '.join(names)}; found {setting}"
         )
-    return torch.tensor(wanted, dtype=torch.float32)
+    return torch.tensor(setting, dtype=torch.float32)
 
 
 def make_deterministic(deterministic: bool) -> None:
@@ -129,23 +134,3 @@ def make_deterministic(deterministic: bool) -> None:
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
-
-
-def describe(
-    model: Classifier, strategy: Strategy, layout: Layout, plan: BatchPlan, settings: TrainConfig, folder: Path
-) -> str:
-    """Return the lines that say what is about to be trained, and where it goes."""
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    config = model.model.config
-    size = f"{getattr(config, 'num_hidden_layers', '?')} layers, {getattr(config, 'hidden_size', '?')} wide"
-    return (
-        f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, {settings.precision}, "
-        f"{describe_layout(layout)}\n  {strategy.group.world_size} process(es), {strategy.device}, "
-        f"{torch.get_num_threads()} threads; {planned_steps(plan, settings):,} steps of {plan.batch_size} rows\n  run folder {folder}"
-    )
-
-
-def describe_layout(layout: Layout) -> str:
-    """Return what batches to train on are, and how they are worked on."""
-    attention = ", attention over rows of any length" if layout.varlen else ""
-    return f"{'packed' if layout.packed else 'padded'} batches{attention}{', CUDA graphs' if layout.filled else ''}"

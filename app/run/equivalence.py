@@ -1,17 +1,17 @@
-"""The proof that the modes do the same job: each trains the same steps, and what came out is compared with one process.
+"""Verifying that all modes do the same job: each trains the same steps, and its results are compared with one process.
 
-`probe` runs in each mode's own processes, started by `start`; `compare` looks at what rank 0 of each wrote.
+`probe` runs in each mode's own processes, started by `start`; `compare` reads what rank 0 of each wrote.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from app.config.schema import Config
@@ -51,8 +51,8 @@ def comparable(config: Config, steps: int) -> Config:
 def probe(config: Config, mode: str, result: str) -> int:
     """Train the steps in this process, one rank of `mode`; rank 0 writes losses, last gradients, weights and logits."""
     with open_strategy(mode, config) as strategy:
-        parts = assemble(config, strategy)
-        set_up(strategy, parts, config.train)
+        components = assemble(config, strategy)
+        set_up(strategy, components, config.train)
         losses: list[float] = []
         gradients: dict[str, torch.Tensor] = {}
 
@@ -62,8 +62,17 @@ def probe(config: Config, mode: str, result: str) -> int:
         def after_step(state: RunState, step: StepLog) -> None:
             losses.append(float(strategy.group.reduce_sum(step.loss_sum)) / step.rows)
 
-        loaders = parts.loaders
-        train(strategy, loaders["train"], parts.plan, parts.row_loss, config.train, RunState(), after_step, before_step)
+        loaders = components.loaders
+        train(
+            strategy,
+            loaders["train"],
+            components.plan,
+            components.row_loss,
+            config.train,
+            RunState(),
+            after_step,
+            before_step,
+        )
         split = next(name for name in ("test", "dev", "train") if name in loaders)
         logits = torch.from_numpy(evaluate(strategy, loaders[split], config.train.eval_batch_size).copy())
         weights = strategy.full_state.weights()
@@ -103,33 +112,31 @@ def start(mode: str, processes: int, arguments: list[str], timeout: float) -> st
 def compare(mode: str, single: Path, other: Path, optimizer: str) -> Outcome:
     """Return the largest differences between two results, and PASS where each is within its tolerance."""
     one, two = load_file(single), load_file(other)
-    counts = _metadata(other)
+    with safe_open(other, framework="pt") as file:
+        counts = file.metadata()
     if set(one) != set(two):
         return Outcome(mode, int(counts["processes"]), reason="the names of the parameters differ")
-    found: dict[str, float] = {}
+    differences: dict[str, float] = {}
     for name, value in one.items():
-        kind = name.split("/")[0]
+        group = name.split("/")[0]  # losses, gradients, weights or logits
         difference = float((value - two[name]).abs().max()) if value.shape == two[name].shape else float("inf")
         # Not-a-number is a difference too; max() would lose it.
-        found[kind] = max(found.get(kind, 0.0), float("inf") if math.isnan(difference) else difference)
+        difference = float("inf") if math.isnan(difference) else difference
+        differences[group] = max(differences.get(group, 0.0), difference)
     limits = TOLERANCE | {"weights": WEIGHT_TOLERANCE[optimizer]}
     rows, expected = int(counts["rows"]), int(counts["expected_rows"])
-    over = [
-        f"{kind} differ by more than {limits[kind]:g}" for kind, value in found.items() if not value <= limits[kind]
+    reasons = [
+        f"{group} differ by more than {limits[group]:g}"
+        for group, difference in differences.items()
+        if not difference <= limits[group]
     ]
-    over += ["not every row was counted once"] if rows != expected else []
+    reasons += ["not every row was counted once"] if rows != expected else []
     return Outcome(
         mode,
         int(counts["processes"]),
-        **found,
+        **differences,
         rows=rows,
         expected_rows=expected,
-        verdict="FAIL" if over else "PASS",
-        reason="; ".join(over),
+        verdict="FAIL" if reasons else "PASS",
+        reason="; ".join(reasons),
     )
-
-
-def _metadata(path: Path) -> dict[str, str]:
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        return json.loads(file.read(size))["__metadata__"]

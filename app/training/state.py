@@ -26,3 +26,7 @@ class RunState:
     evaluations_without_improvement: int = 0
     loss_window: list[tuple[float, int]] = field(default_factory=list)
     scaler: dict = field(default_factory=dict)
+
+    def is_trained(self, total_steps: int) -> bool:
+        """Return whether no step is left: all are done, or early stopping has ended the training."""
+        return self.stopped_early or self.step >= total_steps

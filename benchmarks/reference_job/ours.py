@@ -6,8 +6,10 @@ import torch
 
 from app.batching.plan import micro_batches
 from app.config.command_line import load_config
+from app.run.after_step import AfterStep
 from app.run.job import Job as Run
-from app.run.log import start_logging
+from app.run.logging_setup import start_logging
+from app.runtime.signals import StopSignals
 from app.strategies import open_strategy
 from app.training.loop import StepLog, train
 from app.training.state import RunState
@@ -26,24 +28,27 @@ def main(job: Job, meter: Meter) -> None:
     start_logging(is_main=True)
     with open_strategy("single", config) as strategy:
         run = Run(config, "single", strategy)
-        run.prepare()
+        run.resume(run.prepare())
+        components, settings = run.components, config.train
+        signals = StopSignals(strategy.group)  # not entered: a signal ends the benchmark at once
+        steps = AfterStep(strategy, components, settings, run.state, run.total_steps, run.log, run.saver, signals)
 
         def after_step(state: RunState, step: StepLog) -> None:
-            run.log.after_step(state, step)
+            steps.log_step(step)
             meter.step_done(lambda: step.loss_sum / step.rows)
 
-        parts = run.parts
-        run.log.start(run.state)
+        loader = components.loaders["train"]
         try:
-            meter.start(lambda steps: sizes_of(run, steps), precision=config.train.precision)
-            train(strategy, parts.loaders["train"], parts.plan, parts.row_loss, config.train, run.state, after_step)
+            meter.start(lambda steps: sizes_of(run, steps), precision=settings.precision)
+            run.log.speed.start()
+            train(strategy, loader, components.plan, components.row_loss, settings, run.state, after_step)
         finally:
             run.log.close()
 
 
 def sizes_of(run: Run, steps: int) -> Sizes:
     """Return the sizes of the last `steps` global batches, made once more; the plan says which rows they had."""
-    loader, plan = run.parts.loaders["train"], run.parts.plan
+    loader, plan = run.components.loaders["train"], run.components.plan
     rows = real_tokens = tokens = 0
     for step in range(run.state.step - steps, run.state.step):
         batch = plan.batch(step)

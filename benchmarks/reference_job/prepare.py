@@ -14,7 +14,7 @@ from app.config.schema import Config
 from app.data.dataset import Split
 from app.errors import InputError
 from app.model.pretrained import save_model
-from app.run.assembly import Parts, assemble
+from app.run.assembly import Components, assemble
 from app.runtime.devices import bf16_speedup
 from app.strategies import open_strategy
 from benchmarks.harness.matrix_products import Shapes
@@ -107,7 +107,7 @@ def _write_rows(path: Path, split: Split, positions: Iterable[int]) -> str:
     return str(path)
 
 
-def _describe(config: Config, parts: Parts, device: str, bf16: bool) -> tuple[Shapes, dict]:
+def _describe(config: Config, parts: Components, device: str, bf16: bool) -> tuple[Shapes, dict]:
     model, loader = parts.model.model.config, parts.loaders["train"]
     tokens_per_row = float(loader.lengths().mean())
     shapes = Shapes(

@@ -1,4 +1,4 @@
-"""A run that was stopped goes on: bit-identical in its own mode, within the tolerance of the modes in another.
+"""A run that was stopped resumes: bit-identical in its own mode, within the tolerance of the modes in another.
 
 python -m pytest tests/checkpoints/test_resume.py -m slow
 
@@ -89,7 +89,7 @@ def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, chan
     argv = settings(data, stopped, **changes)
     steps = stop_thrice(mode, world_size, argv, log, seed=1)
     assert run(mode, world_size, argv, log=log) == [0] * world_size, log.read_text()[-3000:]
-    assert log.read_text().count("going on from step") == 3, steps
+    assert log.read_text().count("Resuming from step") == 3, steps
     assert run(mode, world_size, settings(data, whole, **changes), log=log) == [0] * world_size
     for name in ("stopped.final", "stopped/model.safetensors", "stopped/predictions.csv", "stopped/report.json"):
         twin = tmp_path / name.replace("stopped", "whole")
@@ -117,7 +117,7 @@ PLACES = [("single", 1), ("ddp", 2), ("fsdp", 3), ("accelerate", 2), ("ddp", 3),
 PLACES += [("deepspeed", 2)] if load_strategy("deepspeed").unavailable_reason() is None else []
 
 
-def test_one_run_goes_on_through_all_modes(data, tmp_path):
+def test_one_run_resumes_through_all_modes(data, tmp_path):
     """Each takes over where the one before was stopped, with another number of processes; dropout is off."""
     changes = {"train__epochs": 8, "train__save_every": 100, "train__eval_every": 1000, "model__dropout": 0}
     changes |= {"train__warmup": 0, "train__learning_rate": 1e-3}
@@ -127,8 +127,8 @@ def test_one_run_goes_on_through_all_modes(data, tmp_path):
         codes = run(mode, world_size, argv, [Disturbance(4, "SIGTERM")], log)
         assert codes == [143] * world_size, log.read_text()[-3000:]
     assert run("single", 1, argv, log=log) == [0]
-    going_on = [line for line in log.read_text().splitlines() if line.startswith("going on")]
-    assert len(going_on) == len(PLACES)
+    resumings = [line for line in log.read_text().splitlines() if line.startswith("Resuming")]
+    assert len(resumings) == len(PLACES)
     whole, stopped = (load_file(tmp_path / which / "model.safetensors") for which in ("whole", "stopped"))
     assert set(whole) == set(stopped)
     # The exact gradient of the key bias is zero; AdamW blows up what rounding leaves of it.
@@ -154,7 +154,7 @@ def test_horovod_takes_over(data, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "going on from step" in done.stdout + done.stderr
+    assert "Resuming from step" in done.stdout + done.stderr
     whole, stopped = (load_file(tmp_path / which / "model.safetensors") for which in ("whole", "stopped"))
     names = [name for name in whole if "key.bias" not in name]
     assert max(float((whole[name] - stopped[name]).abs().max()) for name in names) <= 1e-5
@@ -172,17 +172,23 @@ def test_a_rank_that_ends_later_than_others_ends_as_they_do(data, tmp_path):
     log, argv = tmp_path / "log", settings(data, tmp_path / "run", output__tensorboard="true")
     disturbances = [Disturbance(-1, "close_late"), Disturbance(3, "SIGTERM", 1)]
     assert run("ddp", 3, argv, disturbances, log) == [143] * 3, log.read_text()[-3000:]
-    assert "stopped by SIGTERM behind step" in log.read_text()
+    assert "Stopped by SIGTERM after step" in log.read_text()
 
 
-def test_a_crash_behind_the_training_costs_no_training(data, tmp_path, monkeypatch):
+@pytest.mark.parametrize("keep_final_state", [True, False])
+def test_a_crash_after_the_training_costs_no_training(keep_final_state, data, tmp_path):
     """Killed in its report, a run trains no step again: it makes the report from the best model."""
-    log, argv = tmp_path / "log", settings(data, tmp_path / "run", train__epochs=2)
+    changes = {"train__epochs": 2, "output__keep_final_state": keep_final_state}
+    log, argv = tmp_path / "log", settings(data, tmp_path / "run", **changes)
     assert run("single", 1, argv, [Disturbance(-1, "die_in_report")], log) == [-9]
-    assert not any(path.stat().st_size > 200 for path in (tmp_path / "run" / "state").glob("*-00000012/weights.*"))
+    final = tmp_path / "run" / "state" / "step-00000012"
+    sizes = {path.name: path.stat().st_size for path in final.iterdir()}
+    assert set(sizes) == {"manifest.json", "optimizer.safetensors", "progress.json", "weights.safetensors"}
+    assert (sizes["weights.safetensors"] > 200, sizes["optimizer.safetensors"] > 200) == (keep_final_state,) * 2
     model = (tmp_path / "run" / "model.safetensors").read_bytes()
     assert run("single", 1, argv, log=log) == [0]
-    assert "going on from step 12" in log.read_text()
+    assert "Resuming from step 12." in log.read_text()
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == model
+    assert final.exists() == (tmp_path / "run" / "state").exists() == keep_final_state
     assert run("single", 1, settings(data, tmp_path / "whole", train__epochs=2)) == [0]
     assert (tmp_path / "run" / "report.json").read_bytes() == (tmp_path / "whole" / "report.json").read_bytes()

@@ -9,14 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.checkpoints.training_state import (
-    BackgroundWriter,
-    Progress,
-    load_training_state,
-    restore_model,
-    save_training_state,
-    saved_states,
-)
+from app.checkpoints.background_writer import BackgroundWriter
+from app.checkpoints.run_folder import saved_states
+from app.checkpoints.training_state import load_training_state, restore_best_model, save_training_state
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
 from app.runtime.group import Group
@@ -24,9 +19,20 @@ from app.runtime.signals import StopSignals
 from app.strategies.single import Single
 from app.training.loop import StepLog
 from app.training.non_finite import FiniteCheck
+from app.training.state import RunState
 from tests.tiny import loaders_of, open_tiny, tiny_model
 
 FILES = ("best.safetensors", "manifest.json", "optimizer.safetensors", "progress.json", "weights.safetensors")
+
+
+JOB = {"train.seed": 1, "steps": 30}
+
+
+def state_of(step: int) -> RunState:
+    counts = {"evaluations_without_improvement": 2, "micro_batch_size": 4}
+    return RunState(
+        step, step - 1, **counts, best_value=0.5, best_step=step - 1, loss_window=[(1.5, 4)], scaler={"s": 2.0}
+    )
 
 
 def save(folder: Path, step: int, keep_states: int = 3) -> None:
@@ -34,8 +40,7 @@ def save(folder: Path, step: int, keep_states: int = 3) -> None:
     model.write_bytes(b"the best weights up to step %d" % step)
     weights = {"head.weight": torch.full((20, 30), float(step))}
     optimizer = {"head.weight/exp_avg": torch.full((20, 30), step / 2), "head.weight/step": torch.tensor(float(step))}
-    progress = Progress(step, step - 1, 0.5, step - 1, window=[(1.5, 4)], job={"train.seed": 1}, scaler={"scale": 2.0})
-    save_training_state(folder, progress, weights, optimizer, keep_states, model)
+    save_training_state(folder, state_of(step), JOB, weights, optimizer, keep_states, model)
 
 
 def steps(folder: Path) -> list[int]:
@@ -45,8 +50,7 @@ def steps(folder: Path) -> list[int]:
 def test_a_state_comes_back_as_it_was(tmp_path):
     save(tmp_path, 7)
     state = load_training_state(tmp_path)
-    expected = Progress(7, 6, 0.5, 6, window=[[1.5, 4]], job={"train.seed": 1}, scaler={"scale": 2.0})
-    assert state.progress == expected
+    assert (state.run_state, state.job) == (state_of(7), JOB)
     assert (state.weights["head.weight"] == 7).all()
     assert (state.optimizer["head.weight/exp_avg"] == 3.5).all()
     assert {path.name for path in state.folder.iterdir()} == set(FILES)
@@ -75,33 +79,33 @@ DAMAGES = {
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_state_is_passed_over(tmp_path, caplog, name, damage):
+def test_a_damaged_state_is_skipped(tmp_path, caplog, name, damage):
     save(tmp_path, 5)
     save(tmp_path, 10)
     DAMAGES[damage](tmp_path / "state" / "step-00000010" / name)
-    assert load_training_state(tmp_path).progress.step == 5
-    assert "step-00000010 is damaged and is passed over" in caplog.text
+    assert load_training_state(tmp_path).run_state.step == 5
+    assert "step-00000010 is damaged and is skipped: " in caplog.text
 
 
-def test_without_a_whole_state_the_run_starts_at_its_beginning(tmp_path, caplog):
+def test_without_an_undamaged_state_there_is_none(tmp_path, caplog):
     assert load_training_state(tmp_path) is None
     assert not caplog.text
     save(tmp_path, 5)
     flip_a_bit(tmp_path / "state" / "step-00000005" / "weights.safetensors")
     assert load_training_state(tmp_path) is None
-    assert "holds no whole training state, so the run starts at its beginning" in caplog.text
+    assert f"{tmp_path} has no undamaged training state" in caplog.text
 
 
 def test_the_best_model_comes_back_with_the_state(tmp_path):
-    """A run that was killed may have written a better model behind its last state."""
+    """A run that was killed may have written a better model after its last state."""
     save(tmp_path, 5)
     model = tmp_path / "model.safetensors"
     better = tmp_path / "better"
     better.write_bytes(b"better")
     better.replace(model)
-    restore_model(load_training_state(tmp_path), model)
+    restore_best_model(load_training_state(tmp_path).folder, model)
     assert model.read_bytes() == b"the best weights up to step 5"
-    restore_model(load_training_state(tmp_path), model)
+    restore_best_model(load_training_state(tmp_path).folder, model)
     assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "state"}
 
 
@@ -118,7 +122,9 @@ def test_a_full_disk_leaves_the_state_before_alone(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
     assert "the training state of step 10 cannot be written" in str(caught.value)
-    assert "the training state of step 5 is kept; free space on the disk and go on with" in str(caught.value)
+    assert "the training state of step 5 is kept; free space on the disk and resume with --resume auto" in str(
+        caught.value
+    )
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["step-00000005"]
     assert {path.name: path.read_bytes() for path in (tmp_path / "state" / "step-00000005").iterdir()} == before
 
@@ -132,7 +138,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["step-00000005"]
 
 
-def test_writing_goes_on_in_the_background_one_after_the_other():
+def test_writes_run_in_the_background_one_after_the_other():
     may_end, written = threading.Event(), []
 
     def first() -> None:

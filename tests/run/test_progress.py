@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from app.config.schema import Config, OutputConfig
-from app.run.log import RunLog, drop_later_lines, start_logging
+from app.run.log import RunLog
+from app.run.logging_setup import start_logging
+from app.run.losses import Losses
+from app.run.metrics_file import drop_later_lines
 from app.strategies.single import Single
 from app.training.loop import StepLog
-from app.training.state import RunState
 
 QUIET = OutputConfig(tensorboard=False, progress=False)
 
@@ -24,8 +26,8 @@ def _log_handlers():
     root.setLevel(level)
 
 
-def step_log(loss_sum: float, rows: int, skipped: bool = False) -> StepLog:
-    return StepLog(torch.tensor(loss_sum), rows, 0.001, torch.tensor(2.5), skipped)
+def step_log(step: int, loss_sum: float, rows: int, skipped: bool = False) -> StepLog:
+    return StepLog(torch.tensor(loss_sum), rows, 0.001, torch.tensor(2.5), skipped, step)
 
 
 def read_log(folder) -> list[str]:
@@ -34,10 +36,15 @@ def read_log(folder) -> list[str]:
 
 def test_logged_loss_is_a_mean_over_rows_not_of_means(tmp_path, capsys):
     start_logging(is_main=True)
-    log = RunLog(tmp_path, QUIET, Single(Config()), total_steps=3, log_every=3)
-    log.start(RunState())
-    for step, entry in enumerate([step_log(4.0, 1), step_log(8.0, 8), step_log(1.0, 2, skipped=True)], start=1):
-        log.after_step(RunState(step=step), entry)
+    log = RunLog(tmp_path, QUIET, total_steps=3, log_every=3)
+    losses = Losses(Single(Config()), [])
+    entries = [step_log(1, 4.0, 1), step_log(2, 8.0, 8), step_log(3, 1.0, 2, skipped=True)]
+    for entry in entries:
+        losses.add(entry)
+        log.count(entry)
+        if log.is_due(entry.step):
+            losses.collect()
+            log.step(entry, losses.take_mean())
     log.close()
     shown = capsys.readouterr().err.splitlines()
     assert shown[0].startswith("step 1/3  loss 4.0000  lr 1.00e-03")
@@ -46,25 +53,40 @@ def test_logged_loss_is_a_mean_over_rows_not_of_means(tmp_path, capsys):
     assert len(shown) == 2
 
 
+def test_losses_are_collected_once_and_kept_until_they_are_shown():
+    """What was collected for an evaluation or a save still counts in the next line, also in a resumed run."""
+    window = [(3.0, 2)]  # of a training state
+    losses = Losses(Single(Config()), window)
+    entries = [step_log(1, 4.0, 1), step_log(2, 8.0, 8)]
+    losses.add(entries[0])
+    assert losses.collect() == (entries[:1], [4.0])
+    assert losses.collect() == ([], [])
+    losses.add(entries[1])
+    assert losses.collect() == (entries[1:], [8.0])
+    assert window == [(3.0, 2), (4.0, 1), (8.0, 8)]
+    assert losses.take_mean() == 15 / 11
+    assert window == []
+
+
 def test_log_file_begins_with_what_was_said_before_there_was_a_folder(tmp_path, capsys):
     start_logging(is_main=True)
     logging.getLogger("app.data.report").info("the data\n  and more")
     logging.getLogger("app.model").warning("weights start at random")
-    log = RunLog(tmp_path, QUIET, Single(Config()), total_steps=3, log_every=1)
+    log = RunLog(tmp_path, QUIET, total_steps=3, log_every=1)
     log.say("the end")
     log.close()
-    logging.getLogger("app.job").info("behind the end")
+    logging.getLogger("app.run.job").info("after the end")
     said = [line[24:] if line.startswith("20") else line for line in read_log(tmp_path)]
     assert said == ["the data", "  and more", "weights start at random", "the end"]
-    assert capsys.readouterr().err.splitlines() == [*said, "behind the end"]
+    assert capsys.readouterr().err.splitlines() == [*said, "after the end"]
 
 
 def test_other_ranks_keep_nothing_and_say_nothing(tmp_path, capsys):
     start_logging(is_main=False)
-    log = RunLog(None, OutputConfig(progress=True), Single(Config()), total_steps=2, log_every=1)
-    log.start(RunState())
-    log.after_step(RunState(step=1), step_log(1.0, 1))
-    log.evaluation(RunState(step=1), "dev", {}, True, 0.1)
+    log = RunLog(None, OutputConfig(progress=True), total_steps=2, log_every=1)
+    log.count(step_log(1, 1.0, 1))
+    log.step(step_log(1, 1.0, 1), 1.0)
+    log.evaluation(1, "dev", {}, True, 0.1)
     with log.evaluation_bar("dev", 10) as bar:
         bar.update(10)
     log.close()
@@ -72,7 +94,7 @@ def test_other_ranks_keep_nothing_and_say_nothing(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def test_lines_behind_the_step_a_run_goes_on_from_are_dropped(tmp_path):
+def test_lines_after_the_step_a_run_resumes_from_are_dropped(tmp_path):
     path = tmp_path / "metrics.jsonl"
     drop_later_lines(path, 10)
     assert not path.exists()

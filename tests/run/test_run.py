@@ -35,7 +35,7 @@ SMALL = [
 FILES = {
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
     *("config.yaml", "environment.json", "metrics.jsonl", "predictions.csv", "report.json", "report.txt", "train.log"),
-    "tensorboard",
+    *("tensorboard", "state"),
 }
 
 
@@ -268,7 +268,10 @@ def test_early_stopping_and_evaluation_between_epochs(data, capsys):
     )
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [(line["step"], line["best"]) for line in lines] == [(2, True), (4, False), (6, False)]
-    assert "stopped early: macro_f1 has not been better than at step 2 in 2 evaluations" in capsys.readouterr().err
+    assert (
+        "Stopped early after step 6: macro_f1 has not been better than at step 2 in 2 evaluations."
+        in capsys.readouterr().err
+    )
     assert read_json(folder / "report.json")["step"] == 2
 
 
@@ -397,7 +400,7 @@ def test_sentence_pairs(tmp_path):
     check_against_pipeline(folder, rows, [{"text": row["text"], "text_pair": row["text_pair"]} for row in rows])
 
 
-def test_training_from_a_checkpoint_and_going_on_from_a_run(data, finished):
+def test_training_from_a_checkpoint_and_then_from_a_run(data, finished):
     """A masked language model with norms named as in bert-base-chinese, then the run that came of it."""
     from safetensors.torch import load_file, save_file
 

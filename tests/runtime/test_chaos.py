@@ -2,7 +2,7 @@
 
 python -m pytest tests/runtime/test_chaos.py -m chaos
 
-Each case ends in time, names the cause, leaves no process and no half file, and goes on to the result of a run that was
+Each case ends in time, names the cause, leaves no process and no half file, and resumes to the result of a run that was
 never disturbed. tests/runtime/test_dead_ranks.py has the cases that need a real launcher.
 """
 
@@ -68,11 +68,11 @@ class Job:
         assert any(codes), codes
         return self.log.read_text(encoding="utf-8")
 
-    def goes_on(self, mode: str, world_size: int, from_step: int) -> None:
+    def resume(self, mode: str, world_size: int, from_step: int) -> None:
         """Finish the run, which must end as one that was never disturbed."""
         assert self.start(mode, world_size).join() == [0] * world_size, self.log.read_text()[-3000:]
         if from_step:
-            assert f"going on from step {from_step}\n" in self.log.read_text()
+            assert f"Resuming from step {from_step}.\n" in self.log.read_text()
         whole = self.whole(mode, world_size)
         for name in ("model.safetensors", "predictions.csv", "report.json"):
             assert (self.folder / name).read_bytes() == (whole / name).read_bytes(), name
@@ -85,7 +85,7 @@ class Job:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank(mode, world_size, rank, job):
     job.disturb(mode, world_size, Disturbance(10, "SIGKILL", rank))
-    assert load_training_state(job.folder).progress.step in (4, 8)  # that of step 8 may still have been written
+    assert load_training_state(job.folder).run_state.step in (4, 8)  # that of step 8 may still have been written
     assert job.start(mode, world_size).join() == [0] * world_size
     assert (job.folder / "model.safetensors").read_bytes() == (
         job.whole(mode, world_size) / "model.safetensors"
@@ -97,9 +97,9 @@ def test_a_killed_rank(mode, world_size, rank, job):
 def test_a_rank_that_is_stopped(mode, world_size, rank, job):
     said = job.disturb(mode, world_size, Disturbance(10, "SIGSTOP", rank))
     assert f"rank {rank} has not responded for 4 seconds" in said
-    step = load_training_state(job.folder).progress.step
+    step = load_training_state(job.folder).run_state.step
     assert step in ((4, 8) if rank == 0 else (8,))  # rank 0 writes, and may have been stopped while it did
-    job.goes_on(mode, world_size, from_step=step)
+    job.resume(mode, world_size, from_step=step)
 
 
 def test_a_slow_rank_is_waited_for(job):
@@ -112,15 +112,15 @@ def test_a_slow_rank_is_waited_for(job):
 def test_a_rank_that_raises(mode, world_size, job):
     said = job.disturb(mode, world_size, Disturbance(10, "fail", world_size - 1))
     assert "RuntimeError: this rank gives up" in said
-    job.goes_on(mode, world_size, from_step=8)
+    job.resume(mode, world_size, from_step=8)
 
 
 @pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2)])
 def test_killed_while_a_state_is_written(mode, world_size, job):
     job.disturb(mode, world_size, Disturbance(5, "die_in_save"))
     assert [path.name for path in (job.folder / "state").glob(".step-*")], "it was killed too late for this test"
-    assert load_training_state(job.folder).progress.step == 4
-    job.goes_on(mode, world_size, from_step=4)
+    assert load_training_state(job.folder).run_state.step == 4
+    job.resume(mode, world_size, from_step=4)
 
 
 @pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("ddp", 3)])
@@ -137,11 +137,11 @@ def test_the_disk_is_full(mode, world_size, job, tmp_path):
         said = job.disturb(mode, world_size)
         assert "cannot be written" in said
         assert "No space left on device" in said
-        assert "the training state of step 4 is kept; free space on the disk and go on with" in said
+        assert "the training state of step 4 is kept; free space on the disk and resume with --resume auto" in said
         assert "Traceback" not in said
         assert not list((job.folder / "state").glob(".step-*"))
         subprocess.run(["mount", "-o", "remount,size=64m", str(job.folder.parent)], check=True)
-        job.goes_on(mode, world_size, from_step=4)
+        job.resume(mode, world_size, from_step=4)
     finally:
         subprocess.run(["umount", str(job.folder.parent)], check=True)
 
@@ -155,12 +155,12 @@ def test_the_port_is_taken(world_size, job):
     assert "choose a free port" in said
     assert "Traceback" not in said
     assert not job.folder.exists()
-    job.goes_on("ddp", world_size, from_step=0)
+    job.resume("ddp", world_size, from_step=0)
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing", "empty"])
 def test_the_cache_is_damaged(damage, job, tmp_path):
-    """Between the stop and the going on: it is built again."""
+    """Between the stop and the resuming: it is built again."""
     job.data = [*job.data[:3], str(tmp_path / "cache")]
     job.disturb("ddp", 2, Disturbance(10, "SIGTERM"))
     for path in (tmp_path / "cache").glob("*/*.bin"):
@@ -168,7 +168,7 @@ def test_the_cache_is_damaged(damage, job, tmp_path):
         path.unlink() if damage == "missing" else path.write_bytes(
             content[: len(content) // 2 if damage == "cut" else 0]
         )
-    job.goes_on("ddp", 2, from_step=12)
+    job.resume("ddp", 2, from_step=12)
     assert "is damaged and is built again" in job.log.read_text()
 
 
@@ -178,25 +178,25 @@ def test_the_clock_jumps(jump, mode, world_size, job):
     """In the middle of training and between two starts; the second start may seem to come a day before the first."""
     jumps = [Disturbance(step, jump, rank) for rank in range(world_size) for step in (-1, 3)]
     job.disturb(mode, world_size, *jumps, Disturbance(10, "SIGTERM"))
-    job.goes_on(mode, world_size, from_step=12)
+    job.resume(mode, world_size, from_step=12)
 
 
 def test_a_second_signal_ends_at_once(job):
     assert job.start("single", 1, Disturbance(9, "two_signals")).join(SECONDS) == [128 + signal.SIGTERM]
-    step = load_training_state(job.folder).progress.step
+    step = load_training_state(job.folder).run_state.step
     assert step in (4, 8)  # the state of step 8 may still have been on its way to the disk
-    job.goes_on("single", 1, from_step=step)
+    job.resume("single", 1, from_step=step)
 
 
 @pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("fsdp", 2), ("accelerate", 2)])
 def test_gradients_that_are_not_finite(mode, world_size, job):
-    """They stop the run behind the last good state, or their step is left out."""
+    """They stop the run after the last good state, or their step is left out."""
     spoilt = [Disturbance(9, "spoil_gradients", rank) for rank in range(world_size)]
     said = job.disturb(mode, world_size, *spoilt)
     assert "step 10: the loss is" in said
     assert "the gradient norm nan; all logits are finite; rows of the batch: " in said
-    assert load_training_state(job.folder).progress.step == 8
-    job.goes_on(mode, world_size, from_step=8)
+    assert load_training_state(job.folder).run_state.step == 8
+    job.resume(mode, world_size, from_step=8)
     job.folder = job.folder.with_name("skipping")
     argv = settings(job.data, job.folder, **JOB, train__on_nonfinite="skip")
     assert run(mode, world_size, argv, spoilt, job.log) == [0] * world_size

@@ -118,7 +118,7 @@ def test_kill_9_of_a_rank_ends_all(mode, folder):
     wait_for_end(run, family)
     assert run.returncode != 0
     state = load_training_state(folder)
-    assert state.progress.step % 10 == 0
+    assert state.run_state.step % 10 == 0
     assert state.weights
     said = (folder.parent / "log").read_text()
     assert re.search(r"SIGKILL|Exit code: (-9|137)|exits with return code = -9", said), said[-3000:]
@@ -163,14 +163,14 @@ def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, folder):
     assert load_training_state(folder)
 
 
-def test_torchrun_restarts_and_the_run_goes_on(folder):
+def test_torchrun_restarts_and_the_run_resumes(folder):
     """kill -9 of a rank under --max-restarts=1: the job ends well, with the weights of a job that was never stopped."""
     MODES["restart"] = [*TORCHRUN, "--standalone", "--max-restarts=1", "run_ddp.py"]
     run = start("restart", folder, epochs=4)
     wait_for_state(run, folder)
     ranks(run)[1].kill()
     assert run.wait(timeout=180) == 0, (folder.parent / "log").read_text()[-3000:]
-    assert "going on from step" in (folder / "train.log").read_text()
+    assert "Resuming from step" in (folder / "train.log").read_text()
     whole = start("ddp", folder.parent / "whole", epochs=4)
     assert whole.wait(timeout=180) == 0
     stopped, never_stopped = (load_file(path / "model.safetensors") for path in (folder, folder.parent / "whole"))
@@ -232,7 +232,7 @@ def test_torch_distributed_launch(extra, tmp_path):
 
 @pytest.mark.parametrize("mode", ["ddp", "mp", "accelerate"])
 def test_sigterm_to_the_launcher_saves(mode, folder):
-    """As Slurm and Kubernetes send it: all ranks finish the same step and save; the run goes on from there."""
+    """As Slurm and Kubernetes send it: all ranks finish the same step and save; the run resumes from there."""
     run = start(mode, folder)
     wait_for_state(run, folder)
     family = psutil.Process(run.pid).children(recursive=True)
@@ -240,9 +240,9 @@ def test_sigterm_to_the_launcher_saves(mode, folder):
     wait_for_end(run, family)
     assert run.returncode == (143 if mode == "mp" else 1)  # torchrun has a status of its own
     said = (folder.parent / "log").read_text()
-    step = re.search(r"stopped by SIGTERM behind step (\d+)", said)
+    step = re.search(r"Stopped by SIGTERM after step (\d+); resume with --resume auto\.", said)
     assert step, said[-3000:]
-    assert load_training_state(folder).progress.step == int(step[1])
+    assert load_training_state(folder).run_state.step == int(step[1])
     assert not list((folder / "state").glob(".step-*"))
 
 

@@ -1,0 +1,29 @@
+"""Errors of files that cannot be written: what is kept, and what to do."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from app.checkpoints.run_folder import saved_states
+from app.errors import TrainingError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def cannot_write(what: str, error: Exception, folder: Path) -> TrainingError:
+    """Return the error of a file that could not be written, with the state to resume from and the remedy."""
+    states = saved_states(folder)
+    kept = (
+        f"the training state of step {int(states[0].name[5:])} is kept" if states else "there is no training state yet"
+    )
+    remedy = "free space on the disk" if is_full(error) else "make the folder writable"
+    return TrainingError(
+        f"{what} cannot be written into {folder}: {error}; {kept}; {remedy} and resume with --resume auto"
+    )
+
+
+def is_full(error: Exception) -> bool:
+    """Return whether an error means that the disk, the quota or the allowed file size is used up."""
+    # safetensors gives the system's error only as text.
+    return getattr(error, "errno", None) in FULL or any(f"os error {number})" in str(error) for number in FULL)

@@ -1,0 +1,111 @@
+"""What a run does after each optimizer step: log, agree on signals, evaluate on dev, save."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from app.config.schema import TrainConfig
+from app.run.assembly import Components
+from app.run.best_checkpoint import BestCheckpoint
+from app.run.evaluation import evaluate_split
+from app.run.log import RunLog
+from app.run.losses import Losses
+from app.run.saving import Saver
+from app.runtime.signals import StopSignals
+from app.strategies.strategy import Strategy
+from app.training.loop import StepLog
+from app.training.non_finite import FiniteCheck
+from app.training.state import RunState
+
+
+class AfterStep:
+    """Called on every rank after each step, with the same steps; all ranks do the same in the same order.
+
+    `stopped_by` is the signal that has stopped the run, or 0.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        components: Components,
+        config: TrainConfig,
+        state: RunState,
+        total_steps: int,
+        log: RunLog,
+        saver: Saver,
+        signals: StopSignals,
+    ) -> None:
+        self.strategy = strategy
+        self.components = components
+        self.config = config
+        self.state = state
+        self.total_steps = total_steps
+        self.log = log
+        self.saver = saver
+        self.signals = signals
+        self.eval_every = config.eval_every or components.plan.steps_per_epoch
+        self.save_every = config.save_every or self.eval_every
+        self.losses = Losses(strategy, state.loss_window)
+        self.check_finite = FiniteCheck(strategy, components.loaders["train"], config.on_nonfinite)
+        self.best = BestCheckpoint(state, config.best_metric, config.early_stopping)
+        self.stopped_by = 0
+
+    def __call__(self, state: RunState, step: StepLog) -> None:
+        self.log_step(step)
+        self.stopped_by = self.signals.agreed()
+        is_best = False
+        if state.step % self.eval_every == 0 or state.step == self.total_steps:
+            is_best = self.evaluate_dev()
+        is_trained = state.is_trained(self.total_steps)
+        with_state = state.step % self.save_every == 0 or is_trained or bool(self.stopped_by)
+        if is_best or with_state:
+            self.save(is_best, with_state, is_trained)
+        if self.stopped_by:
+            name = signal.Signals(self.stopped_by).name
+            self.log.say(f"Stopped by {name} after step {state.step}; resume with --resume auto.")
+        state.stop = state.stopped_early or bool(self.stopped_by)
+
+    def log_step(self, step: StepLog) -> None:
+        """Count a step, and show those since the last line where a line is due."""
+        self.losses.add(step)
+        self.log.count(step)
+        if self.log.is_due(step.step):
+            self.collect_losses()
+            self.log.step(step, self.losses.take_mean())
+
+    def collect_losses(self) -> None:
+        """Add up the losses of the last steps over all ranks; raise TrainingError, or warn, where one is not finite."""
+        self.check_finite(*self.losses.collect())
+
+    def evaluate_dev(self) -> bool:
+        """Evaluate on dev, and stop early where that is due; return whether this is the best checkpoint so far.
+
+        Without dev rows the last checkpoint is the best.
+        """
+        state = self.state
+        if "dev" not in self.components.loaders:
+            is_end = state.step == self.total_steps
+            if is_end:
+                self.best.take_last()
+            return is_end
+        with self.log.speed.paused():
+            self.collect_losses()
+            started = time.perf_counter()
+            batch_size = self.config.eval_batch_size
+            metrics, _ = evaluate_split(self.strategy, self.components, "dev", batch_size, self.log)
+            is_best = self.best.update(metrics)
+            self.log.evaluation(state.step, "dev", metrics, is_best, time.perf_counter() - started)
+        if self.best.should_stop:
+            state.stopped_early = True
+            self.log.say(
+                f"Stopped early after step {state.step}: {self.best.metric} has not been better than at step "
+                f"{state.best_step} in {state.evaluations_without_improvement} evaluations."
+            )
+        return is_best
+
+    def save(self, is_best: bool, with_state: bool, is_trained: bool) -> None:
+        """Save the best model or a training state, or both, after the losses up to here were found to be finite."""
+        with self.log.speed.paused():
+            self.collect_losses()
+            self.saver.save(self.state, is_best, with_state, is_trained)

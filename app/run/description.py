@@ -1,0 +1,31 @@
+"""The lines in which a run says what it will train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from app.batching.collate import Layout
+from app.config.schema import TrainConfig
+from app.run.assembly import Components
+from app.strategies.strategy import Strategy
+
+
+def describe(components: Components, strategy: Strategy, settings: TrainConfig, total_steps: int, folder: Path) -> str:
+    """Return the lines that say what is trained, on what, and where it is saved."""
+    model, batch_size = components.model, components.plan.batch_size
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    config = model.model.config
+    size = f"{getattr(config, 'num_hidden_layers', '?')} layers, {getattr(config, 'hidden_size', '?')} wide"
+    return (
+        f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, {settings.precision}, "
+        f"{describe_layout(components.layout)}\n  {strategy.group.world_size} process(es), {strategy.device}, "
+        f"{torch.get_num_threads()} threads; {total_steps:,} steps of {batch_size} rows\n  run folder {folder}"
+    )
+
+
+def describe_layout(layout: Layout) -> str:
+    """Return what the batches to train on are, and how they are computed."""
+    attention = ", attention over rows of any length" if layout.varlen else ""
+    return f"{'packed' if layout.packed else 'padded'} batches{attention}{', CUDA graphs' if layout.filled else ''}"

@@ -1,0 +1,39 @@
+"""Where log lines go: standard error on rank 0, and the run folder's train.log as soon as there is one."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from logging.handlers import MemoryHandler
+from pathlib import Path
+
+
+def start_logging(is_main: bool) -> None:
+    """Send log lines to standard error; rank 0 keeps them for the run folder's log too, other ranks only warn."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO if is_main else logging.WARNING, format="%(message)s", force=True
+    )
+    logging.raiseExceptions = False  # a full disk must not fill the terminal with tracebacks of the log file
+    if is_main:
+        logging.getLogger().addHandler(MemoryHandler(capacity=1000))  # it keeps more until it has a target
+    for noisy in ("transformers", "httpx", "tensorboard", "filelock"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def open_log_file(path: Path) -> logging.FileHandler:
+    """Return a handler that writes all log lines to `path`, those since `start_logging` first."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    root = logging.getLogger()
+    for early in [handler for handler in root.handlers if isinstance(handler, MemoryHandler)]:
+        early.setTarget(handler)
+        root.removeHandler(early)
+        early.close()  # writes what it has kept
+    root.addHandler(handler)
+    return handler
+
+
+def close_log_file(handler: logging.FileHandler) -> None:
+    """Write no more log lines to the file of this handler."""
+    logging.getLogger().removeHandler(handler)
+    handler.close()

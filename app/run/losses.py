@@ -1,0 +1,39 @@
+"""The losses of the last steps: they stay on the devices until they are needed, and are then added up over all ranks."""
+
+from __future__ import annotations
+
+import torch
+
+from app.strategies.strategy import Strategy
+from app.training.loop import StepLog
+
+
+class Losses:
+    """`window` is the list of (sum of row losses, rows) of the steps since the last log line; it is the run state's own."""
+
+    def __init__(self, strategy: Strategy, window: list[tuple[float, int]]) -> None:
+        self.strategy = strategy
+        self.window = window
+        self.on_device: list[StepLog] = []
+
+    def add(self, step: StepLog) -> None:
+        """Take in a step; its loss stays on the device."""
+        self.on_device.append(step)
+
+    def collect(self) -> tuple[list[StepLog], list[float]]:
+        """Return the steps since the last call and the sums of their row losses over all ranks, which the window gets too.
+
+        Every rank calls it. Waits for the device.
+        """
+        steps, self.on_device = self.on_device, []
+        if not steps:
+            return [], []
+        sums = self.strategy.group.reduce_sum(torch.stack([step.loss_sum for step in steps])).tolist()
+        self.window += [(loss_sum, step.rows) for loss_sum, step in zip(sums, steps, strict=True)]
+        return steps, sums
+
+    def take_mean(self) -> float:
+        """Return the mean loss of the rows in the window, not a mean of means, and empty the window."""
+        loss_sums, rows = zip(*self.window, strict=True)
+        self.window.clear()
+        return sum(loss_sums) / sum(rows)

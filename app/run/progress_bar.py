@@ -1,0 +1,55 @@
+"""The progress bars of a training and of its evaluations."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from tqdm import tqdm
+
+logger = logging.getLogger(__name__)
+
+
+class ProgressBar:
+    """The bar of a training; `wanted` None: shown where a person is watching (standard error is a terminal)."""
+
+    def __init__(self, wanted: bool | None, is_main: bool, total_steps: int, first_step: int) -> None:
+        self.is_shown = is_main and (sys.stderr.isatty() if wanted is None else wanted)
+        self.bar = tqdm(
+            total=total_steps,
+            initial=first_step,
+            unit="step",
+            dynamic_ncols=True,
+            desc="train",
+            disable=not self.is_shown,
+        )
+
+    def advance(self) -> None:
+        """Show one step more."""
+        self.bar.update()
+
+    def show(self, loss: float, learning_rate: float, rows_per_second: float) -> None:
+        """Show these numbers behind the bar."""
+        self.bar.set_postfix(loss=f"{loss:.4f}", lr=f"{learning_rate:.2e}", rows_per_s=f"{rows_per_second:.1f}")
+
+    def say(self, line: str) -> None:
+        """Log a line without breaking the bar."""
+        self.bar.clear()
+        logger.info(line)
+        self.bar.refresh()
+
+    def evaluation(self, split: str, num_rows: int) -> tqdm:
+        """Return the bar of an evaluation, which is shown only if that takes longer than a few seconds."""
+        return tqdm(
+            total=num_rows,
+            unit="row",
+            dynamic_ncols=True,
+            desc=split,
+            delay=3,
+            leave=False,
+            disable=not self.is_shown,
+        )
+
+    def close(self) -> None:
+        """Close the bar of the training."""
+        self.bar.close()
