@@ -1,4 +1,4 @@
-"""The one error that a user, not a programmer, has to mend, and what its messages are made of."""
+"""The errors that end a run with a message instead of a traceback, and helpers that write such messages."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ LONGEST_NAME = 200  # characters of a name that is compared with others
 class InputError(ValueError):
     """Bad input: a file, a configuration or a checkpoint that breaks a rule.
 
-    The message says the rule, what was found (with file and line where there is one) and the remedy. The entry
+    The message says the rule, what was found (with file and line, if any) and the remedy. The entry
     scripts print it without a traceback and end with exit status 2.
     """
 
 
 class TrainingError(RuntimeError):
-    """A run that cannot go on though its input is good: numbers that are not finite, no memory, a full disk, a silent rank.
+    """A run that cannot continue, though its input is valid: non-finite numbers, no memory, a full disk, a lost process.
 
-    The message says the cause, what is kept and the remedy. The entry scripts print it without a traceback and end with
+    The message says the cause, what was saved and the remedy. The entry scripts print it without a traceback and end with
     exit status 1.
     """
 
 
 def nearest(name: Any, candidates: Iterable) -> str:
-    """Return `; did you mean 'x'?` for the candidate most like `name`, or an empty string.
+    """Return `; did you mean 'x'?` for the candidate most similar to `name`, or an empty string.
 
-    Comparing takes time that grows with lengths and numbers, and a broken file has names of megabytes: only names of
-    usual lengths are compared, and no more than some thousands of them.
+    Comparing is slow for long and for many names, and a broken file can have names of megabytes: only names of usual
+    lengths are compared, and at most a few thousand of them.
     """
     import difflib
 
@@ -41,13 +41,13 @@ def nearest(name: Any, candidates: Iterable) -> str:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Return the first `length` characters of `text`, those that would not print or not encode as escapes."""
+    """Return the first `length` characters of `text`; those that cannot be printed or encoded become escapes."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:length])
     return shown + ("…" if len(text) > length else "")
 
 
 def listed(names: Iterable, count: int = 20) -> str:
-    """Return names for an error message, separated by commas: the first ones, each shortened."""
+    """Return the first `count` names for an error message, each shortened, separated by commas."""
     first = [str(name) for name in islice(names, count + 1)]
     return ", ".join([shorten(name) for name in first[:count]] + ["..."] * (len(first) > count))
 
@@ -59,5 +59,5 @@ def excerpt(value: Any, length: int = 40) -> str:
         return repr(re.sub("[\ud800-\udfff]", "\ufffd", text[:length]) + ("…" if len(text) > length else ""))
     try:
         return shorten(json.dumps(value, ensure_ascii=False, default=str), length)
-    except (RecursionError, TypeError, ValueError):  # nested too deep, or keys that JSON has not
+    except (RecursionError, TypeError, ValueError):  # too many levels, or keys that JSON does not allow
         return f"a {type(value).__name__} that cannot be shown"

@@ -42,7 +42,10 @@ LABEL_NAMES = (
 
 @dataclass
 class Columns:
-    """Where text, second text and label stand in a record: names for JSON objects, numbers for everything else."""
+    """The columns of text, second text and label: names in JSON objects, numbers from 0 in everything else.
+
+    `width` is the number of columns that every row has (None for objects), `described` the columns in words.
+    """
 
     text: int | str
     pair: int | str | None
@@ -56,10 +59,15 @@ class Columns:
         return record[self.text], pair, None if self.label is None else record[self.label]
 
 
-def _find(
-    chosen: int | str | None, names: list[str] | None, usual: tuple[str, ...], width: int | None, what: str, where: str
+def _find_column(
+    chosen: int | str | None,
+    names: list[str] | None,
+    usual_names: tuple[str, ...],
+    width: int | None,
+    what: str,
+    where: str,
 ) -> int | str | None:
-    """Return the index (with `names`: the index of the name) of a column, or None where nothing tells."""
+    """Return the number of a column, from the setting `chosen` or by a usual name; None if neither gives it."""
     if isinstance(chosen, str) and names is not None:
         if chosen not in names:
             raise InputError(
@@ -78,34 +86,32 @@ def _find(
             )
         return chosen % width if width else chosen
     lowered = [str(name).strip().lower() for name in names or []]
-    return next((lowered.index(name) for name in usual if name in lowered), None)
+    return next((lowered.index(name) for name in usual_names if name in lowered), None)
 
 
 def resolve_columns(
     where: str, options: ReadOptions, names: list[str] | None, width: int, need_label: bool = True
 ) -> Columns:
-    """Decide which columns hold text, second text and label, from the settings, the header or the usual order.
+    """Return which columns have text, second text and label, from the settings, the column names or their order.
 
-    Raises InputError where a chosen column is missing or where nothing tells the text from the label.
+    Raises InputError if a chosen column is missing, or if it is not clear which column is the text or the label.
     """
-    text = _find(options.text_column, names, TEXT_NAMES, width, "text", where)
-    pair = _find(options.text_pair_column, names, (), width, "second text", where)
-    label = _find(options.label_column, names, LABEL_NAMES, width, "label", where) if need_label else None
-    free = [index for index in range(width) if index not in (text, pair, label)]
-    if text is None and len(free) >= 1 and (names is None or len(free) == 1 or not need_label and width == 1):
-        text = free.pop(0)
-    if need_label and label is None and len(free) == 1:
-        label = free.pop(0)
+    text = _find_column(options.text_column, names, TEXT_NAMES, width, "text", where)
+    pair = _find_column(options.text_pair_column, names, (), width, "second text", where)
+    label = _find_column(options.label_column, names, LABEL_NAMES, width, "label", where) if need_label else None
+    remaining = [index for index in range(width) if index not in (text, pair, label)]
+    if text is None and len(remaining) >= 1 and (names is None or len(remaining) == 1 or not need_label and width == 1):
+        text = remaining.pop(0)
+    if need_label and label is None and len(remaining) == 1:
+        label = remaining.pop(0)
     if text is None or (need_label and label is None):
-        found = f"the columns {listed(names)}" if names else f"{width} columns without a header"
+        columns = f"the columns {listed(names)}" if names else f"{width} columns without a header"
         remedy = "set --data.text_column and --data.label_column to a name or a number"
         if width == 1:
-            found = f"only one column{f', {shorten(names[0])}' if names else ''}"
-            remedy = (
-                "put a label beside each text; columns are separated by commas in CSV, by tabs in TSV (--data.format)"
-            )
+            columns = f"only one column{f', {shorten(names[0])}' if names else ''}"
+            remedy = "add a label to each text; columns are separated by commas in CSV, by tabs in TSV (--data.format)"
         raise InputError(
-            f"{where}: cannot tell which column is the {'text' if text is None else 'label'}: found {found}; {remedy}"
+            f"{where}: cannot tell which column is the {'text' if text is None else 'label'}: found {columns}; {remedy}"
         )
     if len({text, pair, label}) != 3 - (pair is None and not need_label):
         same = pair if pair in (text, label) and pair is not None else text
@@ -113,18 +119,18 @@ def resolve_columns(
             f"{where}: text, second text and label must be different columns, found column "
             f"'{shorten(names[same]) if names else same}' chosen twice; set --data.text_column and --data.label_column"
         )
-    show = [shorten(names[i]) if names else str(i) for i in (text, label, pair) if i is not None]
+    shown = [shorten(names[i]) if names else str(i) for i in (text, label, pair) if i is not None]
     described = ", ".join(
         f"{what} '{name}'"
         for what, name in zip(
-            ["text", "label", "second text"] if need_label else ["text", "second text"], show, strict=False
+            ["text", "label", "second text"] if need_label else ["text", "second text"], shown, strict=False
         )
     )
     return Columns(text, pair, label, width, described)
 
 
 def has_header(record: list, options: ReadOptions) -> bool:
-    """Return whether the first record of a CSV or TSV file names the columns."""
+    """Return whether the first record of a CSV or TSV file is a header."""
     if options.header is not None:
         return options.header
     if any(isinstance(c, str) for c in (options.text_column, options.text_pair_column, options.label_column)):
@@ -134,18 +140,18 @@ def has_header(record: list, options: ReadOptions) -> bool:
 
 
 def check_first_line(where: str, options: ReadOptions, record: list[str]) -> None:
-    """Raise InputError for a first line, not taken for a header, that has one of the usual names of columns."""
-    usual = {*TEXT_NAMES, *LABEL_NAMES}
-    name = next((field.strip() for field in record if field.strip().lower() in usual), None)
+    """Raise InputError for a first line that is not read as a header but has a usual column name."""
+    usual_names = {*TEXT_NAMES, *LABEL_NAMES}
+    name = next((field.strip() for field in record if field.strip().lower() in usual_names), None)
     if options.header is None and name is not None:
         raise InputError(
-            f"{where}: cannot tell whether this is a header: found '{name}', a usual name of a column, beside others that "
-            "are not; set --data.header true or false"
+            f"{where}: cannot tell whether this is a header: found '{name}', a usual column name, next to other values; "
+            "set --data.header true or false"
         )
 
 
 def columns_of_first(where: str, options: ReadOptions, record: Any, need_label: bool) -> Columns | None:
-    """Resolve the columns from the first record of a file without a header line."""
+    """Return the columns from the first record of a file without a header; None for a record that has no columns."""
     if isinstance(record, dict):
         names = list(record)
         columns = resolve_columns(where, options, names, len(names), need_label)

@@ -1,4 +1,4 @@
-"""The configuration's data files -> one dataset: tables, label names, and the rows of train, dev and test."""
+"""The data files of a configuration -> one dataset: tables, label names, and the rows of train, dev and test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from app.config.schema import DataConfig
 from app.config.shipped import SAMPLE_FOLDER
-from app.data.cache import built_folder, content_key
+from app.data.cache import build_once, content_key
 from app.data.readers import ReadOptions
 from app.data.splits import random_split, split_sizes, stratified_split
 from app.data.statistics import dataset_statistics
@@ -47,15 +47,15 @@ class Dataset:
 
     @property
     def tables(self) -> list[Table]:
-        """The different tables behind the splits, train's first."""
+        """The different tables of the splits, that of train first."""
         return list({split.table.folder: split.table for split in self.splits.values()}.values())
 
 
 def open_dataset(config: DataConfig) -> Dataset:
-    """Return the dataset of a configuration, preparing on disk what the cache does not hold yet.
+    """Return the dataset of a configuration; writes to the cache what is not there yet.
 
-    May be called by several processes at once; the memory of the calling one does not grow with the number of rows
-    beyond the arrays it uses. Raises InputError for bad input.
+    Several processes may call this at the same time. Arrays are memory-mapped: a process holds only what it reads of
+    them. Raises InputError for bad input.
     """
     config = with_sample(config)
     options = {name: _read_options(config, name) for name in SPLITS if getattr(config, name)}
@@ -64,16 +64,14 @@ def open_dataset(config: DataConfig) -> Dataset:
     label_names = config.labels or sort_labels(tables["train"].label_values)
     for name in ("dev", "test"):
         if getattr(config, name):
-            given = config.labels is not None  # ids mean nothing among labels that were only found
+            given = config.labels is not None  # ids have no meaning if the labels come from the train file
             tables[name] = open_table(getattr(config, name), options[name], skip, config.cache_dir, label_names, given)
     split_settings = [config.split, config.split_seed, float(config.dev_size), float(config.test_size)]
     key = content_key(
         "dataset", VERSION, label_names, split_settings, {name: table.folder.name for name, table in tables.items()}
     )
     folders = {name: table.folder for name, table in tables.items()}
-    folder = built_folder(
-        Path(config.cache_dir) / f"dataset-{key}", build_dataset, folders, label_names, *split_settings
-    )
+    folder = build_once(Path(config.cache_dir) / f"dataset-{key}", build_dataset, folders, label_names, *split_settings)
     statistics = json.loads((folder / STATISTICS_FILE).read_text(encoding="utf-8"))
     splits = {}
     for name in SPLITS:
@@ -84,7 +82,7 @@ def open_dataset(config: DataConfig) -> Dataset:
 
 
 def with_sample(config: DataConfig) -> DataConfig:
-    """Return the configuration with the embedded sample set put in where no train file is named."""
+    """Return the configuration, with the files and labels of the sample set if it has no train file."""
     if config.train is not None:
         return config
     files = {name: str(SAMPLE_FOLDER / f"{name}.tsv") for name in SPLITS}
@@ -92,7 +90,7 @@ def with_sample(config: DataConfig) -> DataConfig:
 
 
 def sort_labels(values: list[str]) -> list[str]:
-    """Return found labels in the order of their ids: by number where all are integers, else by code point."""
+    """Return the labels of a file in the order of their ids: by number if all are integers, else by code point."""
     return sorted(values, key=int) if all(map(is_integer, values)) else sorted(values)
 
 
@@ -137,21 +135,30 @@ def _class_ids(table: Table, label_names: list[str]) -> np.ndarray:
     return codes[table.array("labels")]
 
 
-def _check_labels_in_train(labels: dict, rows: dict, tables: dict[str, Table], label_names: list[str]) -> None:
-    counts = np.bincount(labels["train"], minlength=len(label_names))
-    for label in np.flatnonzero(counts == 0):
-        found = "it has no rows at all"
-        for name in ("dev", "test"):
-            at = np.flatnonzero(labels[name] == label)
-            if len(at):
-                found = f"the first of its {len(at):,} {name} rows is {tables.get(name, tables['train']).where(int(rows[name][at[0]]))}"
-                break
+def _check_labels_in_train(
+    labels: dict[str, np.ndarray], rows: dict[str, np.ndarray], tables: dict[str, Table], label_names: list[str]
+) -> None:
+    for label in np.flatnonzero(np.bincount(labels["train"], minlength=len(label_names)) == 0):
         raise InputError(
-            f"every label needs rows in train; label '{label_names[label]}' is absent from train ({found}); add training "
-            "rows of it, or take it out of the data and of data.labels"
+            f"every label needs rows in train; label '{label_names[label]}' is absent from train "
+            f"({_first_row_of(label, labels, rows, tables)}); add training rows of it, or remove it from the data and from "
+            "data.labels"
         )
     if len(label_names) < 2:
         raise InputError(
             f"{tables['train'].source}: at least two different labels are needed, found {label_names}; "
             "is data.label_column the right column?"
         )
+
+
+def _first_row_of(
+    label: int, labels: dict[str, np.ndarray], rows: dict[str, np.ndarray], tables: dict[str, Table]
+) -> str:
+    """Return where the first dev or test row of a label is, for a message."""
+    for name in ("dev", "test"):
+        matches = np.flatnonzero(labels[name] == label)
+        if len(matches):
+            first_row = int(rows[name][matches[0]])
+            where = tables.get(name, tables["train"]).where(first_row)
+            return f"the first of its {len(matches):,} {name} rows is {where}"
+    return "it has no rows at all"

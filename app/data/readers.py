@@ -1,6 +1,6 @@
 """Files -> records (lists of fields, or JSON objects), one at a time: CSV, TSV, JSON, JSON Lines, Parquet, plain text.
 
-A file that cannot be read at all raises InputError. A record that breaks its format comes out as a `BadRow`.
+A file that cannot be read at all raises InputError. A record that is not valid in its format becomes a `BadRow`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-FIELD_LIMIT = 1 << 26  # characters in one CSV field; csv's own limit of 131,072 would refuse a long document
-# What pyarrow raises for bytes that are no Parquet, and for values that Python has not: dates after 9999, time zones.
-NO_PARQUET = (OSError, ValueError, OverflowError, LookupError, TypeError, MemoryError)
+FIELD_LIMIT = 1 << 26  # characters in one CSV field; csv's own limit of 131,072 is too low for long documents
+# What pyarrow raises for bytes that are not Parquet, and for values that Python does not have: dates after 9999, time zones.
+PARQUET_ERRORS = (OSError, ValueError, OverflowError, LookupError, TypeError, MemoryError)
 
 
 class BadRow(NamedTuple):
-    """One row that breaks a rule."""
+    """An invalid row: `line` is its number in the file, `problem` the rule, what was found and the remedy."""
 
     line: int
     problem: str
@@ -58,31 +58,31 @@ class ReadOptions:
 
 
 def file_format(path: Source, format: str) -> str:
-    """Return the format of `path`: as given, or by the file's name."""
+    """Return the format of `path`: as given, or by the ending of the file's name."""
     if format != "auto":
         return format
     if path.suffix.lower() not in SUFFIXES:
         check_file(path, "auto", "utf-8")  # a more useful error for a directory, or a missing or compressed file
         raise InputError(
-            f"{path}: the format cannot be told from the file's name (known endings: {', '.join(SUFFIXES)}); set --data.format"
+            f"{path}: cannot tell the format from the file's name (known endings: {', '.join(SUFFIXES)}); set --data.format"
         )
     return SUFFIXES[path.suffix.lower()]
 
 
-def place(format: str) -> str:
-    """Return what a row's number counts in a file of this format."""
+def row_unit(format: str) -> str:
+    """Return what a row's number counts in a file of this format: lines, elements of an array, or rows."""
     return {"json": "element", "parquet": "row"}.get(format, "line")
 
 
 def _plain_lines(path: Source, options: ReadOptions) -> Iterator[tuple[int, str | BadRow]]:
-    """Yield the lines that are not blank, without their ends.
+    """Yield the lines that are not blank, without their line ends.
 
-    A carriage return inside a line may have been a line end of its own: to read on would make one row of many.
+    A carriage return inside a line may be a line end: reading the line as one row could join many rows.
     """
     for number, line in enumerate(read_lines(path, options.encoding), 1):
         line = line.rstrip("\r\n")
         if "\r" in line.strip(" \r"):
-            problem = f"a carriage return stands inside the line: {excerpt(line)}; end lines with LF or CRLF"
+            problem = f"a carriage return is inside the line: {excerpt(line)}; end lines with LF or CRLF"
             yield number, BadRow(number, problem)
         elif line.strip(" \r"):
             yield number, line
@@ -103,8 +103,8 @@ def _delimited(path: Source, options: ReadOptions, delimiter: str, quoted: bool)
             return
         except csv.Error as error:
             yield first, BadRow(first, _csv_problem(str(error), first, reader.line_num))
-            for line in range(first + 1, reader.line_num + 1):  # all of them are lost: each counts
-                yield line, BadRow(line, f"part of the broken record that begins in line {first}")
+            for line in range(first + 1, reader.line_num + 1):  # none of these lines can be read: each counts
+                yield line, BadRow(line, f"part of the invalid record that begins in line {first}")
             continue
         if record:
             yield first, record
@@ -112,9 +112,7 @@ def _delimited(path: Source, options: ReadOptions, delimiter: str, quoted: bool)
 
 def _csv_problem(error: str, first: int, last: int) -> str:
     if error.startswith("new-line character"):
-        return (
-            "a carriage return stands outside quotes; end lines with LF or CRLF, or enclose the text in double quotes"
-        )
+        return "a carriage return is outside quotes; end lines with LF or CRLF, or enclose the text in double quotes"
     record = f"the record from line {first} to {last}" if last > first else "the record"
     return (
         f"{record} is not valid CSV ({error}); double the quotes inside quoted fields, or set --data.quoting none "
@@ -136,26 +134,26 @@ def _json_lines(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]
 def _json_array(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]:
     text = "".join(read_lines(path, options.encoding))
     try:
-        found = json.loads(text)
+        records = json.loads(text)
     except json.JSONDecodeError as error:
         is_lines = error.msg == "Extra data"
-        remedy = "it looks like JSON Lines, set --data.format jsonl" if is_lines else "mend the file there"
+        remedy = "it looks like JSON Lines, set --data.format jsonl" if is_lines else "fix the file there"
         near = excerpt(text[error.pos :]) if text[error.pos :].strip() else "the end of the file"
         raise InputError(
             f"{path}, line {error.lineno}: not valid JSON ({error.msg} at column {error.colno}), found {near}; {remedy}"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: JSON that cannot be read ({error}); mend the file") from error
-    if not isinstance(found, list):
+        raise InputError(f"{path}: JSON that cannot be read ({error}); fix the file") from error
+    if not isinstance(records, list):
         raise InputError(
-            f"{path}: an array of pairs or of objects is needed, found {excerpt(found)}; put the rows into one array, or "
+            f"{path}: an array of pairs or of objects is needed, found {excerpt(records)}; put the rows into one array, or "
             "one a line and set --data.format jsonl"
         )
-    yield from enumerate(found, 1)
+    yield from enumerate(records, 1)
 
 
 def _parquet(path: Path, wanted: Collection[int | None]) -> Iterator[tuple[int, list]]:
-    """Yield the records; only the `wanted` columns hold values, all others None: they may be of types Python has not."""
+    """Yield the records; columns that are not `wanted` hold None, as Python may not have their types."""
     from pyarrow import ArrowException, parquet
 
     number = 0
@@ -169,17 +167,16 @@ def _parquet(path: Path, wanted: Collection[int | None]) -> Iterator[tuple[int, 
                     number += 1
                     yield number, list(record)
             num_rows = file.metadata.num_rows
-    except (ArrowException, *NO_PARQUET) as error:
+    except (ArrowException, *PARQUET_ERRORS) as error:
         raise InputError(f"{path}: not a readable Parquet file: {shorten(str(error), 200)}") from error
     if number != num_rows:
         raise InputError(
-            f"{path}: the Parquet file is damaged: it says that it has {num_rows:,} rows, and {number:,} are there; "
-            "write it again"
+            f"{path}: the Parquet file is damaged: its footer says {num_rows:,} rows, found {number:,}; write it again"
         )
 
 
 def parquet_names(path: Path) -> list[str]:
-    """Return the names of the columns; raises InputError for a file that is no Parquet, and without pyarrow."""
+    """Return the names of the columns; raises InputError for a file that is not Parquet, and if pyarrow is not installed."""
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
@@ -187,16 +184,16 @@ def parquet_names(path: Path) -> list[str]:
     try:
         with path.open("rb") as file:
             return parquet.read_schema(file).names
-    except (ArrowException, *NO_PARQUET) as error:
+    except (ArrowException, *PARQUET_ERRORS) as error:
         raise InputError(f"{path}: not a readable Parquet file: {shorten(str(error), 200)}") from error
 
 
 def read_records(
     path: Source, options: ReadOptions, format: str, wanted: Collection[int | None] = ()
 ) -> Iterator[tuple[int, Any]]:
-    """Yield (number, record) for each record of a checked file; the number is what `place(format)` counts, from 1.
+    """Yield (number, record) for each record of a checked file; `row_unit(format)` is what the number counts, from 1.
 
-    `wanted` are the columns that are read of a Parquet file.
+    `wanted` are the columns to read from a Parquet file.
     """
     if format in ("csv", "tsv"):
         quoted = options.quoting == "double" or (options.quoting == "auto" and format == "csv")

@@ -1,7 +1,7 @@
 """Files of labelled text -> validated rows, one at a time.
 
-A row that breaks a rule comes out as a `BadRow`, with where it stands, what was found and what to do; the caller decides
-whether that stops the run. No row is lost in silence.
+An invalid row becomes a `BadRow` with its line, what was found and what to do; the caller decides whether that stops the
+run. No row is dropped without a message.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.data.columns import TEXT_NAMES, Columns, check_first_line, columns_of_first, has_header, resolve_columns
-from app.data.readers import BadRow, ReadOptions, file_format, parquet_names, place, read_records
+from app.data.readers import BadRow, ReadOptions, file_format, parquet_names, read_records, row_unit
 from app.data.text_files import Source, Stream, check_file
 from app.errors import InputError, excerpt
 
@@ -21,7 +21,7 @@ SETTING = {"text": "text_column", "second text": "text_pair_column", "label": "l
 
 
 class Row(NamedTuple):
-    """One valid row; `line` is its first line in the file (for JSON and Parquet: its element, from 1)."""
+    """One valid row; `line` is its first line in the file (in JSON its element, in Parquet its row), from 1."""
 
     line: int
     text: str
@@ -30,10 +30,10 @@ class Row(NamedTuple):
 
 
 def _clean(value: Any, remove_spaces: bool, what: str) -> str:
-    """Return the text without surrounding white space; raises ValueError saying what is wrong with it."""
+    """Return the text without white space around it; raises ValueError with the problem."""
     if not isinstance(value, str):
         raise ValueError(
-            f"the {what} must be a string, found {excerpt(value)}; mend the row or set --data.{SETTING[what]}"
+            f"the {what} must be a string, found {excerpt(value)}; fix the row or set --data.{SETTING[what]}"
         )
     text = "".join(value.split()) if remove_spaces else value.strip()
     if all(unicodedata.category(character) in INVISIBLE for character in text):
@@ -43,7 +43,7 @@ def _clean(value: Any, remove_spaces: bool, what: str) -> str:
 
 
 def _check_characters(text: str, what: str) -> None:
-    """Raise ValueError for bytes that could not be decoded, and for half of a surrogate pair."""
+    """Raise ValueError for bytes that could not be decoded and for unpaired surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -51,18 +51,18 @@ def _check_characters(text: str, what: str) -> None:
         if 0xDC80 <= code <= 0xDCFF:
             raise ValueError(
                 f"invalid byte 0x{code - 0xDC00:02x} in the {what} {excerpt(text)}; set --data.encoding "
-                "(gb18030 for most older Chinese files) or mend the file"
+                "(gb18030 for most older Chinese files) or fix the file"
             ) from error
-        raise ValueError(f"unpaired surrogate U+{code:04X} in the {what} {excerpt(text)}; mend the file") from error
+        raise ValueError(f"unpaired surrogate U+{code:04X} in the {what} {excerpt(text)}; fix the file") from error
 
 
 def _label(value: Any) -> str:
-    """Return the label as a string; raises ValueError saying what is wrong with it."""
-    if isinstance(value, float) and value.is_integer():  # a column of integers with a gap comes as floats
+    """Return the label as a string; raises ValueError with the problem."""
+    if isinstance(value, float) and value.is_integer():  # integers come as floats from a column with missing values
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise ValueError(
-            f"the label must be a string or an integer, found {excerpt(value)}; mend the row or set --data.label_column"
+            f"the label must be a string or an integer, found {excerpt(value)}; fix the row or set --data.label_column"
         )
     return _clean(str(value), False, "label")
 
@@ -70,23 +70,23 @@ def _label(value: Any) -> str:
 def read_rows(
     path: str | Source, options: ReadOptions, need_label: bool = True, notes: dict | None = None
 ) -> Iterator[Row | BadRow]:
-    """Yield the rows of a file in their order, valid ones as `Row`, others as `BadRow`.
+    """Yield the rows of a file in order: valid ones as `Row`, others as `BadRow`.
 
-    Blank lines are no rows. The format `text`, one text a line, has no labels (`need_label` False). `notes`, when
-    given, receives `columns` (which were used), `place` (what a row's number counts) and `multiline` (quoted CSV records
-    over several lines: how many, and the first one's line). With `options.limit`, only the first rows are read. Raises
-    InputError where the file as a whole cannot be read, has no rows, or lacks a chosen column.
+    Blank lines are not rows. The format `text`, one text per line, has no labels (`need_label` False). If `notes` is
+    given, it receives `columns` (the ones that are used), `place` (what a row's number counts), `multiline` (the number
+    of CSV records over several lines) and `first_multiline` (the line of the first one). With `options.limit`, only the
+    first rows are read. Raises InputError if the file cannot be read, has no rows, or does not have a chosen column.
     """
     path = path if isinstance(path, Stream) else Path(path)
     notes = {} if notes is None else notes
     format = file_format(path, options.format)
     check_file(path, format, options.encoding)
-    notes.update(place=place(format), multiline=0, columns="")
+    notes.update(place=row_unit(format), multiline=0, columns="")
     is_delimited = format in ("csv", "tsv")
     columns: Columns | None = None
     names: list[str] | None = None
     wanted: list[int | None] = []
-    if format == "parquet":  # which has its names before its records
+    if format == "parquet":  # its column names are known before the first record
         names = parquet_names(path)
         columns = resolve_columns(str(path), options, names, len(names), need_label)
         wanted = [columns.text, columns.pair, columns.label]
@@ -94,7 +94,7 @@ def read_rows(
     count = 0
     for line, record in read_records(path, options, format, wanted):
         if columns is None:
-            where = f"{path}, {place(format)} {line}"
+            where = f"{path}, {row_unit(format)} {line}"
             is_header = is_delimited and _is_header(where, record, options, need_label)
             columns = _first_columns(where, record, is_header, options, need_label)
             notes["columns"] = columns.described if columns else ""
@@ -116,13 +116,13 @@ def read_rows(
 
 
 def text_rows(texts: Iterable[str], options: ReadOptions) -> Iterator[Row | BadRow]:
-    """Yield texts that stand in no file as rows without labels, numbered from 1."""
+    """Yield texts that are in no file as rows without labels, numbered from 1."""
     for line, text in enumerate(texts, 1):
         yield _row(line, text, Columns(0, None, None, 1, ""), options)
 
 
 def _first_columns(where: str, record: Any, is_header: bool, options: ReadOptions, need_label: bool) -> Columns | None:
-    """Return the columns that a first record tells, None for a broken one; bytes of another encoding are told before all else."""
+    """Return the columns from the first record, None for an invalid one; reports a wrong encoding before anything else."""
     try:
         if is_header:
             names = [name.strip() for name in record]
@@ -139,9 +139,9 @@ def _first_columns(where: str, record: Any, is_header: bool, options: ReadOption
 
 
 def _is_header(where: str, record: list | BadRow, options: ReadOptions, need_label: bool) -> bool:
-    """Return whether the first record of a CSV or TSV file names the columns; raises InputError where that cannot be told."""
+    """Return whether the first record of a CSV or TSV file is a header; raises InputError if that is not clear."""
     if isinstance(record, BadRow):
-        if has_header([], options):  # the line behind it would be taken for the header
+        if has_header([], options):  # or the next line would be read as the header
             raise InputError(f"{where}: the header cannot be read: {record.problem}")
         return False
     is_header = has_header(record, options)
@@ -149,7 +149,7 @@ def _is_header(where: str, record: list | BadRow, options: ReadOptions, need_lab
         check_first_line(where, options, record)
     if is_header or need_label or options.header is not None:
         return is_header
-    # Without labels there may be only a text column's name to tell a header by.
+    # Without labels, the header may have only the name of the text column.
     return any(str(value).strip().lower() in TEXT_NAMES for value in record)
 
 
@@ -159,12 +159,9 @@ def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions) 
     if isinstance(record, str) and columns is not None and columns.label is None:
         record = [record]
     if columns is None or not isinstance(record, dict if columns.width is None else list):
-        wanted = (
-            "an object like the first one"
-            if columns and columns.width is None
-            else "an array of text and label, or an object"
-        )
-        return BadRow(line, f"{wanted} is needed, found {excerpt(record)}")
+        wants_object = columns is not None and columns.width is None
+        rule = "an object like the first one" if wants_object else "an array of text and label, or an object"
+        return BadRow(line, f"{rule} is needed, found {excerpt(record)}")
     if columns.width is not None and len(record) != columns.width:
         shown = " | ".join(value if isinstance(value, str) else excerpt(value) for value in record[:20])
         return BadRow(

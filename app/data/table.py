@@ -1,8 +1,8 @@
 """One data file -> its table: the valid rows on disk, memory-mapped by every process.
 
 A table is a folder: `texts.bin` (UTF-8, end to end) with `text_ends.npy`, the same for second texts, `labels.npy`
-(codes into `label_values`), `lines.npy` (where each row stands in the file) and `hashes.npy` (64 bits of each text, to
-find repeated ones). A row's id is its position here, from 0.
+(indices into `label_values`), `lines.npy` (the line of each row in the file) and `hashes.npy` (64 bits of each text, to
+detect repeated ones). A row's id is its index here, from 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.cache import built_folder, content_key
+from app.data.cache import build_once, content_key
 from app.data.readers import BadRow, ReadOptions, file_format
 from app.data.rows import Row, read_rows
 from app.data.text_files import check_file
@@ -27,17 +27,17 @@ from app.errors import InputError, excerpt, listed, nearest
 
 logger = logging.getLogger(__name__)
 VERSION = 2
-SHOWN = 5  # bad rows that an error message lists
+SHOWN = 5  # invalid rows that an error message lists
 
 
 class Table:
-    """The rows of one data file, read from disk where they are asked for."""
+    """The rows of one data file; texts are read from disk when they are asked for."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         meta = json.loads((folder / "table.json").read_text(encoding="utf-8"))
         self.source: str = meta["source"]
-        self.place: str = meta["place"]
+        self.row_unit: str = meta["place"]
         self.columns: str = meta["columns"]
         self.label_values: list[str] = meta["label_values"]
         self.multiline: int = meta["multiline"]
@@ -63,20 +63,20 @@ class Table:
         return _slice(*self._texts, row)
 
     def pair(self, row: int) -> str | None:
-        """Return the cleaned second text of one row, or None where the table has single texts."""
+        """Return the cleaned second text of one row, or None if the table has single texts."""
         return _slice(*self._pairs, row) if self.has_pairs else None
 
     def texts(self, rows: np.ndarray) -> list[str]:
-        """Return the cleaned texts of many rows at once, (num_rows,) in rising order; much faster than one by one."""
+        """Return the cleaned texts of many rows, (num_rows,) ids in increasing order; much faster than one by one."""
         return _slices(*self._texts, rows)
 
     def pairs(self, rows: np.ndarray) -> list[str]:
-        """Return the cleaned second texts of many rows at once, of a table that has them."""
+        """Return the cleaned second texts of many rows, of a table that has them."""
         return _slices(*self._pairs, rows)
 
     def where(self, row: int) -> str:
-        """Return the file and line (or element) of one row, for a message."""
-        return f"{self.source}, {self.place} {int(self.array('lines')[row])}"
+        """Return the file and line (or element, or row) of one row, for a message."""
+        return f"{self.source}, {self.row_unit} {int(self.array('lines')[row])}"
 
     def skipped_rows(self) -> list[dict]:
         """Return the skipped rows: `line` and `problem` of each."""
@@ -94,9 +94,9 @@ def _slices(content: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> list[str
         return []
     starts, stops = np.where(rows > 0, ends[rows - 1], 0), ends[rows]
     first = int(starts[0])
-    together = content[first : int(stops[-1])].tobytes()
+    joined = content[first : int(stops[-1])].tobytes()
     bounds = zip((starts - first).tolist(), (stops - first).tolist(), strict=True)
-    return [together[start:stop].decode() for start, stop in bounds]
+    return [joined[start:stop].decode() for start, stop in bounds]
 
 
 def is_integer(label: str) -> bool:
@@ -105,9 +105,9 @@ def is_integer(label: str) -> bool:
 
 
 def resolve_label(label: str, names: list[str], accept_ids: bool = True) -> int | None:
-    """Return the id of a label: its place among `names`, or, with `accept_ids`, the integer itself where no name is one.
+    """Return the id of a label, its index in `names`; None for an unknown label.
 
-    None for an unknown label.
+    With `accept_ids`, a label that is an integer is the id itself, unless any of `names` is an integer too.
     """
     if label in names:
         return names.index(label)
@@ -123,16 +123,16 @@ def open_table(
     label_names: list[str] | None,
     accept_ids: bool = True,
 ) -> Table:
-    """Return the table of a data file, reading the file only where the cache has no table of the same content.
+    """Return the table of a data file, reading the file only if the cache has no table of the same content.
 
-    With `label_names`, a row with any other label is a bad row; with `accept_ids`, integers may stand for them. Raises
-    InputError for a file that cannot be read, and for bad rows unless `skip_bad_rows`.
+    With `label_names`, a row with any other label is invalid; with `accept_ids`, integers may be the ids of labels.
+    Raises InputError for a file that cannot be read, and for invalid rows unless `skip_bad_rows`.
     """
     source = Path(path)
     check_file(source, file_format(source, options.format), options.encoding)
     arguments = (path, options, skip_bad_rows, label_names, accept_ids)
     key = content_key("table", VERSION, str(path), asdict(options), skip_bad_rows, label_names, accept_ids, source)
-    return Table(built_folder(Path(cache_dir) / f"table-{key}", build_table, *arguments))
+    return Table(build_once(Path(cache_dir) / f"table-{key}", build_table, *arguments))
 
 
 def build_table(
@@ -143,7 +143,7 @@ def build_table(
     label_names: list[str] | None,
     accept_ids: bool = True,
 ) -> None:
-    """Write the table of `path` into `folder`, holding 28 bytes a row in memory."""
+    """Write the table of `path` into `folder`; needs 28 bytes of memory per row."""
     notes: dict = {}
     label_codes: dict[str, int] = {}
     labels, lines, hashes = array("i"), array("q"), array("Q")
@@ -183,8 +183,8 @@ def build_table(
         raise InputError(_bad_rows_message(path, notes["place"], bad, num_bad))
     if not lines:
         raise InputError(
-            f"{path}: there are no rows left: all {num_bad:,} break a rule\n"
-            + _listed(path, notes["place"], bad, num_bad)
+            f"{path}: there are no rows left: all {num_bad:,} are invalid\n"
+            + _list_bad_rows(path, notes["place"], bad, num_bad)
         )
     for name, values in {
         "labels": labels,
@@ -209,18 +209,18 @@ def build_table(
 
 
 def _unknown_label_problem(label: str, names: list[str]) -> str:
-    return f"unknown label {excerpt(label)}{nearest(label, names)} (known: {listed(names)}); mend the row or set --data.labels"
+    return f"unknown label {excerpt(label)}{nearest(label, names)} (known: {listed(names)}); fix the row or set --data.labels"
 
 
-def _bad_rows_message(path: str, place: str, bad: list[BadRow], num_bad: int) -> str:
+def _bad_rows_message(path: str, unit: str, bad: list[BadRow], num_bad: int) -> str:
     if num_bad == 1:
-        return f"{path}, {place} {bad[0].line}: {bad[0].problem} (or --data.on_bad_row skip)"
+        return f"{path}, {unit} {bad[0].line}: {bad[0].problem} (or --data.on_bad_row skip)"
     return (
-        f"{path}: {num_bad:,} rows break a rule; mend them, or leave them out with --data.on_bad_row skip\n"
-        + _listed(path, place, bad, num_bad)
+        f"{path}: {num_bad:,} rows are invalid; fix them, or skip them with --data.on_bad_row skip\n"
+        + _list_bad_rows(path, unit, bad, num_bad)
     )
 
 
-def _listed(path: str, place: str, bad: list[BadRow], num_bad: int) -> str:
+def _list_bad_rows(path: str, unit: str, bad: list[BadRow], num_bad: int) -> str:
     more = [f"  ... and {num_bad - len(bad):,} more"] if num_bad > len(bad) else []
-    return "\n".join([f"  {path}, {place} {row.line}: {row.problem}" for row in bad] + more)
+    return "\n".join([f"  {path}, {unit} {row.line}: {row.problem}" for row in bad] + more)

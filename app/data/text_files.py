@@ -1,4 +1,4 @@
-"""Text files and streams: what is refused before any row is read, and their decoded lines."""
+"""Text files and streams: checks before any row is read, and their decoded lines."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MAGIC = {
 }
 UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 MARKS = {"utf-16": UTF16_MARKS, "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)}
-LONGEST_MAGIC = 8  # bytes
+MAGIC_BYTES = 8  # of the longest in MAGIC
 
 
 @dataclass(frozen=True)
 class Stream:
-    """An open binary file that can be read once, such as standard input; `name` stands for it in messages."""
+    """An open binary file that can be read once, such as standard input; messages call it `name`."""
 
     name: str
     file: BinaryIO
@@ -43,7 +43,7 @@ Source = Path | Stream
 
 
 def check_file(path: Source, format: str, encoding: str) -> None:
-    """Raise InputError unless `path` is a stream or a regular file, not empty, of the kind that `format` wants."""
+    """Raise InputError unless `path` is a stream or a regular file, not empty, and begins like a file of its `format`."""
     codec = codec_name(encoding)
     if not isinstance(path, Stream):
         _check_path(path)
@@ -51,7 +51,7 @@ def check_file(path: Source, format: str, encoding: str) -> None:
         raise InputError(f"{path}: Parquet cannot be read from a stream; save it to a file first")
     try:
         with _open(path) as file:
-            start = file.peek(LONGEST_MAGIC)[:LONGEST_MAGIC]
+            start = file.peek(MAGIC_BYTES)[:MAGIC_BYTES]
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     if not start:
@@ -61,7 +61,7 @@ def check_file(path: Source, format: str, encoding: str) -> None:
 
 
 def _check_start(path: Source, start: bytes, codec: str) -> None:
-    """Raise InputError for the first bytes of a file that is not text, or is in another encoding."""
+    """Raise InputError if `start`, the first bytes of a file, is not text or is in another encoding."""
     for magic, what in MAGIC.items():
         if start.startswith(magic):
             raise InputError(f"{path}: text is needed, found {what}")
@@ -75,15 +75,15 @@ def _check_start(path: Source, start: bytes, codec: str) -> None:
 
 
 def codec_name(encoding: str) -> str:
-    """Return Python's own name of an encoding; raises InputError for one that it does not know or cannot read rows with."""
+    """Return Python's name of an encoding; raises InputError for one that it does not know or that cannot be read by lines."""
     try:
         "".encode(encoding)
-        b"-".decode(encoding, errors="surrogateescape")  # idna and punycode know no way to go on after a bad byte
+        b"-".decode(encoding, errors="surrogateescape")  # idna and punycode cannot continue after a bad byte
     except UnicodeDecodeError:
         pass  # half a character of UTF-16
     except (LookupError, UnicodeError, ValueError) as error:  # ValueError: a NUL in the name
         raise InputError(
-            f"data.encoding must be an encoding of text that Python knows, found '{shorten(encoding)}'; try utf-8 or gb18030"
+            f"data.encoding must be a text encoding that Python knows, found '{shorten(encoding)}'; try utf-8 or gb18030"
         ) from error
     return codecs.lookup(encoding).name
 
@@ -99,7 +99,7 @@ def _check_path(path: Path) -> None:
 
 
 def _what_is_there(path: Path) -> str:
-    """Return what stands where a file should, and the remedy."""
+    """Return what is at `path` instead of a file, and the remedy."""
     if path.is_dir():
         return f"a file is needed, found a directory; name one of its files: {_first_names(path) or '(it is empty)'}"
     if path.exists():
@@ -120,9 +120,9 @@ def _open(path: Source) -> AbstractContextManager[BinaryIO]:
 
 
 def read_lines(path: Source, encoding: str) -> Iterator[str]:
-    """Yield decoded lines; undecodable bytes become lone surrogates, which `app.data.rows` refuses with the line's number.
+    """Yield decoded lines; bytes that cannot be decoded become surrogates, which `app.data.rows` reports with the line.
 
-    Lines end at \\n only: other separators (U+2028, form feed) are part of the text. Where the byte 0x0A is no line feed,
+    Lines end at \\n only: other separators (U+2028, form feed) are part of the text. If the byte 0x0A is not a line feed,
     as in UTF-16, UTF-32 and EBCDIC, the file is decoded as a stream.
     """
     number, is_stream = 0, "\n".encode(encoding) != b"\n"

@@ -1,4 +1,4 @@
-"""The tokenizer: a checkpoint's own, or WordPiece over a vocabulary file or over the characters of the training text."""
+"""The tokenizer: that of a pretrained model, or WordPiece with a vocabulary file or the characters of the training text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from app.config.schema import ModelConfig
-from app.data.cache import built_folder, content_key
+from app.data.cache import build_once, content_key
 from app.data.dataset import Dataset
 from app.errors import InputError, excerpt
 
@@ -43,7 +43,7 @@ def _checkpoint_tokenizer(config: ModelConfig):
         tokenizer = AutoTokenizer.from_pretrained(
             config.name, revision=config.revision, trust_remote_code=config.trust_remote_code
         )
-    except Exception as error:  # noqa: BLE001 - for a broken tokenizer.json, tokenizers raises just that
+    except Exception as error:  # noqa: BLE001 - tokenizers raises a plain Exception for a broken tokenizer.json
         raise InputError(
             f"model.name must be a hub name or a folder with a tokenizer; '{config.name}' could not be loaded: {error}"
         ) from error
@@ -67,7 +67,7 @@ def _read_vocabulary(path: Path) -> list[str]:
     [(repeated, count)] = Counter(tokens).most_common(1)
     if count > 1:
         raise InputError(
-            f"{path}: each line of a vocabulary must be a different token; {excerpt(repeated)} stands there more than once"
+            f"{path}: each line of a vocabulary must be a different token; {excerpt(repeated)} is there more than once"
         )
     if missing:
         raise InputError(
@@ -79,7 +79,7 @@ def _read_vocabulary(path: Path) -> list[str]:
 def _character_vocabulary(dataset: Dataset, lowercase: bool, cache_dir: str) -> list[str]:
     folder = Path(cache_dir) / f"vocabulary-{content_key('vocabulary', 1, dataset.folder.name, lowercase)}"
     train = dataset.splits["train"]
-    built_folder(folder, build_vocabulary, train.table.folder, dataset.folder / "train_rows.npy", lowercase)
+    build_once(folder, build_vocabulary, train.table.folder, dataset.folder / "train_rows.npy", lowercase)
     return (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
 
 

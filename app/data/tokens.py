@@ -1,7 +1,7 @@
 """A table -> its token store: every row tokenised once, flat on disk, memory-mapped by every process.
 
-A store is a folder: `tokens.bin` (all rows end to end, special tokens included; uint16 where the vocabulary allows it,
-else int32), `offsets.npy` (num_rows + 1), `cut.npy` (whether a row was longer than max_length) and, for sentence pairs
+A store is a folder: `tokens.bin` (all rows end to end, special tokens included; uint16 if the vocabulary is small enough,
+else int32), `offsets.npy` (num_rows + 1,), `cut.npy` (whether a row was longer than max_length) and, for sentence pairs
 of models that tell the two texts apart, `second_starts.npy` (the number of tokens before the second text).
 """
 
@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.cache import built_folder, content_key
+from app.data.cache import build_once, content_key
 from app.data.table import Table
 
 VERSION = 1
 CHUNK = 8192  # rows tokenised at once
-RELEASE_EVERY = 512  # rows read after which mapped pages are handed back; each row maps 64 KiB around it
+RELEASE_EVERY = 512  # rows read, after which mapped pages are released; each row maps 64 KiB around it
 
 
 class TokenStore:
@@ -51,14 +51,14 @@ class TokenStore:
         return self.tokens[start:end]
 
     def release(self) -> None:
-        """Hand mapped pages back to the system from time to time, so that a large store does not stay resident."""
+        """Return mapped pages to the system from time to time, so that a large store does not stay in memory."""
         if self._read > RELEASE_EVERY and hasattr(mmap, "MADV_DONTNEED"):
             self.tokens._mmap.madvise(mmap.MADV_DONTNEED)
             self._read = 0
 
 
 def open_store(table: Table, tokenizer, max_length: int, cache_dir: str) -> TokenStore:
-    """Return the token store of a table, tokenising it only where the cache has none for this data, tokenizer and length."""
+    """Return the token store of a table; tokenises it only if the cache has none for this table, tokenizer and length."""
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
@@ -67,14 +67,14 @@ def open_store(table: Table, tokenizer, max_length: int, cache_dir: str) -> Toke
     key = content_key("tokens", VERSION, table.folder.name, definition, max_length, side)
     folder = Path(cache_dir) / f"tokens-{key}"
     return TokenStore(
-        built_folder(folder, build_store, table.folder, definition, max_length, tokenizer.unk_token_id, side)
+        build_once(folder, build_store, table.folder, definition, max_length, tokenizer.unk_token_id, side)
     )
 
 
 def build_store(
     folder: Path, table_folder: Path, definition: str, max_length: int, unknown_id: int | None, side: str = "right"
 ) -> None:
-    """Tokenise every row of a table into `folder`, on all cores, holding a few chunks and 13 bytes a row in memory."""
+    """Tokenise a table into `folder`, on all cores; needs memory for a few chunks and 13 bytes per row."""
     from tokenizers import Tokenizer
     from tqdm import tqdm
 
@@ -96,8 +96,8 @@ def build_store(
             lengths.extend(map(len, ids))
             cut.extend(bool(encoding.overflowing) for encoding in encodings)
             if table.has_pairs:
-                types = (encoding.type_ids for encoding in encodings)
-                second_starts.extend(found.index(1) if 1 in found else len(found) for found in types)
+                type_ids = (encoding.type_ids for encoding in encodings)
+                second_starts.extend(types.index(1) if 1 in types else len(types) for types in type_ids)
             progress.update(len(encodings))
     has_second = bool((np.asarray(second_starts) < np.asarray(lengths)).any()) if table.has_pairs else False
     np.save(folder / "offsets.npy", np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
@@ -115,9 +115,9 @@ def build_store(
 
 
 def encoded_chunks(table: Table, tokenizer) -> Iterator[list]:
-    """Yield the encodings of `CHUNK` rows after another.
+    """Yield lists of encodings, of `CHUNK` rows each.
 
-    The next chunk is encoded, on all cores and without Python's lock, while the caller works on the one before.
+    The next chunk is encoded, on all cores and without the GIL, while the caller works on the one before.
     """
 
     def encode(rows: np.ndarray) -> list:
@@ -126,12 +126,12 @@ def encoded_chunks(table: Table, tokenizer) -> Iterator[list]:
             texts = list(zip(texts, table.pairs(rows), strict=True))
         return tokenizer.encode_batch_fast(texts)
 
-    with ThreadPoolExecutor(1) as ahead:
-        coming = None
+    with ThreadPoolExecutor(1) as pool:
+        following = None
         for start in range(0, table.num_rows, CHUNK):
             rows = np.arange(start, min(start + CHUNK, table.num_rows))
-            done, coming = coming, ahead.submit(encode, rows)
-            if done:
-                yield done.result()
-        if coming:
-            yield coming.result()
+            current, following = following, pool.submit(encode, rows)
+            if current:
+                yield current.result()
+        if following:
+            yield following.result()

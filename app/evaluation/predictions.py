@@ -22,7 +22,15 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, label_names:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(
-            ["row_id", split.table.place, "text", *pairs, "label", "predicted", *(f"p_{name}" for name in label_names)]
+            [
+                "row_id",
+                split.table.row_unit,
+                "text",
+                *pairs,
+                "label",
+                "predicted",
+                *(f"p_{name}" for name in label_names),
+            ]
         )
         for position, row in enumerate(split.rows):
             texts = [split.table.text(row)] + [split.table.pair(row) for _ in pairs]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from app.data.readers import BadRow, ReadOptions, place
+from app.data.readers import BadRow, ReadOptions, row_unit
 from app.data.rows import Row, read_rows, text_rows
 from app.data.text_files import Stream
 from app.errors import InputError
@@ -90,7 +90,7 @@ def open_file(path: str, options: ReadOptions) -> Source:
     def read(remove_spaces: bool) -> Iterator[Row | BadRow]:
         return read_rows(file, replace(options, remove_spaces=remove_spaces), need_label=False, notes=notes)
 
-    return Source(str(file), place(options.format), read, is_stream, is_stream and file.file.isatty(), notes)
+    return Source(str(file), row_unit(options.format), read, is_stream, is_stream and file.file.isatty(), notes)
 
 
 def is_pipe(path: Path) -> bool:

@@ -61,6 +61,6 @@ class FiniteCheck:
         split = self.loader.split
         rows = np.sort(split.rows[positions.cpu().numpy()])
         lines = split.table.array("lines")
-        shown = ", ".join(f"{row} ({split.table.place} {lines[row]})" for row in rows[:SHOWN_ROWS])
+        shown = ", ".join(f"{row} ({split.table.row_unit} {lines[row]})" for row in rows[:SHOWN_ROWS])
         more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
         return f"{description}: {shown}{more} of {split.table.source}"

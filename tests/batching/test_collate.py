@@ -24,7 +24,7 @@ LENGTHS = {
 
 
 def second_starts(lengths: list[int]) -> list[int]:
-    """Second texts that start anywhere, also behind the end: then the row has none."""
+    """Second texts that start anywhere, also after the end: then the row has none."""
     return [min(length, 1 + 3 * index) for index, length in enumerate(lengths)]
 
 

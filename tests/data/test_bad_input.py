@@ -48,17 +48,17 @@ WHOLE_FILE = {
     "one column twice": Case(
         "a.csv", "text,label\n好,1\n", ["'text' chosen twice", "--data.label_column"], {"label_column": "text"}
     ),
-    "columns that cannot be told": Case(
+    "columns that are not clear": Case(
         "a.csv", "1,好,甲\n", ["line 1", "which column is the label", "3 columns", "--data.label_column"]
     ),
-    "names that cannot be told": Case(
+    "names that are not clear": Case(
         "a.csv",
         "甲,乙\n好,1\n",
         ["line 1", "which column is the text", "甲, 乙", "--data.text_column"],
         {"header": True},
     ),
     "tabs where commas are needed": Case("a.csv", "好\t1\n", ["line 1", "only one column", "commas", "--data.format"]),
-    "no labels": Case("a.jsonl", '{"text": "好"}\n', ["line 1", "only one column, text", "label beside each text"]),
+    "no labels": Case("a.jsonl", '{"text": "好"}\n', ["line 1", "only one column, text", "add a label to each text"]),
     "half a header": Case("a.csv", "text,y\n好,1\n", ["line 1", "header", "'text'", "--data.header true or false"]),
     "header in another encoding": Case(
         "a.csv",
@@ -87,22 +87,22 @@ WHOLE_FILE = {
     "UTF-16 cut in a character": Case(
         "a.tsv", "好\t1\n坏\t1\n".encode("utf-16")[:-1], ["line 2", "not valid utf-16"], {"encoding": "utf-16"}
     ),
-    "unknown ending": Case("a.dat", "好,1\n", ["format cannot be told", ".csv", "--data.format"]),
+    "unknown ending": Case("a.dat", "好,1\n", ["cannot tell the format", ".csv", "--data.format"]),
     "broken JSON array": Case(
-        "a.json", '[["好", 1],\n["坏" 0]]', ["line 2", "',' delimiter at column 6", "found '0]]'", "mend the file"]
+        "a.json", '[["好", 1],\n["坏" 0]]', ["line 2", "',' delimiter at column 6", "found '0]]'", "fix the file"]
     ),
-    "JSON that ends early": Case("a.json", '[["好", 1],\n["坏", 0]', ["line 2", "end of the file", "mend the file"]),
+    "JSON that ends early": Case("a.json", '[["好", 1],\n["坏", 0]', ["line 2", "end of the file", "fix the file"]),
     "JSON Lines named .json": Case("a.json", '["好", 1]\n["坏", 0]\n', ["line 2", "--data.format jsonl"]),
     "JSON object": Case("a.json", '{"rows": []}', ["an array", 'found {"rows": []}', "--data.format jsonl"]),
     "JSON too deep": Case("a.json", "[" * 100_000, ["cannot be read", "recursion"]),
-    "JSON integer too long": Case("a.json", f'[["好", {"1" * 5000}]]', ["cannot be read", "digits", "mend"]),
+    "JSON integer too long": Case("a.json", f'[["好", {"1" * 5000}]]', ["cannot be read", "digits", "fix the file"]),
     "no Parquet": Case("a.parquet", b"PAR1 and nothing else", ["not a readable Parquet file"]),
 }
 
 GOOD = {"a.tsv": "今天\t1\n", "a.csv": "今天,1\n", "a.json": '["今天", 1],\n', "a.jsonl": '["今天", 1]\n'}
 OBJECT = '{"text": "今天", "label": 1}\n'
 
-# Rows that break a rule: each stands behind one good row, and one good row stands behind it.
+# Invalid rows: each comes after one valid row and before another.
 ROW = {
     "unknown label": Case(
         "a.tsv", "好\t高心\n", ["line 2", "unknown label '高心'", "mean '高兴'?", "known: 愤怒, 高兴", "--data.labels"],
@@ -124,9 +124,9 @@ ROW = {
     "too many columns": Case("a.tsv", "好\t坏\t1\n", ["line 2", "2 columns are needed", "found 3: '好 | 坏 | 1'", "remove"]),
     "too few columns": Case("a.csv", "好\n", ["line 2", "2 columns are needed", "found 1: '好'", "fill in"]),
     "unquoted comma": Case("a.csv", "好,坏,1\n", ["line 2", "2 columns are needed", "in CSV, enclose it in double quotes"]),
-    "text behind a quoted field": Case("a.csv", '"好"坏,1\n', ["line 2", "not valid CSV", "double the quotes", "--data.quoting none"]),
+    "text after a quoted field": Case("a.csv", '"好"坏,1\n', ["line 2", "not valid CSV", "double the quotes", "--data.quoting none"]),
     "carriage return": Case("a.csv", "好\r坏,1\n", ["line 2", "carriage return", "end lines with LF"]),
-    "unpaired surrogate": Case("a.json", '["好\\ud83d", 1],\n', ["element 2", "unpaired surrogate U+D83D", "'好�'", "mend"]),
+    "unpaired surrogate": Case("a.json", '["好\\ud83d", 1],\n', ["element 2", "unpaired surrogate U+D83D", "'好�'", "fix the file"]),
     "number for a text": Case("a.jsonl", "[5, 1]\n", ["line 2", "the text must be a string", "found 5", "--data.text_column"]),
     "null for a text": Case("a.json", "[null, 1],\n", ["element 2", "the text must be a string", "found null"]),
     "list for a text": Case("a.json", '[["好"], 1],\n', ["element 2", "the text must be a string", 'found ["好"]']),
@@ -176,21 +176,24 @@ def test_a_row_that_breaks_a_rule(write, tmp_path, case):
     assert [table.text(row) for row in range(2)] == ["今天", "今天"]
     [row] = table.skipped_rows()
     assert row["line"] == 2
-    assert f"{table.place} 2: {row['problem']}" in str(error.value)
+    assert f"{table.row_unit} 2: {row['problem']}" in str(error.value)
 
 
 def test_every_bad_row_is_told_up_to_a_number(write, tmp_path):
     path = write("a.tsv", "好\t1\n" + "\t1\n" * 7 + "坏\t1\n" + "坏\n")
     with pytest.raises(InputError) as error:
         read(path, tmp_path / "table", ROW["empty text"])
-    check(error, ["8 rows break a rule", "--data.on_bad_row skip", f"{path}, line 2: the text", "line 6", "and 3 more"])
+    check(
+        error,
+        ["8 rows are invalid; fix them", "--data.on_bad_row skip", f"{path}, line 2: the text", "line 6", "and 3 more"],
+    )
     assert "line 7" not in str(error.value)
 
 
 def test_nothing_is_left_where_all_rows_are_bad(write, tmp_path):
     with pytest.raises(InputError) as error:
         read(write("a.tsv", "\t1\n\t2\n"), tmp_path / "table", ROW["empty text"], skip=True)
-    check(error, ["no rows left", "all 2 break a rule", "line 1: the text is empty", "line 2: the text is empty"])
+    check(error, ["no rows left", "all 2 are invalid", "line 1: the text is empty", "line 2: the text is empty"])
 
 
 @pytest.mark.parametrize("unclosed", [False, True])

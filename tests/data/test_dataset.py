@@ -207,7 +207,7 @@ def test_the_report_for_people(opened, tmp_path, tiny_tokenizer):
     stores = {n: open_store(s.table, tiny_tokenizer, 12, str(tmp_path / "cache")) for n, s in dataset.splits.items()}
     text = render(dataset, stores)
     assert "train.csv: 22 rows (text 'text', label 'label')" in text
-    assert "1 rows go over several lines, the first from line 2: are all double quotes paired?" in text
+    assert "1 rows have several lines, the first from line 2: are all double quotes paired?" in text
     assert "train: 22 rows; 愤怒 11 (50.0%), 高兴 11 (50.0%)" in text
     assert "11 rows (50.0%) cut at 12" in text
     assert "1 repeated texts; 1 texts with conflicting labels" in text

@@ -190,7 +190,7 @@ def test_quoted_fields_of_csv(write):
 
 
 def test_rows_merged_by_unpaired_quotes_are_noted_even_where_spaces_are_removed(write):
-    """Two lone quotes make one row of three lines: valid CSV, but nobody means it."""
+    """Two lone quotes make one row of three lines: valid CSV, but hardly ever what was meant."""
     path, notes = write("a.csv", '"好,1\n坏,0\n真",1\n今,0\n'), {}
     assert len(list(read_rows(path, ReadOptions(remove_spaces=True), notes=notes))) == 2
     assert (notes["multiline"], notes["first_multiline"]) == (1, 1)
@@ -259,7 +259,7 @@ def test_texts_without_labels(write):
 
 
 def test_tables_of_an_older_cache_are_found():
-    """The options are part of a table's cache key, so neither their names nor their defaults may change in silence."""
+    """The options are part of a table's cache key, so neither their names nor their defaults may change by accident."""
     assert content_key(asdict(ReadOptions())) == "f6c5e9552e47c27192eb4339"
     options = ReadOptions("jsonl", "text", 1, None, False, "gb18030", "none", True, 7)
     assert content_key(asdict(options)) == "e636d7816eba620e75d4006c"

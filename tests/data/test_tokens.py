@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
-from app.data.cache import MANIFEST, built_folder, content_key, is_whole
+from app.data.cache import MANIFEST, build_once, content_key, is_complete
 from app.data.readers import ReadOptions
 from app.data.table import Table, build_table
 from app.data.tokens import TokenStore, build_store, open_store
@@ -173,7 +173,7 @@ def test_a_damaged_store_is_built_again(tmp_path, whole_store, tiny_tokenizer, d
     assert "built again" not in caplog.text
     wanted = rows_of(store)
     damage(store.folder)
-    assert not is_whole(store.folder)
+    assert not is_complete(store.folder)
     assert rows_of(open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache"))) == wanted
     assert "is damaged and is built again" in caplog.text
 
@@ -200,7 +200,7 @@ def test_a_build_that_fails_leaves_nothing_and_says_why(tmp_path, write):
     """What is raised in the process that builds arrives here."""
     path = write("😀.csv", "今天,1\n,2\n")
     with pytest.raises(InputError, match=r"😀\.csv, line 2: the text is empty"):
-        built_folder(tmp_path / "cache" / "x", build_table, str(path), ReadOptions(), False, None)
+        build_once(tmp_path / "cache" / "x", build_table, str(path), ReadOptions(), False, None)
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["x.lock"]
 
 
@@ -254,7 +254,7 @@ class Runner:
     def store(self) -> TokenStore:
         """Return the only store in the cache, which is whole."""
         [folder] = [path for path in self.cache.glob("tokens-*") if path.is_dir()]
-        assert is_whole(folder)
+        assert is_complete(folder)
         return TokenStore(folder)
 
 
@@ -313,7 +313,7 @@ def test_a_run_killed_while_it_tokenises_leaves_no_half_store(runner, large_tabl
     helpers = children(process)
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    assert not is_whole(aside)
+    assert not is_complete(aside)
     assert not aside.with_name(aside.name.partition(".")[0]).exists()
     deadline = time.monotonic() + 60
     while any(map(is_running, helpers)):  # they end by themselves when their parent is gone
