@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import runpy
 import shlex
@@ -84,6 +85,14 @@ def with_script(command: list[str]) -> list[str]:
     if launcher == "horovodrun":
         words = [*(words or ["-np", "2"]), "python"]
     return [launcher, *words, SCRIPT]
+
+
+def docstring_commands(path: Path) -> list[list[str]]:
+    """Return the words of the commands in a module's docstring; what they do may follow after two spaces."""
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    lines = docstring.replace("\\\n", " ").splitlines()
+    lines = [line for line in lines if re.match(rf" *({'|'.join(PROGRAMS)}) [^.:]*[-/=.]", line)]
+    return [command for line in lines for command in simple_commands(re.split(r" {3,}", line.strip())[0])]
 
 
 def batch_scripts() -> list[list[str]]:

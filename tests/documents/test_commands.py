@@ -32,6 +32,23 @@ def test_every_command_is_parsed(document):
             raise AssertionError(f"{document}: {shlex.join(command)}: {error!r}") from error
 
 
+WITH_COMMANDS = [*ROOT.glob("*.py"), *(ROOT / "app/commands").glob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+WITH_COMMANDS = [path for path in sorted(WITH_COMMANDS) if commands.docstring_commands(path)]
+
+
+@pytest.mark.parametrize("path", WITH_COMMANDS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_of_a_docstring_is_parsed(path):
+    for command in commands.docstring_commands(path):
+        try:
+            commands.check(command)
+        except BaseException as error:
+            raise AssertionError(f"{path}: {shlex.join(command)}: {error!r}") from error
+
+
+def test_docstrings_with_commands_are_found():
+    assert len(WITH_COMMANDS) >= 15
+
+
 def test_the_batch_scripts_are_parsed_and_resume_when_they_are_requeued():
     found = commands.batch_scripts()
     assert len(found) == 2

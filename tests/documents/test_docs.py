@@ -74,15 +74,14 @@ def test_the_readme_is_short(document):
     assert len(read(document).splitlines()) <= 130
 
 
-def tree_names() -> list[str]:
-    """Return the paths in the file tree of docs/architecture.md."""
-    tree = read("docs/architecture.md").split("## The files\n\n```\n")[1].split("```")[0]
-    lines = [re.split(r" {2,}", line)[0] for line in tree.splitlines()]
-    return [name for line in lines for name in line.split()]
+def tree(number: int) -> list[str]:
+    """Return the lines of a file tree of docs/architecture.md without what is said of each file."""
+    block = read("docs/architecture.md").split("## The files\n")[1].split("```")[1 + 2 * number]
+    return [re.split(r"(?<=\S) {2,}", line)[0] for line in block.splitlines() if not line.startswith(" " * 20)]
 
 
 def test_the_file_tree_is_true_and_whole():
-    names = tree_names()
+    names = [name for line in tree(0) for name in line.split()]
     assert len(names) > 25
     assert [name for name in names if not (ROOT / name).exists()] == []
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
@@ -90,6 +89,18 @@ def test_the_file_tree_is_true_and_whole():
         pytest.skip("the tree is compared with the files that git knows; this is no git checkout")
     roots = {path.split("/")[0] for path in listed.stdout.splitlines()}
     assert roots - {name.split("/")[0] for name in names} == set()
+
+
+def test_the_tree_of_the_package_has_every_module():
+    folder, named = "", []
+    for line in tree(1)[2:]:
+        name = line.strip()
+        if name.endswith("/"):
+            folder = name
+        else:
+            named.append(f"app/{folder if line.startswith('    ') else ''}{name}")
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "app").rglob("*.py")}
+    assert sorted(named) == sorted(path for path in modules if not path.endswith("__init__.py"))
 
 
 def test_every_folder_of_the_package_is_in_the_layers():
