@@ -5,7 +5,6 @@ from an entry point, and files are short. Imports inside functions and under TYP
 """
 
 import ast
-import re
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -52,7 +51,7 @@ def imports(path: Path) -> frozenset[str]:
 
 @cache
 def named_modules(path: Path) -> frozenset[str]:
-    """Return the modules of app/ that stand in a file as strings, to be imported when they are needed."""
+    """Return the modules of app/ that a file names in strings, "module" or "module:Class", to import them when needed."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return frozenset({string.split(":")[0] for string in strings} & set(MODULES))  # also "module:class"
@@ -91,7 +90,6 @@ def reached() -> set[str]:
     ways = set(ENTRIES)
     for script in SCRIPTS:
         ways |= imports(script)
-        ways |= {f"app.strategies.{mode}" for mode in re.findall(r"^run_(\w+)$", script.stem)}
     done: set[str] = set()
     while ways - done:
         name = (ways - done).pop()

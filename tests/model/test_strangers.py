@@ -29,7 +29,7 @@ from app.model.pretrained import build_model
 from app.prediction.predictor import load_predictor
 from app.prediction.saved_model import load_checkpoint, run_settings
 from tests.model.test_model import Evil
-from tests.prediction.test_predict import LABELS, save_checkpoint
+from tests.saved_classifier import LABELS, save_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,10 +1,9 @@
-"""predict.py and the modules behind it: python -m pytest tests/prediction/test_predict.py"""
+"""python -m app predict: its options, formats, errors and interruptions: python -m pytest tests/commands"""
 
 import csv
 import io
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -14,73 +13,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForSequenceClassification, BertModel, BertTokenizer, pipeline
+from transformers import AutoConfig, BertModel, BertTokenizer
 
 from app.commands.predict import main
-from app.data.rows import Row
-from app.errors import InputError
-from app.prediction.predictor import Predictor, load_predictor, token_batches
-from app.prediction.saved_model import newest_run
+from app.prediction.predictor import load_predictor
 from app.run.entry import main as train
+from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 from tests.tiny import write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
-CHARACTERS = "今天真开心气死我了不好喜欢讨厌电影手机质量差评快递abc，。"
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(CHARACTERS)]
-LABELS = ["负面", "中性", "正面"]
-SIZES = {
-    "bert": {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "max_position_embeddings": 64,
-    },
-    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 64},
-    "xlnet": {"d_model": 32, "n_layer": 1, "n_head": 2, "d_inner": 64},
-}
-
-
-def save_checkpoint(folder: Path, architecture: str = "bert", **config) -> Path:
-    """Save a random classifier, as any transformers user would, with weights large enough for labels that differ."""
-    torch.manual_seed(0)
-    labels = {"num_labels": 3, "id2label": dict(enumerate(LABELS)), "label2id": {n: i for i, n in enumerate(LABELS)}}
-    sizes = SIZES[architecture] | {"vocab_size": len(VOCABULARY), "pad_token_id": 0}
-    model = AutoModelForSequenceClassification.from_config(
-        AutoConfig.for_model(architecture, **sizes, **labels | config)
-    )
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.3)
-    model.save_pretrained(folder)
-    tokenizer = BertTokenizer({token: index for index, token in enumerate(VOCABULARY)})
-    tokenizer.model_max_length = 60
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory) -> Path:
     return save_checkpoint(tmp_path_factory.mktemp("bert"))
-
-
-def random_texts(count: int) -> list[str]:
-    """Return texts of very different lengths, some above the model's, with spaces and unknown characters in them."""
-    generator = random.Random(0)
-    return [
-        "".join(generator.choices(CHARACTERS + "鼎", k=generator.choice([1, 2, 7, 30, 58, 90])))
-        + f" {CHARACTERS[n % 9]}"
-        for n in range(count)
-    ]
-
-
-def of_pipeline(folder: Path, inputs: list) -> np.ndarray:
-    """Return transformers' own probabilities, (num_rows, num_labels), one row at a time and so without any padding."""
-    classify = pipeline("text-classification", model=str(folder))
-    scores_of_rows = [
-        {entry["label"]: entry["score"] for entry in classify(one, truncation=True, top_k=None)} for one in inputs
-    ]
-    return np.array([[scores[label] for label in LABELS] for scores in scores_of_rows])
 
 
 def read_output(path: Path) -> list[dict]:
@@ -90,54 +36,6 @@ def read_output(path: Path) -> list[dict]:
 
 def probabilities_of(records: list[dict]) -> np.ndarray:
     return np.array([[float(record[f"p_{label}"]) for label in LABELS] for record in records])
-
-
-def as_rows(texts: list[str], pairs: list[str] | None = None) -> list[Row]:
-    return [Row(n, text, pairs[n - 1] if pairs else None, None) for n, text in enumerate(texts, 1)]
-
-
-@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
-@pytest.mark.parametrize("has_pairs", [False, True])
-def test_predictions_are_those_of_transformers_in_the_order_of_the_rows(tmp_path, architecture, has_pairs):
-    folder = save_checkpoint(tmp_path, architecture)
-    texts = random_texts(40)
-    rows = as_rows(texts, texts[::-1] if has_pairs else None)
-    predictor = load_predictor(folder, device="cpu", batch_tokens=200)
-    assert predictor.layout.packed == (architecture == "bert")
-    predictions = list(predictor.predict(rows, chunk_rows=16))
-    wanted = of_pipeline(folder, [{"text": row.text, "text_pair": row.pair} if has_pairs else row.text for row in rows])
-    assert [prediction.row for prediction in predictions] == rows
-    assert [prediction.label for prediction in predictions] == [LABELS[label] for label in wanted.argmax(axis=1)]
-    assert np.ptp(wanted, axis=0).max() > 0.1
-    np.testing.assert_allclose([prediction.probabilities for prediction in predictions], wanted, atol=1e-5)
-
-
-def test_rows_are_read_a_chunk_at_a_time(checkpoint):
-    taken, batches = [], []
-
-    def rows():
-        for row in as_rows(random_texts(25)):
-            taken.append(row.line)
-            yield row
-
-    predictions = load_predictor(checkpoint, device="cpu").predict(rows(), chunk_rows=10, on_batch=batches.append)
-    assert next(predictions).row.line == 1
-    assert len(taken) == 10
-    assert sum(batches) == 10
-    assert [prediction.row.line for prediction in predictions] == list(range(2, 26))
-
-
-def test_token_batches_hold_every_row_once_within_the_budget():
-    lengths = np.random.default_rng(0).integers(1, 90, 500)
-    batches = token_batches(lengths, 64)
-    assert sorted(np.concatenate(batches)) == list(range(500))
-    assert all(len(batch) == 1 or len(batch) * lengths[batch].max() <= 64 for batch in batches)
-
-
-def test_bf16_is_near_fp32(checkpoint):
-    texts = random_texts(20)
-    exact, rough = (load_predictor(checkpoint, device="cpu", precision=p).logits(texts) for p in ("fp32", "bf16"))
-    assert 0 < np.abs(exact - rough).max() < 0.2
 
 
 def write_input(folder: Path, format: str, texts: list[str]) -> tuple[Path, int]:
@@ -294,24 +192,6 @@ def test_a_run_predicts_what_it_predicted(tmp_path, capsys, monkeypatch):
     )
 
 
-def test_the_newest_run_that_finished(tmp_path):
-    with pytest.raises(InputError, match="there is no finished run"):
-        newest_run(tmp_path)
-    for age, (name, files) in enumerate(
-        {
-            "old": ["report.json", "model.safetensors"],
-            "newest": ["report.json", "model.safetensors"],
-            "without-model": ["report.json"],
-            "unfinished": ["model.safetensors"],
-        }.items()
-    ):
-        (tmp_path / name).mkdir()
-        for file in files:
-            (tmp_path / name / file).touch()
-            os.utime(tmp_path / name / file, (age, age))
-    assert newest_run(tmp_path).name == "newest"
-
-
 def broken_checkpoint(folder: Path, fault: str) -> None:
     """Save a checkpoint with one fault."""
     if fault == "xlnet":
@@ -439,10 +319,3 @@ def test_help_lists_every_default_without_torch():
     assert text.endswith("False\n")
     options = text[text.index("options:") :]
     assert options.count("(default") == options.count("\n  --") == 14
-
-
-def test_predictor_refuses_a_single_label(checkpoint):
-    model = AutoModelForSequenceClassification.from_pretrained(checkpoint)
-    model.config.num_labels = 1
-    with pytest.raises(InputError, match="one of two or more labels"):
-        Predictor(model, BertTokenizer.from_pretrained(checkpoint), 60, "cpu")

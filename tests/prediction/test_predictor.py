@@ -1,0 +1,87 @@
+"""The predictor and saved models: python -m pytest tests/prediction. The command line: tests/commands/test_predict_verb.py"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoModelForSequenceClassification, BertTokenizer
+
+from app.errors import InputError
+from app.prediction.predictor import Predictor, load_predictor, token_batches
+from app.prediction.saved_model import newest_run
+from tests.saved_classifier import LABELS, as_rows, of_pipeline, random_texts, save_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    return save_checkpoint(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
+@pytest.mark.parametrize("has_pairs", [False, True])
+def test_predictions_are_those_of_transformers_in_the_order_of_the_rows(tmp_path, architecture, has_pairs):
+    folder = save_checkpoint(tmp_path, architecture)
+    texts = random_texts(40)
+    rows = as_rows(texts, texts[::-1] if has_pairs else None)
+    predictor = load_predictor(folder, device="cpu", batch_tokens=200)
+    assert predictor.layout.packed == (architecture == "bert")
+    predictions = list(predictor.predict(rows, chunk_rows=16))
+    wanted = of_pipeline(folder, [{"text": row.text, "text_pair": row.pair} if has_pairs else row.text for row in rows])
+    assert [prediction.row for prediction in predictions] == rows
+    assert [prediction.label for prediction in predictions] == [LABELS[label] for label in wanted.argmax(axis=1)]
+    assert np.ptp(wanted, axis=0).max() > 0.1
+    np.testing.assert_allclose([prediction.probabilities for prediction in predictions], wanted, atol=1e-5)
+
+
+def test_rows_are_read_a_chunk_at_a_time(checkpoint):
+    taken, batches = [], []
+
+    def rows():
+        for row in as_rows(random_texts(25)):
+            taken.append(row.line)
+            yield row
+
+    predictions = load_predictor(checkpoint, device="cpu").predict(rows(), chunk_rows=10, on_batch=batches.append)
+    assert next(predictions).row.line == 1
+    assert len(taken) == 10
+    assert sum(batches) == 10
+    assert [prediction.row.line for prediction in predictions] == list(range(2, 26))
+
+
+def test_token_batches_hold_every_row_once_within_the_budget():
+    lengths = np.random.default_rng(0).integers(1, 90, 500)
+    batches = token_batches(lengths, 64)
+    assert sorted(np.concatenate(batches)) == list(range(500))
+    assert all(len(batch) == 1 or len(batch) * lengths[batch].max() <= 64 for batch in batches)
+
+
+def test_bf16_is_near_fp32(checkpoint):
+    texts = random_texts(20)
+    exact, rough = (load_predictor(checkpoint, device="cpu", precision=p).logits(texts) for p in ("fp32", "bf16"))
+    assert 0 < np.abs(exact - rough).max() < 0.2
+
+
+def test_the_newest_run_that_finished(tmp_path):
+    with pytest.raises(InputError, match="there is no finished run"):
+        newest_run(tmp_path)
+    for age, (name, files) in enumerate(
+        {
+            "old": ["report.json", "model.safetensors"],
+            "newest": ["report.json", "model.safetensors"],
+            "without-model": ["report.json"],
+            "unfinished": ["model.safetensors"],
+        }.items()
+    ):
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).touch()
+            os.utime(tmp_path / name / file, (age, age))
+    assert newest_run(tmp_path).name == "newest"
+
+
+def test_predictor_refuses_a_single_label(checkpoint):
+    model = AutoModelForSequenceClassification.from_pretrained(checkpoint)
+    model.config.num_labels = 1
+    with pytest.raises(InputError, match="one of two or more labels"):
+        Predictor(model, BertTokenizer.from_pretrained(checkpoint), 60, "cpu")
