@@ -152,7 +152,7 @@ def build_columns(
 def count_synchronised(settings: dict, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
     """Return the megabytes of gradients that each column hands to all-reduce, for each micro-batch of a whole turn.
 
-    This is a pass of its own, because a hook in Python slows a step; that pass is the warm-up of the process as well.
+    This is a separate pass, because a hook in Python slows a step; it also warms up the process.
     """
 
     def hook(state: Column, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -7,7 +7,7 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave tests that need a GPU out where there is none."""
+    """Skip tests that need a GPU where there is none."""
     for_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if for_gpu:
         import torch

@@ -1,4 +1,4 @@
-"""The way of Accelerate's own BERT example (examples/nlp_example.py) with its defaults.
+"""Accelerate's own BERT example (examples/nlp_example.py) with its defaults.
 
 fp32; batches padded to their longest text; torch's AdamW; everything passed through `Accelerator().prepare`. The job's
 batch of 32 is one batch here, which the example's own rule for small GPUs would cut in two.

@@ -1,4 +1,4 @@
-"""The way of the field's much copied example script: every text padded to 128 tokens, fp32, AdamW, a plain loop.
+"""The field's much copied example script: every text padded to 128 tokens, fp32, AdamW, a plain loop.
 
 Its loop, in our words: texts are tokenised one by one as batches are collated (by two loader processes), the loss is computed
 by the model and once more by the script, and each step prints it, which waits for the device.

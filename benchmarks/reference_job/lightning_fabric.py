@@ -1,4 +1,4 @@
-"""The way of Lightning Fabric: a plain loop around `Fabric.setup`, with the precision as a word; padded to the longest."""
+"""Lightning Fabric: a plain loop around `Fabric.setup`, which takes the precision; batches padded to their longest text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way of transformers' Trainer with its defaults: fp32, `DataCollatorWithPadding`, batches drawn at random.
+"""transformers' Trainer with its defaults: fp32, `DataCollatorWithPadding`, batches drawn at random.
 
 Only what makes it the same job is set: batch size, learning rate and weight decay, a constant schedule, no clipping.
 """

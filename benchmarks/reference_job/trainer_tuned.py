@@ -1,4 +1,4 @@
-"""The way of transformers' Trainer at its best: bf16 where that is faster, rows of similar length together, fused AdamW, nothing on the side."""
+"""transformers' Trainer at its best: bf16 where that is faster, rows of similar length together, fused AdamW, no log, no saving."""
 
 from __future__ import annotations
 
