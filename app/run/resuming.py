@@ -29,6 +29,10 @@ FREE = (
     *("eval_every", "save_every", "early_stopping", "log_every", "on_nonfinite", "timeout", "deterministic"),
     *("device", "threads", "nprocs"),
 )
+CHANGED = {
+    "data": "the data are not the same (the file's content or path, the labels or the splits)",
+    "tokens": "the tokens are not the same (the tokenizer, data.max_length or the data)",
+}
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ def check_same_job(saved: dict, job: dict) -> None:
     """Raise InputError unless everything of two jobs but their number of steps is equal."""
     different = [key for key, value in job.items() if key != "steps" and saved.get(key) != value]
     if different:
-        changes = ", ".join(f"{key} was {saved.get(key)} and is {job[key]}" for key in different)
+        changes = ", ".join(CHANGED.get(key, f"{key} was {saved.get(key)} and is {job[key]}") for key in different)
         raise InputError(
             f"a run can be resumed only with the settings and data it was started with: {changes}; change them back, or "
             "choose another output.dir"

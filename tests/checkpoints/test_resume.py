@@ -113,6 +113,25 @@ def test_the_comparison_sees_a_step_more(data, tmp_path):
     assert not any((one[name] == two[name]).all() for name in one if "classifier.weight" in name)
 
 
+@pytest.mark.parametrize(("mode", "world_size"), [("ddp", 2), ("fsdp", 3), ("deepspeed", 2)])
+def test_a_finished_run_that_trains_for_longer_ends_bit_identical(mode, world_size, data, tmp_path):
+    """Its last state has weights and optimizer, and all ranks go on from it."""
+    if lacks := load_strategy(mode).unavailable_reason():
+        pytest.skip(lacks)
+    changes = {"model__dropout": 0.2, "train__schedule": "constant", "train__warmup": 0, "train__eval_every": 5}
+    stopped, whole, log = tmp_path / "stopped", tmp_path / "whole", tmp_path / "log"
+    for epochs in (2, 4):
+        assert (
+            run(mode, world_size, settings(data, stopped, **changes, train__epochs=epochs), log=log) == [0] * world_size
+        )
+    assert "Resuming from step 12." in log.read_text()
+    assert run(mode, world_size, settings(data, whole, **changes, train__epochs=4), log=log) == [0] * world_size
+    assert (tmp_path / "stopped.final").read_bytes() == (tmp_path / "whole.final").read_bytes()
+    refused = run(mode, world_size, settings(data, stopped, **changes, train__epochs=4), log=log)
+    assert refused[0] == 2
+    assert all(refused)
+
+
 PLACES = [("single", 1), ("ddp", 2), ("fsdp", 3), ("accelerate", 2), ("ddp", 3), ("fsdp", 2), ("mp", 2)]
 PLACES += [("deepspeed", 2)] if load_strategy("deepspeed").unavailable_reason() is None else []
 

@@ -1,0 +1,349 @@
+"""Runs that are resumed with more, or fewer, steps: python -m pytest tests/run/test_train_longer.py"""
+
+import json
+import logging
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from app.checkpoints.run_folder import create_run_folder
+from app.checkpoints.training_state import load_training_state
+from app.config.schema import OutputConfig
+from app.errors import InputError
+from app.prediction.saved_model import newest_run
+from app.run.entry import main
+from app.strategies.single import Single
+from tests.tiny import write_tiny
+
+SMALL = [
+    *("--model.config.hidden_size=16", "--model.config.num_hidden_layers=1", "--model.config.num_attention_heads=2"),
+    *("--model.config.intermediate_size=32", "--model.dropout=0.1", "--data.max_length=24", "--train.batch_size=16"),
+    *("--train.learning_rate=5e-3", "--train.log_every=2", "--train.device=cpu", "--train.threads=1"),
+    *("--output.tensorboard=false", "--train.save_every=4"),
+]
+FLAT = ("--train.schedule=constant", "--train.warmup=0")  # a learning rate that does not depend on the number of steps
+EPOCH = 6  # steps
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("data")
+    return [f"--data.train={write_tiny(folder / 'rows.tsv', 40)}", f"--data.cache_dir={folder / 'cache'}"]
+
+
+@pytest.fixture
+def start(data, tmp_path, monkeypatch):
+    """Return a function that runs as run_single.py does, with --resume auto, and returns the exit status."""
+    monkeypatch.chdir(tmp_path)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def run(folder: str, epochs: int, *arguments: str) -> int:
+        output = (f"--output.dir={folder}", "--output.resume=auto")
+        return main("single", "", [*data, *SMALL, f"--train.epochs={epochs}", *output, *arguments])
+
+    yield run
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def at_step():
+    """Return a function that has something happen in the next run, in its optimizer step after `count` others; None: nothing."""
+    step = Single.step
+
+    def plan(count: int | None, action=None) -> None:
+        seen = []
+
+        def disturbed(self, max_norm: float):
+            seen.append(1)
+            if len(seen) - 1 == count:
+                action()
+            return step(self, max_norm)
+
+        Single.step = disturbed
+
+    yield plan
+    Single.step = step
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def crash() -> None:
+    raise RuntimeError("the machine is gone")
+
+
+def read_json(*path: str):
+    return json.loads(Path(*path).read_text(encoding="utf-8"))
+
+
+def evaluations(folder: str) -> list[dict]:
+    lines = Path(folder, "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
+
+
+def learning_rates(folder: str) -> dict[int, str]:
+    """Return the learning rate of each logged step."""
+    lines = [
+        line.split() for line in Path(folder, "train.log").read_text(encoding="utf-8").splitlines() if "  lr " in line
+    ]
+    return {int(words[words.index("step") + 1].split("/")[0]): words[words.index("lr") + 1] for words in lines}
+
+
+def check_equal(one: str, other: str) -> None:
+    """Check that two runs ended with the same bits."""
+    for name in ("model.safetensors", "predictions.csv", "report.json"):
+        assert Path(one, name).read_bytes() == Path(other, name).read_bytes(), name
+    assert evaluations(one) == evaluations(other)
+    states = [load_training_state(Path(folder)) for folder in (one, other)]
+    assert states[0].run_state == states[1].run_state
+    for name in ("weights", "optimizer"):
+        tensors, others = (getattr(state, name) for state in states)
+        assert all((tensors[key] == others[key]).all() for key in tensors | others)
+
+
+def test_a_finished_run_trains_for_longer_as_if_it_had_not_stopped(start, capsys):
+    assert start("run", 2, *FLAT) == 0
+    assert start("run", 4, *FLAT) == 0
+    assert "Resuming from step 12." in capsys.readouterr().err
+    assert start("whole", 4, *FLAT) == 0
+    check_equal("run", "whole")
+
+
+def test_an_interrupted_run_trains_to_another_end(start, at_step, capsys):
+    at_step(7, terminate)
+    assert start("longer", 2, *FLAT) == 143
+    at_step(7, terminate)
+    assert start("shorter", 9, *FLAT) == 143
+    at_step(None)
+    assert start("longer", 4, *FLAT) == start("shorter", 4, *FLAT) == 0
+    said = capsys.readouterr().err
+    assert "Training to step 24 instead of 12; from here on the learning rate is that of a run of 24 steps." in said
+    assert "Training to step 24 instead of 54; " in said
+    assert start("whole", 4, *FLAT) == 0
+    check_equal("longer", "whole")
+    check_equal("shorter", "whole")
+    assert "epochs: 4" in Path("longer/config.yaml").read_text()
+
+
+def test_the_learning_rate_is_that_of_the_new_length_from_there_on(start):
+    assert start("run", 2) == 0
+    before = learning_rates("run")
+    assert start("run", 4) == 0
+    assert start("whole", 4) == 0
+    assert learning_rates("run") == {step: rate for step, rate in learning_rates("whole").items() if step > 12} | before
+    assert before[8] != learning_rates("whole")[8]
+
+
+def test_nothing_of_the_shorter_run_is_lost(start):
+    assert start("run", 2, *FLAT) == 0
+    state = load_training_state(Path("run"))
+    assert {path.name for path in state.folder.iterdir()} == {
+        *("manifest.json", "optimizer.safetensors", "progress.json", "weights.safetensors")
+    }
+    assert [path.name for path in Path("run/state").iterdir()] == ["step-00000012"]
+    names = ("report.json", "report.txt", "predictions.csv")
+    before = {name: Path("run", name).read_bytes() for name in names}
+    for epochs, done in ((3, 12), (4, 18)):
+        assert start("run", epochs, *FLAT) == 0
+        kept = {name: Path("run", f"{Path(name).stem}.step-{done}{Path(name).suffix}") for name in names}
+        assert {name: path.read_bytes() for name, path in kept.items()} == before
+        before = {name: Path("run", name).read_bytes() for name in names}
+    assert [line["step"] for line in evaluations("run")] == [6, 12, 18, 24]
+    assert [path.name for path in Path("run/state").iterdir()] == ["step-00000024"]
+
+
+def test_the_best_checkpoint_so_far_is_the_one_to_beat(start):
+    """The learning rate of the second part wrecks the model, so that the first part's stays the best."""
+    assert start("run", 4, "--train.best_metric=loss") == 0
+    best = min(evaluations("run"), key=lambda line: line["loss"])
+    model = Path("run/model.safetensors").read_bytes()
+    patch = pytest.MonkeyPatch()
+    with patch.context() as wrecked:
+        wrecked.setattr(
+            "app.training.loop.set_learning_rate", lambda optimizer, rate: optimizer.param_groups[0].update(lr=9.0)
+        )
+        assert start("run", 6, "--train.best_metric=loss") == 0
+    assert [line["best"] for line in evaluations("run")[4:]] == [False, False]
+    assert read_json("run", "report.json")["step"] == best["step"] <= 24
+    assert Path("run/model.safetensors").read_bytes() == model
+
+
+@pytest.mark.parametrize("arguments", [(), ("--train.max_steps=12",)])
+def test_the_same_number_of_steps_is_refused(start, capsys, arguments):
+    """The second is another setting for the same number of steps, which is seen only when the data is open."""
+    assert start("run", 2) == 0
+    report = Path("run/report.json").stat().st_mtime_ns
+    assert start("run", 2, *arguments) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: run holds a finished run; choose another output.dir, replace the run with --output.overwrite true, or train "
+        "it for longer with --resume auto and more --train.epochs"
+    )
+    assert Path("run/report.json").stat().st_mtime_ns == report
+
+
+def test_fewer_steps_than_done_are_refused(start, at_step, capsys):
+    assert start("finished", 3) == 0
+    at_step(15, terminate)  # the ranks agree on it in the step after
+    assert start("interrupted", 4) == 143
+    at_step(None)
+    capsys.readouterr()
+    for folder, done in (("finished", 18), ("interrupted", 17)):
+        before = {path: path.stat().st_mtime_ns for path in Path(folder).rglob("*") if path.name != "train.log"}
+        assert start(folder, 2) == 2
+        assert (
+            f"train.epochs and train.max_steps must give more steps than the {done} that the run has done, found "
+            "12; raise them, or choose another output.dir"
+        ) in capsys.readouterr().err
+        assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert start("interrupted", 4) == 0
+
+
+def test_without_its_last_state_a_finished_run_is_only_a_model(start, capsys):
+    assert start("run", 2, "--output.keep_final_state=false") == 0
+    assert not Path("run/state").exists()
+    for epochs in (2, 4):
+        assert start("run", epochs) == 2
+        message = capsys.readouterr().err.splitlines()[-1]
+        assert message.startswith("error: run holds a finished run; choose another output.dir, ")
+        assert "train its model further in a new run with --model.name run (its last training state was not" in message
+    assert start("second", 1, "--model.name=run") == 0
+
+
+def test_a_damaged_last_state_does_not_restart_a_finished_run(start, capsys):
+    assert start("run", 2) == 0
+    model = Path("run/model.safetensors").read_bytes()
+    weights = Path("run/state/step-00000012/weights.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert start("run", 4) == 2
+    assert "run has no undamaged training state" in (said := capsys.readouterr().err)
+    assert "error: run holds a finished run" in said
+    assert Path("run/model.safetensors").read_bytes() == model
+    assert Path("run/report.json").exists()
+
+
+def test_a_training_done_without_tensors_cannot_continue(start, capsys, monkeypatch):
+    """Its report failed, and its last state was written by a version that kept no tensors, or without them."""
+    with monkeypatch.context() as patch:
+        patch.setattr("app.run.job.Job.report", lambda self: crash())
+        with pytest.raises(RuntimeError):
+            start("run", 2, "--output.keep_final_state=false")
+    assert start("run", 4) == 2
+    assert "start a new run from its model with --model.name run" in capsys.readouterr().err
+    assert start("run", 2) == 0
+
+
+def test_a_run_that_stopped_early_trains_on(start, capsys):
+    still = ("--train.learning_rate=0", "--train.early_stopping=2")
+    assert start("run", 9, *still) == 0
+    assert [line["step"] for line in evaluations("run")] == [6, 12, 18]
+    assert start("run", 9, *still) == 2
+    assert start("run", 10, *still) == 0
+    said = capsys.readouterr().err
+    assert "Resuming from step 18." in said
+    assert "Stopped early after step 30: macro_f1 has not been better than at step 6 in 2 evaluations." in said
+    assert [line["step"] for line in evaluations("run")] == [6, 12, 18, 24, 30]
+    assert Path("run/report.step-18.json").exists()
+
+
+@pytest.mark.parametrize("sizes", [("0.1", "0.1"), ("0", "0.2")])
+@pytest.mark.parametrize(("count", "from_step", "is_changed"), [(2, 12, False), (5, 16, True)])
+def test_a_crash_while_training_for_longer(start, at_step, capsys, count, from_step, is_changed, sizes):
+    """Until its first new file the run stays finished as it was; after that it is an interrupted one, and still found."""
+    flat = (*FLAT, f"--data.dev_size={sizes[0]}", f"--data.test_size={sizes[1]}")
+    assert start("runs/one", 2, *flat) == 0
+    model = Path("runs/one/model.safetensors").read_bytes()
+    at_step(count, crash)
+    with pytest.raises(RuntimeError):
+        start("runs/one", 4, *flat)
+    at_step(None)
+    assert newest_run(Path("runs")) == Path("runs/one")
+    assert Path("runs/one/model.safetensors").read_bytes() == model
+    assert Path("runs/one/report.json").exists() != is_changed
+    assert Path("runs/one/report.step-12.json").exists() == is_changed
+    assert ("epochs: 4" in Path("runs/one/config.yaml").read_text()) == is_changed
+    capsys.readouterr()
+    assert start("runs/one", 4, *flat) == 0
+    assert f"Resuming from step {from_step}." in capsys.readouterr().err
+    assert start("runs/whole", 4, *flat) == 0
+    for name in ("model.safetensors", "predictions.csv", "report.json"):
+        assert Path("runs/one", name).read_bytes() == Path("runs/whole", name).read_bytes(), name
+
+
+@pytest.mark.parametrize("done", [1, 3])
+def test_a_crash_while_its_report_is_put_aside(start, monkeypatch, done):
+    """After `done` of the three files were renamed; the same command still finishes, and the first report is kept."""
+    assert start("run", 2, *FLAT) == 0
+    report = Path("run/report.json").read_bytes()
+    with monkeypatch.context() as patch:
+        renames = []
+
+        def rename(path: Path, target: Path) -> Path:
+            if path.name.startswith(("report", "predictions")):
+                renames.append(path)
+                if len(renames) > done:
+                    crash()
+            return path.replace(target)
+
+        patch.setattr(Path, "rename", rename)
+        patch.setattr("app.run.resuming.write_config", lambda folder, config: crash())
+        with pytest.raises(RuntimeError):
+            start("run", 4, *FLAT)
+    assert start("run", 4, *FLAT) == 0
+    assert Path("run/report.step-12.json").read_bytes() == report
+    assert Path("run/report.step-12.txt").exists()
+    assert Path("run/predictions.step-12.csv").exists()
+    assert start("whole", 4, *FLAT) == 0
+    check_equal("run", "whole")
+
+
+def test_a_better_model_does_not_hide_the_best_of_the_last_state(start, at_step, monkeypatch):
+    """Killed after a better model but before a new state, the run resumes with the best model as its state knows it."""
+    rare = ("--train.save_every=100", "--train.eval_every=1", "--train.best_metric=loss")
+    assert start("run", 1, *FLAT, *rare) == 0
+    model, report = (Path("run", name).read_bytes() for name in ("model.safetensors", "report.json"))
+    at_step(4, crash)
+    with pytest.raises(RuntimeError):
+        start("run", 4, *FLAT, *rare)
+    at_step(None)
+    assert Path("run/model.safetensors").read_bytes() != model, "this test needs a better model"
+    assert start("run", 1, *FLAT, *rare) == 0  # the length of before: only the report is missing
+    assert Path("run/model.safetensors").read_bytes() == model
+    assert Path("run/report.json").read_bytes() == report
+
+
+def test_overwrite_still_replaces(start):
+    assert start("run", 2) == 0
+    assert start("run", 3, "--output.overwrite=true") == 0
+    assert not Path("run/report.step-12.json").exists()
+    assert [line["step"] for line in evaluations("run")] == [6, 12, 18]
+    with pytest.raises(InputError, match="holds a finished run"):
+        create_run_folder(OutputConfig(dir="run", resume="auto"))
+
+
+def test_it_continues_with_other_free_settings_and_weights_move(start):
+    assert start("run", 2, *FLAT) == 0
+    before = load_file("run/state/step-00000012/weights.safetensors")
+    assert start("run", 3, *FLAT, "--train.accumulation_steps=2", "--train.eval_every=2") == 0
+    after = load_file("run/state/step-00000018/weights.safetensors")
+    assert not any((before[name] == after[name]).all() for name in before if "weight" in name and "pad" not in name)
+
+
+def test_other_data_are_refused_in_words(start, data, at_step, tmp_path, capsys):
+    """The data file was moved, and cut, before resuming."""
+    at_step(2, terminate)
+    assert start("run", 2) == 143
+    at_step(None)
+    capsys.readouterr()
+    moved = write_tiny(tmp_path / "moved.tsv", 39)
+    assert start("run", 2, f"--data.train={moved}") == 2
+    assert (
+        "a run can be resumed only with the settings and data it was started with: the data are not the same (the file's "
+        "content or path, the labels or the splits), the tokens are not the same (the tokenizer, data.max_length or the data); "
+        "change them back, or choose another output.dir"
+    ) in capsys.readouterr().err
