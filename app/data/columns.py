@@ -105,28 +105,26 @@ def resolve_columns(
     if need_label and label is None and len(remaining) == 1:
         label = remaining.pop(0)
     if text is None or (need_label and label is None):
-        columns = f"the columns {listed(names)}" if names else f"{width} columns without a header"
-        remedy = "set --data.text_column and --data.label_column to a name or a number"
-        if width == 1:
-            columns = f"only one column{f', {shorten(names[0])}' if names else ''}"
-            remedy = "add a label to each text; columns are separated by commas in CSV, by tabs in TSV (--data.format)"
-        raise InputError(
-            f"{where}: cannot tell which column is the {'text' if text is None else 'label'}: found {columns}; {remedy}"
-        )
-    if len({text, pair, label}) != 3 - (pair is None and not need_label):
-        same = pair if pair in (text, label) and pair is not None else text
+        raise InputError(_unclear_message(where, names, width, "text" if text is None else "label"))
+    chosen = [index for index in (text, label, pair) if index is not None]
+    if len(set(chosen)) != len(chosen):
+        same = pair if pair in (text, label) else text
         raise InputError(
             f"{where}: text, second text and label must be different columns, found column "
             f"'{shorten(names[same]) if names else same}' chosen twice; set --data.text_column and --data.label_column"
         )
-    shown = [shorten(names[i]) if names else str(i) for i in (text, label, pair) if i is not None]
-    described = ", ".join(
-        f"{what} '{name}'"
-        for what, name in zip(
-            ["text", "label", "second text"] if need_label else ["text", "second text"], shown, strict=False
-        )
-    )
-    return Columns(text, pair, label, width, described)
+    roles = {"text": text, "label": label, "second text": pair}
+    shown = {role: shorten(names[i]) if names else i for role, i in roles.items() if i is not None}
+    return Columns(text, pair, label, width, ", ".join(f"{role} '{name}'" for role, name in shown.items()))
+
+
+def _unclear_message(where: str, names: list[str] | None, width: int, what: str) -> str:
+    columns = f"the columns {listed(names)}" if names else f"{width} columns without a header"
+    remedy = "set --data.text_column and --data.label_column to a name or a number"
+    if width == 1:
+        columns = f"only one column{f', {shorten(names[0])}' if names else ''}"
+        remedy = "add a label to each text; columns are separated by commas in CSV, by tabs in TSV (--data.format)"
+    return f"{where}: cannot tell which column is the {what}: found {columns}; {remedy}"
 
 
 def has_header(record: list, options: ReadOptions) -> bool:

@@ -11,10 +11,11 @@ import numpy as np
 from app.config.schema import DataConfig
 from app.config.shipped import SAMPLE_FOLDER
 from app.data.cache import build_once, content_key
+from app.data.labels import resolve_label, sort_labels
 from app.data.readers import ReadOptions
 from app.data.splits import random_split, split_sizes, stratified_split
 from app.data.statistics import dataset_statistics
-from app.data.table import Table, is_integer, open_table, resolve_label
+from app.data.table import Table, open_table
 from app.errors import InputError
 
 VERSION = 1
@@ -87,11 +88,6 @@ def with_sample(config: DataConfig) -> DataConfig:
         return config
     files = {name: str(SAMPLE_FOLDER / f"{name}.tsv") for name in SPLITS}
     return replace(config, **files, labels=config.labels or SAMPLE_LABELS)
-
-
-def sort_labels(values: list[str]) -> list[str]:
-    """Return the labels of a file in the order of their ids: by number if all are integers, else by code point."""
-    return sorted(values, key=int) if all(map(is_integer, values)) else sorted(values)
 
 
 def _read_options(config: DataConfig, name: str) -> ReadOptions:

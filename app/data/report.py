@@ -13,7 +13,7 @@ CHUNK = 1 << 16  # rows counted at once
 
 def token_statistics(dataset: Dataset, stores: dict[str, TokenStore]) -> dict:
     """Return, for each split: percentiles of the stored lengths in tokens, how many rows were cut at `max_length`, and the
-    share of unknown tokens among all tokens of its table."""
+    fraction of unknown tokens in its table."""
     statistics = {}
     for name, split in dataset.splits.items():
         store = stores[name]
@@ -23,7 +23,7 @@ def token_statistics(dataset: Dataset, stores: dict[str, TokenStore]) -> dict:
             "tokens": {str(p): int(np.searchsorted(reached, p / 100 - 1e-12)) for p in PERCENTILES},
             "cut": cut,
             "max_length": store.max_length,
-            "unknown_share": store.unknown_tokens / max(1, len(store.tokens)),
+            "unknown_fraction": store.unknown_tokens / max(1, len(store.tokens)),
         }
     return statistics
 
@@ -70,9 +70,9 @@ def _split_lines(name: str, statistics: dict, tokens: dict) -> list[str]:
         f"  {name}: {rows:,} rows; {classes}",
         f"    tokens by percentile: {lengths}; {tokens['cut']:,} rows ({tokens['cut'] / rows:.1%}) cut at {tokens['max_length']}",
     ]
-    if tokens["unknown_share"] > 0.01:
+    if tokens["unknown_fraction"] > 0.01:
         lines.append(
-            f"    {tokens['unknown_share']:.1%} of all tokens are unknown to the vocabulary: is it the right one?"
+            f"    {tokens['unknown_fraction']:.1%} of all tokens are unknown to the vocabulary: is it the right one?"
         )
     notes = [f"{statistics['repeated']:,} repeated texts"] if statistics["repeated"] else []
     notes += [f"{statistics['conflicting']:,} texts with conflicting labels"] if statistics["conflicting"] else []

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 from array import array
 from dataclasses import asdict
 from functools import cached_property
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from app.data.cache import build_once, content_key
+from app.data.labels import resolve_label
 from app.data.readers import BadRow, ReadOptions, file_format
 from app.data.rows import Row, read_rows
 from app.data.text_files import check_file
@@ -99,22 +99,6 @@ def _slices(content: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> list[str
     return [joined[start:stop].decode() for start, stop in bounds]
 
 
-def is_integer(label: str) -> bool:
-    """Return whether a label is an integer in ASCII digits."""
-    return re.fullmatch("-?[0-9]{1,18}", label) is not None
-
-
-def resolve_label(label: str, names: list[str], accept_ids: bool = True) -> int | None:
-    """Return the id of a label, its index in `names`; None for an unknown label.
-
-    With `accept_ids`, a label that is an integer is the id itself, unless any of `names` is an integer too.
-    """
-    if label in names:
-        return names.index(label)
-    is_id = accept_ids and is_integer(label) and 0 <= int(label) < len(names)
-    return int(label) if is_id and not any(map(is_integer, names)) else None
-
-
 def open_table(
     path: str,
     options: ReadOptions,
@@ -145,71 +129,83 @@ def build_table(
 ) -> None:
     """Write the table of `path` into `folder`; needs 28 bytes of memory per row."""
     notes: dict = {}
-    label_codes: dict[str, int] = {}
-    labels, lines, hashes = array("i"), array("q"), array("Q")
-    text_ends, pair_ends = array("q"), array("q")
-    bad: list[BadRow] = []
+    shown: list[BadRow] = []
     num_bad = 0
-    with (
-        (folder / "texts.bin").open("wb") as texts,
-        (folder / "pairs.bin").open("wb") as pairs,
-        (folder / "skipped.jsonl").open("w", encoding="utf-8") as skipped,
-    ):
+    with _TableWriter(folder) as writer, (folder / "skipped.jsonl").open("w", encoding="utf-8") as skipped:
         for row in read_rows(path, options, notes=notes):
-            if (
-                isinstance(row, Row)
-                and label_names
-                and row.label not in label_codes
-                and resolve_label(row.label, label_names, accept_ids) is None
-            ):
-                row = BadRow(row.line, _unknown_label_problem(row.label, label_names))
-            if isinstance(row, BadRow):
-                num_bad += 1
-                bad += [row] if len(bad) < SHOWN else []
-                skipped.write(json.dumps({"line": row.line, "problem": row.problem}, ensure_ascii=True) + "\n")
+            if isinstance(row, Row) and label_names and row.label not in writer.label_codes:
+                row = _check_label(row, label_names, accept_ids)
+            if isinstance(row, Row):
+                writer.add(row)
                 continue
-            text = row.text.encode()
-            texts.write(text)
-            text_ends.append(texts.tell())
-            if row.pair is not None:
-                pair = row.pair.encode()
-                pairs.write(pair)
-                pair_ends.append(pairs.tell())
-                text += b"\0" + pair
-            labels.append(label_codes.setdefault(row.label, len(label_codes)))
-            lines.append(row.line)
-            hashes.append(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
+            num_bad += 1
+            shown += [row] if len(shown) < SHOWN else []
+            skipped.write(json.dumps({"line": row.line, "problem": row.problem}, ensure_ascii=True) + "\n")
     if num_bad and not skip_bad_rows:
-        raise InputError(_bad_rows_message(path, notes["place"], bad, num_bad))
-    if not lines:
+        raise InputError(_bad_rows_message(path, notes["place"], shown, num_bad))
+    if not writer.arrays["lines"]:
         raise InputError(
             f"{path}: there are no rows left: all {num_bad:,} are invalid\n"
-            + _list_bad_rows(path, notes["place"], bad, num_bad)
+            + _list_bad_rows(path, notes["place"], shown, num_bad)
         )
-    for name, values in {
-        "labels": labels,
-        "lines": lines,
-        "hashes": hashes,
-        "text_ends": text_ends,
-        "pair_ends": pair_ends,
-    }.items():
+    for name, values in writer.arrays.items():
         np.save(folder / f"{name}.npy", np.asarray(values))
     meta = {
         "source": os.fsencode(path).decode(errors="replace"),  # a name in another encoding must be printable
         "place": notes["place"],
         "columns": notes["columns"],
-        "label_values": list(label_codes),
+        "label_values": list(writer.label_codes),
         "multiline": notes["multiline"],
         "first_multiline": notes.get("first_multiline"),
         "skipped": num_bad,
-        "has_pairs": len(pair_ends) > 0,
-        "num_rows": len(lines),
+        "has_pairs": len(writer.arrays["pair_ends"]) > 0,
+        "num_rows": len(writer.arrays["lines"]),
     }
     (folder / "table.json").write_text(json.dumps(meta, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
-def _unknown_label_problem(label: str, names: list[str]) -> str:
-    return f"unknown label {excerpt(label)}{nearest(label, names)} (known: {listed(names)}); fix the row or set --data.labels"
+class _TableWriter:
+    """Writes the texts of rows to files, and collects everything else in `arrays` and `label_codes`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.label_codes: dict[str, int] = {}
+        types = {"labels": "i", "lines": "q", "hashes": "Q", "text_ends": "q", "pair_ends": "q"}
+        self.arrays = {name: array(type_code) for name, type_code in types.items()}
+
+    def __enter__(self) -> _TableWriter:
+        self.texts = (self.folder / "texts.bin").open("wb")
+        self.pairs = (self.folder / "pairs.bin").open("wb")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.texts.close()
+        self.pairs.close()
+
+    def add(self, row: Row) -> None:
+        """Add one row."""
+        text = row.text.encode()
+        self.texts.write(text)
+        self.arrays["text_ends"].append(self.texts.tell())
+        if row.pair is not None:
+            pair = row.pair.encode()
+            self.pairs.write(pair)
+            self.arrays["pair_ends"].append(self.pairs.tell())
+            text += b"\0" + pair
+        self.arrays["labels"].append(self.label_codes.setdefault(row.label, len(self.label_codes)))
+        self.arrays["lines"].append(row.line)
+        self.arrays["hashes"].append(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
+
+
+def _check_label(row: Row, names: list[str], accept_ids: bool) -> Row | BadRow:
+    """Return the row, or a `BadRow` if its label is unknown."""
+    if resolve_label(row.label, names, accept_ids) is not None:
+        return row
+    return BadRow(
+        row.line,
+        f"unknown label {excerpt(row.label)}{nearest(row.label, names)} (known: {listed(names)}); fix the row or set "
+        "--data.labels",
+    )
 
 
 def _bad_rows_message(path: str, unit: str, bad: list[BadRow], num_bad: int) -> str:

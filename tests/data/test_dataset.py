@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from app.config.schema import DataConfig
-from app.data.dataset import SPLITS, build_dataset, open_dataset, sort_labels
+from app.data.dataset import SPLITS, build_dataset, open_dataset
+from app.data.labels import resolve_label, sort_labels
 from app.data.readers import ReadOptions
 from app.data.report import render, token_statistics
 from app.data.statistics import dataset_statistics
-from app.data.table import Table, build_table, resolve_label
+from app.data.table import Table, build_table
 from app.data.tokens import open_store
 
 MOODS = ["愤怒", "高兴", "😀"]
