@@ -34,7 +34,7 @@ class Case:
     """
 
     number: int
-    kind: str
+    description: str
     path: Path
     options: ReadOptions
     need_label: bool
@@ -44,7 +44,7 @@ class Case:
 
     def __str__(self) -> str:
         label = "with labels" if self.need_label else "without labels"
-        return f"case {self.number}: {self.kind}, {self.path.name[:40]!r}, {label}, {self.options}"
+        return f"case {self.number}: {self.description}, {self.path.name[:40]!r}, {label}, {self.options}"
 
 
 def _text(draw: random.Random, format: str, quoted: bool) -> str | None:
@@ -79,20 +79,20 @@ def valid_case(number: int, folder: Path, draw: random.Random) -> Case:
     if format != "parquet":
         mark = draw.choice(["", "\ufeff"]) if encoding in ("utf-8", "utf-16-le", "utf-16-be") else ""
         content = (mark + content).encode(encoding)
-    told = draw.choice([None, header]) if format in ("csv", "tsv") else None
-    if told is None and not need_label and not header:  # a text may be a usual name of a column, such as 文本
-        told = False if format in ("csv", "tsv") else None
-    columns = {"text_column": 0, "label_column": 1} if need_label and told is not None and not header else {}
-    options = ReadOptions(format, encoding=encoding, quoting=quoting, header=told, **columns)
-    if need_label and told is None and not header and (texts[0] or "").strip() in ("文本", "label"):
+    header_option = draw.choice([None, header]) if format in ("csv", "tsv") else None
+    if header_option is None and not need_label and not header:  # a text may be a usual name of a column, such as 文本
+        header_option = False if format in ("csv", "tsv") else None
+    columns = {"text_column": 0, "label_column": 1} if need_label and header_option is not None and not header else {}
+    options = ReadOptions(format, encoding=encoding, quoting=quoting, header=header_option, **columns)
+    if need_label and header_option is None and not header and (texts[0] or "").strip() in ("文本", "label"):
         options = ReadOptions(format, encoding=encoding, quoting=quoting, header=False)
     rows = [
         (place, None if text is None else text.strip(), label if need_label else None)
         for place, text, label in zip(places, texts, labels, strict=True)
     ]
     suffix = "txt" if format == "text" else format
-    kind = f"{format} in {encoding}"
-    return Case(number, kind, folder / f"case{number}.{suffix}", options, need_label, content, rows)
+    description = f"{format} in {encoding}"
+    return Case(number, description, folder / f"case{number}.{suffix}", options, need_label, content, rows)
 
 
 def _lines(draw: random.Random, records: list[str], header: str | None) -> tuple[str, list[int]]:

@@ -1,6 +1,6 @@
 """What must hold for every hostile data file, and a process that checks many: python -m tests.data.fuzz_checks 4711
 
-A reader gives rows or an InputError, in bounded time, and loses no row in silence.
+A reader gives rows or an InputError, in bounded time, and drops no row without a message.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check(case: Case, folder: Path) -> None:
     if case.content is None:
         return
     # How deep JSON may be nested depends on how deep the calls are, by a few levels.
-    if case.options.format != "parquet" and "deep" not in case.kind:
+    if case.options.format != "parquet" and "deep" not in case.description:
         _check_stream(case, found, message)
     if message is None:
         _check_prediction_source(case, found)
@@ -78,8 +78,8 @@ def _check_rows(case: Case, found: list[Row | BadRow]) -> None:
         else:
             assert row.text
     if case.rows is not None:
-        told = [(row.line, None if isinstance(row, BadRow) else row.text) for row in found]
-        assert told == [(line, text) for line, text, _ in case.rows]
+        read = [(row.line, None if isinstance(row, BadRow) else row.text) for row in found]
+        assert read == [(line, text) for line, text, _ in case.rows]
         labels = [row.label for row in found if isinstance(row, Row)]
         assert labels == [label for _, text, label in case.rows if text is not None]
     expected = independent_places(case, found)
@@ -111,7 +111,7 @@ def independent_places(case: Case, found: list[Row | BadRow]) -> list[int] | Non
 
 def _decoded(case: Case) -> str:
     encoding = case.options.encoding
-    # Line by line where a bad byte must not take in the line feed behind it.
+    # Line by line where a bad byte must not include the line feed after it.
     parts = case.content.split(b"\n") if "\n".encode(encoding) == b"\n" else [case.content]
     errors = "surrogateescape" if len(parts) > 1 or "\n".encode(encoding) == b"\n" else "surrogatepass"
     return "\n".join(part.decode(encoding, errors) for part in parts).removeprefix("\ufeff")
@@ -156,7 +156,7 @@ def _check_table(case: Case, found: list[Row | BadRow] | None, folder: Path) -> 
     good = [row for row in found or [] if isinstance(row, Row)]
     _, message = _attempt(case, lambda: build_table(target, str(case.path), case.options, True, names))
     if message is not None:
-        assert not good or names or "deep" in case.kind, f"rows were read, but no table made of them: {message}"
+        assert not good or names or "deep" in case.description, f"rows were read, but no table made of them: {message}"
         return
     table = Table(target)
     assert table.num_rows + table.skipped == len(found)
@@ -181,7 +181,7 @@ def run_case(number: int) -> str | None:
 
 
 def run_cases(numbers: range, seconds: float, run: Callable[[int], str | None] = run_case) -> tuple[int, list[str]]:
-    """Check many cases in a process of its own; return how many were checked, and what is wrong with each that failed.
+    """Check many cases in a separate process; return how many were checked, and what is wrong with each that failed.
 
     The process is killed where a case takes more than `seconds`; that, or its death, is a failure as well.
     """
@@ -189,23 +189,23 @@ def run_cases(numbers: range, seconds: float, run: Callable[[int], str | None] =
     progress, failures = context.Value("q", numbers.start - 1), context.SimpleQueue()
     process = context.Process(target=_work, args=(run, numbers, progress, failures), daemon=True)
     process.start()
-    told: list[str] = []
+    problems: list[str] = []
     last, since = progress.value, time.monotonic()
     while process.is_alive():
         process.join(0.2)
         while not failures.empty():
-            told.append(failures.get())
+            problems.append(failures.get())
         if progress.value != last:
             last, since = progress.value, time.monotonic()
         elif last >= numbers.start and time.monotonic() - since > seconds:  # starting the process is not counted
             process.kill()
-            told.append(f"case {last} hangs: more than {seconds} s")
+            problems.append(f"case {last} hangs: more than {seconds} s")
             process.join()
     while not failures.empty():
-        told.append(failures.get())
-    if process.exitcode and not any("hangs" in line for line in told):
-        told.append(f"case {progress.value} ended the process with {process.exitcode}")
-    return progress.value - numbers.start + 1, told
+        problems.append(failures.get())
+    if process.exitcode and not any("hangs" in line for line in problems):
+        problems.append(f"case {progress.value} ended the process with {process.exitcode}")
+    return progress.value - numbers.start + 1, problems
 
 
 def _work(run: Callable[[int], str | None], numbers: range, progress, failures) -> None:

@@ -28,7 +28,7 @@ def make_case(number: int, folder: Path) -> Case:
         damage: Callable = _long_line
     else:
         damage = draw.choices(list(DAMAGES), list(DAMAGES.values()))[0]
-    case.kind = f"{case.kind}, {damage.__name__.strip('_').replace('_', ' ')}"
+    case.description = f"{case.description}, {damage.__name__.strip('_').replace('_', ' ')}"
     damage(case, draw)
     if case.content is not None and not case.path.exists():
         case.path.write_bytes(case.content)
@@ -192,7 +192,7 @@ def _no_regular_file(case: Case, draw: random.Random) -> None:
             "link to a pipe",
         ]
     )
-    case.kind += f": {what}"
+    case.description += f": {what}"
     if what in ("pipe", "link to a pipe"):
         pipe = case.path if what == "pipe" else case.path.with_name(f"pipe{case.number}")
         os.mkfifo(pipe)

@@ -165,7 +165,7 @@ def test_a_file_that_cannot_be_used(write, tmp_path, case, skip):
 
 
 @pytest.mark.parametrize("case", ROW.values(), ids=ROW.keys())
-def test_a_row_that_breaks_a_rule(write, tmp_path, case):
+def test_an_invalid_row(write, tmp_path, case):
     """One message for it, with the file, and `skip` leaves out this row alone and lists it with the same message."""
     path = write(case.name, put_between_good_rows(case))
     with pytest.raises(InputError) as error:
@@ -179,7 +179,7 @@ def test_a_row_that_breaks_a_rule(write, tmp_path, case):
     assert f"{table.row_unit} 2: {row['problem']}" in str(error.value)
 
 
-def test_every_bad_row_is_told_up_to_a_number(write, tmp_path):
+def test_invalid_rows_are_listed_up_to_a_number(write, tmp_path):
     path = write("a.tsv", "好\t1\n" + "\t1\n" * 7 + "坏\t1\n" + "坏\n")
     with pytest.raises(InputError) as error:
         read(path, tmp_path / "table", ROW["empty text"])
@@ -190,7 +190,7 @@ def test_every_bad_row_is_told_up_to_a_number(write, tmp_path):
     assert "line 7" not in str(error.value)
 
 
-def test_nothing_is_left_where_all_rows_are_bad(write, tmp_path):
+def test_no_rows_are_left_if_all_are_invalid(write, tmp_path):
     with pytest.raises(InputError) as error:
         read(write("a.tsv", "\t1\n\t2\n"), tmp_path / "table", ROW["empty text"], skip=True)
     check(error, ["no rows left", "all 2 are invalid", "line 1: the text is empty", "line 2: the text is empty"])

@@ -46,7 +46,7 @@ def lines(rows):
     return [tuple(line.split("\t")) for line in rows.splitlines()]
 
 
-def test_found_labels_have_the_ids_of_their_order(opened):
+def test_labels_of_the_train_file_have_the_ids_of_their_order(opened):
     dataset = opened(train=ROWS)
     assert dataset.label_names == ["愤怒", "高兴", "😀"]
     assert sorted(labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")) == sorted(
@@ -67,7 +67,7 @@ def test_found_labels_have_the_ids_of_their_order(opened):
         (["١", "2"], ["2", "١"]),
     ],
 )
-def test_the_order_of_found_labels(found, in_order):
+def test_the_order_of_labels_of_the_train_file(found, in_order):
     assert sort_labels(found) == in_order
 
 
@@ -91,7 +91,7 @@ def test_labels_by_name_and_by_id(label, names, label_id):
     assert resolve_label(label, names) == label_id
 
 
-def test_ids_mean_nothing_among_found_labels():
+def test_ids_have_no_meaning_among_labels_of_the_train_file():
     assert resolve_label("1", ["坏", "好"], accept_ids=False) is None
     assert resolve_label("1", ["0", "1"], accept_ids=False) == 1
 
@@ -120,7 +120,7 @@ def test_separate_files(opened):
     assert [Path(table.source).name for table in dataset.tables] == ["train.tsv", "dev.tsv", "test.tsv"]
 
 
-def test_shares_of_the_train_file(opened):
+def test_fractions_of_the_train_file(opened):
     dataset = opened(train=ROWS, dev_size=0.1, test_size=0.2)
     assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 63, "dev": 9, "test": 18}
     assert sorted(labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")) == sorted(
@@ -129,7 +129,7 @@ def test_shares_of_the_train_file(opened):
     assert len(dataset.tables) == 1
 
 
-def test_one_file_and_one_share(opened):
+def test_one_file_and_one_fraction(opened):
     dataset = opened(train=ROWS, test="真\t😀\n", dev_size=9)
     assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 81, "dev": 9, "test": 1}
 
@@ -155,7 +155,7 @@ def test_limit_cuts_the_train_file_before_the_split_and_no_other_file(opened):
     assert set(texts(dataset, "train") + texts(dataset, "test")) == {f"text {number}" for number in range(30)}
 
 
-def test_figures(opened):
+def test_statistics(opened):
     train = ROWS + "甲\t愤怒\n甲\t愤怒\n甲\t高兴\n乙\t高兴\n乙\t😀\n text 0 \t愤怒\n"
     dataset = opened(train=train, dev="甲\t愤怒\n甲\t愤怒\n丙\t高兴\n", test="甲\t愤怒\n丙\t高兴\n丁\t😀\n")
     assert dataset.statistics["train"] == {
@@ -172,7 +172,7 @@ def test_figures(opened):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_figures_against_a_plain_count(seed):
+def test_statistics_against_a_plain_count(seed):
     generator = random.Random(seed)
     rows = {name: [(generator.randrange(60), generator.randrange(4)) for _ in range(80)] for name in SPLITS}
     labels = {name: np.array([label for _, label in found]) for name, found in rows.items()}
@@ -249,14 +249,14 @@ def test_a_change_of_the_file_or_of_a_setting_is_never_missed(opened):
     assert len(folders) == 5
 
 
-def test_where_a_row_stands(write, tmp_path):
+def test_where_a_row_is(write, tmp_path):
     path = write("a.csv", 'text,label\n\n"好\n坏",1\n真,0\n')
     build_table(tmp_path, str(path), ReadOptions(), False, None)
     table = Table(tmp_path)
     assert [table.where(row) for row in range(2)] == [f"{path}, line 3", f"{path}, line 5"]
 
 
-def test_a_row_is_on_one_side_with_all_its_repetitions(write, tmp_path):
+def test_a_row_is_in_one_split_with_all_its_repetitions(write, tmp_path):
     """Through the files, not only through `stratified_split`: texts that differ in surrounding spaces are the same."""
     generator = random.Random(4)
     rows = [f"{' ' * generator.randint(0, 2)}text {generator.randrange(150)}\t{n % 2}\n" for n in range(400)]

@@ -100,7 +100,7 @@ def test_json_lines(write):
     assert lines(path) == [1, 2, 3]
 
 
-def test_the_keys_of_objects_may_stand_in_any_order_and_more_of_them(write):
+def test_objects_may_have_their_keys_in_any_order_and_more_keys(write):
     path = write(
         "a.jsonl", '{"id": 1, "text": "今天", "label": "高兴"}\n\n{"label": 2, "when": null, "text": "气死"}\n'
     )
@@ -189,7 +189,7 @@ def test_quoted_fields_of_csv(write):
     assert (notes["multiline"], notes["first_multiline"]) == (1, 3)
 
 
-def test_rows_merged_by_unpaired_quotes_are_noted_even_where_spaces_are_removed(write):
+def test_rows_merged_by_unpaired_quotes_are_noted_even_if_spaces_are_removed(write):
     """Two lone quotes make one row of three lines: valid CSV, but hardly ever what was meant."""
     path, notes = write("a.csv", '"好,1\n坏,0\n真",1\n今,0\n'), {}
     assert len(list(read_rows(path, ReadOptions(remove_spaces=True), notes=notes))) == 2
@@ -223,7 +223,7 @@ def test_a_very_long_text(write):
 
 
 @pytest.mark.parametrize("text", ["😀", "👨‍👩‍👧‍👦 一家", "𠮷野家", "❤️", "e\u0301", "ﷺ", "\u202e反", "a\x00b"])
-def test_characters_that_others_stumble_on(write, text):
+def test_characters_that_other_readers_get_wrong(write, text):
     for name, content in (("a.csv", f"{text},{text}\n"), ("a.json", json.dumps([[text, text]]))):
         assert rows(write(name, content)) == [(text, text)]
 
@@ -247,7 +247,7 @@ def test_limit_reads_the_first_rows_only(write):
     assert rows(path, limit=1) == PAIRS[:1]
 
 
-def test_the_format_can_be_given_where_the_name_does_not_tell(write):
+def test_the_format_can_be_given_if_the_name_does_not_have_it(write):
     assert rows(write("rows", TSV), format="tsv") == PAIRS
     assert rows(write("a.txt", CSV), format="csv") == PAIRS
     assert rows(write("a.json", json.dumps(PAIRS[0])), format="jsonl") == PAIRS[:1]

@@ -124,7 +124,7 @@ def test_the_statistics_of_the_report(tmp_path, names, settings, known):
         assert found == value, key
 
 
-def test_texts_of_weibo_as_they_stand_in_the_file():
+def test_texts_of_weibo_as_they_are_in_the_file():
     labels_of: dict[str, set] = {}
     for text, label in json.loads((DATA / "weibo_emotion6" / "train.json").read_text(encoding="utf-8")):
         labels_of.setdefault(text, set()).add(label)

@@ -81,7 +81,7 @@ def test_the_split_of_the_reference_job():
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_stratified_split(seed):
-    """Sizes are met, shares kept, every class is on every side, and no text is on two."""
+    """Sizes and proportions are met, every class is in every split, and no text is in two."""
     labels, hashes, names = random_rows(seed)
     num_rows, generator = len(labels), random.Random(seed)
     dev, test = (generator.choice([0, 1, num_rows // 20, num_rows // 10, num_rows // 5]) for _ in range(2))
@@ -97,14 +97,14 @@ def test_a_stratified_split(seed):
             continue
         assert max(size, len(names)) - 4 <= len(split[side]) <= max(size, len(names)) + 4
         counts = np.bincount(labels[split[side]], minlength=len(names))
-        shares = np.bincount(labels, minlength=len(names)) * size / num_rows
+        proportions = np.bincount(labels, minlength=len(names)) * size / num_rows
         assert counts.min() >= 1
         if size >= 2 * len(names):
-            assert np.abs(counts - shares).max() < 5 + 0.05 * shares.max()
+            assert np.abs(counts - proportions).max() < 5 + 0.05 * proportions.max()
     assert np.bincount(labels[split["train"]], minlength=len(names)).min() >= 1
 
 
-def test_without_repeated_texts_shares_are_kept_to_a_row():
+def test_without_repeated_texts_proportions_are_kept_to_a_row():
     labels = np.repeat([0, 1, 2, 3], [5000, 3000, 1500, 500])
     split = stratified_split(labels, np.arange(10_000, dtype=np.uint64), 1000, 500, 7, list("甲乙丙丁"))
     assert np.abs(np.bincount(labels[split["dev"]]) - [500, 300, 150, 50]).max() <= 1
@@ -154,7 +154,7 @@ def test_a_class_with_too_few_texts(texts, dev, test):
     assert len(random_split(110, dev, test, 0)["train"]) == 110 - dev - test
 
 
-def test_a_class_with_just_enough_texts_is_on_every_side():
+def test_a_class_with_just_enough_texts_is_in_every_split():
     labels = np.array([0] * 100 + [1] * 3)
     split = stratified_split(labels, np.arange(103, dtype=np.uint64), 10, 10, 0, ["甲", "乙"])
     assert [int((labels[split[side]] == 1).sum()) for side in SIDES] == [1, 1, 1]
