@@ -1,4 +1,4 @@
-"""What a run leaves behind, in one folder: model, configuration, environment, metrics, report, predictions."""
+"""The folder of a run: model, configuration, environment, metrics, report, predictions."""
 
 from __future__ import annotations
 

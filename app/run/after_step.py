@@ -105,7 +105,7 @@ class AfterStep:
         return is_best
 
     def save(self, is_best: bool, with_state: bool, is_trained: bool) -> None:
-        """Save the best model or a training state, or both, after the losses up to here were found to be finite."""
+        """Save the best model or a training state, or both, after checking that the losses up to here are finite."""
         with self.log.speed.paused():
             self.collect_losses()
             self.saver.save(self.state, is_best, with_state, is_trained)

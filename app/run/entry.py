@@ -1,4 +1,4 @@
-"""What every entry script calls: the command line, then one job in one mode."""
+"""What every entry script calls: read the command line, then run one job in one mode."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from app.errors import InputError, TrainingError
 if TYPE_CHECKING:
     from app.config.schema import Config
 
-LOST_RANK = "(closed|reset) by peer|Broken pipe|remote process exited"  # what gloo and NCCL say of a rank that is gone
-LINGER_SECONDS = 2.5  # DeepSpeed's launcher looks at its processes once a second, the others more often
+LOST_RANK = (
+    "(closed|reset) by peer|Broken pipe|remote process exited"  # in errors of gloo and NCCL after a rank has ended
+)
+LINGER_SECONDS = 2.5  # DeepSpeed's launcher checks its processes once a second, the others more often
 
 
 def main(mode: str, description: str, argv: list[str] | None = None) -> int:
@@ -32,8 +34,8 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
             raise InputError(
                 f"--nprocs is for run_mp.py, which starts its processes itself; run_{mode}.py has its own launcher, see --help"
             )
-        if lacks := load_strategy(mode).unavailable_reason():
-            raise InputError(lacks)
+        if reason := load_strategy(mode).unavailable_reason():
+            raise InputError(reason)
     except InputError as error:
         return _refuse(error)
     return load_strategy(mode).launcher.launch(work, (config, mode), config.train.nprocs)
@@ -42,7 +44,7 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
 def work(config: Config, mode: str) -> int:
     """Run one job in this process, which is one rank of the mode; return the exit status.
 
-    It is 0; 2 for bad input; 1 for a run that could not go on; 128 + the number of the signal that stopped it.
+    It is 0; 2 for bad input; 1 for a run that could not continue; 128 + the number of the signal that stopped it.
     """
     from app.run.job import Job
     from app.run.logging_setup import start_logging
@@ -62,10 +64,12 @@ def work(config: Config, mode: str) -> int:
             return _refuse(TrainingError(f"memory ran out: {first_line(error)}; lower train.eval_batch_size"), status=1)
         if not re.search(LOST_RANK, str(error)):
             raise
-        # Launchers report the first process that they see ended: let that be the rank that failed, not this one.
+        # Launchers report the first process that ends: let that be the rank that failed, not this one.
         time.sleep(LINGER_SECONDS)
-        return _refuse(TrainingError("another rank has ended, and the connection to it with it; it says why"), status=1)
-    except KeyboardInterrupt:  # before the training or behind it, when there is nothing to save
+        return _refuse(
+            TrainingError("the connection to another rank is lost, because it has ended; see its own message"), status=1
+        )
+    except KeyboardInterrupt:  # before or after the training, when there is nothing to save
         return 128 + signal.SIGINT
 
 

@@ -15,9 +15,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from app.config.schema import Config
-from app.run.assembly import assemble, set_up
+from app.run.assembly import Components, assemble, set_up
 from app.run.module_environment import module_environment
 from app.strategies import load_strategy, open_strategy
+from app.strategies.strategy import Strategy
 from app.training.evaluate import evaluate
 from app.training.loop import StepLog, train
 from app.training.state import RunState
@@ -62,31 +63,32 @@ def probe(config: Config, mode: str, result: str) -> int:
         def after_step(state: RunState, step: StepLog) -> None:
             losses.append(float(strategy.group.reduce_sum(step.loss_sum)) / step.rows)
 
-        loaders = components.loaders
-        train(
-            strategy,
-            loaders["train"],
-            components.plan,
-            components.row_loss,
-            config.train,
-            RunState(),
-            after_step,
-            before_step,
-        )
-        split = next(name for name in ("test", "dev", "train") if name in loaders)
-        logits = torch.from_numpy(evaluate(strategy, loaders[split], config.train.eval_batch_size).copy())
-        weights = strategy.full_state.weights()
-        if strategy.group.rank == 0:
-            tensors = {"losses": torch.tensor(losses, dtype=torch.float64), "logits": logits}
-            tensors |= {f"gradients/{name}": value.contiguous() for name, value in gradients.items()}
-            tensors |= {f"weights/{name}": value.contiguous() for name, value in weights.items()}
-            counts = {
-                "rows": str(len(logits)),
-                "expected_rows": str(len(loaders[split])),
-                "processes": str(strategy.group.world_size),
-            }
-            save_file(tensors, result, metadata=counts)
+        loader, plan, row_loss = components.loaders["train"], components.plan, components.row_loss
+        train(strategy, loader, plan, row_loss, config.train, RunState(), after_step, before_step)
+        write_result(strategy, components, config.train.eval_batch_size, losses, gradients, result)
     return 0
+
+
+def write_result(
+    strategy: Strategy,
+    components: Components,
+    batch_size: int,
+    losses: list[float],
+    gradients: dict[str, torch.Tensor],
+    result: str,
+) -> None:
+    """Evaluate on test (else dev, else train) and write what is compared; every rank calls it, rank 0 writes."""
+    split = next(name for name in ("test", "dev", "train") if name in components.loaders)
+    loader = components.loaders[split]
+    logits = torch.from_numpy(evaluate(strategy, loader, batch_size).copy())
+    weights = strategy.full_state.weights()
+    if strategy.group.rank != 0:
+        return
+    tensors = {"losses": torch.tensor(losses, dtype=torch.float64), "logits": logits}
+    tensors |= {f"gradients/{name}": value.contiguous() for name, value in gradients.items()}
+    tensors |= {f"weights/{name}": value.contiguous() for name, value in weights.items()}
+    counts = {"rows": len(logits), "expected_rows": len(loader), "processes": strategy.group.world_size}
+    save_file(tensors, result, metadata={name: str(count) for name, count in counts.items()})
 
 
 def start(mode: str, processes: int, arguments: list[str], timeout: float) -> str | None:
@@ -116,13 +118,7 @@ def compare(mode: str, single: Path, other: Path, optimizer: str) -> Outcome:
         counts = file.metadata()
     if set(one) != set(two):
         return Outcome(mode, int(counts["processes"]), reason="the names of the parameters differ")
-    differences: dict[str, float] = {}
-    for name, value in one.items():
-        group = name.split("/")[0]  # losses, gradients, weights or logits
-        difference = float((value - two[name]).abs().max()) if value.shape == two[name].shape else float("inf")
-        # Not-a-number is a difference too; max() would lose it.
-        difference = float("inf") if math.isnan(difference) else difference
-        differences[group] = max(differences.get(group, 0.0), difference)
+    differences = largest_differences(one, two)
     limits = TOLERANCE | {"weights": WEIGHT_TOLERANCE[optimizer]}
     rows, expected = int(counts["rows"]), int(counts["expected_rows"])
     reasons = [
@@ -140,3 +136,14 @@ def compare(mode: str, single: Path, other: Path, optimizer: str) -> Outcome:
         verdict="FAIL" if reasons else "PASS",
         reason="; ".join(reasons),
     )
+
+
+def largest_differences(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> dict[str, float]:
+    """Return the largest absolute differences of losses, gradients, weights and logits; `one` and `two` have the same names."""
+    differences: dict[str, float] = {}
+    for name, value in one.items():
+        group = name.split("/")[0]
+        difference = float((value - two[name]).abs().max()) if value.shape == two[name].shape else math.inf
+        # Not-a-number is a difference too; max() would lose it.
+        differences[group] = max(differences.get(group, 0.0), math.inf if math.isnan(difference) else difference)
+    return differences

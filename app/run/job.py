@@ -47,7 +47,7 @@ class Job:
             stopped_by = self.train()
             self.log.close_bar()
             if stopped_by:
-                self.strategy.group.broadcast(None)  # the launcher ends all others as soon as one rank is gone
+                self.strategy.group.broadcast(None)  # the launcher ends all other ranks as soon as one has ended
                 return 128 + stopped_by
             self.report()
         except OSError as error:

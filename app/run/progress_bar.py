@@ -29,7 +29,7 @@ class ProgressBar:
         self.bar.update()
 
     def show(self, loss: float, learning_rate: float, rows_per_second: float) -> None:
-        """Show these numbers behind the bar."""
+        """Show these numbers after the bar."""
         self.bar.set_postfix(loss=f"{loss:.4f}", lr=f"{learning_rate:.2e}", rows_per_s=f"{rows_per_second:.1f}")
 
     def say(self, line: str) -> None:

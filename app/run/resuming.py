@@ -47,7 +47,7 @@ class SavedRun:
 
 @dataclass(frozen=True)
 class Resumed:
-    """The state that a run goes on with; `before_first_write` prepares the folder of one that trains for longer, on rank 0."""
+    """The state that a run continues with; `before_first_write` prepares the folder of one that trains for longer, on rank 0."""
 
     state: RunState
     before_first_write: Callable[[], None] | None = None
@@ -87,7 +87,10 @@ def resume(strategy: Strategy, config: Config, folder: Path | None, job: dict) -
     known = strategy.group.broadcast(known)
     if known is None:
         if folder and is_finished(folder):
-            raise finished_error(folder)
+            raise InputError(
+                f"{folder} holds a finished run whose training states are damaged, so it cannot train for longer; start a new run "
+                f"from its model with --model.name {folder}"
+            )
         if folder:
             logger.info("%s has no training state to resume from; the run starts from the beginning.", folder)
         return Resumed(RunState())

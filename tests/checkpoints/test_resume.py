@@ -83,8 +83,8 @@ def stop_thrice(mode: str, world_size: int, argv: list[str], log: Path, seed: in
 )
 def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, changes, data, tmp_path):
     """Dropout on, accumulation, in the middle of an epoch; early stopping, best checkpoint, curves and predictions too."""
-    if lacks := load_strategy(mode).unavailable_reason():
-        pytest.skip(lacks)
+    if reason := load_strategy(mode).unavailable_reason():
+        pytest.skip(reason)
     whole, stopped, log = tmp_path / "whole", tmp_path / "stopped", tmp_path / "log"
     argv = settings(data, stopped, **changes)
     steps = stop_thrice(mode, world_size, argv, log, seed=1)
@@ -115,9 +115,9 @@ def test_the_comparison_sees_a_step_more(data, tmp_path):
 
 @pytest.mark.parametrize(("mode", "world_size"), [("ddp", 2), ("fsdp", 3), ("deepspeed", 2)])
 def test_a_finished_run_that_trains_for_longer_ends_bit_identical(mode, world_size, data, tmp_path):
-    """Its last state has weights and optimizer, and all ranks go on from it."""
-    if lacks := load_strategy(mode).unavailable_reason():
-        pytest.skip(lacks)
+    """Its last state has weights and optimizer, and all ranks continue from it."""
+    if reason := load_strategy(mode).unavailable_reason():
+        pytest.skip(reason)
     changes = {"model__dropout": 0.2, "train__schedule": "constant", "train__warmup": 0, "train__eval_every": 5}
     stopped, whole, log = tmp_path / "stopped", tmp_path / "whole", tmp_path / "log"
     for epochs in (2, 4):
@@ -158,8 +158,8 @@ def test_one_run_resumes_through_all_modes(data, tmp_path):
 def test_horovod_takes_over(data, tmp_path):
     """Its launcher starts the ranks, and its optimizer gets the state without the step that would decay the weights."""
     horovod = load_strategy("horovod")
-    if lacks := horovod.unavailable_reason():
-        pytest.skip(lacks)
+    if reason := horovod.unavailable_reason():
+        pytest.skip(reason)
     changes = {"model__dropout": 0, "train__warmup": 0, "train__learning_rate": 1e-3, "train__weight_decay": 0.1}
     assert run("single", 1, settings(data, tmp_path / "whole", **changes)) == [0]
     argv = settings(data, tmp_path / "stopped", **changes)

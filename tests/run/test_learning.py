@@ -33,9 +33,9 @@ def single(tmp_path_factory) -> dict:
 
 @pytest.mark.parametrize("mode", ["deepspeed", "horovod"])
 def test_two_processes_learn_as_much_as_one(mode, single, tmp_path):
-    if lacks := load_strategy(mode).unavailable_reason():
-        pytest.skip(lacks)
-    found = train(mode, 2, tmp_path)
+    if reason := load_strategy(mode).unavailable_reason():
+        pytest.skip(reason)
+    report = train(mode, 2, tmp_path)
     assert single["accuracy"] > 0.4, "well above the 0.195 of the largest class"
-    assert found["rows"] == single["rows"] == 302
-    assert abs(found["accuracy"] - single["accuracy"]) * 302 <= 1.001
+    assert report["rows"] == single["rows"] == 302
+    assert abs(report["accuracy"] - single["accuracy"]) * 302 <= 1.001

@@ -86,9 +86,9 @@ def classify(folder: Path, texts: list) -> list[dict]:
 
 
 def check_against_pipeline(folder: Path, rows: list[dict], texts: list) -> None:
-    for row, found in zip(rows, classify(folder, texts), strict=True):
-        assert found[0]["label"] == row["predicted"]
-        assert {item["label"]: item["score"] for item in found} == pytest.approx(
+    for row, scores in zip(rows, classify(folder, texts), strict=True):
+        assert scores[0]["label"] == row["predicted"]
+        assert {item["label"]: item["score"] for item in scores} == pytest.approx(
             {name: float(row[f"p_{name}"]) for name in LABELS}, abs=1e-5
         )
 
@@ -151,7 +151,7 @@ def test_report_counts_every_row_once(finished):
     predictions = read_predictions(folder)
     assert report["split"] == "test"
     rows = report["data"]["test"]["rows"]
-    assert sum(figures["support"] for figures in report["classes"].values()) == rows == report["rows"] == 12
+    assert sum(scores["support"] for scores in report["classes"].values()) == rows == report["rows"] == 12
     assert len(predictions) == rows == len({row["row_id"] for row in predictions})
     for name in LABELS:
         assert report["classes"][name]["support"] == sum(row["label"] == name for row in predictions)
@@ -200,7 +200,7 @@ def test_metrics_lines_and_the_best_of_them(finished):
     assert [line["step"] for line in lines if line["best"]][-1] == best["step"]
     assert read_json(folder / "report.json")["step"] == best["step"]
     assert f"checkpoint of step {best['step']}, chosen by macro_f1 on dev {best['macro_f1']:.4f}" in stdout
-    assert all(sum(figures["support"] for figures in line["classes"].values()) == 12 for line in lines)
+    assert all(sum(scores["support"] for scores in line["classes"].values()) == 12 for line in lines)
 
 
 def test_configuration_and_environment_are_kept(finished, data):
@@ -214,17 +214,17 @@ def test_configuration_and_environment_are_kept(finished, data):
     assert environment["torch"] == torch.__version__
 
 
-def test_tensorboard_has_the_figures_of_the_log(finished):
+def test_tensorboard_has_the_numbers_of_the_log(finished):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     folder, _, _ = finished
     events = EventAccumulator(str(folder / "tensorboard")).Reload()
-    figures = ("loss", "accuracy", "macro_f1", "weighted_f1")
+    names = ("loss", "accuracy", "macro_f1", "weighted_f1")
     train = ("loss", "learning_rate", "rows_per_second", "grad_norm")
-    assert set(events.Tags()["scalars"]) == {f"dev/{name}" for name in figures} | {f"train/{name}" for name in train}
+    assert set(events.Tags()["scalars"]) == {f"dev/{name}" for name in names} | {f"train/{name}" for name in train}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    found = [(event.step, event.value) for event in events.Scalars("dev/macro_f1")]
-    assert found == [(line["step"], pytest.approx(line["macro_f1"])) for line in lines]
+    points = [(event.step, event.value) for event in events.Scalars("dev/macro_f1")]
+    assert points == [(line["step"], pytest.approx(line["macro_f1"])) for line in lines]
     assert [event.step for event in events.Scalars("train/loss")] == [1, *range(2, 19, 2)]
 
 
@@ -237,7 +237,7 @@ def test_same_seed_same_weights_to_the_bit(finished, data):
 
 
 def test_best_checkpoint_is_what_is_kept_and_reported(data):
-    """The learning rate wrecks the model behind its best step, so that the last weights would give another report."""
+    """The learning rate wrecks the model after its best step, so that the last weights would give another report."""
     folder = finish(
         data,
         *("--train.learning_rate", "0.3", "--train.eval_every", "1", "--train.max_steps", "8", "--train.warmup", "8"),
@@ -253,11 +253,11 @@ def test_best_checkpoint_is_what_is_kept_and_reported(data):
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     inputs = tokenizer([row["text"] for row in rows], padding=True, truncation=True, return_tensors="pt")
     with torch.inference_mode():
-        found = probabilities(model(**inputs).logits.numpy())
+        expected = probabilities(model(**inputs).logits.numpy())
     kept = np.array([[float(row[f"p_{name}"]) for name in LABELS] for row in rows])
-    np.testing.assert_allclose(found, kept, atol=1e-5)
+    np.testing.assert_allclose(kept, expected, atol=1e-5)
     labels = [LABELS.index(row["label"]) for row in rows]
-    assert report["loss"] == pytest.approx(-np.log(found[np.arange(len(rows)), labels]).mean(), abs=1e-5)
+    assert report["loss"] == pytest.approx(-np.log(expected[np.arange(len(rows)), labels]).mean(), abs=1e-5)
 
 
 def test_early_stopping_and_evaluation_between_epochs(data, capsys):
@@ -441,7 +441,7 @@ def test_settings_reach_the_end(data, arguments):
     folder = finish(data, "--train.max_steps", "3", *arguments)
     report = read_json(folder / "report.json")
     assert math.isfinite(report["loss"])
-    assert report["rows"] == sum(figures["support"] for figures in report["classes"].values())
+    assert report["rows"] == sum(scores["support"] for scores in report["classes"].values())
 
 
 def test_class_weights(tmp_path):

@@ -75,7 +75,7 @@ def terminate() -> None:
 
 
 def crash() -> None:
-    raise RuntimeError("the machine is gone")
+    raise RuntimeError("the machine has failed")
 
 
 def read_json(*path: str):
@@ -222,7 +222,10 @@ def test_a_damaged_last_state_does_not_restart_a_finished_run(start, capsys):
     weights.write_bytes(weights.read_bytes()[:-1])
     assert start("run", 4) == 2
     assert "run has no undamaged training state" in (said := capsys.readouterr().err)
-    assert "error: run holds a finished run" in said
+    assert (
+        "error: run holds a finished run whose training states are damaged, so it cannot train for longer; start a new run "
+        "from its model with --model.name run"
+    ) in said
     assert Path("run/model.safetensors").read_bytes() == model
     assert Path("run/report.json").exists()
 
@@ -254,7 +257,7 @@ def test_a_run_that_stopped_early_trains_on(start, capsys):
 @pytest.mark.parametrize("sizes", [("0.1", "0.1"), ("0", "0.2")])
 @pytest.mark.parametrize(("count", "from_step", "is_changed"), [(2, 12, False), (5, 16, True)])
 def test_a_crash_while_training_for_longer(start, at_step, capsys, count, from_step, is_changed, sizes):
-    """Until its first new file the run stays finished as it was; after that it is an interrupted one, and still found."""
+    """Until its first new file the run stays finished as it was; after that it is an interrupted one, and still listed."""
     flat = (*FLAT, f"--data.dev_size={sizes[0]}", f"--data.test_size={sizes[1]}")
     assert start("runs/one", 2, *flat) == 0
     model = Path("runs/one/model.safetensors").read_bytes()

@@ -49,7 +49,7 @@ def whole(data, tmp_path_factory):
 
 @pytest.fixture
 def job(data, whole, tmp_path):
-    """Return a job to disturb, in a folder of its own."""
+    """Return a job to disturb, in its own folder."""
     return Job(data, whole, tmp_path)
 
 
@@ -190,7 +190,7 @@ def test_a_second_signal_ends_at_once(job):
 
 @pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("fsdp", 2), ("accelerate", 2)])
 def test_gradients_that_are_not_finite(mode, world_size, job):
-    """They stop the run after the last good state, or their step is left out."""
+    """They stop the run after the last good state, or their step is skipped."""
     spoilt = [Disturbance(9, "spoil_gradients", rank) for rank in range(world_size)]
     said = job.disturb(mode, world_size, *spoilt)
     assert "step 10: the loss is" in said

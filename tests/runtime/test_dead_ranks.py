@@ -1,4 +1,4 @@
-"""When a rank dies: all others end within 15 seconds, nothing is left behind, the last training state is whole.
+"""When a rank dies: all others end within 15 seconds, nothing is left running, the last training state is whole.
 
 python -m pytest tests/runtime/test_dead_ranks.py -m chaos
 """
@@ -61,8 +61,8 @@ def settings(folder: Path, epochs: int) -> list[str]:
 
 def start(mode: str, folder: Path, epochs: int = 200) -> subprocess.Popen:
     name = mode.split()[0]  # "deepspeed launcher" is DeepSpeed too
-    if name in strategy_names() and (lacks := load_strategy(name).unavailable_reason()):
-        pytest.skip(lacks)
+    if name in strategy_names() and (reason := load_strategy(name).unavailable_reason()):
+        pytest.skip(reason)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     log = (folder.parent / "log").open("w")
     command = [*MODES.get(mode, [mode]), *settings(folder, epochs)]
@@ -79,16 +79,16 @@ def wait_for_state(run: subprocess.Popen, folder: Path, seconds: float = 120) ->
 
 def ranks(run: subprocess.Popen) -> dict[int, psutil.Process]:
     """Return the processes of the ranks below a launcher."""
-    found = {}
+    by_rank = {}
     for process in psutil.Process(run.pid).children(recursive=True):
         with suppress(psutil.Error):
             rank = process.environ().get("RANK", process.environ().get("HOROVOD_RANK"))
             if rank is None and "run_mp.py" in run.args and "spawn_main" in " ".join(process.cmdline()):
                 # The environment of a spawned rank is set after its start, where psutil cannot see it.
-                rank = len(found)
+                rank = len(by_rank)
             if rank is not None and "resource_tracker" not in " ".join(process.cmdline()):
-                found.setdefault(int(rank), process)
-    return found
+                by_rank.setdefault(int(rank), process)
+    return by_rank
 
 
 def wait_for_end(run: subprocess.Popen, family: list[psutil.Process]) -> float:
@@ -96,7 +96,7 @@ def wait_for_end(run: subprocess.Popen, family: list[psutil.Process]) -> float:
     started = time.monotonic()
     run.wait(timeout=SECONDS)
     _, alive = psutil.wait_procs(family, timeout=max(0.1, SECONDS - (time.monotonic() - started)))
-    assert not alive, f"left behind: {alive}"
+    assert not alive, f"still running: {alive}"
     return time.monotonic() - started
 
 
@@ -146,7 +146,7 @@ def test_a_killed_launcher_leaves_no_orphan(mode, folder):
 
 @pytest.mark.parametrize("mode", ["ddp", "mp"])
 def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, folder):
-    """Rank 1 finds its run folder's disk gone, say: here a subclass of the mode raises on rank 1 at step 12."""
+    """For example, rank 1 cannot reach the disk of its run folder: here a subclass of the mode raises on rank 1 at step 12."""
     command = [sys.executable, str(ROOT / "tests" / "run" / "failing_run.py"), mode]
     if mode == "ddp":
         command[:1] = [*TORCHRUN, "--standalone"]
@@ -238,7 +238,7 @@ def test_sigterm_to_the_launcher_saves(mode, folder):
     family = psutil.Process(run.pid).children(recursive=True)
     os.kill(run.pid, signal.SIGTERM)
     wait_for_end(run, family)
-    assert run.returncode == (143 if mode == "mp" else 1)  # torchrun has a status of its own
+    assert run.returncode == (143 if mode == "mp" else 1)  # torchrun ends with its own status
     said = (folder.parent / "log").read_text()
     step = re.search(r"Stopped by SIGTERM after step (\d+); resume with --resume auto\.", said)
     assert step, said[-3000:]
