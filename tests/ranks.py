@@ -227,7 +227,7 @@ def limit_memory(strategy) -> None:
 
 def close_late(strategy) -> None:
     """Take a second to close the log, in which the other ranks have left and the launcher sends SIGTERM."""
-    from app.run.log import RunLog
+    from app.run.log.run_log import RunLog
 
     close = RunLog.close
     RunLog.close = lambda self: (time.sleep(1), close(self))

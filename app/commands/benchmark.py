@@ -26,7 +26,7 @@ from app.config.command_line import load_config
 from app.errors import InputError
 
 if TYPE_CHECKING:
-    from app.run.mode_timing import Timing
+    from app.run.modes.timing import Timing
 
 
 def main(argv: list[str], program: str = "python -m app benchmark") -> int:
@@ -40,7 +40,7 @@ def main(argv: list[str], program: str = "python -m app benchmark") -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    from app.run.mode_timing import draw, over_rounds, render
+    from app.run.modes.timing import draw, over_rounds, render
 
     rounds = time_rounds(modes, options, settings)
     timings = over_rounds(rounds)
@@ -66,7 +66,7 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
 
 def time_rounds(modes: list[PlannedMode], options: argparse.Namespace, settings: list[str]) -> list[list[Timing]]:
     """Run every mode once a round, in turns; return the timings of each round."""
-    from app.run.mode_timing import Timing, run_mode
+    from app.run.modes.timing import Timing, run_mode
 
     def time_mode(mode: PlannedMode, number: int, folder: Path) -> Timing:
         if mode.unavailable:

@@ -24,7 +24,7 @@ from app.errors import InputError
 
 if TYPE_CHECKING:
     from app.config.schema import Config
-    from app.run.equivalence import Outcome  # imports torch, which --help does without
+    from app.run.modes.equivalence import Outcome  # imports torch, which --help does without
 
 
 def main(argv: list[str], program: str = "python -m app verify") -> int:
@@ -32,7 +32,7 @@ def main(argv: list[str], program: str = "python -m app verify") -> int:
     options, settings = parse(argv, program)
     try:
         config = load_config(settings)
-        from app.run.equivalence import comparable, probe
+        from app.run.modes.equivalence import comparable, probe
         from app.strategies import load_strategy
 
         config = comparable(config, options.steps)
@@ -61,7 +61,7 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
 
 def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> list[Outcome]:
     """Run every mode and compare it with single; raises InputError where the job does not run in one process."""
-    from app.run.equivalence import Outcome, compare, start
+    from app.run.modes.equivalence import Outcome, compare, start
 
     wanted = options.modes and ["single", *options.modes]
     outcomes = []

@@ -9,8 +9,8 @@ from app.config.schema import TrainConfig
 from app.run.assembly import Components
 from app.run.best_checkpoint import BestCheckpoint
 from app.run.evaluation import evaluate_split
-from app.run.log import RunLog
-from app.run.losses import Losses
+from app.run.log.losses import Losses
+from app.run.log.run_log import RunLog
 from app.run.saving import Saver
 from app.runtime.signals import StopSignals
 from app.strategies.strategy import Strategy

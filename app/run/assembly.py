@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from app.batching.collate import Layout
@@ -19,7 +18,7 @@ from app.errors import InputError
 from app.model.classifier import Classifier, check_padding
 from app.model.pretrained import build_model
 from app.strategies.strategy import Strategy
-from app.tasks.single_label import RowLoss
+from app.tasks.single_label import RowLoss, class_weights
 from app.training.optimizer import build_optimizer
 
 
@@ -111,21 +110,6 @@ def choose_recorded(cuda_graphs: bool | None, layout: Layout, strategy: Strategy
             "train.cuda_graphs true needs run_single.py, a CUDA device and train.attention varlen; leave it out"
         )
     return cuda_graphs
-
-
-def class_weights(setting: str | list[float], dataset: Dataset) -> torch.Tensor | None:
-    """Return the factor on the loss of each class, (num_labels,) float32, or None if all are equal."""
-    names = dataset.label_names
-    if setting == "none":
-        return None
-    if setting == "balanced":
-        counts = np.bincount(dataset.splits["train"].labels, minlength=len(names))
-        return torch.tensor(counts.sum() / (len(names) * counts), dtype=torch.float32)
-    if len(setting) != len(names) or min(setting) < 0:
-        raise InputError(
-            f"train.class_weights must be {len(names)} numbers from 0, one for each of {', '.join(names)}; found {setting}"
-        )
-    return torch.tensor(setting, dtype=torch.float32)
 
 
 def make_deterministic(deterministic: bool) -> None:

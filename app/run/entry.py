@@ -47,7 +47,7 @@ def work(config: Config, mode: str) -> int:
     It is 0; 2 for bad input; 1 for a run that could not continue; 128 + the number of the signal that stopped it.
     """
     from app.run.job import Job
-    from app.run.logging_setup import start_logging
+    from app.run.log.setup import start_logging
     from app.strategies import open_strategy
     from app.training.out_of_memory import first_line, is_out_of_memory
 

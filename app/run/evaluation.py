@@ -6,7 +6,7 @@ import numpy as np
 
 from app.evaluation.metrics import compute_metrics
 from app.run.assembly import Components
-from app.run.log import RunLog
+from app.run.log.run_log import RunLog
 from app.strategies.strategy import Strategy
 from app.training.evaluate import evaluate
 

@@ -15,7 +15,7 @@ from app.run.assembly import assemble, set_up
 from app.run.description import describe
 from app.run.evaluation import evaluate_split
 from app.run.final_report import print_and_write, report_split
-from app.run.log import RunLog
+from app.run.log.run_log import RunLog
 from app.run.resuming import check_not_done, job_signature, load_best, resume
 from app.run.saving import Saver
 from app.runtime.signals import StopSignals

@@ -8,7 +8,7 @@ from app.batching.plan import micro_batches
 from app.config.command_line import load_config
 from app.run.after_step import AfterStep
 from app.run.job import Job as Run
-from app.run.logging_setup import start_logging
+from app.run.log.setup import start_logging
 from app.runtime.signals import StopSignals
 from app.strategies import open_strategy
 from app.training.loop import StepLog, train

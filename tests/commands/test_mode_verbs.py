@@ -11,7 +11,7 @@ import torch
 from app.commands.mode_options import PlannedMode, plan_modes
 from app.commands.verify import render
 from app.errors import InputError
-from app.run.equivalence import Outcome
+from app.run.modes.equivalence import Outcome
 from app.strategies import strategy_names
 from tests.tiny import write_tiny
 

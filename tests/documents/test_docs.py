@@ -92,13 +92,12 @@ def test_the_file_tree_is_true_and_whole():
 
 
 def test_the_tree_of_the_package_has_every_module():
-    folder, named = "", []
-    for line in tree(1)[2:]:
+    folders, named = [], []
+    for line in tree(1)[1:]:
         name = line.strip()
-        if name.endswith("/"):
-            folder = name
-        else:
-            named.append(f"app/{folder if line.startswith('    ') else ''}{name}")
+        folders[(len(line) - len(name)) // 2 :] = [name.rstrip("/")]
+        if not name.endswith("/"):
+            named.append("/".join(folders))
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "app").rglob("*.py")}
     assert sorted(named) == sorted(path for path in modules if not path.endswith("__init__.py"))
 

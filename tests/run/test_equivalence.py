@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from app.run.equivalence import compare
+from app.run.modes.equivalence import compare
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from app.config.schema import Config, OutputConfig
-from app.run.log import RunLog
-from app.run.logging_setup import start_logging
-from app.run.losses import Losses
-from app.run.metrics_file import drop_later_lines
+from app.run.log.losses import Losses
+from app.run.log.metrics_file import drop_later_lines
+from app.run.log.run_log import RunLog
+from app.run.log.setup import start_logging
 from app.strategies.single import Single
 from app.training.loop import StepLog
 

@@ -16,13 +16,11 @@ import yaml
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM, pipeline
 
 from app.checkpoints.run_folder import create_run_folder
-from app.config.schema import DataConfig, OutputConfig
-from app.data.dataset import open_dataset
+from app.config.schema import OutputConfig
 from app.errors import InputError
 from app.evaluation.metrics import probabilities
-from app.run.assembly import class_weights
 from app.run.entry import main
-from tests.tiny import LABELS, tiny_lines, write_tiny
+from tests.tiny import LABELS, write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -442,22 +440,6 @@ def test_settings_reach_the_end(data, arguments):
     report = read_json(folder / "report.json")
     assert math.isfinite(report["loss"])
     assert report["rows"] == sum(scores["support"] for scores in report["classes"].values())
-
-
-def test_class_weights(tmp_path):
-    from sklearn.utils.class_weight import compute_class_weight
-
-    lines = tiny_lines(30)
-    kept = [line for line in lines if not line.endswith("正面")] + [line for line in lines if line.endswith("正面")][:6]
-    path = tmp_path / "rare.tsv"
-    path.write_text("\n".join(kept) + "\n", encoding="utf-8")
-    dataset = open_dataset(DataConfig(train=str(path), cache_dir=str(tmp_path / "cache")))
-    labels = dataset.splits["train"].labels
-    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
-    assert expected[1] > 3 * expected[0]
-    assert class_weights("balanced", dataset).tolist() == pytest.approx(expected)
-    assert class_weights([0.0, 1.0, 2.5], dataset).tolist() == [0.0, 1.0, 2.5]
-    assert class_weights("none", dataset) is None
 
 
 def test_progress_bar_when_asked_for(data, capfd):

@@ -247,7 +247,7 @@ def test_what_is_asked_for_must_be_possible():
     assert not choose_varlen("auto", model, True, cpu), "groups are faster on the CPU"
     assert choose_varlen("varlen", model, True, cpu)
     assert not choose_varlen("grouped", model, True, cpu)
-    with pytest.raises(InputError, match="train.attention varlen works with packed batches"):
+    with pytest.raises(InputError, match="train.attention varlen needs packed batches"):
         choose_varlen("varlen", model, False, cpu)
     layout = model.layout(True, varlen=True)
     recording, single, ddp = (kind(Config(train=SETTINGS)) for kind in (Recording, Single, DDP))
@@ -257,7 +257,7 @@ def test_what_is_asked_for_must_be_possible():
     assert not choose_recorded(None, model.layout(True), recording)
     for strategy in (single, ddp):
         assert not choose_recorded(None, layout, strategy)
-        with pytest.raises(InputError, match="works in run_single.py, on a CUDA device"):
+        with pytest.raises(InputError, match="needs run_single.py, a CUDA device"):
             choose_recorded(True, layout, strategy)
 
 

@@ -11,6 +11,6 @@ def module_environment() -> dict[str, str]:
 
     PYTHONSAFEPATH keeps the working folder off the module path: a folder `app` in it would be run instead.
     """
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from app.run.module_environment import module_environment
+from app.run.modes.environment import module_environment
 from app.strategies import load_strategy
 
 SAMPLE_SECONDS = 0.2  # between two measurements of the processes' memory

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from app.config.schema import Config
 from app.run.assembly import Components, assemble, set_up
-from app.run.module_environment import module_environment
+from app.run.modes.environment import module_environment
 from app.strategies import load_strategy, open_strategy
 from app.strategies.strategy import Strategy
 from app.training.evaluate import evaluate

@@ -9,11 +9,11 @@ from pathlib import Path
 from tqdm import tqdm
 
 from app.config.schema import OutputConfig
-from app.run.logging_setup import close_log_file, open_log_file
-from app.run.metrics_file import METRICS, append_metrics, drop_later_lines
-from app.run.progress_bar import ProgressBar
-from app.run.speed import Speed
-from app.run.tensorboard import TensorBoard
+from app.run.log.metrics_file import METRICS, append_metrics, drop_later_lines
+from app.run.log.progress_bar import ProgressBar
+from app.run.log.setup import close_log_file, open_log_file
+from app.run.log.speed import Speed
+from app.run.log.tensorboard import TensorBoard
 from app.training.loop import StepLog
 
 logger = logging.getLogger(__name__)
