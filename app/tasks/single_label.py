@@ -23,7 +23,10 @@ class RowLoss:
 
 
 def class_weights(setting: str | list[float], dataset: Dataset) -> torch.Tensor | None:
-    """Return the factor on the loss of each class, (num_labels,) float32, or None if all are equal."""
+    """Return the factor on the loss of each class, (num_labels,) float32, or None if all are equal.
+
+    Raises InputError unless the weights are finite numbers from 0, one for each class, and not all 0.
+    """
     names = dataset.label_names
     if setting == "none":
         return None
@@ -34,4 +37,10 @@ def class_weights(setting: str | list[float], dataset: Dataset) -> torch.Tensor 
         raise InputError(
             f"train.class_weights must be {len(names)} numbers from 0, one for each of {', '.join(names)}; found {setting}"
         )
-    return torch.tensor(setting, dtype=torch.float32)
+    weights = torch.tensor(setting, dtype=torch.float32)
+    if not weights.isfinite().all() or not weights.any():
+        raise InputError(
+            "train.class_weights must be finite numbers in single precision, at least one of them above 0; "
+            f"found {setting}; a weight of 1 counts a class as it is, 0 ignores it"
+        )
+    return weights

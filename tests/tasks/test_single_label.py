@@ -6,8 +6,11 @@ import torch
 
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
+from app.errors import InputError
 from app.tasks.single_label import RowLoss, class_weights
-from tests.tiny import tiny_lines
+from tests.tiny import open_tiny, tiny_lines
+
+NAN, INF = float("nan"), float("inf")
 
 
 def test_class_weights(tmp_path):
@@ -24,6 +27,22 @@ def test_class_weights(tmp_path):
     assert class_weights("balanced", dataset).tolist() == pytest.approx(expected)
     assert class_weights([0.0, 1.0, 2.5], dataset).tolist() == [0.0, 1.0, 2.5]
     assert class_weights("none", dataset) is None
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [[NAN, 1.0, 1.0], [1.0, NAN, 1.0], [1.0, 1.0, INF], [1e39, 1.0, 1.0], [0.0, 0.0, 0.0], [1e-50, 0.0, -0.0]],
+)
+def test_class_weights_that_would_spoil_the_training_or_train_nothing_are_refused(tmp_path, weights):
+    rule = r"^train.class_weights must be finite numbers in single precision, at least one of them above 0; found \["
+    with pytest.raises(InputError, match=rule):
+        class_weights(weights, open_tiny(tmp_path)[0])
+
+
+@pytest.mark.parametrize("weights", [[1.0, 1.0], [1.0, -1.0, 1.0], [1.0, 1.0, -INF], []])
+def test_there_is_one_class_weight_from_0_for_each_class(tmp_path, weights):
+    with pytest.raises(InputError, match="must be 3 numbers from 0, one for each of 中性, 正面, 负面; found"):
+        class_weights(weights, open_tiny(tmp_path)[0])
 
 
 def test_the_loss_is_a_weighted_sum_over_rows_with_smoothed_targets():
