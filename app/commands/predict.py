@@ -82,8 +82,7 @@ def open_predictor(args: argparse.Namespace) -> tuple[Predictor, bool]:
 def run(args: argparse.Namespace) -> None:
     """Classify what the command line asks for; raises InputError for bad input."""
     source = open_source(args)
-    if args.output is not None:
-        check_output(args.output, args.input)
+    check_output(args.output, args.input)
     total = count_rows(source, args)
     predictor, remove_spaces = open_predictor(args)
     rows = source.good_rows(remove_spaces, args.on_bad_row == "skip")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import os
 import re
+import secrets
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,28 +22,53 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+LONGEST_START = 200  # bytes of the name of an output in the name of its unfinished file; a name may have 255
 MOST_LABELS = 10  # of a prediction for people
 
 
-def check_output(path: str, input_path: str | None) -> None:
-    """Raise InputError if a file cannot be created at `path`, or if it is the file `input_path`."""
+def check_output(path: str | None, input_path: str | None) -> None:
+    """Raise InputError if a file cannot be created at `path`, or if it is the file `input_path` (`-`: standard input).
+
+    Without `path`, standard output must be open, and must not be a file that is the input.
+    """
+    if path is None:
+        if sys.stdout is None:
+            raise InputError("standard output is closed; name a file with --output")
+        written = _identity(sys.stdout)
+        if written is not None and written == _input_identity(input_path):
+            raise InputError("standard output: this is the input file; name another file with --output")
+        return
     target = Path(path)
     try:
         if target.is_dir():
             raise InputError(f"--output {path}: a file is needed, found a directory")
         if not target.parent.is_dir():
             raise InputError(f"--output {path}: there is no folder {target.parent}; create it first")
-        if input_path is not None and target.is_file() and Path(input_path).exists() and target.samefile(input_path):
+        written = _identity(target) if target.exists() else None
+        if written is not None and written == _input_identity(input_path):
             raise InputError(f"--output {path}: this is the input file; choose another name")
     except OSError as error:  # a name that is too long, a folder that may not be entered
         raise InputError(f"--output {shorten(path)}: cannot be written: {error.strerror}") from error
 
 
+def _identity(file: Path | TextIO) -> tuple[int, int] | None:
+    """Return device and inode of a regular file; None for a terminal, a pipe, a device, and a stream in memory."""
+    try:
+        status = file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
+    except (OSError, ValueError, AttributeError):
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def _input_identity(path: str | None) -> tuple[int, int] | None:
+    return None if path is None else _identity(sys.stdin if path == "-" else Path(path))
+
+
 @contextmanager
 def open_output(path: str | None) -> Iterator[TextIO]:
-    """Yield the file to write to: standard output, or `path`.part, which is renamed to `path` once it is complete.
+    """Yield the file to write to: standard output, or a new file beside `path`, which is renamed to `path` once it is complete.
 
-    An interrupted run leaves its rows in `path`.part.
+    Its name is unlike that of any other file, `path`.XXXXXXXX.part. An interrupted run leaves its rows there and says where.
     """
     if path is None:
         if sys.stdout.isatty():
@@ -52,19 +80,34 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         return
     target = Path(path).resolve()
     is_special = target.exists() and not target.is_file()  # /dev/null or a pipe must not be replaced
-    part = target if is_special else target.with_name(f"{target.name}.part")
+    part = target if is_special else _new_name(target)
     try:
-        file = part.open("w", encoding="utf-8", newline="")
+        file = part.open("w" if is_special else "x", encoding="utf-8", newline="")
     except OSError as error:
         raise InputError(f"--output {path}: {part} cannot be written: {error.strerror}") from error
     try:
         with file:
             yield file
+        if not is_special:
+            part.replace(target)
     except BaseException:
-        logger.warning("stopped early; the rows so far are in %s", part)
+        if not is_special:
+            _keep_rows(part)
         raise
-    if not is_special:
-        part.replace(target)
+
+
+def _new_name(target: Path) -> Path:
+    """Return a name beside `target` that no other file has: two processes may write to the same `target`."""
+    name = os.fsdecode(os.fsencode(target.name)[:LONGEST_START])
+    return target.with_name(f"{name}.{secrets.token_hex(4)}.part")
+
+
+def _keep_rows(part: Path) -> None:
+    """Say where the rows of an interrupted run are; remove the file where there are none."""
+    if part.exists() and part.stat().st_size:
+        logger.warning("stopped early; the rows so far are in %s", part)
+    else:
+        part.unlink(missing_ok=True)
 
 
 @contextmanager

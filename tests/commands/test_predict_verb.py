@@ -16,6 +16,7 @@ import torch
 from transformers import AutoConfig, BertModel, BertTokenizer
 
 from app.commands.predict import main
+from app.prediction.output import open_output
 from app.prediction.predictor import load_predictor
 from app.run.entry import main as train
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
@@ -284,7 +285,7 @@ def test_a_reader_that_leaves_is_no_error(checkpoint, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
-def test_an_interrupted_run_leaves_what_it_has_under_another_name(tmp_path, checkpoint, capsys):
+def test_an_interrupted_run_leaves_what_it_has_under_another_name(tmp_path, checkpoint, capsys, caplog):
     """The input is a pipe whose writer interrupts this process while it waits for more."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in its background without it
     pipe, output = tmp_path / "pipe", tmp_path / "output.csv"
@@ -296,7 +297,7 @@ def test_an_interrupted_run_leaves_what_it_has_under_another_name(tmp_path, chec
             file.write("今天\n" * 5000)
             file.flush()
             while not ended.wait(0.05):
-                if (tmp_path / "output.csv.part").exists():
+                if list(tmp_path.glob("output.csv.*.part")):
                     os.kill(os.getpid(), signal.SIGINT)
                     return
 
@@ -309,7 +310,55 @@ def test_an_interrupted_run_leaves_what_it_has_under_another_name(tmp_path, chec
         writer.join()
     assert "interrupted" in capsys.readouterr().err
     assert not output.exists()
-    assert (tmp_path / "output.csv.part").exists()
+    (part,) = tmp_path.glob("output.csv.*.part")
+    assert caplog.messages == [f"stopped early; the rows so far are in {part}"]
+
+
+@pytest.mark.parametrize("name", ["output.csv.part", ".output.csv"])
+def test_an_output_replaces_no_file_but_its_own(tmp_path, checkpoint, name):
+    path, output = tmp_path / name, tmp_path / "output.csv"
+    path.write_text("今天\n真好\n", encoding="utf-8")
+    options = ["--checkpoint", str(checkpoint), "--input", str(path), "--format", "text"]
+    assert main([*options, "--output", str(output)]) == 0
+    assert path.read_text(encoding="utf-8") == "今天\n真好\n"
+    assert len(read_output(output)) == 2
+    assert sorted(tmp_path.iterdir()) == sorted([path, output])
+
+
+def test_an_output_with_a_long_name(tmp_path, checkpoint):
+    output = tmp_path / f"{'好' * 83}.csv"
+    assert main(["--checkpoint", str(checkpoint), "今天", "--output", str(output)]) == 0
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def test_two_runs_with_one_output_write_two_files(tmp_path):
+    with open_output(str(tmp_path / "output.csv")) as first, open_output(str(tmp_path / "output.csv")) as second:
+        first.write("first")
+        second.write("second")
+    assert (tmp_path / "output.csv").read_text() == "first"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), open_output(str(tmp_path / "output.jsonl")):
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("output", ["--output", "stdout"])
+@pytest.mark.parametrize("input", ["-", "lines.txt", "linked.txt"])
+def test_the_input_is_never_the_output(tmp_path, checkpoint, output, input):
+    path = tmp_path / "lines.txt"
+    path.write_text("今天\n", encoding="utf-8")
+    (tmp_path / "linked.txt").hardlink_to(path)
+    command = [sys.executable, ROOT / "predict.py", "--checkpoint", checkpoint, "--input", input]
+    command += ["--output_format", "csv"] + (["--output", "lines.txt"] if output == "--output" else [])
+    with path.open() as stdin, path.open("a") as appended:
+        stdout = subprocess.DEVNULL if output == "--output" else appended
+        ended = subprocess.run(command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, cwd=tmp_path, text=True)
+    assert ended.returncode == 2
+    assert "this is the input file" in ended.stderr
+    assert path.read_text(encoding="utf-8") == "今天\n"
 
 
 def test_help_lists_every_default_without_torch():
