@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from app.config.schema import Config, DataConfig, TrainConfig
-from app.errors import InputError
+from app.errors import InputError, shorten
 
 LARGEST_SEED = (1 << 63) - 1
+LEAST_TIMEOUT = 10  # seconds; ranks beat once a second, and a busy or swapping machine delays some of these beats
+MOST_TOKENS = 1_000_000
+MOST_THREADS = 4096
+MOST_EPOCHS = 10**9
 
 
 def check_values(config: Config) -> None:
     """Raise InputError, naming the key, for a value of the right type that is out of range; looks at each value by itself."""
+    _refuse_nul(config.to_dict())
     _check_data(config.data)
     _check_train(config.train)
     _require("output.keep_states", config.output.keep_states, config.output.keep_states >= 1, "at least 1")
@@ -32,12 +37,25 @@ def _require(key: str, value: Any, is_valid: bool, rule: str) -> None:
         raise InputError(f"{key} must be {rule}, found {value!r}")
 
 
+def _refuse_nul(value: Any, key: str = "") -> None:
+    """Raise InputError for a string with a NUL character in this value and those inside it."""
+    if isinstance(value, str):
+        _require(key, shorten(value, 80), "\0" not in value, "without NUL characters, which no file name can have")
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            _refuse_nul(inner, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for inner in value:
+            _refuse_nul(inner, key)
+
+
 def _check_data(data: DataConfig) -> None:
     for key in ("dev_size", "test_size"):
         size = getattr(data, key)
         is_valid = size >= 0 and (size < 1 or float(size).is_integer())
         _require(f"data.{key}", size, is_valid, "0, a fraction below 1 or a whole number of rows")
     _require("data.max_length", data.max_length, data.max_length >= 4, "at least 4 tokens")
+    _require("data.max_length", data.max_length, data.max_length <= MOST_TOKENS, f"at most {MOST_TOKENS:,} tokens")
     _require("data.limit", data.limit, data.limit is None or data.limit >= 1, "at least 1 row")
     _require_seed("data.split_seed", data.split_seed)
     if data.labels is not None:
@@ -49,8 +67,14 @@ def _check_data(data: DataConfig) -> None:
 
 def _check_train(train: TrainConfig) -> None:
     _require_seed("train.seed", train.seed)
-    for key in ("epochs", "batch_size", "accumulation_steps", "eval_batch_size", "log_every", "timeout"):
+    for key in ("epochs", "batch_size", "accumulation_steps", "eval_batch_size", "log_every"):
         _require(f"train.{key}", getattr(train, key), getattr(train, key) >= 1, "at least 1")
+    _require("train.epochs", train.epochs, train.epochs <= MOST_EPOCHS, f"at most {MOST_EPOCHS:,}")
+    for key in ("threads", "nprocs"):
+        value = getattr(train, key)
+        _require(f"train.{key}", value, value is None or value <= MOST_THREADS, f"at most {MOST_THREADS:,}, or null")
+    rule = f"at least {LEAST_TIMEOUT} seconds, or ranks that are only slow would be taken for dead"
+    _require("train.timeout", train.timeout, train.timeout >= LEAST_TIMEOUT, rule)
     for key in ("max_steps", "eval_every", "save_every", "early_stopping", "threads", "nprocs"):
         value = getattr(train, key)
         _require(f"train.{key}", value, value is None or value >= 1, "at least 1, or null")

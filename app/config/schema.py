@@ -158,7 +158,8 @@ class TrainConfig:
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """On a non-finite loss or gradient: stop at the next log line, or skip the step (synchronises the device every step)."""
     timeout: int = 120
-    """Seconds without a response from a process (stopped, or its machine unreachable) after which the other processes end."""
+    """Seconds without a response from a process (stopped, or its machine unreachable) after which the other processes end;
+    at least 10."""
     threads: int | None = None
     """CPU threads of each process; none: the cores of the machine divided by its number of processes."""
     nprocs: int | None = None

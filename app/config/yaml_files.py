@@ -20,7 +20,8 @@ class SettingsLoader(yaml.SafeLoader):
 
     Refuses, before any value is made, with an InputError that names file and line: tags (`!!python/...` would make
     objects), aliases and merge keys (a few lines of them stand for billions of values), a key that is set twice in a
-    mapping (PyYAML would take the last one in silence), very long numbers, and too many levels.
+    mapping (PyYAML would take the last one in silence), very long numbers, NUL characters (no file name can have them),
+    and too many levels.
     """
 
     def __init__(self, text: str, path: Path) -> None:
@@ -47,6 +48,9 @@ class SettingsLoader(yaml.SafeLoader):
             raise self._refuse(event.start_mark, problem)
         node = super().compose_node(parent, index)
         self.level -= 1
+        if isinstance(node, yaml.ScalarNode) and "\0" in node.value:
+            problem = f"strings have no NUL characters, found '{shorten(node.value)}'; remove \\0 or \\x00"
+            raise self._refuse(node.start_mark, problem)
         if isinstance(node, yaml.ScalarNode) and node.tag != STRING and len(node.value) > MOST_DIGITS:
             problem = (
                 f"a number has at most {MOST_DIGITS} characters, found '{shorten(node.value)}'; put strings in quotes"

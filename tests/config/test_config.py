@@ -170,6 +170,12 @@ MISTAKES = {
     "seed": ("data: {split_seed: -1}", "data.split_seed must be an integer from 0", "found -1"),
     "large seed": ("train: {seed: 99999999999999999999}", "train.seed must be an integer from 0"),
     "length": ("data: {max_length: 3}", "data.max_length must be at least 4 tokens, found 3"),
+    "large length": ("data: {max_length: 100000000000000000000}", "data.max_length must be at most 1,000,000 tokens, found 1000"),
+    "threads": ("train: {threads: 100000000000}", "train.threads must be at most 4,096, or null, found 100000000000"),
+    "processes": ("train: {nprocs: 100000000000}", "train.nprocs must be at most 4,096, or null, found 100000000000"),
+    "epochs": ("train: {epochs: 10000000000000000}", "train.epochs must be at most 1,000,000,000, found 10000000000000000"),
+    "timeout": ("train: {timeout: 9}", "train.timeout must be at least 10 seconds, or ranks that are only slow", "found 9"),
+    "NUL": ('data: {train: "a\\0b"}', "line 1: strings have no NUL characters, found 'a\\x00b'"),
     "label twice": ("data: {labels: [好, 坏, 好]}", "data.labels must be two or more different names", "found ['好', '坏', '好']"),
     "one label": ("data: {labels: [好]}", "data.labels must be two or more different names, found ['好']"),
     "space in a label": ("data: {labels: ['好 ', 坏]}", "without white space around them, none of them empty, found ['好 ', '坏']"),
@@ -177,6 +183,18 @@ MISTAKES = {
     "smoothing": ("train: {label_smoothing: 1}", "train.label_smoothing must be from 0 to below 1, found 1"),
     "dropout": ("model: {dropout: 1.0}", "model.dropout must be from 0 to below 1, found 1.0"),
 }  # fmt: skip
+
+
+def test_large_values_that_some_users_need(load):
+    train = {
+        "epochs": 10**9,
+        "threads": 4096,
+        "nprocs": 4096,
+        "timeout": 10**9,
+        "batch_size": 10**12,
+        "eval_every": 10**12,
+    }
+    assert load(yaml.safe_dump({"train": train, "data": {"max_length": 10**6}})).data.max_length == 10**6
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
@@ -212,6 +230,8 @@ ARGUMENTS = {
     "empty value": (["--train.epochs", ""], "train.epochs must be an integer, found nothing"),
     "list without brackets": (["--data.labels", "好,坏"], "data.labels must be a list such as [a, b]", "found 好,坏"),
     "unknown choice": (["--data.on_bad_row", "skp"], "data.on_bad_row must be one of error, skip, found skp; did you mean 'skip'?"),
+    "NUL in a list": (["--data.labels", '["a", "b\\0"]'], "data.labels must be without NUL characters", "found 'b\\\\x00'"),
+    "NUL in the model": (["--model.config", '{a: [{b: "\\0"}]}'], "model.config.a.b must be without NUL characters"),
     "out of range": (["--train.epochs", "0"], "train.epochs must be at least 1, found 0"),
     "stray word": (["train.csv"], "unrecognized arguments: train.csv", "--data.train FILE"),
     "config without a file": (["--config"], "--config: expected one argument"),

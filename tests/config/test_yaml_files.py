@@ -46,6 +46,8 @@ REFUSED = {
     "long fraction of base 60": (f"a: 1{':59' * 300}.5\n", "a number has at most 100 characters"),
     "long number of base 16": (f"b: 1\na: 0x{'f' * 9000}\n", "line 2: a number has at most 100 characters"),
     "long key": (f"? 0x{'f' * 9000}\n: 1\n", "line 1: a number has at most 100 characters"),
+    "NUL": ('a: 1\nb: "x\\0y"\n', "line 2: strings have no NUL characters, found 'x\\x00y'; remove \\0 or \\x00"),
+    "NUL in a key": ('a: {"\\x00": 1}\n', "line 1: strings have no NUL characters"),
     "time zone": ("a: 2001-01-01 00:00:00 +99:99\n", "not a readable YAML file: offset must be", "put strings in quotes"),
     "list as a key": ("? [a]\n: 1\n", "not a readable YAML file", "unhashable key", "line 1"),
     "equals sign": ("a: =\n", "not a readable YAML file", "line 1"),

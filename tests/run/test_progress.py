@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 
 import pytest
 import torch
@@ -79,6 +80,15 @@ def test_log_file_begins_with_what_was_said_before_there_was_a_folder(tmp_path, 
     said = [line[24:] if line.startswith("20") else line for line in read_log(tmp_path)]
     assert said == ["the data", "  and more", "weights start at random", "the end"]
     assert capsys.readouterr().err.splitlines() == [*said, "after the end"]
+
+
+def test_a_training_without_end_is_logged(tmp_path):
+    start_logging(is_main=True)
+    log = RunLog(tmp_path, QUIET, total_steps=10**20, log_every=1)
+    log.count(step_log(1, 1.0, 1))
+    log.step(step_log(1, 1.0, 1), 1.0)
+    log.close()
+    assert re.search(r"step 1/10{20}  .* left \d+ days", read_log(tmp_path)[0])
 
 
 def test_other_ranks_keep_nothing_and_say_nothing(tmp_path, capsys):
