@@ -5,30 +5,26 @@ from __future__ import annotations
 import csv
 import json
 import os
-import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 from app.checkpoints.environment import environment, launcher_id
+from app.checkpoints.run_contents import REPORT, REPORT_FILES, STARTED, STATES, only_started, remove_run
 from app.config.schema import Config, OutputConfig
 from app.data.dataset import Dataset
 from app.errors import InputError
 from app.runtime.disk import write_json, write_text
 
 CHECKPOINTS = Path("checkpoints")
-STARTED = ("config.yaml", "environment.json")  # written first: a folder that has both holds a run
-MODEL = "model.safetensors"  # the weights of the best checkpoint so far
-REPORT = "report.json"  # written last: a folder that has it is a finished run
-REPORT_FILES = ("report.txt", "predictions.csv", REPORT)  # in the order in which they are written and put aside
 
 
 def check_run_folder(config: OutputConfig) -> None:
-    """Raise InputError for an `output.dir` that holds anything but a run, or a finished run that has to stay as it is.
+    """Raise InputError for an `output.dir` that holds anything but a run, or a run that has to stay as it is.
 
-    A finished run may be replaced with `config.overwrite`; with `config.resume`, one with a training state may be trained
-    for longer.
+    A run may be replaced with `config.overwrite`. With `config.resume`, or where its launcher restarts it, an interrupted
+    one is resumed, and a finished one with a training state may be trained for longer.
     """
     folder = Path(config.dir) if config.dir is not None else None
     if folder is None or not folder.exists():
@@ -37,10 +33,22 @@ def check_run_folder(config: OutputConfig) -> None:
         raise InputError(f"output.dir must be a folder, found the file {folder}")
     if is_finished(folder) and not config.overwrite and (config.resume != "auto" or not saved_states(folder)):
         raise finished_error(folder)
-    # A run that was killed at its very start has no more than these, or one of them half written.
-    others = {path.name.removeprefix(".") for path in folder.iterdir()} - set(STARTED)
-    if others and not holds_run(folder):
+    if only_started(folder):  # nothing is lost of a run that was killed at its very start
+        return
+    if not holds_run(folder):
         raise InputError(f"{folder} is not empty and holds no run; choose another output.dir")
+    if not is_finished(folder) and not config.overwrite and not resumes(config):
+        raise unfinished_error(folder)
+
+
+def unfinished_error(folder: Path) -> InputError:
+    """Return the error of an interrupted run that would be removed without being asked to."""
+    states = saved_states(folder)
+    done = f"its last training state is of step {int(states[0].name[5:])}" if states else "it has no training state yet"
+    return InputError(
+        f"{folder} holds a run that is not finished ({done}); continue it with --resume auto, replace it with "
+        "--output.overwrite true, or choose another output.dir"
+    )
 
 
 def finished_error(folder: Path) -> InputError:
@@ -65,12 +73,14 @@ def create_run_folder(config: OutputConfig) -> Path:
         return _next_folder(CHECKPOINTS / str(config.name))
     check_run_folder(config)
     folder = Path(config.dir)
-    if is_finished(folder) and not config.overwrite:
-        raise finished_error(folder)
+    if folder.exists() and not config.overwrite:
+        if is_finished(folder):
+            raise finished_error(folder)
+        if not only_started(folder):
+            raise unfinished_error(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.iterdir():  # of the run that is replaced, or of one that did not finish
-            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+        remove_run(folder)
     except OSError as error:
         raise InputError(f"output.dir: the folder {folder} cannot be made: {error}") from error
     return folder
@@ -82,7 +92,7 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool]:
     An interrupted run is resumed where the launcher has restarted the processes of that very run, and where `config.resume`
     is auto; a finished run in `config.dir` where `config.resume` is auto and it is not to be replaced.
     """
-    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+    restarted = is_restarted()
     folder = Path(config.dir) if config.dir else None
     if restarted and folder is None:
         folder = _newest(CHECKPOINTS.glob("*"), launcher=launcher_id())
@@ -90,9 +100,19 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool]:
         folder = _newest(CHECKPOINTS.glob(f"{config.name}-[0-9]*"))
     if folder is not None and holds_run(folder):
         continues = config.resume == "auto" and not config.overwrite
-        if continues if is_finished(folder) else (restarted or config.resume == "auto"):
+        if continues if is_finished(folder) else resumes(config):
             return folder, True
     return create_run_folder(config), False
+
+
+def is_restarted() -> bool:
+    """Return whether torchrun has started the processes of this job again."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+
+
+def resumes(config: OutputConfig) -> bool:
+    """Return whether an interrupted run in `output.dir` is resumed."""
+    return is_restarted() or config.resume == "auto"
 
 
 def holds_run(folder: Path) -> bool:
@@ -122,7 +142,7 @@ def keep_reports(folder: Path, step: int) -> None:
 
 def states_folder(folder: Path) -> Path:
     """Return where a run folder keeps its training states."""
-    return folder / "state"
+    return folder / STATES
 
 
 def saved_states(folder: Path) -> list[Path]:

@@ -204,7 +204,7 @@ class OutputConfig:
     name: str | None = None
     """Name of the run; none: the name of the configuration file (with the default file, of the data)."""
     overwrite: bool = False
-    """Allow a finished run in `dir` to be replaced."""
+    """Allow a run in `dir`, finished or not, to be replaced; files that are not of the run stay."""
     resume: Literal["never", "auto"] = "never"
     """auto: resume the interrupted run in `dir` (without `dir`: the newest one with this name), or start a new run if there
     is none; a finished run in `dir` continues if epochs or max_steps give it more steps (short: --resume)."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.checkpoints.run_folder import REPORT, REPORT_FILES
+from app.checkpoints.run_contents import REPORT, REPORT_FILES
 from app.evaluation.predictions import write_predictions
 from app.evaluation.report import render_report
 from app.run.assembly import Components

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 
 from app.checkpoints.background_writer import BackgroundWriter
 from app.checkpoints.parameter_names import strip_prefix
-from app.checkpoints.run_folder import MODEL
+from app.checkpoints.run_contents import MODEL
 from app.checkpoints.training_state import Tensors, save_training_state
 from app.checkpoints.write_errors import cannot_write
 from app.config.schema import OutputConfig

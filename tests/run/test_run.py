@@ -285,20 +285,45 @@ def test_runs_without_a_folder_get_new_ones(data):
 def test_finished_run_is_replaced_only_when_told(data, capsys):
     short = ("--train.max_steps", "1")
     folder = finish(data, *short)
-    (folder / "left.txt").write_text("of the first run")
+    (folder / "skipped_rows.csv").write_text("of the first run")
+    (folder / "notes.md").write_text("mine")
+    (folder / "state" / "notes.md").write_text("mine")
     before = (folder / "report.json").stat().st_mtime_ns
     assert start(data, *short)[0] == 2
     assert "error: run holds a finished run; choose another output.dir" in capsys.readouterr().err
     assert (folder / "report.json").stat().st_mtime_ns == before
     finish(data, *short, "--output.overwrite", "true")
-    assert {path.name for path in folder.iterdir()} == FILES
+    assert {path.name for path in folder.iterdir()} == FILES | {"notes.md"}
+    assert (folder / "notes.md").read_text() == (folder / "state" / "notes.md").read_text() == "mine"
 
 
-def test_unfinished_run_is_replaced(data):
-    folder = finish(data, "--train.max_steps", "1")
+def test_an_unfinished_run_is_replaced_only_when_told(data, capsys):
+    """Without --resume auto the same command is refused, and nothing of the run is lost."""
+    short = ("--train.max_steps", "1")
+    folder = finish(data, *short)
     (folder / "report.json").unlink()
-    finish(data, "--train.max_steps", "1")
-    assert {path.name for path in folder.iterdir()} == FILES
+    (folder / "notes.md").write_text("mine")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert start(data, *short)[0] == 2
+    assert (
+        "error: run holds a run that is not finished (its last training state is of step 1); continue it with --resume auto, "
+        "replace it with --output.overwrite true, or choose another output.dir\n"
+    ) in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    finish(data, *short, "--output.overwrite", "true")
+    assert {path.name for path in folder.iterdir()} == FILES | {"notes.md"}
+    (folder / "report.json").unlink()
+    finish(data, *short, "--resume", "auto")
+    assert (folder / "notes.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", [".config.yaml", ".environment.json", "environment.json"])
+def test_the_rest_of_a_run_killed_at_its_very_start_is_replaced(name):
+    Path("run").mkdir()
+    Path("run", name).write_text("{")
+    create_run_folder(OutputConfig(dir="run"))
+    assert not list(Path("run").iterdir())
 
 
 @pytest.mark.parametrize("present", [["notes.txt"], ["config.yaml", "notes.txt"], ["config.yaml", "src/main.py"]])
@@ -321,7 +346,9 @@ def test_links_in_a_replaced_run_are_removed_but_not_followed():
         Path("run", name).write_text("")
     Path("elsewhere/precious.txt").write_text("mine")
     Path("run/tensorboard").symlink_to(Path("elsewhere").resolve())
-    create_run_folder(OutputConfig(dir="run"))
+    with pytest.raises(InputError, match="holds a run that is not finished"):
+        create_run_folder(OutputConfig(dir="run"))
+    create_run_folder(OutputConfig(dir="run", overwrite=True))
     assert not list(Path("run").iterdir())
     assert Path("elsewhere/precious.txt").read_text() == "mine"
 

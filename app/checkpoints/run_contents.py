@@ -1,0 +1,52 @@
+"""Which files of a run folder are the run's own; everything else there is the user's, and is never removed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+STARTED = ("config.yaml", "environment.json")  # written first: a folder that has both holds a run
+MODEL = "model.safetensors"  # the weights of the best checkpoint so far
+REPORT = "report.json"  # written last: a folder that has it is a finished run
+REPORT_FILES = ("report.txt", "predictions.csv", REPORT)  # in the order in which they are written and put aside
+STATES, CURVES = "state", "tensorboard"
+AT_START = (*STARTED, "skipped_rows.csv")  # a run that has no more than these has done nothing yet
+FILES = (
+    *(*AT_START, *REPORT_FILES, "metrics.jsonl", "train.log"),
+    *("report.step-*.txt", "predictions.step-*.csv", "report.step-*.json"),  # of a run that trained for longer
+    *(MODEL, "model-*-of-*.safetensors", "model.safetensors.index.json", "config.json", "generation_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
+)
+ASIDE = ("model", *FILES)  # written under these names with a dot before, then renamed
+FOLDERS = {STATES: ("step-*", ".step-*"), CURVES: ("events.out.tfevents.*",)}
+
+
+def only_started(folder: Path) -> bool:
+    """Return whether a folder has nothing but the first files of a run, or one of them half written."""
+    names = {path.name for path in folder.iterdir()}
+    return {name.removeprefix(".") for name in names} <= set(AT_START if names >= set(STARTED) else STARTED)
+
+
+def run_files(folder: Path) -> Iterator[Path]:
+    """Yield the files and folders in a run folder that the run has written."""
+    for path in folder.iterdir():
+        aside = path.name.startswith(".")
+        if any(fnmatchcase(path.name.removeprefix("."), pattern) for pattern in (ASIDE if aside else FILES)):
+            yield path
+        elif path.name in FOLDERS:
+            if path.is_symlink() or not path.is_dir():
+                yield path
+            else:
+                yield from (inner for pattern in FOLDERS[path.name] for inner in path.glob(pattern))
+
+
+def remove_run(folder: Path) -> None:
+    """Remove a run from its folder; links are removed and not followed, files that are not the run's stay."""
+    for path in [*run_files(folder)]:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    for name in FOLDERS:
+        with suppress(OSError):  # it is not there, or has files of the user
+            (folder / name).rmdir()
