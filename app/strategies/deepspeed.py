@@ -78,8 +78,8 @@ class DeepSpeed(ProcessGroupStrategy):
 
     @contextmanager
     def micro_batch(self, is_last: bool) -> Iterator[None]:
-        # `no_sync` is forbidden at stages 2 and 3, which reduce each micro-batch into their shards. Told that this is not
-        # the boundary, the engine leaves gradients unsynchronised where its stage can.
+        # `no_sync` is forbidden at stages 2 and 3, which reduce each micro-batch into their shards. When it knows
+        # that this is not the boundary, the engine leaves gradients unsynchronised where its stage can.
         self.engine.set_gradient_accumulation_boundary(is_last)
         yield
 

@@ -22,7 +22,7 @@ REPLACED = ("optimizer", "scheduler", "fp16", "bf16", "bfloat16", "torch_autocas
 
 
 def import_deepspeed(device: torch.device, local_rank: int) -> Any:
-    """Return the module deepspeed, told which device it is for, without the parts that a training does not need."""
+    """Import deepspeed for a device, without the parts that training does not need, and return the module."""
     os.environ.setdefault("DS_ACCELERATOR", device.type)  # else it takes CUDA wherever there is one
     os.environ.setdefault("LOCAL_RANK", str(local_rank))  # it refuses to start without, even as one process
     import deepspeed
@@ -38,8 +38,8 @@ def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
     """Return the dictionary for `deepspeed.initialize`; raises InputError for a JSON file that contradicts our settings."""
     settings, zero = config.train, config.deepspeed
     ours: dict[str, Any] = {
-        # DeepSpeed uses the batch sizes for its own statistics only: the batch plan says what a rank gets, and the last
-        # global batch and shares that do not come out even are smaller.
+        # DeepSpeed uses the batch sizes for its statistics only: the batch plan decides what a rank gets. The last global
+        # batch, and shards that do not divide evenly, are smaller.
         "train_micro_batch_size_per_gpu": math.ceil(settings.batch_size / (world_size * settings.accumulation_steps)),
         "gradient_accumulation_steps": settings.accumulation_steps,
         "gradient_clipping": settings.max_grad_norm,  # always written: DeepSpeed's default is 1.0, not 0
@@ -87,21 +87,21 @@ def decided(config: Config, ours: dict[str, Any]) -> dict[str, tuple[Any, str]]:
 def read_json(path: str) -> dict[str, Any]:
     """Return the mapping in a JSON file; raises InputError where there is none."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        settings = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"deepspeed.config must name a JSON file; {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"deepspeed.config: {path} is not valid JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"deepspeed.config: {path} must hold a mapping of keys to values, found {found!r:.60}")
-    return found
+    if not isinstance(settings, dict):
+        raise InputError(f"deepspeed.config: {path} must hold a mapping of keys to values, found {settings!r:.60}")
+    return settings
 
 
 def merge(
-    ours: dict[str, Any], found: dict[str, Any], fixed: dict[str, tuple[Any, str]], path: str, prefix: str = ""
+    ours: dict[str, Any], theirs: dict[str, Any], fixed: dict[str, tuple[Any, str]], path: str, prefix: str = ""
 ) -> None:
-    """Add the keys of `found` to `ours`; "auto" leaves a key to our settings. Raises InputError at a contradiction."""
-    for key, value in found.items():
+    """Add the keys of `theirs` to `ours`; "auto" leaves a key to our settings. Raises InputError at a contradiction."""
+    for key, value in theirs.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):
             deeper = ours if key in REPLACED else ours.setdefault(key, {})

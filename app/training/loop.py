@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from app.batching.loader import Loader
 from app.batching.plan import BatchPlan
 from app.config.schema import TrainConfig
 from app.strategies.strategy import Strategy
-from app.training.forward_backward import ForwardBackward, RowLoss
+from app.training.forward_backward import ForwardBackward, PassResults, RowLoss
 from app.training.optimizer import learning_rate_factor, set_learning_rate, warmup_steps
 from app.training.state import RunState
 
@@ -21,18 +20,15 @@ from app.training.state import RunState
 class StepLog:
     """What one step leaves for the log; tensors stay on the device so that a step never waits for it.
 
-    `loss_sum` is this rank's sum of row losses, `rows` the rows of the global batch, `step` its number from 1; `finite`
-    (rows of this rank,) bool tells whether the logits of the rows at `positions` are all finite.
+    `step` is its number from 1, `rows` the rows of the global batch, `passes` what forward and backward left on this rank.
     """
 
-    loss_sum: torch.Tensor
+    step: int
     rows: int
     learning_rate: float
     grad_norm: torch.Tensor | None
     skipped: bool
-    step: int = 0
-    positions: np.ndarray | None = None
-    finite: torch.Tensor | None = None
+    passes: PassResults
 
 
 def train(
@@ -56,27 +52,15 @@ def train(
     forward_backward.warm_up(plan.batch(state.step))
     while state.step < total_steps and not state.stop:
         strategy.module.train()
-        factor = learning_rate_factor(state.updates, total_steps, warmup, config.schedule)
-        set_learning_rate(strategy.optimizer, config.learning_rate * factor)
+        learning_rate = config.learning_rate * learning_rate_factor(state.updates, total_steps, warmup, config.schedule)
+        set_learning_rate(strategy.optimizer, learning_rate)
         batch = plan.batch(state.step)
         passes = forward_backward(batch)
         before_step()
         result = strategy.step(config.max_grad_norm)
         state.step += 1
         state.updates += not result.skipped
-        after_step(
-            state,
-            StepLog(
-                passes.loss_sum,
-                len(batch),
-                config.learning_rate * factor,
-                result.grad_norm,
-                result.skipped,
-                state.step,
-                passes.positions,
-                passes.finite,
-            ),
-        )
+        after_step(state, StepLog(state.step, len(batch), learning_rate, result.grad_norm, result.skipped, passes))
 
 
 def planned_steps(plan: BatchPlan, config: TrainConfig) -> int:

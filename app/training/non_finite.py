@@ -53,8 +53,8 @@ class FiniteCheck:
 
     def rows(self, step: StepLog) -> str:
         """Return the rows of a step whose logits are not finite, over all ranks, by row id and line of the file."""
-        own = torch.from_numpy(step.positions).to(self.strategy.device)
-        positions = self.strategy.group.gather(own[~step.finite])
+        own = torch.from_numpy(step.passes.positions).to(self.strategy.device)
+        positions = self.strategy.group.gather(own[~step.passes.finite])
         description = "rows whose logits are not finite"
         if not len(positions):
             positions, description = self.strategy.group.gather(own), "all logits are finite; rows of the batch"

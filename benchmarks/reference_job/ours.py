@@ -35,7 +35,7 @@ def main(job: Job, meter: Meter) -> None:
 
         def after_step(state: RunState, step: StepLog) -> None:
             steps.log_step(step)
-            meter.step_done(lambda: step.loss_sum / step.rows)
+            meter.step_done(lambda: step.passes.loss_sum / step.rows)
 
         loader = components.loaders["train"]
         try:

@@ -17,6 +17,7 @@ from app.errors import TrainingError
 from app.runtime.group import Group
 from app.runtime.signals import StopSignals
 from app.strategies.single import Single
+from app.training.forward_backward import PassResults
 from app.training.loop import StepLog
 from app.training.non_finite import FiniteCheck
 from app.training.state import RunState
@@ -185,10 +186,8 @@ def loader(tmp_path_factory):
 
 
 def step_log(finite: list[bool], norm: float, skipped: bool = False) -> StepLog:
-    positions = torch.arange(len(finite)).numpy() + 3
-    return StepLog(
-        torch.tensor(0.0), len(finite), 0.1, torch.tensor(norm), skipped, 17, positions, torch.tensor(finite)
-    )
+    passes = PassResults(torch.tensor(0.0), torch.arange(len(finite)).numpy() + 3, torch.tensor(finite))
+    return StepLog(17, len(finite), 0.1, torch.tensor(norm), skipped, passes)
 
 
 def place(loader, position: int) -> str:

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +14,7 @@ from app.run.log.metrics_file import drop_later_lines
 from app.run.log.run_log import RunLog
 from app.run.log.setup import start_logging
 from app.strategies.single import Single
+from app.training.forward_backward import PassResults
 from app.training.loop import StepLog
 
 QUIET = OutputConfig(tensorboard=False, progress=False)
@@ -28,7 +30,8 @@ def _log_handlers():
 
 
 def step_log(step: int, loss_sum: float, rows: int, skipped: bool = False) -> StepLog:
-    return StepLog(torch.tensor(loss_sum), rows, 0.001, torch.tensor(2.5), skipped, step)
+    passes = PassResults(torch.tensor(loss_sum), np.arange(rows), torch.ones(rows, dtype=torch.bool))
+    return StepLog(step, rows, 0.001, torch.tensor(2.5), skipped, passes)
 
 
 def read_log(folder) -> list[str]:

@@ -123,7 +123,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
             result["gradients"] = strategy.full_state.gradients()
 
     def after_step(state: RunState, step) -> None:
-        result["losses"].append(float(strategy.group.reduce_sum(step.loss_sum)) / step.rows)
+        result["losses"].append(float(strategy.group.reduce_sum(step.passes.loss_sum)) / step.rows)
         result["norms"].append(float(step.grad_norm))
         result["learning_rates"].append(step.learning_rate)
         result["skipped"].append(step.skipped)

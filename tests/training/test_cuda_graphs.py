@@ -96,7 +96,7 @@ def run(
         plan = BatchPlan(len(loader), config.batch_size, config.seed)
 
         def keep(state: RunState, log) -> None:
-            losses.append(log.loss_sum.clone())
+            losses.append(log.passes.loss_sum.clone())
             after_step(state.step)
 
         train(strategy, loader, plan, row_loss, config, RunState(), keep)

@@ -195,7 +195,7 @@ def test_weights_are_those_of_a_hand_written_loop(rows, expected, optimizer, acc
     wanted, losses, norms = expected[optimizer]
     assert difference(weights, wanted, WITHOUT_GRADIENT[optimizer]) <= 1e-6
     assert [log.rows for log in logs] == [10, 10, 10, 10, 8] * 2
-    assert [float(log.loss_sum) / log.rows for log in logs] == pytest.approx(losses, abs=1e-4)
+    assert [float(log.passes.loss_sum) / log.rows for log in logs] == pytest.approx(losses, abs=1e-4)
     assert [float(log.grad_norm) for log in logs] == pytest.approx(norms, rel=1e-3)
 
 
@@ -246,8 +246,8 @@ def test_gradients_of_all_shards_add_up_to_those_of_the_batch(singles, packed, n
     for name, gradient in whole[2].gradients.items():
         total = sum(strategy.gradients[name] for _, _, strategy in shards)
         torch.testing.assert_close(total, gradient, atol=2e-6, rtol=1e-4, msg=name)
-    loss_sum = sum(float(logs[0].loss_sum) for _, logs, _ in shards)
-    assert loss_sum == pytest.approx(float(whole[1][0].loss_sum), rel=1e-5)
+    loss_sum = sum(float(logs[0].passes.loss_sum) for _, logs, _ in shards)
+    assert loss_sum == pytest.approx(float(whole[1][0].passes.loss_sum), rel=1e-5)
 
 
 def test_learning_rate_reaches_the_parameter_groups(singles):
@@ -349,7 +349,9 @@ def test_bf16_trains_near_fp32(singles):
     plain, exact, _ = run(singles, config)
     weights, logs, strategy = run(singles, changed(config, precision="bf16"))
     assert {value.dtype for value in weights.values()} == {torch.float32}
-    assert [float(log.loss_sum) for log in logs] == pytest.approx([float(log.loss_sum) for log in exact], rel=0.1)
+    assert [float(log.passes.loss_sum) for log in logs] == pytest.approx(
+        [float(log.passes.loss_sum) for log in exact], rel=0.1
+    )
     assert 0 < difference(weights, plain) < 0.05
     assert strategy.scaler is None
 
@@ -377,7 +379,7 @@ def test_autocast_casts_a_weight_once_a_step(singles, monkeypatch):
             found[keeps] = (*run(singles, config)[:2], counter.count)
     (weights, logs, casts), (plain_weights, plain_logs, plain_casts) = found[True], found[False]
     assert (casts, plain_casts) == (2 * SIZES["num_hidden_layers"], 2 * 3 * SIZES["num_hidden_layers"])
-    assert [float(log.loss_sum) for log in logs] == [float(log.loss_sum) for log in plain_logs]
+    assert [float(log.passes.loss_sum) for log in logs] == [float(log.passes.loss_sum) for log in plain_logs]
     assert all(torch.equal(weights[name], plain_weights[name]) for name in weights)
 
 

@@ -28,7 +28,7 @@ class Losses:
         steps, self.on_device = self.on_device, []
         if not steps:
             return [], []
-        sums = self.strategy.group.reduce_sum(torch.stack([step.loss_sum for step in steps])).tolist()
+        sums = self.strategy.group.reduce_sum(torch.stack([step.passes.loss_sum for step in steps])).tolist()
         self.window += [(loss_sum, step.rows) for loss_sum, step in zip(sums, steps, strict=True)]
         return steps, sums
 

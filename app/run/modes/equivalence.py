@@ -61,7 +61,7 @@ def probe(config: Config, mode: str, result: str) -> int:
             gradients.update(strategy.full_state.gradients())
 
         def after_step(state: RunState, step: StepLog) -> None:
-            losses.append(float(strategy.group.reduce_sum(step.loss_sum)) / step.rows)
+            losses.append(float(strategy.group.reduce_sum(step.passes.loss_sum)) / step.rows)
 
         loader, plan, row_loss = components.loaders["train"], components.plan, components.row_loss
         train(strategy, loader, plan, row_loss, config.train, RunState(), after_step, before_step)
