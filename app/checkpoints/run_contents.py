@@ -8,6 +8,8 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from app.checkpoints.run_lock import LOCK
+
 STARTED = ("config.yaml", "environment.json")  # written first: a folder that has both holds a run
 MODEL = "model.safetensors"  # the weights of the best checkpoint so far
 REPORT = "report.json"  # written last: a folder that has it is a finished run
@@ -26,7 +28,7 @@ FOLDERS = {STATES: ("step-*", ".step-*"), CURVES: ("events.out.tfevents.*",)}
 
 def only_started(folder: Path) -> bool:
     """Return whether a folder has nothing but the first files of a run, or one of them half written."""
-    names = {path.name for path in folder.iterdir()}
+    names = {path.name for path in folder.iterdir()} - {LOCK}
     return {name.removeprefix(".") for name in names} <= set(AT_START if names >= set(STARTED) else STARTED)
 
 

@@ -7,11 +7,13 @@ import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from app.checkpoints.environment import environment, launcher_id
 from app.checkpoints.run_contents import REPORT, REPORT_FILES, STARTED, STATES, only_started, remove_run
+from app.checkpoints.run_lock import RunLock, check_not_in_use
 from app.config.schema import Config, OutputConfig
 from app.data.dataset import Dataset
 from app.errors import InputError
@@ -21,16 +23,24 @@ CHECKPOINTS = Path("checkpoints")
 
 
 def check_run_folder(config: OutputConfig) -> None:
-    """Raise InputError for an `output.dir` that holds anything but a run, or a run that has to stay as it is.
+    """Raise InputError for a run folder in use, one that holds anything but a run, or a run that has to stay as it is.
 
     A run may be replaced with `config.overwrite`. With `config.resume`, or where its launcher restarts it, an interrupted
     one is resumed, and a finished one with a training state may be trained for longer.
     """
-    folder = Path(config.dir) if config.dir is not None else None
+    folder = Path(config.dir) if config.dir is not None else run_to_resume(config)
     if folder is None or not folder.exists():
         return
     if not folder.is_dir():
         raise InputError(f"output.dir must be a folder, found the file {folder}")
+    check_not_in_use(folder)
+    if config.dir is not None:
+        check_content(config)
+
+
+def check_content(config: OutputConfig) -> None:
+    """Raise InputError as `check_run_folder` does, but for a folder in use."""
+    folder = Path(config.dir)
     if is_finished(folder) and not config.overwrite and (config.resume != "auto" or not saved_states(folder)):
         raise finished_error(folder)
     if only_started(folder):  # nothing is lost of a run that was killed at its very start
@@ -69,40 +79,71 @@ def create_run_folder(config: OutputConfig) -> Path:
 
     Raises InputError as `check_run_folder` does, and for a folder that cannot be made.
     """
-    if config.dir is None:
-        return _next_folder(CHECKPOINTS / str(config.name))
-    check_run_folder(config)
+    folder = make_folder(config)
+    if config.dir is not None:
+        clear_folder(config)
+    return folder
+
+
+def clear_folder(config: OutputConfig) -> None:
+    """Remove the run in `config.dir`, where that is allowed."""
+    check_content(config)
     folder = Path(config.dir)
-    if folder.exists() and not config.overwrite:
+    if not config.overwrite:
         if is_finished(folder):
             raise finished_error(folder)
         if not only_started(folder):
             raise unfinished_error(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         remove_run(folder)
+    except OSError as error:
+        raise InputError(f"output.dir: the run in {folder} cannot be removed: {error}") from error
+
+
+def make_folder(config: OutputConfig) -> Path:
+    """Make and return the folder of a new run, with what is in it; raises InputError as `create_run_folder` does."""
+    if config.dir is None:
+        return _next_folder(CHECKPOINTS / str(config.name))
+    check_run_folder(config)
+    folder = Path(config.dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"output.dir: the folder {folder} cannot be made: {error}") from error
     return folder
 
 
-def open_run_folder(config: OutputConfig) -> tuple[Path, bool]:
-    """Return the folder of this run, and whether it holds a run to resume.
+def open_run_folder(config: OutputConfig) -> tuple[Path, bool, RunLock]:
+    """Return the folder of this run, whether it holds a run to resume, and the lock that keeps other runs out of it."""
+    folder = run_to_resume(config)
+    if folder is None:
+        folder = make_folder(config)
+    lock = RunLock(folder)
+    try:
+        is_resumed = run_to_resume(replace(config, dir=str(folder))) is not None  # as it is now that it is locked
+        if not is_resumed:
+            clear_folder(replace(config, dir=str(folder)))
+    except BaseException:
+        lock.release()
+        raise
+    return folder, is_resumed, lock
+
+
+def run_to_resume(config: OutputConfig) -> Path | None:
+    """Return the folder of the run to resume, or None.
 
     An interrupted run is resumed where the launcher has restarted the processes of that very run, and where `config.resume`
     is auto; a finished run in `config.dir` where `config.resume` is auto and it is not to be replaced.
     """
-    restarted = is_restarted()
     folder = Path(config.dir) if config.dir else None
-    if restarted and folder is None:
+    if folder is None and is_restarted():
         folder = _newest(CHECKPOINTS.glob("*"), launcher=launcher_id())
-    elif config.resume == "auto" and folder is None:
+    elif folder is None and config.resume == "auto":
         folder = _newest(CHECKPOINTS.glob(f"{config.name}-[0-9]*"))
-    if folder is not None and holds_run(folder):
-        continues = config.resume == "auto" and not config.overwrite
-        if continues if is_finished(folder) else resumes(config):
-            return folder, True
-    return create_run_folder(config), False
+    if folder is None or not holds_run(folder):
+        return None
+    continues = config.resume == "auto" and not config.overwrite
+    return folder if (continues if is_finished(folder) else resumes(config)) else None
 
 
 def is_restarted() -> bool:

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from app.checkpoints.run_folder import check_run_folder, open_run_folder, write_start
+from app.checkpoints.run_lock import RunLock
 from app.checkpoints.training_state import drop_states
 from app.checkpoints.write_errors import cannot_write, is_full
 from app.config.schema import Config
@@ -36,6 +37,7 @@ class Job:
         self.is_main = strategy.group.rank == 0
         self.state = RunState()
         self.folder: Path | None = None
+        self.lock: RunLock | None = None
         self.log: RunLog | None = None
         self.saver: Saver | None = None
 
@@ -59,6 +61,8 @@ class Job:
                 self.saver.close()
             if self.log:
                 self.log.close()
+            if self.lock:
+                self.lock.release()
         return 0
 
     def prepare(self) -> bool:
@@ -72,7 +76,7 @@ class Job:
         is_resumed = False
         if self.is_main:
             logger.info(render_data_report(components.dataset, components.stores))
-            self.folder, is_resumed = open_run_folder(config.output)
+            self.folder, is_resumed, self.lock = open_run_folder(config.output)
             if not is_resumed:
                 device = str(strategy.device)
                 write_start(self.folder, config, self.mode, strategy.group.world_size, device, components.dataset)

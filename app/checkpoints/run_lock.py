@@ -1,0 +1,126 @@
+"""One run in a folder at a time: a lock on the run folder that the system releases when its holder dies."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import time
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from app.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None
+
+logger = logging.getLogger(__name__)
+LOCK = ".lock"
+SECONDS = 1.0  # for a holder that is just ending
+SECONDS_OTHER_HOST = 100.0  # a file server keeps the lock of a machine that died for up to 90 seconds
+
+
+class RunLock:
+    """Holds a run folder until `release`, or until this process ends, however it ends.
+
+    Raises InputError naming the holder where another process has the folder. Where the file system has no locks, a warning
+    says so, and nothing is held.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK
+        self.handle: int | None = None
+        start = time.monotonic()
+        while not self._acquire():
+            waits = SECONDS if is_this_host(holder(self.path)) else SECONDS_OTHER_HOST
+            if time.monotonic() > start + waits:
+                raise in_use_error(folder)
+            time.sleep(0.1)
+
+    def _acquire(self) -> bool:
+        """Return whether the lock is ours, or cannot be anyone's."""
+        handle = None
+        try:
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            if try_lock(handle) and os.fstat(handle).st_ino == self.path.stat().st_ino:  # else it was removed meanwhile
+                self.handle, handle = handle, None
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            logger.warning("%s cannot be locked (%s): start no second run in it.", self.path.parent, error.strerror)
+            return True
+        finally:
+            if handle is not None:
+                os.close(handle)
+        if self.handle is None:
+            return False
+        since = datetime.now().astimezone().isoformat(timespec="seconds")
+        with suppress(OSError):  # the disk is full: held all the same
+            os.ftruncate(self.handle, 0)
+            os.pwrite(
+                self.handle, json.dumps({"pid": os.getpid(), "host": platform.node(), "since": since}).encode(), 0
+            )
+        return True
+
+    def release(self) -> None:
+        """Let the next run have the folder."""
+        if self.handle is None:
+            return
+        with suppress(OSError):
+            self.path.unlink()
+        os.close(self.handle)
+        self.handle = None
+
+
+def try_lock(handle: int) -> bool:
+    """Lock an open file unless another process has it; return whether it is ours. Raises OSError where there are no locks."""
+    if fcntl is None:
+        raise OSError(0, "this system has no file locks")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def check_not_in_use(folder: Path) -> None:
+    """Raise InputError where a run on this host is in the folder; for one on another host, `RunLock` waits first."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDWR)
+    except OSError:  # there is none
+        return
+    try:
+        if not try_lock(handle) and is_this_host(holder(folder / LOCK)):
+            raise in_use_error(folder)
+    except OSError:  # no locks here: `RunLock` warns
+        return
+    finally:
+        os.close(handle)
+
+
+def holder(path: Path) -> dict:
+    """Return pid, host and start of the process that has a lock, or what is known of it."""
+    with suppress(OSError, ValueError):
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(values, dict):
+            return values
+    return {}
+
+
+def is_this_host(values: dict) -> bool:
+    """Return whether a holder runs on this machine; also where it has not yet said."""
+    return values.get("host", platform.node()) == platform.node()
+
+
+def in_use_error(folder: Path) -> InputError:
+    """Return the error of a folder in which another run is going on."""
+    values = holder(folder / LOCK)
+    who = f"process {values.get('pid', '?')} on {values.get('host', '?')}, since {values.get('since', '?')}"
+    return InputError(
+        f"a run folder is for one run at a time: {folder} is in use by {who}; wait until that run has ended, stop it, or "
+        "choose another output.dir"
+    )
