@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from app.data.readers import ReadOptions
-from app.errors import InputError, listed, nearest, shorten
+from app.data.readers import ReadOptions, RepeatedKeys
+from app.errors import InputError, excerpt, listed, nearest, shorten
 
 TEXT_NAMES = (
     "text",
@@ -39,6 +39,8 @@ LABEL_NAMES = (
     "分类",
 )
 
+SETTING = {"text": "text_column", "second text": "text_pair_column", "label": "label_column"}
+
 
 @dataclass
 class Columns:
@@ -54,7 +56,11 @@ class Columns:
     described: str
 
     def pick(self, record: list | dict) -> tuple[Any, Any, Any]:
-        """Return (text, pair, label); raises LookupError where a column is missing from this record."""
+        """Return (text, pair, label); raises LookupError where a column is missing, ValueError where a key is repeated."""
+        if isinstance(record, RepeatedKeys):
+            for key in (self.text, self.pair, self.label):
+                if key in record.repeated:
+                    raise ValueError(f"each key must be in an object once, found {excerpt(key)} again; fix the row")
         pair = None if self.pair is None else record[self.pair]
         return record[self.text], pair, None if self.label is None else record[self.label]
 
@@ -73,6 +79,7 @@ def _find_column(
             raise InputError(
                 f"{where}: there is no {what} column '{chosen}'{nearest(chosen, names)} (found: {listed(names)})"
             )
+        _check_once(where, what, chosen, names, names)
         return names.index(chosen)
     if isinstance(chosen, str):
         raise InputError(
@@ -86,26 +93,47 @@ def _find_column(
             )
         return chosen % width if width else chosen
     lowered = [str(name).strip().lower() for name in names or []]
-    return next((lowered.index(name) for name in usual_names if name in lowered), None)
+    usual = next((name for name in usual_names if name in lowered), None)
+    if usual is None:
+        return None
+    _check_once(where, what, usual, lowered, names)
+    return lowered.index(usual)
+
+
+def _check_once(where: str, what: str, name: str, compared: list[str], names: list[str]) -> None:
+    """Raise InputError if a column that is used by its name has the name of another one; others may share theirs."""
+    numbers = [index for index, other in enumerate(compared) if other == name]
+    if len(numbers) > 1:
+        raise InputError(
+            f"{where}: cannot tell which column is the {what}: found {len(numbers)} columns named '{shorten(name)}', "
+            f"numbers {listed(numbers)} of {listed(names)}; rename them, or set --data.{SETTING[what]} to a number"
+        )
 
 
 def resolve_columns(
-    where: str, options: ReadOptions, names: list[str] | None, width: int, need_label: bool = True
+    where: str,
+    options: ReadOptions,
+    names: list[str] | None,
+    width: int,
+    need_label: bool = True,
+    first: list | None = None,
 ) -> Columns:
     """Return which columns have text, second text and label, from the settings, the column names or their order.
 
-    Raises InputError if a chosen column is missing, or if it is not clear which column is the text or the label.
+    `first` is the first record of a file whose columns have no names. Raises InputError if a chosen column is missing, if
+    a column that is used has the name of another, or if it is not clear which column is the text or the label.
     """
     text = _find_column(options.text_column, names, TEXT_NAMES, width, "text", where)
     pair = _find_column(options.text_pair_column, names, (), width, "second text", where)
     label = _find_column(options.label_column, names, LABEL_NAMES, width, "label", where) if need_label else None
     remaining = [index for index in range(width) if index not in (text, pair, label)]
-    if text is None and len(remaining) >= 1 and (names is None or len(remaining) == 1 or not need_label and width == 1):
+    # Without a label the first of several columns may be anything: numbers of rows, dates, labels.
+    if text is None and remaining and (len(remaining) == 1 or (names is None and need_label)):
         text = remaining.pop(0)
     if need_label and label is None and len(remaining) == 1:
         label = remaining.pop(0)
     if text is None or (need_label and label is None):
-        raise InputError(_unclear_message(where, names, width, "text" if text is None else "label"))
+        raise InputError(_unclear_message(where, names, first, width, "text" if text is None else "label"))
     chosen = [index for index in (text, label, pair) if index is not None]
     if len(set(chosen)) != len(chosen):
         same = pair if pair in (text, label) else text
@@ -118,8 +146,10 @@ def resolve_columns(
     return Columns(text, pair, label, width, ", ".join(f"{role} '{name}'" for role, name in shown.items()))
 
 
-def _unclear_message(where: str, names: list[str] | None, width: int, what: str) -> str:
+def _unclear_message(where: str, names: list[str] | None, first: list | None, width: int, what: str) -> str:
     columns = f"the columns {listed(names)}" if names else f"{width} columns without a header"
+    if first:
+        columns += f", the first values are {listed(first)}"
     remedy = "set --data.text_column and --data.label_column to a name or a number"
     if width == 1:
         columns = f"only one column{f', {shorten(names[0])}' if names else ''}"
@@ -156,7 +186,7 @@ def columns_of_first(where: str, options: ReadOptions, record: Any, need_label: 
         by_name = [None if index is None else names[index] for index in (columns.text, columns.pair, columns.label)]
         return Columns(*by_name, width=None, described=columns.described)
     if isinstance(record, list):
-        return resolve_columns(where, options, None, len(record), need_label)
+        return resolve_columns(where, options, None, len(record), need_label, first=record)
     if isinstance(record, str) and not need_label:  # JSON Lines of plain strings, for prediction
         return Columns(0, None, None, 1, "text '0'")
     return None

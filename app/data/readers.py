@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,22 @@ class BadRow(NamedTuple):
 
     line: int
     problem: str
+
+
+class RepeatedKeys(dict):
+    """A JSON object in which keys are `repeated`; it has the last value of each."""
+
+    repeated: frozenset[str]
+
+
+def _json_object(pairs: list[tuple[str, Any]]) -> dict:
+    values = dict(pairs)
+    if len(values) == len(pairs):
+        return values
+    counts = Counter(key for key, _ in pairs)
+    marked = RepeatedKeys(values)
+    marked.repeated = frozenset(key for key, count in counts.items() if count > 1)
+    return marked
 
 
 @dataclass(frozen=True)
@@ -125,7 +142,7 @@ def _json_lines(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]
         if not line.strip():
             continue
         try:
-            yield number, json.loads(line)
+            yield number, json.loads(line, object_pairs_hook=_json_object)
         except (ValueError, RecursionError) as error:  # ValueError also: an integer of thousands of digits
             problem = f"not a valid JSON value ({error}): {excerpt(line)}; each line must be one object or array"
             yield number, BadRow(number, problem)
@@ -134,7 +151,7 @@ def _json_lines(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]
 def _json_array(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]:
     text = "".join(read_lines(path, options.encoding))
     try:
-        records = json.loads(text)
+        records = json.loads(text, object_pairs_hook=_json_object)
     except json.JSONDecodeError as error:
         is_lines = error.msg == "Extra data"
         remedy = "it looks like JSON Lines, set --data.format jsonl" if is_lines else "fix the file there"

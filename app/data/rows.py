@@ -11,13 +11,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.data.columns import TEXT_NAMES, Columns, check_first_line, columns_of_first, has_header, resolve_columns
+from app.data.columns import (
+    SETTING,
+    TEXT_NAMES,
+    Columns,
+    check_first_line,
+    columns_of_first,
+    has_header,
+    resolve_columns,
+)
 from app.data.readers import BadRow, ReadOptions, file_format, parquet_names, read_records, row_unit
 from app.data.text_files import Source, Stream, check_file
 from app.errors import InputError, excerpt
 
 INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}  # Unicode categories: control and format characters, separators
-SETTING = {"text": "text_column", "second text": "text_pair_column", "label": "label_column"}
 
 
 class Row(NamedTuple):

@@ -276,6 +276,19 @@ def test_errors_of_the_command_line(tmp_path, checkpoint, capsys, monkeypatch, o
     assert (tmp_path / "lines.txt").read_text(encoding="utf-8") == "今天\n"
 
 
+def test_the_text_among_unnamed_columns_is_chosen_by_the_user(tmp_path, checkpoint, capsys):
+    path, output = tmp_path / "rows.csv", tmp_path / "output.csv"
+    path.write_text("id,body\n7,今天\n8,真好\n", encoding="utf-8")
+    options = ["--checkpoint", str(checkpoint), "--input", str(path), "--output", str(output)]
+    assert main(options) == 2
+    assert capsys.readouterr().err == (
+        f"error: {path}, line 1: cannot tell which column is the text: found 2 columns without a header, the first values "
+        "are id, body; set --text_column to a name or a number\n"
+    )
+    assert main([*options, "--text_column", "body"]) == 0
+    assert [record["text"] for record in read_output(output)] == ["今天", "真好"]
+
+
 def test_a_reader_that_leaves_is_no_error(checkpoint, capsys, monkeypatch):
     reader, writer = os.pipe()
     os.close(reader)

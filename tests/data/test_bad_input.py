@@ -60,6 +60,27 @@ WHOLE_FILE = {
     "tabs where commas are needed": Case("a.csv", "好\t1\n", ["line 1", "only one column", "commas", "--data.format"]),
     "no labels": Case("a.jsonl", '{"text": "好"}\n', ["line 1", "only one column, text", "add a label to each text"]),
     "half a header": Case("a.csv", "text,y\n好,1\n", ["line 1", "header", "'text'", "--data.header true or false"]),
+    "two text columns": Case(
+        "a.csv",
+        "text,label,Text\n好,1,坏\n",
+        [
+            "line 1",
+            "the text: found 2 columns named 'text', numbers 0, 2 of text, label, Text",
+            "rename",
+            "--data.text_column to a number",
+        ],
+    ),
+    "two label columns": Case(
+        "a.tsv",
+        "text\tlabel\tlabel\n好\t1\t2\n",
+        ["line 1", "the label: found 2 columns named 'label', numbers 1, 2", "--data.label_column to a number"],
+    ),
+    "two chosen columns": Case(
+        "a.csv",
+        "话,话,label\n好,坏,1\n",
+        ["line 1", "the text: found 2 columns named '话', numbers 0, 1", "--data.text_column"],
+        {"text_column": "话"},
+    ),
     "header in another encoding": Case(
         "a.csv",
         "编号,评论,标签\n1,好,甲\n".encode("gb18030"),
@@ -177,6 +198,45 @@ def test_an_invalid_row(write, tmp_path, case):
     [row] = table.skipped_rows()
     assert row["line"] == 2
     assert f"{table.row_unit} 2: {row['problem']}" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+@pytest.mark.parametrize("key", ["text", "label"])
+def test_a_key_that_is_used_must_be_in_an_object_once(write, name, key):
+    """Keys that are not used may be repeated, and so may keys inside other values."""
+    objects = ['{"text": "好", "label": "1"}', f'{{"text": "好", "label": "1", "{key}": "坏"}}']
+    objects += ['{"id": 1, "text": "差", "id": 2, "label": "0", "more": {"text": 1, "text": 2}}']
+    separator = ",\n" if name == "a.json" else "\n"
+    content = separator.join(objects)
+    first, second, third = read_rows(write(name, f"[{content}]" if name == "a.json" else content), ReadOptions())
+    assert (first.text, third.text, third.label) == ("好", "差", "0")
+    assert second == BadRow(2, f"each key must be in an object once, found '{key}' again; fix the row")
+    (only,) = read_rows(write("b.jsonl", objects[1]), ReadOptions())
+    assert only == BadRow(1, second.problem)
+
+
+def test_repeated_columns_that_are_not_used_or_chosen_by_number_are_no_error(write):
+    path = write("a.csv", "note,text,label,note,,\nx,好,1,y,,\n")
+    assert [(row.text, row.label) for row in read_rows(path, ReadOptions())] == [("好", "1")]
+    path = write("b.csv", "text,label,text\n好,1,坏\n")
+    assert [row.text for row in read_rows(path, ReadOptions(text_column=2))] == ["坏"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    {"a.csv": "id,body\n7,好\n", "a.tsv": "7\t好\n", "a.jsonl": '["7", "好"]\n', "a.json": '[["7", "好"]]'}.items(),
+)
+def test_a_text_to_classify_is_not_guessed_among_unnamed_columns(write, name, content):
+    path = write(name, content)
+    with pytest.raises(InputError) as error:
+        list(read_rows(path, ReadOptions(), need_label=False))
+    first = "id, body" if name == "a.csv" else "7, 好"
+    found = f"1: cannot tell which column is the text: found 2 columns without a header, the first values are {first}; "
+    check(error, [str(path), found, "set --data.text_column"])
+    chosen = ReadOptions(text_column=1, header=True if name == "a.csv" else None)
+    assert [row.text for row in read_rows(path, chosen, need_label=False)] == ["好"]
+    with_pair = ReadOptions(text_pair_column=1, header=False if name == "a.csv" else None)
+    assert next(read_rows(path, with_pair, need_label=False)).text in ("7", "id")
 
 
 def test_invalid_rows_are_listed_up_to_a_number(write, tmp_path):
