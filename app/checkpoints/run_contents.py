@@ -8,13 +8,14 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from app.checkpoints.run_config import CONFIG, ENVIRONMENT, RESOLVED, is_written_by_run
 from app.checkpoints.run_lock import LOCK
 
-STARTED = ("config.yaml", "environment.json")  # written first: a folder that has both holds a run
 MODEL = "model.safetensors"  # the weights of the best checkpoint so far
 REPORT = "report.json"  # written last: a folder that has it is a finished run
 REPORT_FILES = ("report.txt", "predictions.csv", REPORT)  # in the order in which they are written and put aside
 STATES, CURVES = "state", "tensorboard"
+STARTED = (CONFIG, RESOLVED, ENVIRONMENT)  # written first
 AT_START = (*STARTED, "skipped_rows.csv")  # a run that has no more than these has done nothing yet
 FILES = (
     *(*AT_START, *REPORT_FILES, "metrics.jsonl", "train.log"),
@@ -29,13 +30,15 @@ FOLDERS = {STATES: ("step-*", ".step-*"), CURVES: ("events.out.tfevents.*",)}
 def only_started(folder: Path) -> bool:
     """Return whether a folder has nothing but the first files of a run, or one of them half written."""
     names = {path.name for path in folder.iterdir()} - {LOCK}
-    return {name.removeprefix(".") for name in names} <= set(AT_START if names >= set(STARTED) else STARTED)
+    return {name.removeprefix(".") for name in names} <= set(AT_START if ENVIRONMENT in names else STARTED)
 
 
 def run_files(folder: Path) -> Iterator[Path]:
     """Yield the files and folders in a run folder that the run has written."""
     for path in folder.iterdir():
         aside = path.name.startswith(".")
+        if path.name == CONFIG and not is_written_by_run(folder):
+            continue
         if any(fnmatchcase(path.name.removeprefix("."), pattern) for pattern in (ASIDE if aside else FILES)):
             yield path
         elif path.name in FOLDERS:

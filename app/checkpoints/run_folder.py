@@ -12,12 +12,13 @@ from itertools import count
 from pathlib import Path
 
 from app.checkpoints.environment import environment, launcher_id
-from app.checkpoints.run_contents import REPORT, REPORT_FILES, STARTED, STATES, only_started, remove_run
+from app.checkpoints.run_config import ENVIRONMENT, settings_file, write_config
+from app.checkpoints.run_contents import REPORT, REPORT_FILES, STATES, only_started, remove_run
 from app.checkpoints.run_lock import RunLock, check_not_in_use
 from app.config.schema import Config, OutputConfig
 from app.data.dataset import Dataset
 from app.errors import InputError
-from app.runtime.disk import write_json, write_text
+from app.runtime.disk import write_json
 
 CHECKPOINTS = Path("checkpoints")
 
@@ -158,7 +159,7 @@ def resumes(config: OutputConfig) -> bool:
 
 def holds_run(folder: Path) -> bool:
     """Return whether a folder holds a run, finished or not."""
-    return all((folder / name).exists() for name in STARTED)
+    return (folder / ENVIRONMENT).exists() and settings_file(folder).exists()
 
 
 def is_finished(folder: Path) -> bool:
@@ -230,10 +231,3 @@ def write_start(folder: Path, config: Config, mode: str, world_size: int, device
             writer.writerow(["file", "line", "problem"])
             for table in dataset.tables:
                 writer.writerows([table.source, row["line"], row["problem"]] for row in table.skipped_rows())
-
-
-def write_config(folder: Path, config: Config) -> None:
-    """Write the resolved configuration."""
-    import yaml
-
-    write_text(folder / "config.yaml", yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False))

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer
 
+from app.checkpoints.run_config import settings_file
 from app.checkpoints.run_folder import CHECKPOINTS, finished_at
 from app.config.yaml_files import read_yaml
 from app.errors import InputError, excerpt, nearest
@@ -34,7 +35,7 @@ def newest_run(folder: Path = CHECKPOINTS) -> Path:
 
 def run_settings(folder: Path) -> dict:
     """Return the `data` settings that a run was trained with, or an empty dictionary for a checkpoint of another program."""
-    path = folder / "config.yaml"
+    path = settings_file(folder)
     if not path.is_file():
         return {}
     _, settings = read_yaml(path)

@@ -11,8 +11,9 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from app.checkpoints.parameter_names import add_prefix
+from app.checkpoints.run_config import settings_file, write_config
 from app.checkpoints.run_contents import MODEL
-from app.checkpoints.run_folder import finished_error, is_finished, keep_reports, write_config
+from app.checkpoints.run_folder import finished_error, is_finished, keep_reports
 from app.checkpoints.training_state import TrainingState, add_best_model, load_training_state, restore_best_model
 from app.config.schema import Config
 from app.config.yaml_files import read_yaml
@@ -71,7 +72,7 @@ def check_not_done(config: Config) -> None:
     folder = Path(config.output.dir) if config.output.dir else None
     if folder is None or not is_finished(folder) or config.output.overwrite:
         return
-    _, settings = read_yaml(folder / "config.yaml")
+    _, settings = read_yaml(settings_file(folder))
     train = settings.get("train") if isinstance(settings, dict) else None
     if isinstance(train, dict) and all(train.get(key) == getattr(config.train, key) for key in LENGTH):
         raise finished_error(folder)
