@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import sys
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from app.config.command_line import load_config
 from app.errors import InputError, TrainingError
+from app.runtime.processes import launched_rank
 
 if TYPE_CHECKING:
     from app.config.schema import Config
@@ -71,11 +71,6 @@ def work(config: Config, mode: str) -> int:
         )
     except KeyboardInterrupt:  # before or after the training, when there is nothing to save
         return 128 + signal.SIGINT
-
-
-def launched_rank() -> int:
-    """Return the rank that the launcher gave this process: torchrun and its like, or horovodrun."""
-    return int(os.environ.get("RANK", os.environ.get("HOROVOD_RANK", 0)))
 
 
 def _refuse(error: Exception, status: int = 2) -> int:

@@ -7,7 +7,14 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import NoReturn
+
+import psutil
+
+from app.errors import InputError, shorten
+
+SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "csh", "tcsh", "fish", "busybox"}
 
 
 def leave(status: int) -> NoReturn:
@@ -23,12 +30,54 @@ def leave(status: int) -> NoReturn:
 
 
 def end_with_launcher() -> None:
-    """End this process when its parent has ended, so that a killed launcher leaves no orphan."""
+    """End this process when the launcher that started it has ended, so that a killed launcher leaves no orphan.
+
+    A process that no launcher started is left alone: its parent is a shell, which may end before the run does.
+    """
     launcher = os.getppid()
+    if not _has_launcher(launcher):
+        return
 
     def watch() -> None:
         while os.getppid() == launcher:
             time.sleep(1)
+        message = (
+            f"error (rank {launched_rank()}): the launcher that started this process (number {launcher}) has ended, so this "
+            "process ends too; resume from the last training state with --output.resume auto\n"
+        )
+        with suppress(OSError):  # the pipe to the launcher; not sys.stderr, whose lock another thread may hold
+            os.write(2, message.encode())
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _has_launcher(parent: int) -> bool:
+    """Return whether the parent process is a launcher: torchrun and its like, mp.spawn, horovodrun, deepspeed."""
+    if any(name.startswith(("TORCHELASTIC_", "HOROVOD_RANK")) for name in os.environ):
+        return True
+    if not {"RANK", "WORLD_SIZE"} <= set(os.environ):
+        return False
+    with suppress(psutil.Error):
+        return psutil.Process(parent).name() not in SHELLS  # else the variables were set by hand, or by Kubernetes
+    return False
+
+
+def launched_rank() -> int:
+    """Return the rank that the launcher gave this process: torchrun and its like, or horovodrun; 0 where it gave none."""
+    rank = os.environ.get("RANK", os.environ.get("HOROVOD_RANK", ""))
+    return int(rank) if rank.isdecimal() else 0
+
+
+def launched_number(name: str, default: int, least: int = 0, most: int = 1 << 31) -> int:
+    """Return the whole number that a launcher put into an environment variable, or `default` where it is not set.
+
+    Raises InputError, naming the variable, for anything else.
+    """
+    text = os.environ.get(name, str(default))
+    if not (text.isascii() and text.isdecimal() and least <= int(text[:20]) <= most):
+        raise InputError(
+            f"the environment variable {name}, which a launcher sets, must be a whole number from {least} to {most}, found "
+            f"'{shorten(text)}'; correct it, or unset it to train in one process"
+        )
+    return int(text)

@@ -5,14 +5,13 @@ https://horovod.readthedocs.io/en/stable/api.html#module-horovod.torch
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 
 from app.errors import InputError
 from app.runtime.group import Group
-from app.runtime.processes import end_with_launcher
+from app.runtime.processes import end_with_launcher, launched_number
 from app.strategies.full_state import FullState, Tensors
 
 
@@ -26,7 +25,7 @@ class HorovodGroup(Group):
         hvd.init()
         self.rank, self.world_size = hvd.rank(), hvd.size()
         self.local_rank, self.local_world_size = hvd.local_rank(), hvd.local_size()
-        requested = int(os.environ.get("WORLD_SIZE", os.environ.get("HOROVOD_SIZE", 1)))
+        requested = launched_number("WORLD_SIZE", launched_number("HOROVOD_SIZE", 1))
         if requested != self.world_size:
             raise InputError(
                 f"{requested} processes were asked for, but Horovod has {self.world_size}, each training alone; start it with: "

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from app.errors import InputError
 from app.runtime.group import Group
 from app.runtime.heartbeat import Heartbeat
-from app.runtime.processes import end_with_launcher
+from app.runtime.processes import end_with_launcher, launched_number
 from app.strategies.full_state import FullState, Tensors
 from app.strategies.launchers import Torchrun
 from app.strategies.strategy import Strategy
@@ -28,10 +28,16 @@ class TorchGroup(Group):
     heartbeat: Heartbeat | None = None
 
     def __init__(self) -> None:
-        self.rank = int(os.environ.get("RANK", 0))
-        self.world_size = int(os.environ.get("WORLD_SIZE", 1))
-        self.local_rank = int(os.environ.get("LOCAL_RANK", 0))
-        self.local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.world_size))
+        self.world_size = launched_number("WORLD_SIZE", 1, least=1)
+        if self.world_size > 1:
+            check_environment(self.world_size)
+        self.rank = launched_number("RANK", 0)
+        if self.rank >= self.world_size:
+            raise InputError(
+                f"RANK must be below WORLD_SIZE, {self.world_size}, found {self.rank}; a launcher sets both, see --help"
+            )
+        self.local_rank = launched_number("LOCAL_RANK", 0)
+        self.local_world_size = launched_number("LOCAL_WORLD_SIZE", self.world_size, least=1)
         end_with_launcher()
 
     def join(self, device: torch.device, timeout: int) -> None:
@@ -122,16 +128,27 @@ class ProcessGroupStrategy(Strategy):
         super().backward(loss * self.group.world_size)
 
 
+def check_environment(world_size: int) -> None:
+    """Raise InputError, naming the variable, unless the environment says who this rank is and where the ranks meet."""
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if missing:
+        raise InputError(
+            f"the environment must have RANK, MASTER_ADDR and MASTER_PORT where WORLD_SIZE is set (to {world_size}), found no "
+            f"{' and no '.join(missing)}; start with a launcher, such as torchrun, which sets them, or unset WORLD_SIZE to "
+            "train in one process"
+        )
+
+
 def rendezvous_store(rank: int, world_size: int) -> dist.Store:
     """Return the store at MASTER_ADDR:MASTER_PORT through which the ranks find each other.
 
     A launcher that hosts the store itself says so (TORCHELASTIC_USE_AGENT_STORE); else rank 0 hosts it. Each restart uses
     its own prefix, because a reused store still holds the addresses of the processes that died.
     """
-    if world_size == 1 and "MASTER_ADDR" not in os.environ:
+    if world_size == 1 and not (os.environ.get("MASTER_ADDR") and os.environ.get("MASTER_PORT")):
         return dist.HashStore()
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True"
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    host, port = os.environ["MASTER_ADDR"], launched_number("MASTER_PORT", 0, least=1, most=65535)
     try:
         store = dist.TCPStore(host, port, world_size, is_master=rank == 0 and not hosted, timeout=TIMEOUT)
     except dist.DistNetworkError as error:

@@ -1,0 +1,73 @@
+"""What a launcher puts into the environment, and what is not right in it: python -m pytest tests/strategies/test_environment.py"""
+
+import os
+
+import pytest
+
+from app.errors import InputError
+from app.run.entry import _refuse
+from app.strategies.torch_group import TorchGroup, rendezvous_store
+
+MEETING = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+TWO = {"RANK": "0", "WORLD_SIZE": "2", **MEETING}
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """Set the launcher's variables, and no others of them."""
+
+    def set_only(variables: dict[str, str]) -> None:
+        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return set_only
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        (
+            {"RANK": "abc"},
+            "environment variable RANK, which a launcher sets, must be a whole number from 0 to .*, found 'abc'",
+        ),
+        (
+            TWO | {"RANK": "-1"},
+            "environment variable RANK, .* found '-1'; correct it, or unset it to train in one process",
+        ),
+        (TWO | {"RANK": "2"}, "^RANK must be below WORLD_SIZE, 2, found 2"),
+        ({"WORLD_SIZE": "two"}, "environment variable WORLD_SIZE, .* found 'two'"),
+        ({"WORLD_SIZE": "0"}, "environment variable WORLD_SIZE, .* a whole number from 1 to .* found '0'"),
+        ({"WORLD_SIZE": "9" * 5000}, "environment variable WORLD_SIZE, .* found '9{40}…'"),
+        (TWO | {"LOCAL_RANK": "0.5"}, "environment variable LOCAL_RANK, .* found '0.5'"),
+        (TWO | {"LOCAL_WORLD_SIZE": ""}, "environment variable LOCAL_WORLD_SIZE, .* found ''"),
+        (
+            {"WORLD_SIZE": "2"},
+            r"WORLD_SIZE is set \(to 2\), found no RANK and no MASTER_ADDR and no MASTER_PORT; start with a",
+        ),
+        ({"WORLD_SIZE": "2", "RANK": "1", "MASTER_PORT": "1"}, "found no MASTER_ADDR; .* or unset WORLD_SIZE"),
+        (TWO | {"MASTER_ADDR": ""}, "found no MASTER_ADDR; start with a launcher, such as torchrun"),
+    ],
+)
+def test_an_environment_that_no_launcher_makes_is_refused_by_name(environment, variables, said):
+    environment(variables)
+    with pytest.raises(InputError, match=said) as error:
+        TorchGroup()
+    assert _refuse(error.value) == 2  # the message needs the rank, and is printed all the same
+
+
+@pytest.mark.parametrize("port", ["http", "0", "65536"])
+def test_a_port_that_is_none(environment, port):
+    environment(TWO | {"MASTER_PORT": port})
+    with pytest.raises(InputError, match=f"environment variable MASTER_PORT, .* from 1 to 65535, found '{port}'"):
+        rendezvous_store(0, 2)
+
+
+@pytest.mark.parametrize("variables", [{}, {"MASTER_ADDR": "127.0.0.1"}, {"MASTER_PORT": "29500"}, {"MASTER_ADDR": ""}])
+def test_one_process_needs_no_meeting_place(environment, variables):
+    environment(variables)
+    group = TorchGroup()
+    assert (group.rank, group.world_size, group.local_rank, group.local_world_size) == (0, 1, 0, 1)
+    rendezvous_store(group.rank, group.world_size).set("a", "b")
+    assert "RANK" not in os.environ
