@@ -206,6 +206,12 @@ def spoil_gradients(strategy) -> None:
         parameter.grad.mul_(float("nan"))
 
 
+def spoil_weights(strategy) -> None:
+    """Make all weights not a number after a loss that was one; to be planned for every rank."""
+    for parameter in strategy.unwrapped_module().parameters():
+        parameter.data.fill_(float("nan"))
+
+
 def jump_back(strategy) -> None:
     """Have the clock stand an hour earlier from now on."""
     clock = time.time
@@ -245,7 +251,7 @@ def die_in_save(strategy) -> None:
 ACTIONS = {
     action.__name__: action
     for action in (
-        *(limit_memory, fail, crawl, two_signals, spoil_gradients),
+        *(limit_memory, fail, crawl, two_signals, spoil_gradients, spoil_weights),
         *(jump_back, jump_ahead, close_late, die_in_save),
     )
 }

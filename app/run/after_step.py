@@ -93,7 +93,7 @@ class AfterStep:
             self.collect_losses()
             started = time.perf_counter()
             batch_size = self.config.eval_batch_size
-            metrics, _ = evaluate_split(self.strategy, self.components, "dev", batch_size, self.log)
+            metrics, _ = evaluate_split(self.strategy, self.components, "dev", batch_size, self.log, state.step)
             is_best = self.best.update(metrics)
             self.log.evaluation(state.step, "dev", metrics, is_best, time.perf_counter() - started)
         if self.best.should_stop:

@@ -124,7 +124,9 @@ class Job:
             load_best(self.strategy, self.folder)
         split = report_split(self.components)
         settings = self.config.train
-        metrics, logits = evaluate_split(self.strategy, self.components, split, settings.eval_batch_size, self.log)
+        metrics, logits = evaluate_split(
+            self.strategy, self.components, split, settings.eval_batch_size, self.log, self.state.best_step
+        )
         if self.is_main:
             print_and_write(self.folder, self.components, split, self.state, settings.best_metric, metrics, logits)
             drop_states(self.folder, keep=int(self.config.output.keep_final_state))

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from app.batching.loader import Loader
+from app.data.dataset import Split
 from app.errors import TrainingError
 from app.strategies.strategy import Strategy
 from app.training.loop import StepLog
@@ -58,9 +59,13 @@ class FiniteCheck:
         description = "rows whose logits are not finite"
         if not len(positions):
             positions, description = self.strategy.group.gather(own), "all logits are finite; rows of the batch"
-        split = self.loader.split
-        rows = np.sort(split.rows[positions.cpu().numpy()])
-        lines = split.table.array("lines")
-        shown = ", ".join(f"{row} ({split.table.row_unit} {lines[row]})" for row in rows[:SHOWN_ROWS])
-        more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
-        return f"{description}: {shown}{more} of {split.table.source}"
+        return f"{description}: {named_rows(self.loader.split, positions.cpu().numpy())}"
+
+
+def named_rows(split: Split, positions: np.ndarray) -> str:
+    """Return the first rows at `positions` of a split by row id and line, how many more there are, and their file."""
+    rows = np.sort(split.rows[positions])
+    lines = split.table.array("lines")
+    shown = ", ".join(f"{row} ({split.table.row_unit} {lines[row]})" for row in rows[:SHOWN_ROWS])
+    more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
+    return f"{shown}{more} of {split.table.source}"
