@@ -24,7 +24,7 @@ FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
 )
 ASIDE = ("model", *FILES)  # written under these names with a dot before, then renamed
-FOLDERS = {STATES: ("step-*", ".step-*"), CURVES: ("events.out.tfevents.*",)}
+FOLDERS = {STATES: ("step-*", ".step-*", "damaged-step-*"), CURVES: ("events.out.tfevents.*",)}
 
 
 def only_started(folder: Path) -> bool:

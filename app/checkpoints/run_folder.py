@@ -189,7 +189,7 @@ def states_folder(folder: Path) -> Path:
 
 def saved_states(folder: Path) -> list[Path]:
     """Return the training states of a run folder, the newest first."""
-    return sorted(states_folder(folder).glob("step-*"), reverse=True)
+    return sorted((path for path in states_folder(folder).glob("step-*") if path.name[5:].isdecimal()), reverse=True)
 
 
 def _newest(folders: Iterable[Path], launcher: str | None = None) -> Path | None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -29,6 +31,8 @@ PROGRESS = "progress.json"
 BEST = "best.safetensors"  # the run's best model as it was when the state was written
 # Keys of progress.json that were renamed; states with the old ones are still read.
 OLD_KEYS = {"without_gain": "evaluations_without_improvement", "stopped": "stopped_early", "window": "loss_window"}
+DAMAGE = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, SafetensorError)
+KNOWN_WHOLE: dict[Path, tuple] = {}  # the signatures of states that this process has written or checked
 Tensors = dict[str, torch.Tensor]
 
 
@@ -77,14 +81,18 @@ def save_training_state(
         shutil.rmtree(final, ignore_errors=True)
         aside.rename(final)
         sync(final.parent)
+        KNOWN_WHOLE[final] = signature(final)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise cannot_write(f"the training state of step {run_state.step}", error, folder) from error
-    drop_states(folder, keep_states)
+    drop_states(folder, keep_states, final)
 
 
 def load_training_state(folder: Path) -> TrainingState | None:
-    """Return the newest undamaged training state of a run folder, or None; a damaged one is skipped with a warning."""
+    """Return the newest undamaged training state of a run folder, or None.
+
+    A damaged one is renamed and skipped, one that cannot be read is only skipped, both with a warning.
+    """
     states = saved_states(folder)
     for state in states:
         try:
@@ -92,8 +100,10 @@ def load_training_state(folder: Path) -> TrainingState | None:
             run_state, job = from_progress(json.loads((state / PROGRESS).read_text()))
             weights, optimizer = (load_file(state / f"{name}.safetensors") for name in ("weights", "optimizer"))
             return TrainingState(run_state, job, weights, optimizer, state)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
-            logger.warning("%s is damaged and is skipped: %s", state, error)
+        except DAMAGE as error:
+            set_aside(state, error)
+        except OSError as error:  # it may be readable at another time
+            logger.warning("%s cannot be read and is skipped: %s", state, error)
     if states:
         logger.warning("%s has no undamaged training state", folder)
     return None
@@ -151,12 +161,51 @@ def copy_whole(source: Path, target: Path) -> None:
     aside.replace(target)
 
 
-def drop_states(folder: Path, keep: int) -> None:
-    """Remove all training states of a run folder but the newest `keep`; with 0 their folder too."""
-    for old in saved_states(folder)[keep:]:
-        shutil.rmtree(old, ignore_errors=True)
+def drop_states(folder: Path, keep: int, written: Path | None = None) -> None:
+    """Remove all training states of a run folder but the newest `keep` that are whole, and `written`; with 0 their folder too.
+
+    A damaged one does not count, and is renamed. One that cannot be read now does not count either, and stays.
+    """
+    states = saved_states(folder)
+    if len(states) > keep > 0:
+        states = [state for state in states if state == written or is_whole(state)]
+    for old in states[keep:]:
+        if old != written:
+            shutil.rmtree(old, ignore_errors=True)
     if not keep:
-        shutil.rmtree(states_folder(folder), ignore_errors=True)
+        remove_unfinished(folder)
+        with suppress(OSError):  # it has something else
+            states_folder(folder).rmdir()
+
+
+def is_whole(state: Path) -> bool:
+    """Return whether a state can be resumed from; a damaged one is renamed. Files are read only if they are new or changed."""
+    try:
+        seen = signature(state)
+        if KNOWN_WHOLE.get(state) != seen:
+            check_state(state)
+            KNOWN_WHOLE[state] = seen
+    except DAMAGE as error:
+        set_aside(state, error)
+        return False
+    except OSError:
+        return False
+    return True
+
+
+def signature(state: Path) -> tuple:
+    """Return names, sizes and times of a state's files."""
+    stats = {path.name: path.stat() for path in sorted(state.iterdir())}
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())
+
+
+def set_aside(state: Path, error: Exception) -> None:
+    """Rename a damaged state, so that it takes no whole one's place."""
+    names = (f"damaged-{state.name}{f'.{number}' if number else ''}" for number in count())
+    aside = next(path for path in map(state.with_name, names) if not path.exists())
+    logger.warning("%s is damaged and is skipped: %s; it is renamed to %s", state, error, aside.name)
+    with suppress(OSError):
+        state.rename(aside)
 
 
 def remove_unfinished(folder: Path) -> None:

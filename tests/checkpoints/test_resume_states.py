@@ -11,7 +11,7 @@ import torch
 
 from app.checkpoints.background_writer import BackgroundWriter
 from app.checkpoints.run_folder import saved_states
-from app.checkpoints.training_state import load_training_state, restore_best_model, save_training_state
+from app.checkpoints.training_state import drop_states, load_training_state, restore_best_model, save_training_state
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
 from app.runtime.group import Group
@@ -95,6 +95,54 @@ def test_without_an_undamaged_state_there_is_none(tmp_path, caplog):
     flip_a_bit(tmp_path / "state" / "step-00000005" / "weights.safetensors")
     assert load_training_state(tmp_path) is None
     assert f"{tmp_path} has no undamaged training state" in caplog.text
+
+
+@pytest.mark.parametrize("keep_states", [1, 2, 3])
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("resumed", [True, False])
+def test_a_damaged_state_takes_no_whole_ones_place(tmp_path, keep_states, name, damage, resumed):
+    """After damage to the newest states, a job that is interrupted again and again still gets further."""
+    for step in (5, 10, 15):
+        save(tmp_path, step)
+    for step in (10, 15):
+        DAMAGES[damage](tmp_path / "state" / f"step-{step:08d}" / name)
+    if resumed:
+        assert load_training_state(tmp_path).run_state.step == 5
+    save(tmp_path, 7, keep_states)
+    assert steps(tmp_path) == [7, 5][:keep_states]
+    assert load_training_state(tmp_path).run_state.step == 7
+    names = {path.name for path in (tmp_path / "state").iterdir()}
+    assert {"damaged-step-00000010", "damaged-step-00000015"} <= names
+    save(tmp_path, 15, keep_states)
+    assert steps(tmp_path) == [15, 7, 5][:keep_states]
+    flip_a_bit(tmp_path / "state" / "step-00000015" / "weights.safetensors")
+    save(tmp_path, 20, keep_states)
+    save(tmp_path, 25, keep_states)
+    assert steps(tmp_path) == [25, 20, 7][:keep_states]
+
+
+def test_a_state_that_cannot_be_read_now_is_neither_renamed_nor_removed(tmp_path, monkeypatch, caplog):
+    """Too many open files, or a file server that does not answer, is no damage."""
+    save(tmp_path, 5)
+    save(tmp_path, 10)
+    with monkeypatch.context() as patch:
+
+        def refuse(path):
+            raise OSError(24, "Too many open files")
+
+        patch.setattr("app.checkpoints.training_state.checksum", refuse)
+        assert load_training_state(tmp_path) is None
+    assert "step-00000010 cannot be read and is skipped: [Errno 24] Too many open files" in caplog.text
+    assert steps(tmp_path) == [10, 5]
+    assert load_training_state(tmp_path).run_state.step == 10
+
+
+def test_other_files_beside_the_states_stay(tmp_path):
+    save(tmp_path, 5)
+    (tmp_path / "state" / "notes.md").write_text("mine")
+    drop_states(tmp_path, 0)
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["notes.md"]
 
 
 def test_the_best_model_comes_back_with_the_state(tmp_path):
