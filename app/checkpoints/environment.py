@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -48,4 +49,25 @@ def environment(mode: str, world_size: int, device: str) -> dict:
 def launcher_id() -> str | None:
     """Return what is the same for all processes, first and restarted, of one torchrun job, or None outside of torchrun."""
     run_id = os.environ.get("TORCHELASTIC_RUN_ID")
-    return f"{platform.node()}:{os.getppid()}" if run_id == "none" else run_id
+    return f"{platform.node()}:{launcher_process()}" if run_id == "none" else run_id
+
+
+def launcher_process() -> int:
+    """Return the process id of torchrun: the nearest ancestor that has not got its variables, for there may be a wrapper."""
+    process = os.getppid()
+    try:
+        while b"TORCHELASTIC_RUN_ID=" in Path(f"/proc/{process}/environ").read_bytes():
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):  # no Linux, or not our process
+        return os.getppid()
+    return process
+
+
+def launcher_start() -> float | None:
+    """Return when torchrun was started, in seconds since 1970, or None where the system does not say."""
+    try:
+        ticks = int(Path(f"/proc/{launcher_process()}/stat").read_text().rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return time.time() - age

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import csv
-import json
-import os
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from app.checkpoints.environment import environment, launcher_id
-from app.checkpoints.run_config import ENVIRONMENT, settings_file, write_config
+from app.checkpoints.environment import environment
+from app.checkpoints.find_run import CHECKPOINTS, holds_run, is_finished, resumes, run_to_resume
+from app.checkpoints.run_config import ENVIRONMENT, write_config
 from app.checkpoints.run_contents import REPORT, REPORT_FILES, STATES, only_started, remove_run
 from app.checkpoints.run_lock import RunLock, check_not_in_use
 from app.config.schema import Config, OutputConfig
 from app.data.dataset import Dataset
 from app.errors import InputError
 from app.runtime.disk import write_json
-
-CHECKPOINTS = Path("checkpoints")
 
 
 def check_run_folder(config: OutputConfig) -> None:
@@ -48,7 +44,7 @@ def check_content(config: OutputConfig) -> None:
         return
     if not holds_run(folder):
         raise InputError(f"{folder} is not empty and holds no run; choose another output.dir")
-    if not is_finished(folder) and not config.overwrite and not resumes(config):
+    if not is_finished(folder) and not config.overwrite and not resumes(config, folder):
         raise unfinished_error(folder)
 
 
@@ -130,43 +126,6 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, RunLock]:
     return folder, is_resumed, lock
 
 
-def run_to_resume(config: OutputConfig) -> Path | None:
-    """Return the folder of the run to resume, or None.
-
-    An interrupted run is resumed where the launcher has restarted the processes of that very run, and where `config.resume`
-    is auto; a finished run in `config.dir` where `config.resume` is auto and it is not to be replaced.
-    """
-    folder = Path(config.dir) if config.dir else None
-    if folder is None and is_restarted():
-        folder = _newest(CHECKPOINTS.glob("*"), launcher=launcher_id())
-    elif folder is None and config.resume == "auto":
-        folder = _newest(CHECKPOINTS.glob(f"{config.name}-[0-9]*"))
-    if folder is None or not holds_run(folder):
-        return None
-    continues = config.resume == "auto" and not config.overwrite
-    return folder if (continues if is_finished(folder) else resumes(config)) else None
-
-
-def is_restarted() -> bool:
-    """Return whether torchrun has started the processes of this job again."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
-
-
-def resumes(config: OutputConfig) -> bool:
-    """Return whether an interrupted run in `output.dir` is resumed."""
-    return is_restarted() or config.resume == "auto"
-
-
-def holds_run(folder: Path) -> bool:
-    """Return whether a folder holds a run, finished or not."""
-    return (folder / ENVIRONMENT).exists() and settings_file(folder).exists()
-
-
-def is_finished(folder: Path) -> bool:
-    """Return whether the run in a folder has written its report."""
-    return (folder / REPORT).exists()
-
-
 def finished_at(folder: Path) -> int | None:
     """Return when a run wrote its last report, in nanoseconds as files have it, or None; also for one that trains on since."""
     stem, suffix = REPORT.split(".")
@@ -192,18 +151,6 @@ def saved_states(folder: Path) -> list[Path]:
     return sorted((path for path in states_folder(folder).glob("step-*") if path.name[5:].isdecimal()), reverse=True)
 
 
-def _newest(folders: Iterable[Path], launcher: str | None = None) -> Path | None:
-    """Return the interrupted run that was started last, of those by `launcher` if that is given."""
-    interrupted = []
-    for folder in folders:
-        if not holds_run(folder) or is_finished(folder):
-            continue
-        details = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-        if launcher is None or details.get("launcher") == launcher:
-            interrupted.append(((folder / "environment.json").stat().st_mtime, folder))
-    return max(interrupted)[1] if interrupted else None
-
-
 def _next_folder(path: Path) -> Path:
     """Make and return <path>-001, or the next that is free; no two runs get the same."""
     try:
@@ -224,7 +171,7 @@ def write_start(folder: Path, config: Config, mode: str, world_size: int, device
     """Write the resolved configuration, the environment and the list of skipped rows."""
     details = environment(mode, world_size, device)
     write_config(folder, config)
-    write_json(folder / "environment.json", details)
+    write_json(folder / ENVIRONMENT, details)
     if any(table.skipped for table in dataset.tables):
         with (folder / "skipped_rows.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)

@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer
 
+from app.checkpoints.find_run import CHECKPOINTS
 from app.checkpoints.run_config import settings_file
-from app.checkpoints.run_folder import CHECKPOINTS, finished_at
+from app.checkpoints.run_folder import finished_at
 from app.config.yaml_files import read_yaml
 from app.errors import InputError, excerpt, nearest
 from app.model.classifier import max_positions

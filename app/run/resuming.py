@@ -10,10 +10,11 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
+from app.checkpoints.find_run import is_finished
 from app.checkpoints.parameter_names import add_prefix
 from app.checkpoints.run_config import settings_file, write_config
 from app.checkpoints.run_contents import MODEL
-from app.checkpoints.run_folder import finished_error, is_finished, keep_reports
+from app.checkpoints.run_folder import finished_error, keep_reports
 from app.checkpoints.training_state import TrainingState, add_best_model, load_training_state, restore_best_model
 from app.config.schema import Config
 from app.config.yaml_files import read_yaml

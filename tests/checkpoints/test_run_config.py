@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from app.checkpoints.find_run import holds_run
 from app.checkpoints.run_config import CONFIG, ENVIRONMENT, RESOLVED, write_config
-from app.checkpoints.run_folder import create_run_folder, holds_run
+from app.checkpoints.run_folder import create_run_folder
 from app.config.schema import Config, OutputConfig, TrainConfig
 from app.prediction.saved_model import run_settings
 

@@ -1,0 +1,83 @@
+"""Which run a new start resumes: the one in output.dir, the newest of its name, or the one that its launcher restarts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from app.checkpoints.environment import launcher_id, launcher_start
+from app.checkpoints.run_config import ENVIRONMENT, settings_file
+from app.checkpoints.run_contents import REPORT
+from app.config.schema import OutputConfig
+
+CHECKPOINTS = Path("checkpoints")
+CLOCKS_DIFFER = 5.0  # seconds, between the machines of a job
+
+
+def run_to_resume(config: OutputConfig) -> Path | None:
+    """Return the folder of the run to resume, or None.
+
+    An interrupted run is resumed where the launcher has restarted the processes of that very run, and where `config.resume`
+    is auto; a finished run in `config.dir` where `config.resume` is auto and it is not to be replaced.
+    """
+    if config.dir is None:
+        own = [run for run in interrupted(CHECKPOINTS) if is_of_this_launcher(run)] if is_restarted() else []
+        return newest(own or (named(config.name) if config.resume == "auto" else []))
+    folder = Path(config.dir)
+    if not holds_run(folder):
+        return None
+    continues = config.resume == "auto" and not config.overwrite
+    return folder if (continues if is_finished(folder) else resumes(config, folder)) else None
+
+
+def named(name: str | None) -> list[Path]:
+    """Return the interrupted runs checkpoints/<name>-001, checkpoints/<name>-002, ... of this very name."""
+    stem = CHECKPOINTS / str(name)
+    pattern = re.escape(stem.name) + "-[0-9]{3,}"
+    return [run for run in interrupted(stem.parent) if re.fullmatch(pattern, run.name)]
+
+
+def interrupted(parent: Path) -> Iterator[Path]:
+    """Yield the folders with a run that is not finished."""
+    return (run for run in parent.glob("*") if holds_run(run) and not is_finished(run))
+
+
+def resumes(config: OutputConfig, folder: Path) -> bool:
+    """Return whether the interrupted run in a folder is resumed: by setting, or because its launcher has restarted it."""
+    return config.resume == "auto" or (is_restarted() and is_of_this_launcher(folder))
+
+
+def is_restarted() -> bool:
+    """Return whether torchrun has started the processes of this job again."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+
+
+def is_of_this_launcher(folder: Path) -> bool:
+    """Return whether a run was started by the very launcher of this process, not by another with the same rdzv_id."""
+    try:
+        details = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
+        if launcher_id() is None or details.get("launcher") != launcher_id():
+            return False
+        since = launcher_start()
+        return since is None or datetime.fromisoformat(details["started"]).timestamp() > since - CLOCKS_DIFFER
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # another run's file, damaged
+        return False
+
+
+def newest(runs: list[Path]) -> Path | None:
+    """Return the run that was started last, or None."""
+    return max(runs, key=lambda run: (run / ENVIRONMENT).stat().st_mtime, default=None)
+
+
+def holds_run(folder: Path) -> bool:
+    """Return whether a folder holds a run, finished or not."""
+    return (folder / ENVIRONMENT).exists() and settings_file(folder).exists()
+
+
+def is_finished(folder: Path) -> bool:
+    """Return whether the run in a folder has written its report."""
+    return (folder / REPORT).exists()

@@ -1,0 +1,122 @@
+"""Which run a new start resumes: python -m pytest tests/checkpoints/test_find_run.py"""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from app.checkpoints import environment
+from app.checkpoints.environment import launcher_process, launcher_start
+from app.checkpoints.find_run import run_to_resume
+from app.checkpoints.run_folder import check_run_folder
+from app.config.schema import OutputConfig
+from app.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+NOW = datetime.now().astimezone()
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def make_run(folder: str, age: int = 0, **details) -> Path:
+    """Make an interrupted run that was started `age` seconds ago."""
+    path = Path(folder)
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text("train: {}")
+    (path / "environment.json").write_text(json.dumps(details))
+    (path / "train.log").write_text("step 1")
+    moment = NOW.timestamp() - age
+    os.utime(path / "environment.json", (moment, moment))
+    return path
+
+
+@pytest.mark.parametrize("name", ["exp", "train[1]", "a*", "a?", "情感", "exp-2", "exp-001", "a+b", "sub/exp", "[!x]"])
+def test_resume_auto_takes_the_newest_run_of_this_very_name(name):
+    config = OutputConfig(name=name, resume="auto")
+    for number, other in enumerate(
+        ("exp-2-001", "exp-001-001", "exp-20", "exp-1x1", "a1-001", "aa-001", "other-001", "exp")
+    ):
+        if not other.startswith(f"{name}-0"):
+            make_run(f"checkpoints/{other}", launcher=str(number))
+    if name not in ("exp-2", "exp-001"):
+        assert run_to_resume(config) is None
+    first = make_run(f"checkpoints/{name}-1000" if name != "exp" else "checkpoints/exp-001", age=-20)
+    assert run_to_resume(config) == first
+    second = make_run(f"checkpoints/{name}-002", age=-30)
+    assert run_to_resume(config) == second
+    (second / "report.json").write_text("{}")
+    assert run_to_resume(config) == first
+
+
+@pytest.fixture
+def restarted(monkeypatch):
+    """Be a process that torchrun, started a minute ago as job `exp`, has started again."""
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "exp")
+    monkeypatch.setattr("app.checkpoints.find_run.launcher_start", lambda: NOW.timestamp() - 60)
+
+
+def started(seconds_ago: int) -> str:
+    return (NOW - timedelta(seconds=seconds_ago)).isoformat(timespec="seconds")
+
+
+OTHER_JOBS = [
+    {"launcher": "exp", "started": started(86400)},  # of yesterday, with the same rdzv_id
+    {"launcher": "other", "started": started(50)},
+    {"launcher": None, "started": started(50)},
+    {"launcher": "exp"},
+    {"launcher": "exp", "started": "yesterday"},
+]
+
+
+@pytest.mark.parametrize("details", OTHER_JOBS)
+def test_a_restarted_job_resumes_no_other_job(restarted, details):
+    make_run("checkpoints/a-001", **details)
+    assert run_to_resume(OutputConfig(name="a")) is None
+    assert run_to_resume(OutputConfig(name="a", resume="auto")) == Path("checkpoints/a-001")  # asked for by name
+    assert run_to_resume(OutputConfig(name="b", resume="auto")) is None
+    config = OutputConfig(dir="checkpoints/a-001")
+    assert run_to_resume(config) is None
+    with pytest.raises(InputError, match="holds a run that is not finished"):
+        check_run_folder(config)
+    assert run_to_resume(OutputConfig(dir="checkpoints/a-001", resume="auto")) == Path("checkpoints/a-001")
+
+
+def test_a_restarted_job_resumes_its_own_run(restarted):
+    make_run("checkpoints/a-001", age=-9, launcher="exp", started=started(86400))
+    own = make_run("checkpoints/a-002", launcher="exp", started=started(50))
+    make_run("checkpoints/a-003", launcher="other", started=started(20))
+    assert run_to_resume(OutputConfig(name="a")) == run_to_resume(OutputConfig(name="a", resume="auto")) == own
+    assert run_to_resume(OutputConfig(dir=str(own))) == own
+
+
+def test_without_a_launcher_no_run_is_its_own(restarted, monkeypatch):
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    make_run("checkpoints/a-001", launcher=None, started=started(20))
+    assert run_to_resume(OutputConfig(name="a")) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux")
+def test_the_launcher_is_found_behind_a_wrapper():
+    """Its process and its start are those of the ancestor that has not got the variables of torchrun."""
+    code = "from app.checkpoints.environment import *; print(launcher_process(), launcher_start())"
+    words = ["sh", "-c", f"{sys.executable} -c '{code}'; true"]
+    variables = os.environ | {"TORCHELASTIC_RUN_ID": "none", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, check=True)
+    process, since = done.stdout.split()
+    assert int(process) == os.getpid()
+    assert float(since) <= datetime.now().timestamp()
+    assert launcher_process() == os.getppid()
+    assert launcher_start() <= float(since) + 1
+
+
+def test_where_the_system_does_not_say_there_is_no_start(monkeypatch):
+    monkeypatch.setattr(environment, "launcher_process", lambda: "none")
+    assert launcher_start() is None
