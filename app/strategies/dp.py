@@ -7,9 +7,28 @@ import logging
 import torch
 from torch import nn
 
+from app.runtime.precision import Precision
 from app.strategies.strategy import BuildOptimizer, Strategy
 
 logger = logging.getLogger(__name__)
+
+
+class InPrecision(nn.Module):
+    """A model whose forward pass enters autocast itself.
+
+    DataParallel runs each copy of the model in a thread, where it turns autocast on again without its dtype; on CUDA that
+    would be fp16, whatever the configured precision. A module, because the copies of a model share its other attributes.
+    """
+
+    def __init__(self, model: nn.Module, precision: Precision) -> None:
+        super().__init__()
+        self.model = model
+        self.precision = precision
+
+    def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """Return the logits of a part of the batch."""
+        with self.precision.autocast():
+            return self.model(**inputs)
 
 
 class DataParallel(Strategy):
@@ -19,13 +38,18 @@ class DataParallel(Strategy):
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         super().wrap(model, build_optimizer)
-        devices = list(range(torch.cuda.device_count())) if self.device.type == "cuda" else []
+        devices = device_order(self.device, torch.cuda.device_count()) if self.device.type == "cuda" else []
         if len(devices) < 2:
             logger.info(
                 "DataParallel found %d CUDA devices, so it does what run_single.py does; it needs two or more",
                 len(devices),
             )
-        self.module = nn.DataParallel(model, device_ids=devices)
+        self.module = nn.DataParallel(InPrecision(model, self.precision), device_ids=devices)
 
     def unwrapped_module(self) -> nn.Module:
-        return self.module.module
+        return self.module.module.model
+
+
+def device_order(first: torch.device, count: int) -> list[int]:
+    """Return the numbers of all CUDA devices, that of `first`, which holds the model, before the others."""
+    return sorted(range(count), key=lambda number: (number != (first.index or 0), number))
