@@ -7,7 +7,7 @@ cat lines.txt | python -m app predict --input - --output_format jsonl
 
 The output has a row for each row of the input, in its order: line (the row's number in its file), text, text_pair where
 there is one, label, probability, and p_<label> for each label. Rows are cut at the length, and spaces removed, as in the
-run's training. Exit status: 0, 2 for bad input, 130 when interrupted, 141 when the reader of the output is gone.
+run's training. Exit status: 0, 1 for a full disk or a model that gives no numbers, 2 for bad input, 130 when interrupted, 141 when the reader of the output is gone.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import argparse
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from app.commands.predict_options import build_parser, parse
 from app.data.readers import ReadOptions
-from app.errors import InputError
+from app.errors import InputError, TrainingError
 from app.prediction.output import WRITERS, check_output, open_output, progress
 from app.prediction.sources import Source, open_file, open_texts
 
@@ -44,9 +45,12 @@ def open_source(args: argparse.Namespace) -> Source:
 
 
 def say(message: object) -> None:
-    """Print a message on standard error, with the names that settings have here."""
-    text = str(message).replace(" and --data.label_column", "")
-    print(TRAINER_NAMES.sub(r"--\1", text), file=sys.stderr)
+    """Print a message on standard error, with the names that settings have here; nothing where it is closed or full."""
+    if sys.stderr is None:
+        return
+    text = str(message).encode(errors="backslashreplace").decode().replace(" and --data.label_column", "")
+    with suppress(OSError):
+        print(TRAINER_NAMES.sub(r"--\1", text), file=sys.stderr)
 
 
 def count_rows(source: Source, args: argparse.Namespace) -> int | None:
@@ -79,14 +83,18 @@ def open_predictor(args: argparse.Namespace) -> tuple[Predictor, bool]:
     return load_predictor(folder, settings.get("max_length"), **device), bool(settings.get("remove_spaces"))
 
 
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
+
+
 def run(args: argparse.Namespace) -> None:
-    """Classify what the command line asks for; raises InputError for bad input."""
+    """Classify what the command line asks for; raises InputError for bad input, TrainingError where it cannot be done."""
     source = open_source(args)
     check_output(args.output, args.input)
     total = count_rows(source, args)
     predictor, remove_spaces = open_predictor(args)
     rows = source.good_rows(remove_spaces, args.on_bad_row == "skip")
-    shown = sys.stderr.isatty() and not (args.output is None and sys.stdout.isatty())
+    shown = _is_terminal(sys.stderr) and not (args.output is None and _is_terminal(sys.stdout))
     with open_output(args.output) as file, progress(total, shown) as on_batch:
         # A person who types texts wants an answer after each line.
         predictions = predictor.predict(rows, on_batch=on_batch, **({"chunk_rows": 1} if source.is_terminal else {}))
@@ -97,16 +105,28 @@ def run(args: argparse.Namespace) -> None:
 
 def main(argv: list[str], program: str = "python -m app predict") -> int:
     """Run the command line; return the exit status."""
+    status = 0
     try:
         run(parse(build_parser(program, __doc__.replace("python -m app predict", program)), argv))
     except InputError as error:
         say(f"error: {error}")
-        return 2
+        status = 2
+    except TrainingError as error:
+        say(f"error: {error}")
+        status = 1
     except KeyboardInterrupt:
         say("interrupted")
-        return 130
+        status = 130
     except BrokenPipeError:
-        # Nothing reads the rest of the output; without this, Python reports the error again when it ends.
+        status = 141
+    _drop_unwritten()
+    return status
+
+
+def _drop_unwritten() -> None:
+    """Drop what standard output does not take; else Python reports it again when it ends, with another exit status."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    return 0

@@ -109,7 +109,7 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
 
 def _output_format(args: argparse.Namespace, parser: Parser) -> str:
     if args.output is None:
-        return "lines" if args.texts and sys.stdout.isatty() else "csv"
+        return "lines" if args.texts and sys.stdout is not None and sys.stdout.isatty() else "csv"
     suffix = Path(args.output).suffix.lower()
     if suffix not in OUTPUT_SUFFIXES:
         parser.error(

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from app.errors import InputError, shorten
+from app.checkpoints.write_errors import is_full
+from app.errors import InputError, TrainingError, shorten
 
 if TYPE_CHECKING:
     from app.prediction.predictor import Prediction  # imports torch; bad input is reported before that
@@ -69,16 +70,12 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     """Yield the file to write to: standard output, or a new file beside `path`, which is renamed to `path` once it is complete.
 
     Its name is unlike that of any other file, `path`.XXXXXXXX.part. An interrupted run leaves its rows there and says where.
+    Raises InputError for a file that cannot be opened, TrainingError for one that cannot be written to the end.
     """
     if path is None:
-        if sys.stdout.isatty():
-            sys.stdout.reconfigure(errors="backslashreplace", newline="")
-        else:
-            sys.stdout.reconfigure(encoding="utf-8", newline="")
-        yield sys.stdout
-        sys.stdout.flush()
+        yield from _standard_output()
         return
-    target = Path(path).resolve()
+    target = Path(os.path.realpath(path))
     is_special = target.exists() and not target.is_file()  # /dev/null or a pipe must not be replaced
     part = target if is_special else _new_name(target)
     try:
@@ -90,10 +87,31 @@ def open_output(path: str | None) -> Iterator[TextIO]:
             yield file
         if not is_special:
             part.replace(target)
-    except BaseException:
+    except BaseException as error:
         if not is_special:
             _keep_rows(part)
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            raise _cannot_write(f"--output {path}", error) from error
         raise
+
+
+def _standard_output() -> Iterator[TextIO]:
+    if sys.stdout.isatty():
+        sys.stdout.reconfigure(errors="backslashreplace", newline="")
+    else:
+        sys.stdout.reconfigure(encoding="utf-8", newline="")
+    try:
+        yield sys.stdout
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _cannot_write("standard output", error) from error
+
+
+def _cannot_write(what: str, error: OSError) -> TrainingError:
+    remedy = "free space on the disk" if is_full(error) else "write to another place"
+    return TrainingError(f"{what}: cannot be written: {error.strerror or error}; {remedy} and run it again")
 
 
 def _new_name(target: Path) -> Path:

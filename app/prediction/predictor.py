@@ -14,7 +14,7 @@ from torch import nn
 from app.batching.collate import collate
 from app.batching.loader import to_device
 from app.data.rows import Row
-from app.errors import InputError, listed
+from app.errors import InputError, TrainingError, excerpt, listed
 from app.evaluation.metrics import probabilities
 from app.model.classifier import Classifier, check_padding
 from app.prediction.saved_model import load_checkpoint, longest_row
@@ -82,12 +82,26 @@ class Predictor:
         """Yield a prediction for each row, in their order, reading `chunk_rows` of them at once.
 
         Either all rows have a second text or none has. `on_batch` is called with the number of rows of each batch.
+        Raises TrainingError for logits that are not finite, before any row of their chunk.
         """
         rows = iter(rows)
         while chunk := list(islice(rows, chunk_rows)):
             texts = [row.text if row.pair is None else (row.text, row.pair) for row in chunk]
-            for row, by_label in zip(chunk, probabilities(self.logits(texts, on_batch)), strict=True):
+            logits = self.logits(texts, on_batch)
+            self._check_finite(chunk, logits)
+            for row, by_label in zip(chunk, probabilities(logits), strict=True):
                 yield Prediction(row, self.label_names[int(by_label.argmax())], by_label)
+
+    def _check_finite(self, rows: list[Row], logits: np.ndarray) -> None:
+        bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))
+        if not len(bad):
+            return
+        row, others = rows[bad[0]], f" (and {len(bad) - 1:,} more)" if len(bad) > 1 else ""
+        bf16 = ", or set --precision fp32" if self.precision.name == "bf16" else ""
+        raise TrainingError(
+            f"the model's logits must be finite numbers, found {listed(logits[bad[0]], 5)} for row {row.line}{others}: "
+            f"{excerpt(row.text)}; its weights are damaged or too large, choose another checkpoint{bf16}"
+        )
 
     def logits(
         self, texts: Sequence[str] | Sequence[tuple[str, str]], on_batch: Callable[[int], None] = lambda rows: None

@@ -13,7 +13,7 @@ from app.checkpoints.find_run import CHECKPOINTS
 from app.checkpoints.run_config import settings_file
 from app.checkpoints.run_folder import finished_at
 from app.config.yaml_files import read_yaml
-from app.errors import InputError, excerpt, nearest
+from app.errors import InputError, excerpt, nearest, shorten
 from app.model.classifier import max_positions
 from app.model.encoder_config import checkpoint_config
 from app.model.pretrained import load_weights
@@ -76,6 +76,10 @@ def check_folder(folder: Path) -> None:
         names = [str(path) for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
         problem = "found a file" if folder.exists() else "there is no such folder"
         raise InputError(f"{folder}: {rule}; {problem}{nearest(str(folder), names)}")
+    if str(folder).encode(errors="ignore").decode() != str(folder):  # safetensors cannot open files there
+        raise InputError(
+            f"{shorten(str(folder), 200)}: {rule}, whose name is UTF-8, found other bytes; rename the folder"
+        )
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder}: {rule}; found no config.json, only: {', '.join(names[:8]) or '(it is empty)'}")

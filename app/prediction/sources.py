@@ -83,7 +83,10 @@ def open_file(path: str, options: ReadOptions) -> Source:
             raise InputError("<stdin>: standard input is closed; name a file with --input")
         file = Stream("<stdin>", sys.stdin.buffer)
     elif is_pipe(file):
-        file = Stream(path, file.open("rb"))
+        try:
+            file = Stream(path, file.open("rb"))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     is_stream = isinstance(file, Stream)
     notes: dict = {}
 

@@ -374,6 +374,67 @@ def test_the_input_is_never_the_output(tmp_path, checkpoint, output, input):
     assert path.read_text(encoding="utf-8") == "今天\n"
 
 
+def predict_in_shell(redirection: str, *options: str | Path, folder: Path = ROOT) -> subprocess.CompletedProcess:
+    """Run predict.py with a redirection of its outputs, as a shell does it."""
+    command = ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, ROOT / "predict.py", *options]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("options", [["今天"], ["--input", "lines.txt"], ["今天", "--output", "/dev/full"]], ids=str)
+def test_an_output_that_is_full(tmp_path, checkpoint, options):
+    (tmp_path / "lines.txt").write_text("今天真好\n" * 200, encoding="utf-8")
+    options = ["--checkpoint", checkpoint, "--output_format", "csv", *options]
+    ended = predict_in_shell(">/dev/full", *options, folder=tmp_path)
+    what = "--output /dev/full" if "--output" in options else "standard output"
+    assert ended.stderr == (
+        f"error: {what}: cannot be written: No space left on device; free space on the disk and run it again\n"
+    )
+    assert ended.returncode == 1
+
+
+def test_a_disk_that_fills_up_keeps_the_rows_so_far(tmp_path, checkpoint):
+    """A limit of the size of files stands for the disk."""
+    (tmp_path / "lines.txt").write_text("今天真好\n" * 2000, encoding="utf-8")
+    command = f"ulimit -f 8; exec {sys.executable} {ROOT}/predict.py --checkpoint {checkpoint} --input lines.txt --output o.csv"
+    ended = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    (part,) = tmp_path.glob("o.csv.*.part")
+    assert ended.stderr == (
+        f"stopped early; the rows so far are in {part}\n"
+        "error: --output o.csv: cannot be written: File too large; free space on the disk and run it again\n"
+    )
+    assert ended.returncode == 1
+    assert part.stat().st_size == 4096
+    assert not (tmp_path / "o.csv").exists()
+
+
+def test_standard_output_that_is_closed(checkpoint):
+    ended = predict_in_shell(">&-", "--checkpoint", checkpoint, "今天")
+    assert ended.stderr == "error: standard output is closed; name a file with --output\n"
+    assert ended.returncode == 2
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_messages_that_cannot_be_written_are_no_error(tmp_path, checkpoint, redirection):
+    (tmp_path / "lines.txt").write_text("今天\n", encoding="utf-8")
+    ended = predict_in_shell(redirection, "--checkpoint", checkpoint, "--input", tmp_path / "lines.txt")
+    assert [row["text"] for row in csv.DictReader(io.StringIO(ended.stdout))] == ["今天"]
+    assert ended.returncode == 0
+
+
+def test_names_that_are_not_utf8(tmp_path, checkpoint, capsys):
+    path, output, link = (tmp_path / os.fsdecode(name) for name in (b"l\xff.txt", b"o\xff.csv", b"c\xff"))
+    path.write_text("今天\n", encoding="utf-8")
+    link.symlink_to(checkpoint)
+    assert main(["--checkpoint", str(checkpoint), "--input", str(path), "--output", str(output)]) == 0
+    assert [record["text"] for record in read_output(output)] == ["今天"]
+    ended = predict_in_shell("", "--input", tmp_path / os.fsdecode(b"m\xff.txt"))
+    assert ended.stderr.endswith("m\\udcff.txt: there is no such file; did you mean 'l\\udcff.txt'?\n")
+    assert ended.returncode == 2
+    assert main(["--checkpoint", str(link), "今天"]) == 2
+    assert "c\\udcff: a checkpoint must be a folder with" in (printed := capsys.readouterr().err)
+    assert printed.endswith("whose name is UTF-8, found other bytes; rename the folder\n")
+
+
 def test_help_lists_every_default_without_torch():
     code = "import sys\nfrom app.commands.predict import main\ntry:\n    main(['--help'])\nfinally:\n    print('torch' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)

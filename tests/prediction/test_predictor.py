@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from transformers import AutoModelForSequenceClassification, BertTokenizer
 
-from app.errors import InputError
+from app.errors import InputError, TrainingError
 from app.prediction.predictor import Predictor, load_predictor, token_batches
 from app.prediction.saved_model import newest_run
-from tests.saved_classifier import LABELS, as_rows, of_pipeline, random_texts, save_checkpoint
+from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,26 @@ def test_bf16_is_near_fp32(checkpoint):
     texts = random_texts(20)
     exact, rough = (load_predictor(checkpoint, device="cpu", precision=p).logits(texts) for p in ("fp32", "bf16"))
     assert 0 < np.abs(exact - rough).max() < 0.2
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_logits_that_are_not_finite_name_the_row(checkpoint, value, precision):
+    """Only rows that have the character 鼎, which is [UNK], are not finite; the chunk before them is fine."""
+    predictor = load_predictor(checkpoint, device="cpu", precision=precision)
+    embeddings = predictor.model.get_submodule("model.bert.embeddings.word_embeddings").weight
+    with torch.no_grad():
+        embeddings[VOCABULARY.index("[UNK]")] = value
+    texts = [*["今天"] * 3, "好鼎", "真好", "鼎"]
+    predictions = predictor.predict(as_rows(texts), chunk_rows=3)
+    assert [next(predictions).row.line for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(TrainingError) as error:
+        next(predictions)
+    remedy = ", or set --precision fp32" if precision == "bf16" else ""
+    assert str(error.value) == (
+        "the model's logits must be finite numbers, found nan, nan, nan for row 4 (and 1 more): '好鼎'; its weights are "
+        f"damaged or too large, choose another checkpoint{remedy}"
+    )
 
 
 def test_the_newest_run_that_finished(tmp_path):
