@@ -254,6 +254,7 @@ def test_a_run_that_stopped_early_trains_on(start, capsys):
     assert Path("run/report.step-18.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [("0.1", "0.1"), ("0", "0.2")])
 @pytest.mark.parametrize(("count", "from_step", "is_changed"), [(2, 12, False), (5, 16, True)])
 def test_a_crash_while_training_for_longer(start, at_step, capsys, count, from_step, is_changed, sizes):
@@ -278,6 +279,7 @@ def test_a_crash_while_training_for_longer(start, at_step, capsys, count, from_s
         assert Path("runs/one", name).read_bytes() == Path("runs/whole", name).read_bytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("done", [1, 3])
 def test_a_crash_while_its_report_is_put_aside(start, monkeypatch, done):
     """After `done` of the three files were renamed; the same command still finishes, and the first report is kept."""
@@ -305,6 +307,7 @@ def test_a_crash_while_its_report_is_put_aside(start, monkeypatch, done):
     check_equal("run", "whole")
 
 
+@pytest.mark.slow
 def test_a_better_model_does_not_hide_the_best_of_the_last_state(start, at_step, monkeypatch):
     """Killed after a better model but before a new state, the run resumes with the best model as its state knows it."""
     rare = ("--train.save_every=100", "--train.eval_every=1", "--train.best_metric=loss")
@@ -337,6 +340,7 @@ def test_it_continues_with_other_free_settings_and_weights_move(start):
     assert not any((before[name] == after[name]).all() for name in before if "weight" in name and "pad" not in name)
 
 
+@pytest.mark.slow
 def test_other_data_are_refused_in_words(start, data, at_step, tmp_path, capsys):
     """The data file was moved, and cut, before resuming."""
     at_step(2, terminate)
