@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 
 from app.checkpoints.run_folder import saved_states
 from app.errors import TrainingError
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from app.runtime.disk import is_full
 
 
 def cannot_write(what: str, error: Exception, folder: Path) -> TrainingError:
@@ -21,9 +19,3 @@ def cannot_write(what: str, error: Exception, folder: Path) -> TrainingError:
     return TrainingError(
         f"{what} cannot be written into {folder}: {error}; {kept}; {remedy} and resume with --resume auto"
     )
-
-
-def is_full(error: Exception) -> bool:
-    """Return whether an error means that the disk, the quota or the allowed file size is used up."""
-    # safetensors gives the system's error only as text.
-    return getattr(error, "errno", None) in FULL or any(f"os error {number})" in str(error) for number in FULL)

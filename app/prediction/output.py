@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from app.checkpoints.write_errors import is_full
 from app.errors import InputError, TrainingError, shorten
+from app.runtime.disk import is_full
 
 if TYPE_CHECKING:
     from app.prediction.predictor import Prediction  # imports torch; bad input is reported before that

@@ -8,7 +8,7 @@ from pathlib import Path
 from app.checkpoints.run_folder import check_run_folder, open_run_folder, write_start
 from app.checkpoints.run_lock import RunLock
 from app.checkpoints.training_state import drop_states
-from app.checkpoints.write_errors import cannot_write, is_full
+from app.checkpoints.write_errors import cannot_write
 from app.config.schema import Config
 from app.data.report import render as render_data_report
 from app.run.after_step import AfterStep
@@ -19,6 +19,7 @@ from app.run.final_report import print_and_write, report_split
 from app.run.log.run_log import RunLog
 from app.run.resuming import check_not_done, job_signature, load_best, resume
 from app.run.saving import Saver
+from app.runtime.disk import is_full
 from app.runtime.signals import StopSignals
 from app.strategies.strategy import Strategy
 from app.training.loop import planned_steps, train

@@ -1,11 +1,14 @@
-"""Files that are whole or absent: written under another name, synced to the disk, then renamed."""
+"""Files that are whole or absent: written under another name, synced to the disk, then renamed. And disks that are full."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def sync(path: Path) -> None:
@@ -34,3 +37,9 @@ def checksum(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_full(error: Exception) -> bool:
+    """Return whether an error means that the disk, the quota or the allowed file size is used up."""
+    # safetensors gives the system's error only as text.
+    return getattr(error, "errno", None) in FULL or any(f"os error {number})" in str(error) for number in FULL)

@@ -380,6 +380,7 @@ def predict_in_shell(redirection: str, *options: str | Path, folder: Path = ROOT
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["今天"], ["--input", "lines.txt"], ["今天", "--output", "/dev/full"]], ids=str)
 def test_an_output_that_is_full(tmp_path, checkpoint, options):
     (tmp_path / "lines.txt").write_text("今天真好\n" * 200, encoding="utf-8")
@@ -392,6 +393,7 @@ def test_an_output_that_is_full(tmp_path, checkpoint, options):
     assert ended.returncode == 1
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_keeps_the_rows_so_far(tmp_path, checkpoint):
     """A limit of the size of files stands for the disk."""
     (tmp_path / "lines.txt").write_text("今天真好\n" * 2000, encoding="utf-8")
@@ -413,6 +415,7 @@ def test_standard_output_that_is_closed(checkpoint):
     assert ended.returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
 def test_messages_that_cannot_be_written_are_no_error(tmp_path, checkpoint, redirection):
     (tmp_path / "lines.txt").write_text("今天\n", encoding="utf-8")

@@ -344,5 +344,5 @@ def test_a_run_whose_helper_is_killed_says_so_and_leaves_nothing(runner, large_t
     errors = process.communicate()[1]
     assert process.returncode == 1
     folder = aside.with_name(aside.name.partition(".")[0])
-    assert f"the process that prepared {folder} was killed; was it out of memory?" in errors
+    assert f"the process that prepared {folder} was killed; did memory run out?" in errors
     assert [path.name for path in runner.cache.glob("tokens-*")] == [f"{folder.name}.lock"]

@@ -154,12 +154,14 @@ def published_run(tmp_path_factory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_the_published_command_for_a_pretrained_model_runs(published_run):
     """The sizes are the checkpoint's, not those of configs/default.yaml."""
     saved = json.loads((published_run / "config.json").read_text(encoding="utf-8"))
     assert {key: saved[key] for key in SIZES} == SIZES
 
 
+@pytest.mark.slow
 def test_the_picture_of_a_training_is_drawn(published_run, tmp_path):
     pytest.importorskip("matplotlib", reason="needs matplotlib: pip install -r requirements-benchmarks.txt")
     script = str(ROOT / "docs" / "pictures" / "training.py")

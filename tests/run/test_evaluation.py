@@ -29,6 +29,7 @@ def test_rows_whose_logits_are_not_finite_are_named(tmp_path, value):
         check_finite(logits, split, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_a_model_that_is_not_a_number_is_not_the_best(tmp_path, world_size):
     """The weights are spoilt in the step before the first evaluation; its own loss is finite."""

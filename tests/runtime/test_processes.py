@@ -40,6 +40,7 @@ SHELL = ["sh", "-c", '"$@"; true', "sh"]
 LAUNCHER = [sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parent", "variables"), [(SHELL, {}), (SHELL, RANKS), (LAUNCHER, {}), (LAUNCHER, {"WORLD_SIZE": "2"})]
 )
@@ -47,6 +48,7 @@ def test_a_run_without_a_launcher_survives_the_end_of_its_parent(tmp_path, paren
     assert outlive(parent, variables, tmp_path) == (True, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parent", "variables"),
     [

@@ -1,6 +1,6 @@
 """The contract of all modes: the same job as one process. Finds the strategies by itself; real processes over gloo.
 
-python -m pytest tests/strategies/test_contract.py                        two processes, the modes that differ most
+python -m pytest tests/strategies/test_contract.py                        DataParallel, and DDP with two processes
 python -m pytest tests/strategies/test_contract.py -m "slow or not slow"  all modes; one, two and three; strategies that are broken
 """
 
@@ -93,7 +93,7 @@ def modes() -> list:
             continue
         one_process = load_strategy(name).launcher.one_process
         for nprocs in (1,) if one_process else (2, 1, 3):
-            is_slow = nprocs != 2 or name in ("accelerate", "deepspeed", "horovod", "mp")
+            is_slow = nprocs != 2 or name != "ddp"
             marks = [pytest.mark.slow] if is_slow and not one_process else []
             found.append(pytest.param(name, nprocs, 2, marks=marks, id=f"{name}-{nprocs}"))
     for stage in (0, 1, 3):
