@@ -28,7 +28,7 @@ def write_config(folder: Path, config: Config) -> None:
 
 
 def is_written_by_run(folder: Path) -> bool:
-    """Return whether the config.yaml of a folder is a run's, and nobody has changed it since."""
+    """Return whether a run wrote the config.yaml of a folder, and it is unchanged since then."""
     if not (folder / ENVIRONMENT).exists() or (folder / RESOLVED).exists():
         return False  # a file that was there before the run, for instance a copy of another run's
     try:
