@@ -1,80 +1,108 @@
-"""A trained checkpoint -> labels and probabilities of any number of texts, a chunk of rows at a time."""
+"""Texts -> labels and probabilities, of any number of texts, a chunk of rows at a time, whatever computes the logits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-import torch
-from torch import nn
 
-from app.batching.collate import collate
-from app.batching.loader import to_device
+from app.data.long_texts import CUT, LongTexts
+from app.data.row_encoder import RowEncoder
 from app.data.rows import Row
-from app.errors import InputError, TrainingError, excerpt, listed
+from app.errors import TrainingError, excerpt, listed
 from app.evaluation.metrics import probabilities
-from app.model.classifier import Classifier, check_padding
-from app.prediction.saved_model import load_checkpoint, longest_row
-from app.runtime.devices import choose_device
-from app.runtime.host_memory import keep_freed_memory
-from app.runtime.precision import Precision
 
-CHUNK_ROWS = (
-    2048  # tokenised and sorted together: large enough for batches of similar lengths, small enough for a moving bar
-)
-CPU_BATCH_TOKENS = 1024  # larger batches do not fit into the caches of the cores
-BATCH_TOKENS = 32768  # on other devices
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# Tokenised and sorted together: large enough for batches of similar lengths, small enough for a moving bar.
+CHUNK_ROWS = 2048
+CHUNK_CHARACTERS = 1 << 23
 
 
 class Prediction(NamedTuple):
-    """The label of one row; `probabilities` (num_labels,) float64 in the order of the label ids."""
+    """The label of one row, or the list of its labels; `probabilities` (num_labels,) float64 in the order of the label ids."""
 
     row: Row
-    label: str
+    label: str | list[str]
     probabilities: np.ndarray
+
+
+class Tokens(NamedTuple):
+    """The token ids of rows, each (length,) int64; for pairs also the number of tokens before each second text.
+
+    Where rows have windows, a row has the tokens of all of them, one after the other, and `window_ends` says where each of
+    them ends, (num_windows,) for each row. A runtime computes rows without windows only. `cut` (num_rows,) bool, where it is
+    known, is whether tokens of a text were left out.
+    """
+
+    rows: list[np.ndarray]
+    second_starts: np.ndarray | None
+    window_ends: list[np.ndarray] | None = None
+    cut: np.ndarray | None = None
+
+    def take(self, indices: np.ndarray) -> Tokens:
+        """Return the rows at `indices`."""
+        starts = None if self.second_starts is None else self.second_starts[indices]
+        ends = None if self.window_ends is None else [self.window_ends[index] for index in indices]
+        return Tokens([self.rows[index] for index in indices], starts, ends)
+
+    def windows(self) -> Tokens:
+        """Return each window of each row as a row."""
+        if self.window_ends is None:
+            return self
+        split = (np.split(row, ends[:-1]) for row, ends in zip(self.rows, self.window_ends, strict=True))
+        return Tokens([window for windows in split for window in windows], None)
+
+    def pooled(self, logits: np.ndarray) -> np.ndarray:
+        """Return the logits of the rows, (num_rows, num_labels), from those of `windows()`: the means of each row's windows."""
+        if self.window_ends is None:
+            return logits
+        counts = np.array([len(ends) for ends in self.window_ends])
+        return np.add.reduceat(logits, np.cumsum(counts) - counts) / counts[:, None].astype(np.float32)
+
+
+class Runtime(Protocol):
+    """What computes logits: torch, or ONNX Runtime. `batch_tokens` is the most tokens of a batch, rows x longest row."""
+
+    batch_tokens: int
+    remedy: str  # for logits that are not finite
+    description: dict[str, str]  # its name, device and precision
+
+    def logits(self, batches: Iterable[Tokens], on_batch: Callable[[int], None]) -> np.ndarray:
+        """Return the logits, (num_rows, num_labels) float32, of the rows of all batches; `on_batch` gets the rows of each."""
 
 
 class Predictor:
     """Classifies rows in their order, holding one chunk of them in memory.
 
-    `model` is transformers' model for sequence classification, `tokenizer` its fast tokenizer. Rows are cut at `max_length`
-    tokens (None: never). `precision` is fp32 or bf16 (autocast). A batch has at most `batch_tokens` tokens, counted as
-    rows x longest row (None: a default for the device). Raises InputError for a model that does not choose one of two or
-    more labels, for one whose logits change with padding, and for a missing device.
+    `tokenizer` is one of the library tokenizers. Rows are cut at `max_length` tokens (None: never), at their end or, with
+    `truncation_side` left, at their start, unless `long` says otherwise. Probabilities are softmax(logits / `temperature`).
     """
+
+    temperature: float = 1.0
+    has_label_sets = False  # a row has one label
 
     def __init__(
         self,
-        model: nn.Module,
-        tokenizer,
+        runtime: Runtime,
+        tokenizer: Tokenizer,
+        label_names: list[str],
         max_length: int | None,
-        device: str = "auto",
-        precision: str = "fp32",
-        batch_tokens: int | None = None,
+        truncation_side: str = "right",
+        long: LongTexts = CUT,
     ) -> None:
-        config = model.config
-        if config.num_labels < 2 or config.problem_type not in (None, "single_label_classification"):
-            raise InputError(
-                f"the model must choose one of two or more labels, found {config.num_labels} label(s) and problem_type "
-                f"{config.problem_type}"
-            )
-        self.device = choose_device(device)
-        self.model = Classifier(model).eval()
-        self.layout = self.model.layout(self.model.can_pack, self.model.has_varlen_kernels(self.device))
-        self.precision = Precision(precision, self.device)
-        self.batch_tokens = batch_tokens or (CPU_BATCH_TOKENS if self.device.type == "cpu" else BATCH_TOKENS)
-        self.label_names = _label_names(config)
-        self.backend = tokenizer.backend_tokenizer
-        self.backend.no_padding()
-        self.backend.no_truncation()
-        if max_length is not None:
-            self.backend.enable_truncation(max_length, direction=tokenizer.truncation_side)
-        if not self.model.can_pack:
-            check_padding(self.model, *(self.backend.encode(text).ids for text in ("好", "好" * 20)))
-        self.model.to(self.device)
+        self.runtime = runtime
+        self.label_names = label_names
+        self.max_length = max_length
+        self.tokenizer = tokenizer
+        self.long = CUT if max_length is None else long
+        self.encoder = RowEncoder(tokenizer, max_length, truncation_side, self.long)
+
+    def label_rule(self) -> dict | None:
+        """Return how the labels of a row are chosen, as values for JSON, where it may have any number; else None."""
+        return None
 
     def predict(
         self, rows: Iterable[Row], chunk_rows: int = CHUNK_ROWS, on_batch: Callable[[int], None] = lambda rows: None
@@ -84,70 +112,81 @@ class Predictor:
         Either all rows have a second text or none has. `on_batch` is called with the number of rows of each batch.
         Raises TrainingError for logits that are not finite, before any row of their chunk.
         """
-        rows = iter(rows)
-        while chunk := list(islice(rows, chunk_rows)):
-            texts = [row.text if row.pair is None else (row.text, row.pair) for row in chunk]
-            logits = self.logits(texts, on_batch)
-            self._check_finite(chunk, logits)
-            for row, by_label in zip(chunk, probabilities(logits), strict=True):
-                yield Prediction(row, self.label_names[int(by_label.argmax())], by_label)
+        for chunk in _chunks(rows, chunk_rows):
+            yield from self.predictions(chunk, self.logits(self.tokenize(chunk), on_batch))
+
+    def predictions(self, rows: list[Row], logits: np.ndarray) -> list[Prediction]:
+        """Return the predictions that follow from logits, (num_rows, num_labels); raises TrainingError where one is not finite."""
+        self._check_finite(rows, logits)
+        return [
+            Prediction(row, self.label_names[int(by_label.argmax())], by_label)
+            for row, by_label in zip(rows, probabilities(logits / self.temperature), strict=True)
+        ]
 
     def _check_finite(self, rows: list[Row], logits: np.ndarray) -> None:
         bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))
         if not len(bad):
             return
         row, others = rows[bad[0]], f" (and {len(bad) - 1:,} more)" if len(bad) > 1 else ""
-        bf16 = ", or set --precision fp32" if self.precision.name == "bf16" else ""
         raise TrainingError(
             f"the model's logits must be finite numbers, found {listed(logits[bad[0]], 5)} for row {row.line}{others}: "
-            f"{excerpt(row.text)}; its weights are damaged or too large, choose another checkpoint{bf16}"
+            f"{excerpt(row.text)}; its weights are damaged or too large, {self.runtime.remedy}"
         )
+
+    def tokenize(self, rows: Sequence[Row]) -> Tokens:
+        """Return the tokens of one or more rows, all of them single texts or all of them pairs."""
+        has_pairs = rows[0].pair is not None
+        texts = [(row.text, row.pair) if has_pairs else row.text for row in rows]
+        encoded = self.encoder.encode(texts, lambda index: f"row {rows[index].line}")
+        ids = [np.concatenate([np.array(window, dtype=np.int64) for window in row.windows]) for row in encoded]
+        cut = np.array([row.is_cut for row in encoded])
+        if self.long.way == "windows":
+            ends = [np.cumsum([len(window) for window in row.windows]) for row in encoded]
+            return Tokens(ids, None, ends, cut)
+        return Tokens(ids, np.array([row.second_start for row in encoded]) if has_pairs else None, None, cut)
 
     def logits(
-        self, texts: Sequence[str] | Sequence[tuple[str, str]], on_batch: Callable[[int], None] = lambda rows: None
+        self, tokens: Tokens, on_batch: Callable[[int], None] = lambda rows: None, sort: bool = True
     ) -> np.ndarray:
-        """Return the logits, (num_texts, num_labels) float32, of one or more texts or pairs of texts."""
-        tokens, second_starts = self._tokenize(texts)
-        batches = token_batches(np.array([len(row) for row in tokens]), self.batch_tokens)
-        outputs = []
-        for batch in batches:
-            starts = None if second_starts is None else second_starts[batch]
-            outputs.append(self._forward([tokens[index] for index in batch], starts))
-            on_batch(len(batch))
-        by_length = torch.cat(outputs).cpu().numpy()
+        """Return the logits, (num_rows, num_labels) float32, of one or more rows, in their order; unless `sort`, in one batch."""
+        windows = tokens.windows()
+        num_windows = len(windows.rows)
+        lengths = np.array([len(window) for window in windows.rows])
+        order = token_batches(lengths, self.runtime.batch_tokens) if sort else [np.arange(num_windows)]
+        progress = RowsDone(len(tokens.rows), num_windows, on_batch)
+        by_length = self.runtime.logits(map(windows.take, order), progress)
         logits = np.empty_like(by_length)
-        logits[np.concatenate(batches)] = by_length
-        return logits
-
-    def _tokenize(self, texts: Sequence) -> tuple[list[np.ndarray], np.ndarray | None]:
-        """Return each text's token ids, (length,), and for pairs the number of tokens before each second text."""
-        encodings = self.backend.encode_batch_fast(texts)
-        tokens = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
-        if isinstance(texts[0], str):
-            return tokens, None
-        second_starts = [e.type_ids.index(1) if 1 in e.type_ids else len(e.type_ids) for e in encodings]
-        return tokens, np.array(second_starts)
-
-    @torch.inference_mode()
-    def _forward(self, tokens: list[np.ndarray], second_starts: np.ndarray | None) -> torch.Tensor:
-        inputs = to_device(collate(tokens, second_starts, self.layout), self.device)
-        try:
-            with self.precision.autocast():
-                return self.model(**inputs).float()
-        except torch.OutOfMemoryError as error:
-            raise InputError(
-                f"{self.device} is out of memory with {self.batch_tokens:,} tokens a batch; set a smaller --batch_tokens"
-            ) from error
+        logits[np.concatenate(order)] = by_length
+        return tokens.pooled(logits)
 
 
-def _label_names(config) -> list[str]:
-    """Return the names of the labels in the order of their ids; raises InputError for missing, repeated or unprintable ones."""
-    names = [str(config.id2label.get(label, "")) for label in range(config.num_labels)]
-    if len(set(names)) < len(names) or any(not name or name.encode(errors="ignore").decode() != name for name in names):
-        raise InputError(
-            f"id2label in config.json must name each label from 0 to {len(names) - 1}, found {listed(names)}"
-        )
-    return names
+class RowsDone:
+    """Takes the numbers of windows that are done, and passes on how many more rows that is about."""
+
+    def __init__(self, num_rows: int, num_windows: int, on_rows: Callable[[int], None]) -> None:
+        self.num_rows = num_rows
+        self.num_windows = num_windows
+        self.on_rows = on_rows
+        self.windows = 0
+
+    def __call__(self, windows: int) -> None:
+        before = self.windows * self.num_rows // self.num_windows
+        self.windows += windows
+        self.on_rows(self.windows * self.num_rows // self.num_windows - before)
+
+
+def _chunks(rows: Iterable[Row], chunk_rows: int) -> Iterator[list[Row]]:
+    """Yield the rows in chunks of `chunk_rows`, or fewer with about `CHUNK_CHARACTERS`."""
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += len(row.text) + len(row.pair or "")
+        if len(chunk) >= chunk_rows or size >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def token_batches(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
@@ -162,14 +201,3 @@ def token_batches(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
         batches.append(order[start : start + count])
         start += count
     return batches
-
-
-def load_predictor(folder: Path, trained_length: int | None = None, **settings) -> Predictor:
-    """Return the predictor of a checkpoint folder; `settings` are `device`, `precision` and `batch_tokens` of `Predictor`.
-
-    `trained_length` is the `max_length`, in tokens, that a run was trained with. Raises InputError as `load_checkpoint` and
-    `Predictor` do.
-    """
-    keep_freed_memory()
-    model, tokenizer = load_checkpoint(folder)
-    return Predictor(model, tokenizer, longest_row(model.config, tokenizer, trained_length), **settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from app.checkpoints.find_run import CHECKPOINTS
 from app.checkpoints.run_config import settings_file
 from app.checkpoints.run_folder import finished_at
 from app.config.yaml_files import read_yaml
+from app.data.encoding import check_tokenizer, guarded, highest_id
+from app.data.long_texts import LongTexts, saved_long_texts
 from app.errors import InputError, excerpt, nearest, shorten
-from app.model.classifier import max_positions
-from app.model.encoder_config import checkpoint_config
+from app.model.encoder_config import check_vocabulary, checkpoint_config
+from app.model.packed_model import max_positions
 from app.model.pretrained import load_weights
 from app.model.transformers_calls import quiet_transformers
 
@@ -24,14 +27,25 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model
 
 
 def newest_run(folder: Path = CHECKPOINTS) -> Path:
-    """Return the run in `folder` that finished last, also if it is being trained for longer; InputError where there is none."""
-    times = {run: finished_at(run) for run in folder.glob("*") if (run / MODEL_FILES[0]).is_file()}
+    """Return the classifier in `folder` that finished last, also if it is being trained for longer; InputError where there is none.
+
+    A run that was pretrained on masked words is not one.
+    """
+    runs = [run for run in folder.glob("*") if (run / MODEL_FILES[0]).is_file()]
+    times = {run: finished_at(run) for run in runs if not _is_pretraining(run)}
     finished = {run: time for run, time in times.items() if time is not None}
     if not finished:
         raise InputError(
             f"there is no finished run in {folder}/; train one with python run_single.py, or name a folder with --checkpoint"
         )
     return max(finished, key=finished.get)
+
+
+def _is_pretraining(run: Path) -> bool:
+    """Return whether a run says that it was trained on masked words; a file that cannot be read says nothing."""
+    with suppress(InputError):
+        return run_settings(run).get("task") == "masked_words"
+    return False
 
 
 def run_settings(folder: Path) -> dict:
@@ -49,6 +63,11 @@ def run_settings(folder: Path) -> dict:
     return data
 
 
+def run_long_texts(folder: Path) -> LongTexts:
+    """Return how a run read long texts in its training; raises InputError where its settings are damaged."""
+    return saved_long_texts(run_settings(folder), settings_file(folder))
+
+
 def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     """Return transformers' model for sequence classification, on the CPU in fp32, and its fast tokenizer.
 
@@ -60,7 +79,8 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     try:
         with quiet_transformers():  # its warnings about missing weights are errors below
             config = checkpoint_config(folder, **local)
-            tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+            with guarded("its tokenizer"):
+                tokenizer = AutoTokenizer.from_pretrained(folder, **local)
             model, info = load_weights(folder, config, use_safetensors=True, **local)
     except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception, transformers errors of many types
         problem = error if isinstance(error, (OSError, ValueError)) else repr(error)
@@ -122,11 +142,8 @@ def _check_loaded(folder: Path, model: torch.nn.Module, info: dict, tokenizer) -
         raise InputError(
             f"{folder}: the tokenizer must be a fast one, found {type(tokenizer).__name__}; add a tokenizer.json"
         )
-    size = getattr(model.config, "vocab_size", None)
-    if size and max(tokenizer.get_vocab().values(), default=0) >= size:
-        raise InputError(
-            f"{folder}: the tokenizer has {len(tokenizer):,} tokens, the model {size:,}; they do not belong together"
-        )
+    check_tokenizer(tokenizer.backend_tokenizer, str(folder))
+    check_vocabulary(model.config, highest_id(tokenizer.backend_tokenizer) + 1, f"{folder}: ")
 
 
 def longest_row(model_config, tokenizer, trained_length: int | None) -> int | None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from app.data.readers import BadRow, ReadOptions, row_unit
+from app.data.formats import row_unit
+from app.data.readers import BadRow, ReadOptions
 from app.data.rows import Row, read_rows, text_rows
 from app.data.text_files import Stream
 from app.errors import InputError
@@ -19,7 +20,8 @@ MOST_SHOWN = 10  # invalid rows in a summary
 class Source:
     """Rows to classify; `read(remove_spaces)` starts at the first one, which a stream can do only once.
 
-    `num_good` and `num_bad` count the valid and the invalid rows read so far; `bad` keeps the first few invalid ones.
+    `num_good` and `num_bad` count the valid and the invalid rows read so far; `bad` keeps the first few invalid ones, `first`
+    the first valid one.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Source:
     bad: list[BadRow] = field(default_factory=list)
     num_good: int = 0
     num_bad: int = 0
+    first: Row | None = None
 
     def good_rows(self, remove_spaces: bool, skip: bool) -> Iterator[Row]:
         """Yield the valid rows; raises InputError at the first invalid one unless `skip`."""
@@ -38,6 +41,7 @@ class Source:
         for row in self.read(remove_spaces):
             if isinstance(row, Row):
                 self.num_good += 1
+                self.first = self.first or row
                 yield row
                 continue
             self.num_bad += 1
@@ -75,8 +79,11 @@ def open_texts(texts: list[str]) -> Source:
     return Source("command line", "text", lambda spaces: text_rows(texts, ReadOptions(remove_spaces=spaces)))
 
 
-def open_file(path: str, options: ReadOptions) -> Source:
-    """Return a file as a source; `-` is standard input, and a pipe is read as a stream. `options.format` is not auto."""
+def open_file(path: str, options: ReadOptions, need_label: bool = False) -> Source:
+    """Return a file as a source; `-` is standard input, and a pipe is read as a stream. `options.format` is not auto.
+
+    With `need_label`, rows have labels, and one without is invalid.
+    """
     file: Path | Stream = Path(path)
     if path == "-":
         if sys.stdin is None:
@@ -91,7 +98,7 @@ def open_file(path: str, options: ReadOptions) -> Source:
     notes: dict = {}
 
     def read(remove_spaces: bool) -> Iterator[Row | BadRow]:
-        return read_rows(file, replace(options, remove_spaces=remove_spaces), need_label=False, notes=notes)
+        return read_rows(file, replace(options, remove_spaces=remove_spaces), need_label=need_label, notes=notes)
 
     return Source(str(file), row_unit(options.format), read, is_stream, is_stream and file.file.isatty(), notes)
 

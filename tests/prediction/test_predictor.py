@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, BertTokenizer
+from transformers import AutoModelForSequenceClassification
 
 from app.errors import InputError, TrainingError
-from app.prediction.predictor import Predictor, load_predictor, token_batches
+from app.model.classifier import Classifier
+from app.prediction.predictor import token_batches
 from app.prediction.saved_model import newest_run
+from app.prediction.torch_runtime import TorchRuntime, load_predictor
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 
 
@@ -26,7 +28,7 @@ def test_predictions_are_those_of_transformers_in_the_order_of_the_rows(tmp_path
     texts = random_texts(40)
     rows = as_rows(texts, texts[::-1] if has_pairs else None)
     predictor = load_predictor(folder, device="cpu", batch_tokens=200)
-    assert predictor.layout.packed == (architecture == "bert")
+    assert predictor.runtime.layout.packed == (architecture == "bert")
     predictions = list(predictor.predict(rows, chunk_rows=16))
     wanted = of_pipeline(folder, [{"text": row.text, "text_pair": row.pair} if has_pairs else row.text for row in rows])
     assert [prediction.row for prediction in predictions] == rows
@@ -58,8 +60,9 @@ def test_token_batches_hold_every_row_once_within_the_budget():
 
 
 def test_bf16_is_near_fp32(checkpoint):
-    texts = random_texts(20)
-    exact, rough = (load_predictor(checkpoint, device="cpu", precision=p).logits(texts) for p in ("fp32", "bf16"))
+    rows = as_rows(random_texts(20))
+    predictors = [load_predictor(checkpoint, device="cpu", precision=precision) for precision in ("fp32", "bf16")]
+    exact, rough = (predictor.logits(predictor.tokenize(rows)) for predictor in predictors)
     assert 0 < np.abs(exact - rough).max() < 0.2
 
 
@@ -68,7 +71,7 @@ def test_bf16_is_near_fp32(checkpoint):
 def test_logits_that_are_not_finite_name_the_row(checkpoint, value, precision):
     """Only rows that have the character 鼎, which is [UNK], are not finite; the chunk before them is fine."""
     predictor = load_predictor(checkpoint, device="cpu", precision=precision)
-    embeddings = predictor.model.get_submodule("model.bert.embeddings.word_embeddings").weight
+    embeddings = predictor.runtime.model.get_submodule("model.bert.embeddings.word_embeddings").weight
     with torch.no_grad():
         embeddings[VOCABULARY.index("[UNK]")] = value
     texts = [*["今天"] * 3, "好鼎", "真好", "鼎"]
@@ -99,10 +102,12 @@ def test_the_newest_run_that_finished(tmp_path):
             (tmp_path / name / file).touch()
             os.utime(tmp_path / name / file, (age, age))
     assert newest_run(tmp_path).name == "newest"
+    (tmp_path / "newest" / "config.yaml").write_text("data: {task: masked_words}\n", encoding="utf-8")
+    assert newest_run(tmp_path).name != "newest"  # it predicts hidden words, not labels
 
 
 def test_predictor_refuses_a_single_label(checkpoint):
     model = AutoModelForSequenceClassification.from_pretrained(checkpoint)
     model.config.num_labels = 1
-    with pytest.raises(InputError, match="one of two or more labels"):
-        Predictor(model, BertTokenizer.from_pretrained(checkpoint), 60, "cpu")
+    with pytest.raises(InputError, match="choose from two or more labels"):
+        TorchRuntime(Classifier(model), "cpu")

@@ -1,0 +1,216 @@
+"""Exporting one model: graph, tokenizer and record into a new folder, which gets its name once it has been compared."""
+
+from __future__ import annotations
+
+import platform
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from app.errors import InputError
+from app.evaluation.calibration import CALIBRATION
+from app.evaluation.logits_file import LOGITS
+from app.evaluation.multi_label.decisions import read_rule, rule_values
+from app.export.onnx_graph import OPSET, move_weights, write_graph
+from app.export.proof import Proof, compare
+from app.export.proof_rows import rows_of_file, rows_of_run
+from app.export.quantized_graph import Quantizer
+from app.prediction.cpu_check import make_check
+from app.prediction.exported_model import (
+    GRAPH,
+    MULTI_LABEL,
+    SINGLE_LABEL,
+    TOKENIZER,
+    WEIGHTS,
+    ExportRecord,
+    read_record,
+    write_record,
+)
+from app.prediction.label_sets import LabelSetPredictor
+from app.prediction.onnx_runtime import load_exported, padded
+from app.prediction.predictor import token_batches
+from app.prediction.saved_model import check_folder, load_checkpoint, run_long_texts, run_settings
+from app.prediction.torch_runtime import load_predictor
+from app.runtime.disk import sync
+
+if TYPE_CHECKING:
+    from app.prediction.predictor import Predictor
+
+LIBRARIES = ("torch", "transformers", "onnx", "onnxruntime", "tokenizers")
+CALIBRATION_ROWS, CALIBRATION_TOKENS = 128, 512  # rows in all, tokens of a batch
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """`precision` is fp32 or int8. The export is kept under its name if at most `tolerance` of the labels (or sets of labels) change, a share, and
+    no logit differs by more than `logit_tolerance` (None: any difference). It is compared on `num_rows` rows, those of the
+    file `rows`, or the dev rows of the run. `quantization`, of int8, is dynamic or static."""
+
+    precision: str
+    tolerance: float
+    logit_tolerance: float | None
+    rows: str | None = None
+    num_rows: int = 1000
+    quantization: str = "dynamic"
+
+
+@dataclass(frozen=True)
+class Export:
+    """An export: where it is, how it compares, and why it was not accepted (None: it was)."""
+
+    folder: Path
+    proof: Proof
+    problem: str | None
+
+
+def export(folder: Path, output: Path, options: ExportOptions, say: Callable[[str], None]) -> Export:
+    """Export the model in `folder` to the new folder `output`; where it is not accepted, to `output`.rejected-XXXXXXXX.
+
+    Raises InputError for a model or rows that cannot be read, for an `output` that exists, and for missing libraries.
+    """
+    check_folder(folder)
+    _check_output(output)
+    original = load_predictor(folder, run_settings(folder).get("max_length"), run_long_texts(folder), device="cpu")
+    if isinstance(original, LabelSetPredictor):
+        original.rule = read_rule(folder, original.label_names)
+    rows, labels = _rows(folder, original, options, options.num_rows)
+    aside = output.with_name(f"{output.name}.rejected-{secrets.token_hex(4)}")
+    aside.mkdir()
+    try:
+        say(f"exporting {folder} in {options.precision}")
+        record = _write_model(folder, aside, original, options.precision)
+        say(f"comparing {len(rows):,} rows")
+        before = original.logits(original.tokenize(rows))
+
+        def tried(record: ExportRecord) -> tuple[Predictor, Proof, str | None]:
+            """Return what is in the folder now, how it compares, and why it is not accepted."""
+            move_weights(aside / GRAPH, aside / WEIGHTS)
+            write_record(aside, _sized(record, aside))
+            exported = load_exported(aside)[0]
+            proof = compare(before, exported, rows, labels)
+            return exported, proof, _problem(proof, options)
+
+        if options.precision == "int8":
+            batches = _calibration_batches(folder, original, options, record)
+            exported, proof, problem, details = _quantised(aside, batches, options, lambda: tried(record), say)
+        else:
+            (exported, proof, problem), details = tried(record), {}
+        check = make_check(exported, proof.largest_logit_difference) if options.precision == "int8" else {}
+        said = proof.as_dict() | {"rows_of": options.rows or "dev"}
+        last = read_record(aside)
+        write_record(aside, replace(last, proof=said, cpu_check=check, made=last.made | details))
+    except BaseException:
+        shutil.rmtree(aside)  # nothing that could be used
+        raise
+    if problem is None:
+        sync(aside)
+        aside.rename(output)
+    return Export(aside if problem else output, proof, problem)
+
+
+def _sized(record: ExportRecord, folder: Path) -> ExportRecord:
+    """Return a record with the sizes of the graph's files in `folder`."""
+    graph_bytes, weights_bytes = ((folder / name).stat().st_size for name in (GRAPH, WEIGHTS))
+    return replace(record, graph_bytes=graph_bytes, weights_bytes=weights_bytes)
+
+
+def _check_output(output: Path) -> None:
+    if output.exists():
+        raise InputError(f"--output {output}: the folder must be new, found one; name another, or remove it")
+    if not output.parent.is_dir():
+        raise InputError(f"--output {output}: there is no folder {output.parent}; create it first")
+
+
+def _quantised(aside: Path, batches: list[dict], options: ExportOptions, tried: Callable, say: Callable) -> tuple:
+    """Quantise the graph in `aside`, leaving twice as many layers in fp32 each time, up to half, until it is accepted.
+
+    Return what `tried` returns, and what the record says about it.
+    """
+    fused = (aside / GRAPH).rename(aside / "fused.onnx")
+    quantizer = Quantizer(fused, batches, options.quantization == "static")
+    num_layers, num_fp32 = len(quantizer.layers), 0
+    while True:
+        kept = quantizer.write(aside / GRAPH, num_fp32)
+        exported, proof, problem = tried()
+        more = max(1, 2 * num_fp32)
+        if problem is None or more > num_layers // 2:
+            break
+        say(f"{problem}; again with {more} of {num_layers} layers in fp32")
+        num_fp32 = more
+    fused.unlink()
+    return exported, proof, problem, {"quantization": options.quantization, "layers": num_layers, "fp32_layers": kept}
+
+
+def _calibration_batches(folder: Path, original: Predictor, options: ExportOptions, record: ExportRecord) -> list[dict]:
+    """Return inputs of the graph: training rows, or rows of the file `rows` where the model is no run's."""
+    rows, _ = _rows(folder, original, options, CALIBRATION_ROWS, ("train",))
+    tokens = original.tokenize(rows).windows()
+    order = token_batches(np.array([len(row) for row in tokens.rows]), CALIBRATION_TOKENS)
+    arrays = [padded(tokens.take(some), record.pad_id) for some in order]
+    return [{name: batch[name] for name in record.inputs} for batch in arrays]
+
+
+def _rows(
+    folder: Path, original: Predictor, options: ExportOptions, count: int, splits: tuple = ("dev", "test", "train")
+) -> tuple[list, np.ndarray | None]:
+    if options.rows is None:
+        return rows_of_run(folder, original.label_names, count, splits)
+    settings = run_settings(folder)
+    has_pairs, remove_spaces = settings.get("text_pair_column") is not None, bool(settings.get("remove_spaces"))
+    return rows_of_file(options.rows, count, has_pairs, remove_spaces), None
+
+
+def _write_model(folder: Path, aside: Path, original: Predictor, precision: str) -> ExportRecord:
+    """Write graph, tokenizer and a record without a proof; return the record."""
+    model, tokenizer = load_checkpoint(folder)  # once more: the predictor's model has layers of this project
+    inputs = write_graph(model, aside / GRAPH)
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.save(str(aside / TOKENIZER))
+    sets = isinstance(original, LabelSetPredictor)
+    for name in () if sets else (CALIBRATION, LOGITS):  # what --calibrate and --abstain read, for one label a row
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, aside / name)
+    settings = run_settings(folder)
+    record = ExportRecord(
+        labels=original.label_names,
+        max_length=original.max_length,
+        truncation_side=tokenizer.truncation_side,
+        pad_id=model.config.pad_token_id or 0,
+        inputs=inputs,
+        precision=precision,
+        has_pairs=settings.get("text_pair_column") is not None if settings else None,
+        remove_spaces=bool(settings.get("remove_spaces")),
+        long={"long": original.long.way, "stride": original.long.stride, "max_windows": original.long.max_windows},
+        graph_bytes=(aside / GRAPH).stat().st_size,
+        problem_type=MULTI_LABEL if sets else SINGLE_LABEL,
+        label_rule=rule_values(original.rule, original.label_names) if sets else {},
+        proof={},
+        made={
+            "from": folder.resolve().name,
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "opset": OPSET,
+            "machine": platform.machine(),
+            **{library: version(library) for library in LIBRARIES},
+        },
+    )
+    write_record(aside, record)
+    return record
+
+
+def _problem(proof: Proof, options: ExportOptions) -> str | None:
+    """Return why an export is not accepted, or None."""
+    if proof.flipped_share > options.tolerance:
+        return f"{proof.flipped:,} of {proof.rows:,} {proof.what} changed, allowed is a share of {options.tolerance:g} (--tolerance)"
+    most = options.logit_tolerance
+    if most is not None and not proof.largest_logit_difference <= most:
+        found = proof.largest_logit_difference
+        return f"a logit differs by {found:.3g}, allowed is {most:g} (--logit_tolerance)"
+    return None

@@ -1,0 +1,111 @@
+"""transformers' model for sequence classification -> an ONNX graph for ONNX Runtime on the CPU."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from contextlib import contextmanager
+from inspect import signature
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from app.errors import InputError
+from app.export.first_tokens import keep_first_tokens
+
+OPSET = 17  # the version of ONNX' operators
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class Logits(nn.Module):
+    """A model whose inputs are given by position, and which returns its logits alone."""
+
+    def __init__(self, model: nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.model = model
+        self.names = names
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.model(**dict(zip(self.names, inputs, strict=True))).logits
+
+
+def input_names(model: nn.Module) -> list[str]:
+    """Return the inputs that a model takes, in their order in the graph."""
+    takes_types = getattr(model.config, "type_vocab_size", 2) > 1
+    names = signature(model.forward).parameters
+    return [name for name in INPUTS if name in names and (name != "token_type_ids" or takes_types)]
+
+
+def write_graph(model: nn.Module, path: Path) -> list[str]:
+    """Write the graph of a freshly loaded model, (batch, length) of any size, and return the names of its inputs.
+
+    Attention, layer norms and GELU become single operators. Raises InputError where onnx is not installed, and for a model
+    that cannot be exported.
+    """
+    try:
+        import onnx  # noqa: F401
+        from onnxruntime.transformers.optimizer import optimize_model
+    except ImportError as error:
+        raise InputError(
+            f"export needs onnx and ONNX Runtime ({error}); install them: pip install -r requirements-onnx.txt -c constraints.txt"
+        ) from error
+    names = input_names(model)
+    plain = path.with_suffix(".plain.onnx")
+    with quiet():
+        _trace(model, plain, names)
+        config = model.config
+        heads, width = getattr(config, "num_attention_heads", 0), getattr(config, "hidden_size", 0)
+        optimized = optimize_model(str(plain), model_type="bert", num_heads=heads, hidden_size=width, opt_level=0)
+        optimized.topological_sort()
+        keep_first_tokens(optimized.model)
+        optimized.save_model_to_file(str(path))
+    plain.unlink()
+    return names
+
+
+def _trace(model: nn.Module, path: Path, names: list[str]) -> None:
+    """Write the graph as torch traces it, on rows of two lengths."""
+    model.set_attn_implementation("eager")  # whose pattern is known to the optimizer
+    input_ids = torch.full((2, 8), 1)
+    attention_mask = torch.tensor([[1] * 8, [1] * 5 + [0] * 3])
+    rows = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": torch.zeros_like(input_ids)}
+    sizes = {0: "batch", 1: "length"}
+    try:
+        torch.onnx.export(
+            Logits(model, names).eval(),
+            tuple(rows[name] for name in names),
+            str(path),
+            input_names=names,
+            output_names=["logits"],
+            opset_version=OPSET,
+            dynamic_axes=dict.fromkeys(names, sizes) | {"logits": {0: "batch"}},
+            dynamo=False,  # the other exporter's graphs are not yet known to ONNX Runtime's optimizer
+        )
+    except (RuntimeError, ValueError, TypeError, torch.onnx.errors.OnnxExporterError) as error:
+        raise InputError(
+            f"a {model.config.model_type} model cannot be exported: {error}; use a BERT-like encoder"
+        ) from error
+
+
+def move_weights(graph: Path, weights: Path) -> None:
+    """Move the weights of a graph's file to a file beside it, which ONNX Runtime maps into memory instead of reading it."""
+    import onnx
+
+    model = onnx.load(str(graph))
+    weights.unlink(missing_ok=True)  # onnx would write into it
+    weights.touch()  # it stays empty where all weights are smaller than what onnx moves
+    onnx.save(model, str(graph), save_as_external_data=True, location=weights.name)
+
+
+@contextmanager
+def quiet():
+    """Hide the warnings and log lines of tracing, optimizing and quantising; the proof says whether the graph is right."""
+    previous = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(previous)

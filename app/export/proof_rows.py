@@ -1,0 +1,59 @@
+"""The rows on which an exported model is compared: the dev rows of its run, or a file of texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from app.checkpoints.run_config import settings_file
+from app.config.command_line import load_config
+from app.data.dataset import open_dataset
+from app.data.formats import file_format
+from app.data.readers import ReadOptions
+from app.data.rows import Row, read_rows
+from app.errors import InputError, listed
+
+SEED = 0
+
+
+def rows_of_run(
+    folder: Path, label_names: list[str], count: int, splits: tuple[str, ...] = ("dev", "test", "train")
+) -> tuple[list[Row], np.ndarray]:
+    """Return up to `count` rows of a run, chosen at random, and their class ids; of the first of `splits` that it has.
+
+    Raises InputError for a folder that is no run, and for data that is not there any more or has other labels.
+    """
+    path = settings_file(folder)
+    remedy = "name a file of texts with --rows"
+    if not path.is_file():
+        raise InputError(f"{folder}: a comparison needs the data of a run, found no settings of one; {remedy}")
+    try:
+        dataset = open_dataset(load_config(["--config", str(path)]).data)
+    except InputError as error:
+        raise InputError(f"the data of {folder} cannot be read: {error}; or {remedy}") from error
+    if dataset.label_names != label_names:
+        raise InputError(
+            f"{path}: its data has the labels {listed(dataset.label_names)}, the model {listed(label_names)}; {remedy}"
+        )
+    split = next(dataset.splits[name] for name in splits if name in dataset.splits)
+    chosen = np.sort(_choose(len(split), count))
+    rows = [Row(int(row), split.table.text(row), split.table.pair(row), None) for row in split.rows[chosen]]
+    return rows, np.asarray(split.labels[chosen])
+
+
+def rows_of_file(path: str, count: int, has_pairs: bool | None, remove_spaces: bool) -> list[Row]:
+    """Return up to `count` rows of a file of texts, chosen at random; raises InputError for an invalid file."""
+    is_text = Path(path).suffix.lower() == ".txt"
+    format = "text" if is_text else file_format(Path(path), "auto", "utf-8")
+    pair = 1 if has_pairs else None
+    text = None if pair is None else 0
+    options = ReadOptions(format, text_column=text, text_pair_column=pair, remove_spaces=remove_spaces)
+    rows = [row for row in read_rows(path, options, need_label=False) if isinstance(row, Row)]
+    if not rows:
+        raise InputError(f"{path}: there are no valid rows; name another file with --rows")
+    return [rows[index] for index in np.sort(_choose(len(rows), count))]
+
+
+def _choose(num_rows: int, count: int) -> np.ndarray:
+    return np.random.default_rng(SEED).permutation(num_rows)[:count]

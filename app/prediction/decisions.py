@@ -1,0 +1,24 @@
+"""The threshold of a run for a wanted precision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.errors import InputError
+from app.evaluation.calibration import FITTED_ON
+from app.evaluation.logits_file import LOGITS, read_logits
+from app.evaluation.measures.row_scores import score_rows
+from app.evaluation.measures.selective import Threshold, choose_threshold
+
+
+def choose_run_threshold(folder: Path, temperature: float, precision: float) -> Threshold:
+    """Return the threshold for a precision, chosen on the dev rows of a run; raises InputError where there is none."""
+    path = folder / LOGITS
+    remedy = "set --threshold yourself"
+    if not path.exists():
+        raise InputError(f"--abstain needs the logits of a run, and there is no {path}; train again, or {remedy}")
+    splits, _ = read_logits(path)
+    if FITTED_ON not in splits:
+        raise InputError(f"--abstain needs a run with dev rows, and {path} has none; {remedy}")
+    dev = splits[FITTED_ON]
+    return choose_threshold(score_rows(dev.labels, dev.logits, temperature), dev.hashes, precision)

@@ -1,0 +1,65 @@
+"""Predictions -> an Excel file, where every text is a text cell and none a formula."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from typing import TextIO
+
+from app.errors import InputError
+
+logger = logging.getLogger(__name__)
+LONGEST_CELL, MOST_ROWS, MOST_COLUMNS = 32_767, 1_048_576, 16_384  # of Excel
+# What XML cannot hold is written as _x0001_, so a text that has this already needs an escape too.
+ESCAPED = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff]|_(?=x[0-9A-Fa-f]{4}_)")
+
+
+def check_excel(num_columns: int = 0) -> None:
+    """Raise InputError if openpyxl is not installed, or for more columns than a sheet has."""
+    try:
+        import openpyxl  # noqa: F401
+    except ImportError as error:
+        raise InputError("Excel files need openpyxl; install it with: pip install openpyxl") from error
+    if num_columns > MOST_COLUMNS:
+        raise InputError(
+            f"an Excel sheet has {MOST_COLUMNS:,} columns, found {num_columns:,}; write JSON Lines: --output_format jsonl"
+        )
+
+
+def write_sheet(file: TextIO, names: list[str], rows: Iterable[Iterable[str | int | float]]) -> None:
+    """Write a sheet with column names; raises InputError for more rows than a sheet has. Says how many texts were cut."""
+    from openpyxl import Workbook
+    from openpyxl.cell import WriteOnlyCell
+
+    check_excel(len(names))
+    book = Workbook(write_only=True)
+    sheet = book.create_sheet("predictions")
+    num_cut = 0
+
+    def cell(value: str | int | float) -> WriteOnlyCell | int | float:
+        nonlocal num_cut
+        if not isinstance(value, str):
+            return value
+        escaped = ESCAPED.sub(lambda match: f"_x{ord(match[0]):04X}_", value)
+        num_cut += len(escaped) > LONGEST_CELL
+        written = WriteOnlyCell(sheet, escaped[:LONGEST_CELL])
+        written.data_type = "s"  # or a text that begins with = would be a formula
+        return written
+
+    try:
+        sheet.append(list(map(cell, names)))
+        for number, row in enumerate(rows, 2):
+            if number > MOST_ROWS:
+                raise InputError(
+                    f"an Excel sheet has {MOST_ROWS:,} rows, and there are more; write CSV: --output_format csv"
+                )
+            sheet.append(list(map(cell, row)))
+    except BaseException:
+        sheet.close()  # its temporary file; or it complains when it is freed
+        raise
+    book.save(file.buffer)
+    if num_cut:
+        logger.warning(
+            "%d texts are longer than the %d characters of an Excel cell, and were cut there", num_cut, LONGEST_CELL
+        )

@@ -1,0 +1,107 @@
+"""Logits by ONNX Runtime, on the CPU, from an exported folder; torch is not imported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from app.data.long_texts import saved_long_texts
+from app.errors import InputError, shorten
+from app.evaluation.multi_label.decisions import LabelRule, rule_of
+from app.prediction.cpu_check import run_check
+from app.prediction.exported_model import GRAPH, MULTI_LABEL, RECORD, TOKENIZER, ExportRecord, read_record
+from app.prediction.label_sets import LabelSetPredictor
+from app.prediction.predictor import Predictor, Tokens
+
+BATCH_TOKENS = 256  # larger batches are padded more, and compute no faster
+
+
+class OnnxRuntime:
+    """Computes logits with the graph of an exported folder. A batch has at most `batch_tokens` tokens (None: 256)."""
+
+    remedy = "export again from another checkpoint"
+
+    def __init__(self, graph: Path, record: ExportRecord, batch_tokens: int | None = None) -> None:
+        self.batch_tokens = batch_tokens or BATCH_TOKENS
+        self.description = {"runtime": "onnx", "device": "cpu", "precision": record.precision}
+        self.inputs = record.inputs
+        self.pad_id = record.pad_id
+        self.session = _session(graph)
+
+    def logits(self, batches: Iterable[Tokens], on_batch: Callable[[int], None]) -> np.ndarray:
+        """Return the logits, (num_rows, num_labels) float32, of the rows of all batches."""
+        outputs = []
+        for batch in batches:
+            arrays = padded(batch, self.pad_id)
+            outputs.append(self.session.run(None, {name: arrays[name] for name in self.inputs})[0])
+            on_batch(len(batch.rows))
+        return np.concatenate(outputs)
+
+
+def padded(batch: Tokens, pad_id: int) -> dict[str, np.ndarray]:
+    """Return `input_ids`, `attention_mask` and `token_type_ids`, each (num_rows, longest) int64."""
+    lengths = np.array([len(row) for row in batch.rows])
+    columns = np.arange(lengths.max())
+    mask = columns < lengths[:, None]
+    input_ids = np.full(mask.shape, pad_id, dtype=np.int64)
+    input_ids[mask] = np.concatenate(batch.rows)
+    starts = lengths if batch.second_starts is None else batch.second_starts
+    types = mask & (columns >= starts[:, None])
+    return {"input_ids": input_ids, "attention_mask": mask.astype(np.int64), "token_type_ids": types.astype(np.int64)}
+
+
+def _session(graph: Path):
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise InputError(
+            f"{graph}: an exported model needs ONNX Runtime; install it: pip install -r requirements-onnx.txt -c constraints.txt"
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors; warnings are about the graph, which was tried when it was exported
+    options.intra_op_num_threads = _threads()
+    try:
+        return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001 - the library's errors have no common class
+        raise InputError(
+            f"{graph}: the graph could not be loaded ({shorten(str(error), 200)}); export again"
+        ) from error
+
+
+def _threads() -> int:
+    """Return the threads to compute with: OMP_NUM_THREADS as for torch, else the cores that this process may use."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(given) if given.isdecimal() and int(given) else cores
+
+
+def load_exported(folder: Path, batch_tokens: int | None = None) -> tuple[Predictor, ExportRecord]:
+    """Return the predictor of an exported folder and its record; raises InputError for a damaged folder."""
+    from tokenizers import Tokenizer
+
+    record = read_record(folder)
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception
+        raise InputError(f"{folder / TOKENIZER}: the tokenizer cannot be read ({error}); export again") from error
+    runtime = OnnxRuntime(folder / GRAPH, record, batch_tokens)
+    long = saved_long_texts(record.long, folder / RECORD)
+    predictor_class = LabelSetPredictor if record.problem_type == MULTI_LABEL else Predictor
+    predictor = predictor_class(runtime, tokenizer, record.labels, record.max_length, record.truncation_side, long)
+    if isinstance(predictor, LabelSetPredictor):
+        predictor.rule = _label_rule(folder, record)
+    run_check(folder, predictor, record.cpu_check)
+    return predictor, record
+
+
+def _label_rule(folder: Path, record: ExportRecord) -> LabelRule:
+    try:
+        return rule_of(record.label_rule, record.labels)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{folder / RECORD}: a model of several labels needs a threshold for each label, and label_rule cannot be read: "
+            f"{error!r}; export again"
+        ) from error

@@ -1,0 +1,90 @@
+"""A folder with a model -> its predictor, and what texts it expects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.errors import InputError
+from app.prediction.exported_model import is_exported
+
+if TYPE_CHECKING:
+    from app.prediction.predictor import Predictor  # imports numpy, which --help does without
+
+RUNTIMES = ("auto", "torch", "onnx")
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model that can classify. `has_pairs` is whether it was trained on pairs of texts, None where that is not known;
+    `remove_spaces` is whether the spaces of its texts were removed in training; from `threshold` on its labels are accepted."""
+
+    folder: Path
+    predictor: Predictor
+    has_pairs: bool | None
+    remove_spaces: bool
+    threshold: float | None = None
+
+
+@dataclass(frozen=True)
+class ComputeOptions:
+    """On what a model computes: `device` and `precision` as in training, `batch_tokens` None for the default of the device;
+    `calibrate` is whether probabilities are those of the temperature that a run fitted on dev; `runtime` is one of RUNTIMES."""
+
+    device: str = "auto"
+    precision: str = "fp32"
+    batch_tokens: int | None = None
+    calibrate: bool = True
+    runtime: str = "auto"
+
+
+def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
+    """Return the model in `folder`, None for the run that finished last; raises InputError saying what is wrong with it.
+
+    Exported folders are computed by ONNX Runtime, without importing torch, all others by torch.
+    """
+    if folder is not None and is_exported(folder):
+        return _open_exported(folder, options)
+    from app.evaluation.calibration import run_temperature
+    from app.prediction.saved_model import newest_run, run_long_texts, run_settings
+
+    folder = newest_run() if folder is None else folder
+    if options.runtime == "onnx":
+        raise InputError(
+            f"{folder}: --runtime onnx needs an exported folder; make one with python -m app export {folder} --to onnx"
+        )
+    from app.prediction.torch_runtime import load_predictor
+
+    settings = run_settings(folder)
+    compute = {"device": options.device, "precision": options.precision, "batch_tokens": options.batch_tokens}
+    predictor = load_predictor(folder, settings.get("max_length"), run_long_texts(folder), **compute)
+    predictor.temperature = run_temperature(folder) if options.calibrate else 1.0
+    if predictor.has_label_sets:
+        from app.evaluation.multi_label.decisions import read_rule
+
+        predictor.rule = read_rule(folder, predictor.label_names)
+    has_pairs = settings.get("text_pair_column") is not None if settings else None
+    return OpenedModel(folder, predictor, has_pairs, bool(settings.get("remove_spaces")))
+
+
+def _open_exported(folder: Path, options: ComputeOptions) -> OpenedModel:
+    from app.evaluation.calibration import run_temperature
+    from app.prediction.onnx_runtime import load_exported
+
+    if options.runtime == "torch":
+        raise InputError(
+            f"{folder}: --runtime torch needs a run or a checkpoint, found an exported folder; set it to auto"
+        )
+    if options.device not in ("auto", "cpu"):
+        raise InputError(
+            f"{folder}: an exported model computes on the CPU, found --device {options.device}; leave it out"
+        )
+    if options.precision != "fp32":
+        raise InputError(
+            f"{folder}: the precision of an exported model is chosen in its export, found --precision {options.precision}; "
+            "leave it out"
+        )
+    predictor, record = load_exported(folder, options.batch_tokens)
+    predictor.temperature = run_temperature(folder) if options.calibrate else 1.0
+    return OpenedModel(folder, predictor, record.has_pairs, record.remove_spaces)

@@ -1,0 +1,97 @@
+"""Logits by torch: the packed classifier that training uses, on any of its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from app.batching.collate import collate
+from app.batching.loader import to_device
+from app.data.long_texts import CUT, LongTexts
+from app.errors import InputError, listed
+from app.model.classifier import Classifier, check_passes
+from app.prediction.exported_model import MULTI_LABEL, SINGLE_LABEL
+from app.prediction.label_sets import LabelSetPredictor
+from app.prediction.predictor import Predictor, Tokens
+from app.prediction.saved_model import load_checkpoint, longest_row
+from app.runtime.devices import choose_device
+from app.runtime.host_memory import keep_freed_memory
+from app.runtime.precision import Precision
+
+CPU_BATCH_TOKENS = 1024  # larger batches do not fit into the caches of the cores
+BATCH_TOKENS = 32768  # on other devices
+
+
+class TorchRuntime:
+    """Computes logits with a classifier.
+
+    `precision` is fp32 or bf16 (autocast). A batch has at most `batch_tokens` tokens (None: a default for the device).
+    Raises InputError for a model that does not choose from two or more labels, and for a missing device.
+    """
+
+    def __init__(
+        self, model: Classifier, device: str = "auto", precision: str = "fp32", batch_tokens: int | None = None
+    ) -> None:
+        config = model.model.config
+        if config.num_labels < 2 or config.problem_type not in (None, SINGLE_LABEL, MULTI_LABEL):
+            raise InputError(
+                f"the model must choose from two or more labels, found {config.num_labels} label(s) and problem_type "
+                f"{config.problem_type}"
+            )
+        self.device = choose_device(device)
+        self.model = model.eval().to(self.device)
+        self.layout = self.model.layout(self.model.can_pack, self.model.has_varlen_kernels(self.device))
+        self.precision = Precision(precision, self.device)
+        self.batch_tokens = batch_tokens or (CPU_BATCH_TOKENS if self.device.type == "cpu" else BATCH_TOKENS)
+        bf16 = ", or set --precision fp32" if self.precision.name == "bf16" else ""
+        self.remedy = f"choose another checkpoint{bf16}"
+        self.description = {"runtime": "torch", "device": str(self.device), "precision": self.precision.name}
+
+    def logits(self, batches: Iterable[Tokens], on_batch: Callable[[int], None]) -> np.ndarray:
+        """Return the logits, (num_rows, num_labels) float32, of the rows of all batches; they stay on the device until the end."""
+        outputs = []
+        for batch in batches:
+            outputs.append(self._forward(batch))
+            on_batch(len(batch.rows))
+        return torch.cat(outputs).cpu().numpy()
+
+    @torch.inference_mode()
+    def _forward(self, batch: Tokens) -> torch.Tensor:
+        inputs = to_device(collate(batch.rows, batch.second_starts, self.layout), self.device)
+        try:
+            with self.precision.autocast():
+                return self.model(**inputs).float()
+        except torch.OutOfMemoryError as error:
+            raise InputError(
+                f"{self.device} is out of memory with {self.batch_tokens:,} tokens a batch; set a smaller --batch_tokens"
+            ) from error
+
+
+def label_names(config) -> list[str]:
+    """Return the names of the labels in the order of their ids; raises InputError for missing, repeated or unprintable ones."""
+    names = [str(config.id2label.get(label, "")) for label in range(config.num_labels)]
+    if len(set(names)) < len(names) or any(not name or name.encode(errors="ignore").decode() != name for name in names):
+        raise InputError(
+            f"id2label in config.json must name each label from 0 to {len(names) - 1}, found {listed(names)}"
+        )
+    return names
+
+
+def load_predictor(folder: Path, trained_length: int | None = None, long: LongTexts = CUT, **settings) -> Predictor:
+    """Return the predictor of a checkpoint folder; `settings` are `device`, `precision` and `batch_tokens` of `TorchRuntime`.
+
+    `trained_length` is the `max_length`, in tokens, that a run was trained with, `long` how it read longer texts. Raises InputError as `load_checkpoint` and
+    `TorchRuntime` do, and for a model that cannot classify a text, or whose logits change with padding.
+    """
+    keep_freed_memory()
+    model, tokenizer = load_checkpoint(folder)
+    length = longest_row(model.config, tokenizer, trained_length)
+    classifier = Classifier(model)
+    backend = tokenizer.backend_tokenizer
+    check_passes(classifier, *(backend.encode(text).ids[:length] for text in ("好", "好" * 20)))
+    runtime = TorchRuntime(classifier, **settings)
+    predictor_class = LabelSetPredictor if model.config.problem_type == MULTI_LABEL else Predictor
+    return predictor_class(runtime, backend, label_names(model.config), length, tokenizer.truncation_side, long)

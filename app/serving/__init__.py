@@ -1,0 +1,1 @@
+"""Answering requests over HTTP with a saved model."""

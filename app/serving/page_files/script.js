@@ -1,0 +1,262 @@
+"use strict";
+const SAY = {
+  en: {
+    title: "Text classifier", texts: "Texts, one a line", textPairs: "Pairs of texts, one a line: text, tab, second text",
+    classify: "Classify", stop: "Stop", file: "Choose a CSV file, or drop it here", column: "Column of the text",
+    pairColumn: "Column of the second text", close: "Close the file", key: "API key", download: "Download CSV",
+    model: (info) => `${info.model}: ${info.labels.length} labels, ${info.runtime}, ${info.device}`,
+    busy: (done, all) => `${done} of ${all}`, stopped: "Stopped.", empty: "the text is empty",
+    nothing: "There are no texts.", needKey: "This server needs an API key.", unreachable: "The server does not answer.",
+    full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n) => `${n} rows`,
+    shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, column_n: (n) => `column ${n}`, abstain: "not sure enough", noLabel: "no label",
+  },
+  zh: {
+    title: "文本分类", texts: "文本，每行一条", textPairs: "文本对，每行一对：第一段、制表符、第二段",
+    classify: "分类", stop: "停止", file: "选择 CSV 文件，或拖到这里", column: "文本所在的列",
+    pairColumn: "第二段文本所在的列", close: "关闭文件", key: "API 密钥", download: "下载 CSV",
+    model: (info) => `${info.model}：${info.labels.length} 个标签，${info.runtime}，${info.device}`,
+    busy: (done, all) => `已完成 ${done} / ${all}`, stopped: "已停止。", empty: "文本为空",
+    nothing: "没有文本。", needKey: "此服务器需要 API 密钥。", unreachable: "服务器没有响应。",
+    full: "服务器繁忙，正在等待。", pair: "制表符后面需要第二段文本", rows: (n) => `${n} 行`,
+    shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, column_n: (n) => `第 ${n} 列`, abstain: "把握不够", noLabel: "没有标签",
+  },
+};
+const TEXT_NAMES = ["text", "content", "sentence", "review", "comment", "文本", "内容", "评论", "正文", "微博中文内容"];
+const MOST_SHOWN = 200, MOST_BARS = 5, CHUNK = 32;
+const at = (id) => document.getElementById(id);
+let language = navigator.language.startsWith("zh") ? "zh" : "en";
+let info = null, table = null, results = [], stopping = false;
+
+function say(name, ...values) {
+  const words = SAY[language][name];
+  return typeof words === "function" ? words(...values) : words;
+}
+
+function showLanguage() {
+  document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
+  for (const element of document.querySelectorAll("[data-say]")) element.textContent = say(element.dataset.say);
+  if (info?.pairs) at("texts-label").textContent = say("textPairs");
+  document.title = say("title");
+  at("language").textContent = language === "zh" ? "English" : "中文";
+  at("model").textContent = info ? say("model", info) : "";
+}
+
+function showStatus(text, bad = false) {
+  at("status").textContent = text;
+  at("status").className = bad ? "bad" : "";
+}
+
+async function call(path, body) {
+  const headers = at("key").value ? { Authorization: `Bearer ${at("key").value}` } : {};
+  if (body) headers["Content-Type"] = "application/json";
+  const answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
+  const value = await answer.json();
+  if (answer.ok) return value;
+  throw Object.assign(new Error(value.error), { status: answer.status });
+}
+
+async function loadInfo() {
+  try {
+    info = await call("info");
+    at("key-row").hidden = true;
+    showStatus("");
+  } catch (error) {
+    showProblem(error);
+  }
+  showLanguage();
+}
+
+function showProblem(error) {
+  if (error.status === 401) at("key-row").hidden = false;
+  showStatus(error.status === 401 ? say("needKey") : error.status ? error.message : say("unreachable"), true);
+}
+
+// RFC 4180: quotes enclose fields, and are doubled inside them.
+function parseCsv(text, comma) {
+  const rows = [];
+  let row = [], field = "", quoted = false;
+  const endRow = () => { row.push(field); if (row.length > 1 || field !== "") rows.push(row); row = []; field = ""; };
+  for (let i = 0; i < text.length; i++) {
+    const c = text[i];
+    if (quoted) {
+      if (c !== '"') field += c;
+      else if (text[i + 1] === '"') { field += c; i++; }
+      else quoted = false;
+    } else if (c === '"' && field === "" && comma === ",") quoted = true;
+    else if (c === comma) { row.push(field); field = ""; }
+    else if (c === "\n" || c === "\r") { if (c === "\r" && text[i + 1] === "\n") i++; endRow(); }
+    else field += c;
+  }
+  if (field !== "" || row.length) endRow();
+  return rows;
+}
+
+function decode(bytes) {
+  try { return new TextDecoder("utf-8", { fatal: true }).decode(bytes); }
+  catch { return new TextDecoder("gb18030").decode(bytes); }
+}
+
+async function openFile(file) {
+  const text = decode(await file.arrayBuffer());
+  if (file.name.toLowerCase().endsWith(".txt")) { closeFile(); at("texts").value = text.replace(/\r\n?/g, "\n"); return; }
+  const rows = parseCsv(text, file.name.toLowerCase().endsWith(".tsv") ? "\t" : ",");
+  if (!rows.length) { showStatus(say("nothing"), true); return; }
+  const isName = (name) => TEXT_NAMES.includes(name.trim().toLowerCase());
+  const header = rows[0].some(isName) ? rows.shift() : null;
+  const width = Math.max(...[header ?? [], ...rows.slice(0, 1000)].map((row) => row.length));
+  const names = Array.from({ length: width }, (_, i) => header?.[i] ?? say("column_n", i + 1));
+  table = { header, names, rows };
+  for (const id of ["column", "pair-column"]) {
+    at(id).replaceChildren(...names.map((name, i) => Object.assign(document.createElement("option"), { value: i, textContent: name })));
+  }
+  at("column").value = Math.max(0, names.findIndex(isName));
+  at("pair-column").value = Math.min(Number(at("column").value) + 1, width - 1);
+  at("pair").hidden = !info?.pairs;
+  at("file-name").textContent = `${file.name}, ${say("rows", rows.length)}`;
+  at("table").hidden = false;
+  at("texts").disabled = true;
+  showStatus("");
+}
+
+function closeFile() {
+  table = null;
+  at("file").value = "";
+  at("table").hidden = true;
+  at("texts").disabled = false;
+}
+
+function wantedRows() {
+  const [first, second] = [at("column").value, at("pair-column").value];
+  if (table) return table.rows.map((fields) => ({ fields, text: fields[first] ?? "", pair: info.pairs ? fields[second] ?? "" : null }));
+  return at("texts").value.split("\n").filter((line) => line.trim()).map((line) => {
+    const tab = line.indexOf("\t");
+    if (!info.pairs) return { text: line, pair: null };
+    return tab < 0 ? { text: line, pair: "" } : { text: line.slice(0, tab), pair: line.slice(tab + 1) };
+  });
+}
+
+const wait = (seconds) => new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
+
+// A request that is refused for one of its texts is sent again text by text, so that only that text has no label.
+async function classify(rows) {
+  const inputs = rows.map((row) => (row.pair === null ? row.text : [row.text, row.pair]));
+  for (;;) {
+    try {
+      const answers = await call("predict", { inputs });
+      rows.forEach((row, i) => { row.labels = answers[i]; });
+      return;
+    } catch (error) {
+      if (error.status === 429 && !stopping) { showStatus(say("full")); await wait(1); continue; }
+      if (error.status !== 413 && error.status !== 422 && error.status !== 424) throw error;
+      if (rows.length === 1) { rows[0].problem = error.message; return; }
+    }
+    for (const row of rows) await classify([row]);
+    return;
+  }
+}
+
+async function run() {
+  if (!info || !at("key-row").hidden) await loadInfo();
+  if (!info) return;
+  const rows = wantedRows();
+  if (!rows.length) { showStatus(say("nothing"), true); return; }
+  results = rows;
+  stopping = false;
+  at("results").replaceChildren();
+  setBusy(true);
+  try {
+    const size = Math.min(CHUNK, info.max_texts);
+    for (let start = 0; start < rows.length && !stopping; start += size) {
+      showStatus(say("busy", start, rows.length));
+      const chunk = rows.slice(start, start + size);
+      for (const row of chunk) if (!row.text.trim() || row.pair === "") row.problem = say(row.text.trim() ? "pair" : "empty");
+      const good = chunk.filter((row) => !row.problem);
+      if (good.length) await classify(good);
+      if (start < MOST_SHOWN) at("results").append(...chunk.map(shown));
+    }
+    showStatus(stopping ? say("stopped") : rows.length > MOST_SHOWN ? say("shown", MOST_SHOWN, rows.length) : "");
+  } catch (error) {
+    showProblem(error);
+  }
+  setBusy(false);
+}
+
+function setBusy(busy) {
+  at("classify").disabled = busy;
+  at("stop").hidden = !busy;
+  at("done").hidden = busy || !results.some((row) => row.labels);
+  const counts = new Map();
+  for (const row of results) for (const { label } of chosen(row)) counts.set(label, (counts.get(label) ?? 0) + 1);
+  const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 12);
+  at("counts").textContent = most.map(([label, count]) => `${label} ${count}`).join("  ");
+}
+
+function element(name, className, text) {
+  return Object.assign(document.createElement(name), { className, textContent: text ?? "" });
+}
+
+// Texts come from anywhere: they are shown as text, never as HTML.
+function shown(row) {
+  const item = element("li", "");
+  item.append(element("p", "text", row.text));
+  if (row.pair) item.append(element("p", "text second", row.pair));
+  if (row.problem) item.append(element("p", "bad", row.problem));
+  const bars = element("div", "bars");
+  const first = chosen(row), bestFirst = [...first, ...(row.labels ?? []).filter((entry) => !first.includes(entry))];
+  bestFirst.slice(0, Math.max(MOST_BARS, first.length)).forEach(({ label, score }, i) => {
+    const track = element("div", "track"), bar = element("div", "bar");
+    bar.style.width = `${100 * score}%`;
+    track.append(bar);
+    const name = element("span", i < first.length ? "name first" : "name", label);
+    name.title = label;
+    bars.append(name, track, element("span", "share", `${(100 * score).toFixed(1)} %`));
+  });
+  if (row.labels && !first.length) item.append(element("p", "abstain", say("noLabel")));
+  if (row.labels && !accepted(row)) item.append(element("p", "abstain", say("abstain")));
+  item.append(bars);
+  return item;
+}
+
+// The labels of a row: the best one, or, of a model with any number of labels a row, those that it chose.
+const chosen = (row) => (row.labels ?? []).filter((entry, i) => entry.chosen ?? i === 0);
+const accepted = (row) => info.threshold === null || row.labels[0].score >= info.threshold;
+const decision = (row) => (info.threshold === null ? [] : [row.labels ? (accepted(row) ? "accept" : "abstain") : ""]);
+const quote = (field) => (/[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field);
+// A JSON list in the order of the labels, as predict.py writes it.
+const labelList = (row) => `[${info.labels.filter((name) => chosen(row).some(({ label }) => label === name)).map((name) => JSON.stringify(name)).join(", ")}]`;
+
+function csv() {
+  const own = table && results[0]?.fields ? table.names : ["text", ...(info.pairs ? ["text_pair"] : [])];
+  const lines = [[...own, ...(info.label_rule ? ["labels"] : ["label", "probability"]), ...(info.threshold === null ? [] : ["decision"]), ...info.labels.map((label) => `p_${label}`)]];
+  for (const row of results) {
+    const fields = row.fields ? own.map((_, i) => row.fields[i] ?? "") : [row.text, ...(info.pairs ? [row.pair] : [])];
+    const scores = new Map((row.labels ?? []).map(({ label, score }) => [label, score.toFixed(6)]));
+    const [best] = row.labels ?? [];
+    const found = info.label_rule ? [row.labels ? labelList(row) : ""] : [best?.label ?? "", best?.score.toFixed(6) ?? ""];
+    lines.push([...fields, ...found, ...decision(row), ...info.labels.map((label) => scores.get(label) ?? "")]);
+  }
+  return lines.map((line) => line.map(quote).join(",")).join("\r\n") + "\r\n";
+}
+
+function download() {
+  const url = URL.createObjectURL(new Blob(["\ufeff", csv()], { type: "text/csv;charset=utf-8" })); // Excel needs the mark
+  Object.assign(document.createElement("a"), { href: url, download: "labels.csv" }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+at("language").onclick = () => { language = language === "zh" ? "en" : "zh"; showLanguage(); };
+at("form").onsubmit = (event) => { event.preventDefault(); run(); };
+at("stop").onclick = () => { stopping = true; };
+at("close").onclick = closeFile;
+at("file").onchange = (event) => event.target.files[0] && openFile(event.target.files[0]);
+at("download").onclick = download;
+at("texts").onkeydown = (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run(); };
+addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dragging"); });
+addEventListener("dragleave", () => document.body.classList.remove("dragging"));
+addEventListener("drop", (event) => {
+  event.preventDefault();
+  document.body.classList.remove("dragging");
+  if (event.dataTransfer.files[0]) openFile(event.dataTransfer.files[0]);
+});
+showLanguage();
+loadInfo();

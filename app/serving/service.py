@@ -1,0 +1,216 @@
+"""One model that answers requests: loading it, its queue, and each request from its body to its labels."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+
+from app.data.rows import Row
+from app.errors import InputError, TrainingError
+from app.prediction.open_model import OpenedModel
+from app.prediction.predictor import Prediction
+from app.serving.metrics import Metrics
+from app.serving.queue import BatchQueue, Full
+from app.serving.requests import Limits, Refusal, parse_request
+
+logger = logging.getLogger(__name__)
+READ_ON = 16 << 20  # bytes above the limit that are read and dropped: a client that still sends may not read the answer
+CLIENT_GONE = 499  # no client sees this status; it is counted
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How a server answers: `timeout` and `wait` in seconds, `capacity` in texts; with an `api_key`, requests must have it.
+
+    `receive_timeout`, in seconds, is for the head of a request, for its body, and for a client that does not read; at most
+    `connections` are open at a time.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    capacity: int = 512
+    timeout: float = 30.0
+    wait: float = 0.003
+    api_key: str | None = None
+    receive_timeout: float = 15.0
+    connections: int = 512
+
+
+class Service:
+    """One model and its queue. `load` returns the model, and is called again for each reload."""
+
+    def __init__(self, load: Callable[[], OpenedModel], options: ServeOptions) -> None:
+        self.load = load
+        self.options = options
+        self.metrics = Metrics()
+        self.model = self._load()
+        self.queue = BatchQueue(options.capacity, options.wait, self.metrics)
+        self.reloading = asyncio.Lock()
+        set_aside()
+
+    def _load(self) -> OpenedModel:
+        """Return a model that has classified a row; raises InputError or TrainingError for one that does not work."""
+        model = self.load()
+        list(model.predictor.predict([Row(1, "好", "好" if model.has_pairs else None, None)]))
+        return model
+
+    async def reload(self) -> None:
+        """Load the model again, and use it from the next request on; one that does not work changes nothing."""
+        async with self.reloading:
+            try:
+                self.model = await asyncio.to_thread(self._load)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the model that works stays
+                self.metrics.reloads.labels("failed").inc()
+                logger.error("the model was not loaded again, the one before still answers: %s", error)
+            else:
+                set_aside()
+                self.metrics.reloads.labels("done").inc()
+                logger.info("loaded %s again", self.model.folder)
+
+    async def counted_answer(self, request: HttpRequest) -> list:
+        """Return `answer(request)`, and count the request, its time, and how it ended."""
+        started, status = time.perf_counter(), 500
+        try:
+            labels = await self.answer(request)
+            status = 200
+            return labels
+        except Refusal as refusal:
+            status = refusal.status
+            raise
+        finally:
+            self.metrics.requests.labels(str(status)).inc()
+            self.metrics.seconds.observe(time.perf_counter() - started)
+
+    async def answer(self, request: HttpRequest) -> list:
+        """Return the labels that a request asks for; raises Refusal."""
+        options = self.options
+        _check_type(request.headers.get("content-type", ""))
+        body = await self._in_time(self._body(request), options.receive_timeout, 408, "the body did not arrive")
+        model = self.model
+        wanted = parse_request(body, options.limits, model.has_pairs, model.remove_spaces)
+        work = unless_gone(request, self._classify(model, wanted.rows))
+        predictions = await self._in_time(work, options.timeout, 504, "there was no answer")
+        names = model.predictor.label_names
+        labels = [ranked(prediction, names, wanted.top_k) for prediction in predictions]
+        return labels if wanted.is_list else labels[0]
+
+    async def _classify(self, model: OpenedModel, rows: list[Row]) -> list[Prediction]:
+        try:
+            predictions = await self.queue.classify(model.predictor, rows)
+        except Full as error:
+            message = f"the queue is full ({self.options.capacity:,} texts); try again later"
+            raise Refusal(429, "overloaded", message) from error
+        except (InputError, TrainingError) as error:
+            raise Refusal(424, "backend", str(error)) from error
+        self.metrics.texts.inc(len(predictions))
+        return predictions
+
+    async def _in_time(self, work: Awaitable[Result], seconds: float, status: int, problem: str) -> Result:
+        """Return the result of `work`; raises Refusal with `status` where it takes longer than `seconds`."""
+        try:
+            return await asyncio.wait_for(work, seconds)
+        except TimeoutError as error:
+            message = f"{problem} within {seconds:g} seconds; try again later, or send fewer texts"
+            raise Refusal(status, "timeout", message) from error
+
+    async def _body(self, request: HttpRequest) -> bytes:
+        """Return the body; raises Refusal where it is longer than allowed, and where the client breaks off."""
+        most, body, size = self.options.limits.body_bytes, bytearray(), 0
+        too_long = Refusal(413, "validation", f"the body may have {most:,} bytes; send fewer or shorter texts")
+        announced = request.headers.get("content-length", "0")
+        if announced.isdecimal() and int(announced[:20]) > most + READ_ON:
+            raise too_long
+        try:
+            async for chunk in request.stream():
+                size += len(chunk)
+                body += chunk if size <= most else b""
+                if size > most + READ_ON:
+                    break
+        except ClientDisconnect as error:
+            raise gone() from error
+        if size > most:
+            raise too_long
+        return bytes(body)
+
+    def info(self) -> dict:
+        """Return what a client may want to know about the model and the limits."""
+        model, limits = self.model, self.options.limits
+        return {
+            "model": model.folder.resolve().name,
+            "labels": model.predictor.label_names,
+            "pairs": model.has_pairs,
+            "max_length": model.predictor.max_length,
+            "long": model.predictor.long.way,
+            "threshold": model.threshold,
+            "label_rule": model.predictor.label_rule(),
+            **model.predictor.runtime.description,
+            "max_body_bytes": limits.body_bytes,
+            "max_texts": limits.texts,
+            "max_characters": limits.characters,
+            "max_waiting_texts": self.options.capacity,
+            "timeout_seconds": self.options.timeout,
+            "receive_timeout_seconds": self.options.receive_timeout,
+            "max_connections": self.options.connections,
+        }
+
+
+def set_aside() -> None:
+    """Collect garbage, also of a model before, and let later collections leave out all objects that are alive now.
+
+    Requests make so much garbage that the collector runs all the time; with the libraries' and the model's objects to look
+    through, it takes a tenth of the server's time.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+def _check_type(header: str) -> None:
+    """Raise Refusal unless a body is announced as JSON: a page of another site may not send that without asking first."""
+    content_type = header.partition(";")[0].strip().lower()
+    if content_type != "application/json":
+        found = f"found {content_type[:80]}" if content_type else "there is none"
+        raise Refusal(415, "validation", f"the header Content-Type must be application/json; {found}")
+
+
+def gone() -> Refusal:
+    """Return what ends a request whose client has left."""
+    return Refusal(CLIENT_GONE, "disconnected", "the client has left")
+
+
+async def unless_gone(request: HttpRequest, work: Awaitable[Result]) -> Result:
+    """Return the result of `work`, or cancel it and raise Refusal when the client leaves before that."""
+
+    async def leaves() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(leaves())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done():
+            raise gone()
+        return tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def ranked(prediction: Prediction, label_names: list[str], top_k: int | None) -> list[dict]:
+    """Return the labels of one row with their probabilities, to six digits as in files of predictions, best first.
+
+    Where a row may have any number of labels, each also says whether the row has it, `chosen`.
+    """
+    order = (-prediction.probabilities).argsort(kind="stable")[:top_k]
+    labels = [{"score": round(float(prediction.probabilities[i]), 6), "label": label_names[i]} for i in order]
+    if isinstance(prediction.label, str):
+        return labels
+    return [entry | {"chosen": entry["label"] in prediction.label} for entry in labels]

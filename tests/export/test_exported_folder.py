@@ -1,0 +1,285 @@
+"""Exported models give what the original gives, or are refused: python -m pytest tests/export"""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+
+from app.commands.export import main as export
+from app.commands.predict import main as predict
+from app.errors import InputError
+from app.prediction.cpu_check import cpu_kind
+from app.prediction.exported_model import GRAPH, RECORD, TOKENIZER, WEIGHTS, read_record, write_record
+from app.prediction.onnx_runtime import load_exported
+from app.prediction.open_model import ComputeOptions, open_model
+from app.prediction.torch_runtime import load_predictor
+from app.run.entry import main as train
+from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
+from tests.tiny import write_tiny
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def texts_file(folder: Path, count: int = 80) -> str:
+    path = folder / "texts.txt"
+    path.write_text("\n".join(random_texts(count)), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> tuple[Path, Path]:
+    """A checkpoint, and its export in fp32."""
+    folder = tmp_path_factory.mktemp("bert")
+    checkpoint = save_checkpoint(folder / "model")
+    assert export([str(checkpoint), "--to", "onnx", "--rows", texts_file(folder)]) == 0
+    return checkpoint, folder / "model-onnx"
+
+
+def test_labels_and_probabilities_are_those_of_torch(exported):
+    checkpoint, folder = exported
+    texts = random_texts(40)
+    for pairs in (None, texts[::-1]):
+        rows = as_rows(texts, pairs)
+        wanted = list(load_predictor(checkpoint, device="cpu").predict(rows))
+        found = list(load_exported(folder)[0].predict(rows, chunk_rows=16))
+        assert [prediction.row for prediction in found] == rows
+        assert [prediction.label for prediction in found] == [prediction.label for prediction in wanted]
+        np.testing.assert_allclose([p.probabilities for p in found], [p.probabilities for p in wanted], atol=1e-5)
+
+
+def test_the_record_says_how_it_was_compared(exported):
+    record = read_record(exported[1])
+    assert (record.labels, record.max_length, record.precision, record.has_pairs) == (LABELS, 60, "fp32", None)
+    assert record.proof["rows"] == 80
+    assert record.proof["flipped"] == 0
+    assert 0 < record.proof["largest_logit_difference"] < 1e-3
+    assert record.made["from"] == "model"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config"),
+    [
+        ("distilbert", {}),
+        ("electra", {"embedding_size": 32}),
+        ("roberta", {"max_position_embeddings": 64, "type_vocab_size": 1}),
+    ],
+)
+def test_other_encoders(tmp_path, monkeypatch, architecture, config):
+    from tests import saved_classifier
+
+    sizes = {"max_position_embeddings": 64} | saved_classifier.SIZES["bert"]
+    monkeypatch.setitem(saved_classifier.SIZES, architecture, saved_classifier.SIZES.get(architecture, sizes) | config)
+    checkpoint = save_checkpoint(tmp_path / "model", architecture)
+    assert export([str(checkpoint), "--rows", texts_file(tmp_path)]) == 0
+    assert read_record(tmp_path / "model-onnx").proof["flipped"] == 0
+
+
+def test_predict_needs_no_torch_and_writes_the_same(exported, tmp_path, capsys):
+    checkpoint, folder = exported
+    source = texts_file(tmp_path)
+    code = (
+        "import sys\nfrom app.commands.predict import main\n"
+        "status = main(sys.argv[1:])\n"
+        "print(status, {'torch', 'transformers', 'sklearn', 'pandas'} & set(sys.modules), file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, "--checkpoint", str(folder), "--input", source, "--runtime", "onnx"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
+    assert ended.stderr.splitlines()[-1] == "0 set()"
+    assert predict(["--checkpoint", str(checkpoint), "--input", source, "--device", "cpu"]) == 0
+    lines, wanted = ended.stdout.splitlines(), capsys.readouterr().out.splitlines()
+    assert lines[0] == wanted[0]
+    assert [line.split(",")[:3] for line in lines] == [line.split(",")[:3] for line in wanted]
+
+
+def test_int8_that_changes_too_much_is_kept_aside(exported, tmp_path, capsys):
+    """Every label of random weights is a close call; the tolerance is a share of rows."""
+    checkpoint, _ = exported
+    output, source = tmp_path / "small", texts_file(tmp_path)
+    options = [str(checkpoint), "--precision", "int8", "--output", str(output), "--rows", source]
+    assert export([*options, "--logit_tolerance", "0.000001"]) == 1
+    assert "again with 4 of " in capsys.readouterr().err
+    assert not output.exists()
+    (aside,) = tmp_path.glob("small.rejected-*")
+    record = read_record(aside)
+    assert len(set(record.made["fp32_layers"])) == 4
+    assert record.made["layers"] >= 8
+    assert export([*options, "--tolerance", "1"]) == 0
+    assert read_record(output).precision == "int8"
+    assert (output / WEIGHTS).stat().st_size < (exported[1] / WEIGHTS).stat().st_size
+    assert export([*options, "--tolerance", "1"]) == 2
+    assert "the folder must be new, found one" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_is_compared_on_its_own_dev_rows(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_tiny(tmp_path / "rows.tsv", 20, pairs=True)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    config = {
+        "data": {"train": "rows.tsv", "text_pair_column": "other", "max_length": 12, "remove_spaces": True},
+        "model": {"config": sizes | {"initializer_range": 0.3}},
+        "train": {"max_steps": 2, "device": "cpu", "threads": 1},
+        "output": {"tensorboard": False},
+    }
+    (tmp_path / "tiny.yaml").write_text(json.dumps(config), encoding="utf-8")
+    assert train("single", "", ["--config", "tiny.yaml"]) == 0
+    run = tmp_path / "checkpoints/tiny-001"
+    assert export([str(run)]) == 0
+    printed = capsys.readouterr().out
+    assert "macro F1 before, after" in printed
+    assert "+0.0000 to +0.0000 (95 % interval" in printed
+    opened = open_model(tmp_path / "checkpoints/tiny-001-onnx", ComputeOptions())
+    assert (opened.has_pairs, opened.remove_spaces, opened.predictor.max_length) == (True, True, 12)
+    assert read_record(opened.folder).proof["macro_f1_before"] == read_record(opened.folder).proof["macro_f1_after"]
+    for quantization in ("dynamic", "static"):
+        options = ["--precision", "int8", "--quantization", quantization, "--tolerance", "1", "--output", quantization]
+        assert export([str(run), *options]) == 0
+        assert read_record(Path(quantization)).made["quantization"] == quantization
+        low, high = read_record(Path(quantization)).proof["macro_f1_change"]
+        assert low <= high
+        shutil.rmtree(quantization)
+    (tmp_path / "rows.tsv").unlink()
+    assert export([str(run), "--output", "other"]) == 2
+    assert "name a file of texts with --rows" in capsys.readouterr().err
+    assert not list(tmp_path.glob("other*"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / GRAPH).write_bytes(b"x" * (folder / GRAPH).stat().st_size), "could not be loaded"),
+        (lambda folder: (folder / GRAPH).write_bytes(b"x"), "bytes, found 1; copy it or export again"),
+        (lambda folder: (folder / GRAPH).unlink(), "must have model.onnx, found none"),
+        (lambda folder: (folder / WEIGHTS).write_bytes(b"x"), "model.onnx.data: the file must have .* bytes, found 1"),
+        (lambda folder: (folder / WEIGHTS).unlink(), "must have model.onnx.data, found none"),
+        (lambda folder: (folder / TOKENIZER).write_text("{"), "the tokenizer cannot be read"),
+        (lambda folder: (folder / RECORD).write_text("{"), "cannot be read"),
+        (lambda folder: (folder / RECORD).write_text("[]"), "format must be 1, found null"),
+        (lambda folder: (folder / RECORD).write_text('{"format": 1}'), "the record is damaged"),
+    ],
+)
+def test_a_damaged_folder(exported, tmp_path, damage, message):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in exported[1].iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    damage(folder)
+    with pytest.raises(InputError, match=message):
+        open_model(folder, ComputeOptions())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"runtime": "torch"}, "--runtime torch needs a run"),
+        ({"device": "cuda"}, "computes on the CPU, found --device cuda"),
+        ({"precision": "bf16"}, "is chosen in its export"),
+    ],
+)
+def test_options_that_do_not_go_with_an_exported_folder(exported, options, message):
+    with pytest.raises(InputError, match=message):
+        open_model(exported[1], ComputeOptions(**options))
+    with pytest.raises(InputError, match="--runtime onnx needs an exported folder"):
+        open_model(exported[0], ComputeOptions(runtime="onnx"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["no/model"], "a checkpoint must be a folder"),
+        ([], "RUN"),
+        (["x", "--tolerance", "2"], "--tolerance must be a share"),
+        (["x", "--logit_tolerance", "nan"], "--logit_tolerance must be at least 0"),
+        (["x", "--quantization", "static"], "--quantization needs --precision int8"),
+        (["x", "--num_rows", "0"], "--num_rows must be at least 1"),
+        (["x", "--to", "tflite"], "--to"),
+    ],
+)
+def test_errors_of_the_command_line(tmp_path, capsys, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    assert export(options) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_output_whose_parent_is_missing(exported, capsys, tmp_path):
+    assert export([str(exported[0]), "--output", str(tmp_path / "no/folder")]) == 2
+    assert f"there is no folder {tmp_path / 'no'}; create it first" in capsys.readouterr().err
+
+
+def test_a_checkpoint_without_a_run_needs_rows(exported, capsys, tmp_path):
+    assert export([str(exported[0]), "--output", str(tmp_path / "out")]) == 2
+    assert "found no settings of one; name a file of texts with --rows" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_server_of_an_exported_folder_needs_no_torch(exported):
+    pytest.importorskip("fastapi")
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom app.commands import serve\n"
+        "from app.serving import server\n"
+        "server.uvicorn.Server.run = lambda self, sockets: print({'torch', 'transformers', 'sklearn', 'pandas'} & set(sys.modules))\n"
+        "print(serve.main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, str(exported[1]), "--port", "0"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
+    assert ended.stdout.split() == ["set()", "0"]
+
+
+def test_int8_is_computed_again_on_another_kind_of_cpu(exported, tmp_path):
+    output = tmp_path / "small"
+    options = ["--precision", "int8", "--tolerance", "1", "--output", str(output)]
+    assert export([str(exported[0]), *options, "--rows", texts_file(tmp_path)]) == 0
+    record = read_record(output)
+    assert record.cpu_check["cpu"] == cpu_kind()
+    other = record.cpu_check | {"cpu": "x86_64 avx2"}
+    write_record(output, replace(record, cpu_check=other))
+    assert load_exported(output)[1].precision == "int8"
+    other["logits"][3][0] += 2 * other["tolerance"]
+    write_record(output, replace(record, cpu_check=other))
+    with pytest.raises(InputError, match="quantised on another kind of CPU \\(x86_64 avx2\\)"):
+        load_exported(output)
+
+
+def test_a_layer_that_8_bits_spoil_stays_in_fp32(tmp_path):
+    """One channel of the input is a thousand times the others, so one scale for all of them leaves nothing of these."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+    from onnxruntime import InferenceSession
+
+    from app.export.quantized_graph import Quantizer
+
+    generator = np.random.default_rng(0)
+    weights = [generator.normal(size=(8, 8)).astype(np.float32) for _ in range(2)]
+    weights[1][0] = 0  # the large channel plays no part in the second product
+    nodes = [
+        helper.make_node("MatMul", ["x", "first"], ["a"], name="good"),
+        helper.make_node("Mul", ["a", "sizes"], ["b"]),
+        helper.make_node("MatMul", ["b", "second"], ["y"], name="bad"),
+    ]
+    sizes = np.array([100_000, *[1] * 7], dtype=np.float32)
+    arrays = [
+        numpy_helper.from_array(a, n) for a, n in zip([*weights, sizes], ["first", "second", "sizes"], strict=True)
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 8]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], arrays)
+    path, output = tmp_path / "graph.onnx", tmp_path / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    rows = generator.normal(size=(32, 8)).astype(np.float32)
+    exact = (rows @ weights[0] * sizes) @ weights[1]
+    for is_static in (False, True):
+        quantizer = Quantizer(path, [{"x": rows}], is_static)
+        errors = []
+        for num_fp32 in (0, 1):
+            assert quantizer.write(output, num_fp32) == ["bad"][:num_fp32]
+            found = InferenceSession(str(output), providers=["CPUExecutionProvider"]).run(None, {"x": rows})[0]
+            errors.append(np.square(found - exact).mean() / np.square(exact).mean())
+        assert errors[1] < 0.01 < errors[0]

@@ -1,0 +1,86 @@
+"""Exported models with any number of labels a row give the label sets of their run: python -m pytest tests/export"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+
+from app.commands.export import main as export
+from app.commands.predict import main as predict
+from app.errors import InputError
+from app.evaluation.multi_label.decisions import read_rule
+from app.prediction.exported_model import RECORD, read_record
+from app.prediction.open_model import ComputeOptions, open_model
+from tests.label_set_runs import NAMES, read_predictions, train, write_posts
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> tuple[Path, Path]:
+    """A run whose rows have one or two labels, and its export in fp32."""
+    folder = tmp_path_factory.mktemp("labels")
+    posts = write_posts(folder / "posts.jsonl")
+    limits = {"data__min_labels": 1, "data__max_labels": 2}
+    train(posts, folder / "run", train__epochs=2, data__test_size=0.2, data__dev_size=0.2, **limits)
+    assert export([str(folder / "run"), "--to", "onnx"]) == 0
+    return folder / "run", folder / "run-onnx"
+
+
+def test_the_record_has_the_thresholds_and_the_proof(exported):
+    run, folder = exported
+    record, rule = read_record(folder), read_rule(run, NAMES)
+    assert record.problem_type == "multi_label_classification"
+    assert record.label_rule["thresholds"] == dict(zip(NAMES, rule.thresholds.tolist(), strict=True))
+    assert (record.label_rule["min_labels"], record.label_rule["max_labels"]) == (1, 2)
+    assert record.proof["rows"] == 30
+    assert record.proof["flipped"] == 0
+    assert record.proof["micro_f1_before"] == record.proof["micro_f1_after"] > 0
+    assert record.proof["micro_f1_change"] == [0, 0]
+    assert "macro_f1_before" not in record.proof
+
+
+def test_predict_gives_the_label_sets_of_the_run(exported, tmp_path):
+    run, folder = exported
+    rows = read_predictions(run / "predictions.csv")
+    source = tmp_path / "rows.csv"
+    source.write_text("text\n" + "".join(f"{row['text']}\n" for row in rows), encoding="utf-8")
+    output = tmp_path / "found.csv"
+    options = ["--checkpoint", str(folder), "--runtime", "onnx", "--input", str(source), "--output", str(output)]
+    assert predict(options) == 0
+    found = read_predictions(output)
+    assert [row["labels"] for row in found] == [row["predicted"] for row in rows]
+    assert {len(json.loads(row["labels"])) for row in found} <= {1, 2}
+    for name in NAMES:
+        expected = [float(row[f"p_{name}"]) for row in rows]
+        assert [float(row[f"p_{name}"]) for row in found] == pytest.approx(expected, abs=2e-5)
+
+
+@pytest.mark.parametrize("quantization", ["dynamic", pytest.param("static", marks=pytest.mark.slow)])
+def test_int8_says_how_much_changed(quantization, exported, tmp_path, capsys):
+    run, _ = exported
+    output = tmp_path / "small"
+    options = ["--precision", "int8", "--quantization", quantization, "--tolerance", "1", "--output", str(output)]
+    assert export([str(run), *options]) == 0
+    printed = capsys.readouterr().out
+    assert "label sets that changed" in printed
+    assert "micro F1 before, after" in printed
+    proof = read_record(output).proof
+    low, high = proof["micro_f1_change"]
+    assert low <= proof["micro_f1_after"] - proof["micro_f1_before"] <= high
+    opened = open_model(output, ComputeOptions())
+    assert np.array_equal(opened.predictor.rule.thresholds, read_rule(run, NAMES).thresholds)
+
+
+def test_a_record_without_thresholds_is_refused(exported, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in exported[1].iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    del record["label_rule"]["thresholds"][NAMES[0]]
+    (folder / RECORD).write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(InputError, match="needs a threshold for each label"):
+        open_model(folder, ComputeOptions())

@@ -1,0 +1,60 @@
+"""Predictions for Excel: python -m pytest tests/prediction/test_excel_output.py"""
+
+import numpy as np
+import pytest
+
+from app.commands.predict import main
+from app.data.readers import ReadOptions
+from app.data.rows import Row, read_rows
+from app.errors import InputError
+from app.prediction import excel
+from app.prediction.output import open_output, write_xlsx
+from tests.saved_classifier import save_checkpoint
+
+openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements-excel.txt")
+TEXTS = ["今天真开心", "=1+1", "\x1b[2J\x00", "_x0041_ _x_", "第一行\r\n第二行", "@SUM(A1)", "😀"]
+
+
+def write(path, texts, pair=None):
+    predictions = [(Row(n, text, pair, None), "正面", np.array([0.25, 0.75])) for n, text in enumerate(texts, 1)]
+    with open_output(str(path)) as file:
+        write_xlsx(file, predictions, ["=负面", "正面"], pair is not None)
+
+
+def test_texts_are_text_cells_and_the_same_when_read_again(tmp_path):
+    write(tmp_path / "a.xlsx", TEXTS, pair="=A1")
+    options = ReadOptions(text_pair_column="text_pair")
+    assert [(row.text, row.pair, row.label) for row in read_rows(tmp_path / "a.xlsx", options)] == [
+        (text, "=A1", "正面") for text in TEXTS
+    ]
+    header, first, *_ = openpyxl.load_workbook(tmp_path / "a.xlsx").active.iter_rows()
+    assert [cell.value for cell in header] == ["line", "text", "text_pair", "label", "probability", "p_=负面", "p_正面"]
+    assert [cell.data_type for cell in header] == ["s"] * 7
+    assert [cell.value for cell in first] == [1, "今天真开心", "=A1", "正面", 0.75, 0.25, 0.75]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.xlsx"]
+
+
+def test_what_does_not_fit_into_a_sheet(tmp_path, monkeypatch, caplog):
+    write(tmp_path / "a.xlsx", ["好" * 40_000])
+    assert "1 texts are longer than the 32767 characters" in caplog.text
+    monkeypatch.setattr(excel, "MOST_ROWS", 3)
+    write(tmp_path / "a.xlsx", ["好"] * 2)
+    with pytest.raises(InputError, match="a sheet has 3 rows|Excel sheet has 3 rows"):
+        write(tmp_path / "a.xlsx", ["好"] * 3)
+    with pytest.raises(InputError, match="16,384 columns, found 20,000"):
+        excel.check_excel(20_000)
+
+
+def test_predict_reads_and_writes_excel(tmp_path):
+    checkpoint = save_checkpoint(tmp_path / "bert")
+    book = openpyxl.Workbook()
+    for row in (["编号", "内容"], [7, "今天真开心"], [8, "气死我了"]):
+        book.active.append(row)
+    book.save(tmp_path / "posts.xlsx")
+    command = ["--checkpoint", str(checkpoint), "--input", str(tmp_path / "posts.xlsx"), "--output"]
+    assert main([*command, str(tmp_path / "labels.xlsx")]) == 0
+    rows = list(read_rows(tmp_path / "labels.xlsx", ReadOptions()))
+    assert [row.text for row in rows] == ["今天真开心", "气死我了"]
+    assert main([*command, str(tmp_path / "labels.csv"), "--bom"]) == 0
+    assert (tmp_path / "labels.csv").read_bytes().startswith("\ufeffline,text,label,".encode())
+    assert [row.label for row in read_rows(tmp_path / "labels.csv", ReadOptions())] == [row.label for row in rows]

@@ -1,0 +1,134 @@
+"""Prediction on long texts, by torch, ONNX Runtime and the server: python -m pytest tests/prediction/test_long_texts.py"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from app.commands.predict import main as predict
+from app.data.long_texts import LongTexts
+from app.errors import InputError
+from app.evaluation.metrics import probabilities
+from app.explanation.plain_model import load_plain_model
+from app.prediction.open_model import ComputeOptions, open_model
+from app.prediction.predictor import Predictor
+from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
+
+CPU = ComputeOptions("cpu")
+WINDOWS = {"max_length": 20, "long": "windows", "stride": 9, "max_windows": 6}
+
+
+def run_folder(folder: Path, settings: dict) -> Path:
+    """Save a classifier with the settings of a run that read long texts in some way."""
+    save_checkpoint(folder)
+    (folder / "config.yaml").write_text(yaml.safe_dump({"data": settings}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return run_folder(tmp_path_factory.mktemp("windows") / "run", WINDOWS)
+
+
+def by_hand(predictor: Predictor, text: str) -> np.ndarray:
+    """Return the probabilities of a text, whose windows are computed one by one."""
+    predictor.tokenizer.no_truncation()
+    first, *ids, last = predictor.tokenizer.encode(text).ids
+    count = min(6, 1 + max(0, -(-(len(ids) - 18) // 9)))
+    windows = [torch.tensor([[first, *ids[at * 9 : at * 9 + 18], last]]) for at in range(count)]
+    with torch.inference_mode():
+        logits = torch.cat([predictor.runtime.model(window) for window in windows]).numpy()
+    return probabilities(logits.mean(axis=0, keepdims=True))[0]
+
+
+def test_logits_are_the_means_of_those_of_the_windows(folder):
+    opened = open_model(folder, CPU)
+    assert opened.predictor.long == LongTexts("windows", 9, 6)
+    texts, done = random_texts(30), []
+    found = [p.probabilities for p in opened.predictor.predict(as_rows(texts), chunk_rows=13, on_batch=done.append)]
+    assert sum(done) == 30
+    reference = open_model(folder, CPU).predictor
+    np.testing.assert_allclose(found, [by_hand(reference, text) for text in texts], atol=1e-5)
+    assert np.ptp(found, axis=0).max() > 0.1
+
+
+def test_head_and_tail(tmp_path):
+    predictor = open_model(run_folder(tmp_path / "run", {"max_length": 20, "long": "head_tail"}), CPU).predictor
+    text = "今天真开心气死我了不好喜欢讨厌电影手机质量差评快递"
+    [ids] = predictor.tokenize(as_rows([text])).rows
+    assert "".join(map(predictor.tokenizer.id_to_token, ids[1:-1])) == text[:4] + text[-14:]
+    assert len(list(predictor.predict(as_rows([text * 4000, "好"])))) == 2
+    with pytest.raises(InputError, match="run: a model trained with data.long cut is needed, found head_tail"):
+        load_plain_model(tmp_path / "run", "cpu")
+
+
+def test_pairs_are_refused(folder):
+    with pytest.raises(InputError, match="row 1: data.long windows reads single texts, found a pair"):
+        list(open_model(folder, CPU).predictor.predict(as_rows(["好"], ["坏"])))
+
+
+def test_damaged_settings_are_named(tmp_path):
+    path = run_folder(tmp_path / "run", WINDOWS | {"max_windows": "many"})
+    with pytest.raises(
+        InputError, match=r"config.yaml: data.long must be one of .* found .windows., 9 and .many.; fix the file"
+    ):
+        open_model(path, CPU)
+
+
+def test_exported_folders_read_texts_as_the_run_does(folder, tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    from app.commands.export import main as export
+
+    (tmp_path / "texts.txt").write_text("\n".join(random_texts(40)), encoding="utf-8")
+    output = tmp_path / "exported"
+    assert export([str(folder), "--output", str(output), "--rows", str(tmp_path / "texts.txt")]) == 0
+    rows = as_rows(random_texts(20))
+    wanted, found = (
+        [p.probabilities for p in open_model(place, CPU).predictor.predict(rows)] for place in (folder, output)
+    )
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_the_server_computes_windows_of_several_requests_together(folder):
+    pytest.importorskip("fastapi")
+    from app.serving.queue import _joined
+
+    predictor = open_model(folder, CPU).predictor
+    texts = random_texts(9)
+    parts = [predictor.tokenize(as_rows(some)) for some in (texts[:2], texts[2:3], texts[3:])]
+    together = predictor.logits(_joined(parts))
+    np.testing.assert_allclose(together, np.concatenate([predictor.logits(some) for some in parts]), atol=1e-5)
+    assert len(together) == 9
+
+
+def test_predict_takes_a_text_of_a_hundred_thousand_characters(folder, tmp_path):
+    (tmp_path / "long.txt").write_text("今天真开心" * 20_000 + "\n好\n", encoding="utf-8")
+    arguments = [
+        "--checkpoint",
+        str(folder),
+        "--input",
+        str(tmp_path / "long.txt"),
+        "--output",
+        str(tmp_path / "out.csv"),
+    ]
+    assert predict([*arguments, "--device", "cpu"]) == 0
+    assert len((tmp_path / "out.csv").read_text("utf-8").splitlines()) == 3
+
+
+def test_a_report_on_labelled_rows_says_what_was_read(folder, tmp_path):
+    lines = [f"{text}\t{LABELS[at % 3]}" for at, text in enumerate(["好", "今天真开心" * 10, "今天真开心" * 90, "坏"])]
+    (tmp_path / "rows.tsv").write_text("\n".join(["text\tlabel", *lines]), encoding="utf-8")
+    arguments = ["--checkpoint", str(folder), "--input", str(tmp_path / "rows.tsv"), "--device", "cpu"]
+    assert predict([*arguments, "--label_column", "label", "--report", str(tmp_path / "report")]) == 0
+    found = json.loads((tmp_path / "report" / "report.json").read_text("utf-8"))["long_texts"]
+    assert {name: found[name]["rows"] for name in found if isinstance(found[name], dict)} == {
+        "whole": 2,
+        "several_windows": 1,
+        "not_whole": 1,
+    }
+    assert (found["long"], found["max_length"]) == ("windows", 20)
+    assert "read whole, in several windows" in (tmp_path / "report" / "report.txt").read_text("utf-8")

@@ -1,0 +1,69 @@
+"""A server on a free port of this machine: in a thread of the test's process, or in a separate process."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from app.commands.serve import KEY
+from app.serving.server import listen, server_config
+from app.serving.service import Service
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def running(service: Service) -> Iterator[str]:
+    """Yield the address of a running server, which ends with the context."""
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(server_config(service))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+class ServerProcess(subprocess.Popen):
+    """A process whose standard error goes to a file: a pipe that is not read would hold the process up."""
+
+    def __init__(self, command: list[str], **settings) -> None:
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115
+        super().__init__(command, stderr=self.log, **settings)
+
+    def log_lines(self) -> list[str]:
+        """Return the lines that it has written to standard error."""
+        # Both processes share the place in the file, so it is not moved here.
+        return os.pread(self.log.fileno(), 1 << 20, 0).decode().splitlines()
+
+
+@contextmanager
+def server_process(folder: Path, *options: str, key: str | None = None) -> Iterator[tuple[ServerProcess, str]]:
+    """Yield the process of `python -m app serve`, which ends with the context, and its address; `key` is its API key."""
+    command = [sys.executable, "-m", "app", "serve", str(folder), "--port", "0", "--device", "cpu", *options]
+    environment = {name: value for name, value in os.environ.items() if name != KEY} | ({KEY: key} if key else {})
+    process = ServerProcess(command, cwd=ROOT, env=environment)
+    deadline = time.monotonic() + 300
+    try:
+        while not (address := re.search(r"http://[\d.:]+\n", "\n".join([*process.log_lines(), ""]))):
+            assert process.poll() is None, process.log_lines()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield process, address[0].rstrip()
+    finally:
+        process.kill()
+        process.wait()
+        process.log.close()

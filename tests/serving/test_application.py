@@ -1,0 +1,288 @@
+"""The server in this process, asked over a socket: python -m pytest tests/serving/test_application.py"""
+
+import asyncio
+import json
+import socket
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+import httpx2
+
+from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
+from app.prediction.predictor import Predictor
+from app.serving.requests import Limits
+from app.serving.service import ServeOptions, Service
+from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
+from tests.serving.running_server import running
+
+CPU = ComputeOptions("cpu")
+HEAD = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+HTTP = httpx2.Client(timeout=60)
+CHARACTER = "今天真开心气死我了不好喜欢讨厌电影手机质"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    return save_checkpoint(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint) -> OpenedModel:
+    return open_model(checkpoint, CPU)
+
+
+@pytest.fixture(scope="module")
+def client(model):
+    with running(Service(lambda: model, ServeOptions())) as address, httpx2.Client(base_url=address) as client:
+        yield client
+
+
+def expected(predictor: Predictor, texts: list[str], pairs: list[str] | None = None) -> list[list[dict]]:
+    """Return what `predict` says about the texts, in the form of a server's answer."""
+    answers = []
+    for prediction in predictor.predict(as_rows(texts, pairs)):
+        scores = zip(prediction.probabilities, predictor.label_names, strict=True)
+        ranked = sorted(scores, key=lambda pair: -pair[0])
+        answers.append([{"score": round(float(score), 6), "label": label} for score, label in ranked])
+    return answers
+
+
+def assert_near(answers: list, wanted: list) -> None:
+    """Compare answers that were computed in other batches: the last of six digits may differ by one."""
+    for answer, other in zip(answers, wanted, strict=True):
+        assert [entry["label"] for entry in answer] == [entry["label"] for entry in other]
+        assert [entry["score"] for entry in answer] == pytest.approx([entry["score"] for entry in other], abs=2e-6)
+
+
+def test_one_text_many_texts_and_pairs_get_the_answers_of_predict_to_the_last_digit(client, model):
+    texts = random_texts(20)
+    one = client.post("/predict", json={"inputs": texts[0]})
+    assert one.status_code == 200
+    assert one.json() == expected(model.predictor, texts[:1])[0]
+    assert client.post("/predict", json={"inputs": texts}).json() == expected(model.predictor, texts)
+    pairs = [list(pair) for pair in zip(texts, texts[::-1], strict=True)]
+    assert client.post("/predict", json={"inputs": pairs}).json() == expected(model.predictor, texts, texts[::-1])
+    assert client.post("/predict", json={"inputs": texts[:1], "top_k": 1}).json() == [one.json()[:1]]
+
+
+def test_64_clients_at_once_get_each_the_answer_to_its_own_text(client, model):
+    texts = [f"{text}{CHARACTER[n % 20]}" for n, text in enumerate(random_texts(128))]
+    wanted = expected(model.predictor, texts)
+
+    async def ask(session: httpx2.AsyncClient, number: int) -> list:
+        answers = []
+        for text in texts[number::64]:
+            answer = await session.post("/predict", json={"inputs": text})
+            assert answer.status_code == 200, answer.text
+            answers.append(answer.json())
+        return answers
+
+    async def ask_all() -> list[list]:
+        limits = httpx2.Limits(max_connections=64)
+        async with httpx2.AsyncClient(base_url=client.base_url, limits=limits, timeout=60) as session:
+            return await asyncio.gather(*(ask(session, number) for number in range(64)))
+
+    for number, answers in enumerate(asyncio.run(ask_all())):
+        assert_near(answers, wanted[number::64])
+    counts = client.get("/metrics").text
+    batches = float(counts.split("classifier_batch_texts_count ")[1].split()[0])
+    texts_in_batches = float(counts.split("classifier_batch_texts_sum ")[1].split()[0])
+    assert texts_in_batches > 2 * batches  # requests were computed together
+
+
+def test_health_info_and_metrics(client, model):
+    assert client.get("/health").json() == {"status": "ok"}
+    info = client.get("/info").json()
+    assert info["labels"] == LABELS
+    assert (info["model"], info["runtime"], info["max_length"]) == (model.folder.name, "torch", 60)
+    assert (info["threshold"], info["long"]) == (None, "cut")
+    client.post("/predict", json={"inputs": 1})
+    metrics = client.get("/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain")
+    assert 'classifier_requests_total{status="422"}' in metrics.text
+    assert "\nclassifier_waiting_texts 0.0" in metrics.text
+
+
+def test_what_is_refused_has_a_status_and_a_reason(client):
+    def post(content: bytes, kind: str = "application/json") -> tuple[int, str]:
+        answer = client.post("/predict", content=content, headers={"Content-Type": kind})
+        assert set(answer.json()) == {"error", "error_type"}
+        return answer.status_code, answer.json()["error"]
+
+    assert post(b"{}") == (422, client.post("/predict", json={}).json()["error"])
+    assert post(b'{"inputs": "a"}', "text/plain")[0] == 415
+    assert post(b" " * ((1 << 20) + 1)) == (413, "the body may have 1,048,576 bytes; send fewer or shorter texts")
+    assert send(str(client.base_url), HEAD % (1 << 40)).recv(1000).startswith(b"HTTP/1.1 413")
+    chunks = client.post("/predict", content=iter([b" " * 600_000] * 2), headers={"Content-Type": "application/json"})
+    assert chunks.status_code == 413
+    assert client.get("/predict").status_code == 405
+    for path in ("/docs", "/redoc", "/openapi.json", "/nothing"):
+        assert client.get(path).status_code == 404
+
+
+def test_other_sites_may_not_read_answers(client):
+    origin = {"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}
+    assert client.options("/predict", headers=origin).status_code == 405
+    answer = client.post("/predict", json={"inputs": "今天"}, headers=origin)
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_the_page_loads_nothing_from_elsewhere(client):
+    page = client.get("/")
+    assert page.status_code == 200
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "http" not in page.text.replace("http-equiv", "")
+    assert "innerHTML" not in page.text
+
+
+def test_a_key_is_needed_where_there_is_one(model):
+    with running(Service(lambda: model, ServeOptions(api_key="a key"))) as address:
+        for key, status in [(None, 401), ("Bearer k", 401), ("Basic a key", 401), ("Bearer a key", 200)]:
+            headers = {"Authorization": key} if key else {}
+            assert HTTP.get(f"{address}/info", headers=headers).status_code == status
+            body = {"inputs": "今天"}
+            assert HTTP.post(f"{address}/predict", json=body, headers=headers).status_code == status
+        assert HTTP.get(f"{address}/health").status_code == 200
+        assert HTTP.get(f"{address}/").status_code == 200
+
+
+class HeldRuntime:
+    """A runtime that computes once it is released."""
+
+    def __init__(self, runtime) -> None:
+        self.runtime = runtime
+        self.started, self.released = threading.Event(), threading.Event()
+        self.released.set()
+        self.calls = 0
+
+    def __getattr__(self, name: str):
+        return getattr(self.runtime, name)
+
+    def logits(self, batches, on_batch):
+        self.calls += 1
+        self.started.set()
+        assert self.released.wait(60)
+        return self.runtime.logits(batches, on_batch)
+
+
+@pytest.fixture
+def held(checkpoint) -> OpenedModel:
+    opened = open_model(checkpoint, CPU)
+    opened.predictor.runtime = HeldRuntime(opened.predictor.runtime)
+    return opened
+
+
+def hold(runtime: HeldRuntime) -> None:
+    runtime.released.clear()
+    runtime.started.clear()
+
+
+def test_a_full_queue_refuses_and_what_it_took_is_answered(held):
+    runtime = held.predictor.runtime
+    with running(Service(lambda: held, ServeOptions(capacity=3, limits=Limits(texts=3)))) as address:
+        hold(runtime)
+        answers: list[httpx2.Response] = []
+
+        def ask(texts: list[str]) -> None:
+            answers.append(HTTP.post(f"{address}/predict", json={"inputs": texts}))
+
+        thread = threading.Thread(target=ask, args=[["今天", "真好"]])
+        thread.start()
+        assert runtime.started.wait(60)
+        ask(["开心", "生气"])
+        assert (answers[0].status_code, answers[0].headers["retry-after"]) == (429, "1")
+        assert answers[0].json()["error_type"] == "overloaded"
+        runtime.released.set()
+        thread.join()
+        assert answers[1].json() == expected(held.predictor, ["今天", "真好"])
+        ask(["开心", "生气"])
+        assert answers[2].status_code == 200
+
+
+def test_late_answers_are_504_and_what_nobody_waits_for_is_not_computed(held):
+    runtime = held.predictor.runtime
+    with running(Service(lambda: held, ServeOptions(timeout=0.2))) as address:
+        hold(runtime)
+        calls = runtime.calls
+        for _ in range(3):
+            answer = HTTP.post(f"{address}/predict", json={"inputs": "今天"})
+            assert (answer.status_code, answer.json()["error_type"]) == (504, "timeout")
+        runtime.released.set()
+        assert HTTP.post(f"{address}/predict", json={"inputs": "今天"}).status_code == 200
+        assert runtime.calls == calls + 2
+        assert "\nclassifier_waiting_texts 0.0" in HTTP.get(f"{address}/metrics").text
+
+
+def send(address: str, raw: bytes) -> socket.socket:
+    host, port = address.removeprefix("http://").rstrip("/").split(":")
+    connection = socket.create_connection((host, int(port)))
+    connection.sendall(raw)
+    return connection
+
+
+def test_clients_that_leave_or_are_slow(held):
+    runtime = held.predictor.runtime
+    body = json.dumps({"inputs": "今天"}).encode()
+    with running(Service(lambda: held, ServeOptions(timeout=60, receive_timeout=0.5))) as address:
+        hold(runtime)
+        calls = runtime.calls
+        first = send(address, HEAD % len(body) + body)
+        assert runtime.started.wait(60)
+        for raw in (HEAD % len(body) + body, HEAD % len(body) + body[:5]):  # while it waits, and inside its body
+            send(address, raw).close()
+        with send(address, HEAD % len(body) + body[:5]) as slow:
+            assert slow.recv(1000).startswith(b"HTTP/1.1 408")
+        runtime.released.set()
+        with first:
+            assert first.recv(1000).startswith(b"HTTP/1.1 200")
+        assert HTTP.post(f"{address}/predict", json={"inputs": "今天"}).status_code == 200
+        assert runtime.calls == calls + 2
+        metrics = HTTP.get(f"{address}/metrics").text
+        assert 'classifier_requests_total{status="499"} 2.0' in metrics
+        assert "\nclassifier_waiting_texts 0.0" in metrics
+
+
+def test_a_model_that_gives_no_numbers_is_424_for_its_text_only(checkpoint):
+    import torch
+
+    opened = open_model(checkpoint, CPU)
+    service = Service(lambda: opened, ServeOptions(wait=0.2))
+    with torch.no_grad():
+        opened.predictor.runtime.model.get_submodule("model.bert.embeddings.word_embeddings").weight[1] = (
+            torch.nan
+        )  # [UNK]
+
+    async def ask(address: str) -> list[int]:
+        async with httpx2.AsyncClient(base_url=address, timeout=60) as session:
+            posts = [session.post("/predict", json={"inputs": text}) for text in ("今天", "鼎", "真好")]
+            return [answer.status_code for answer in await asyncio.gather(*posts)]
+
+    with running(service) as address:
+        assert asyncio.run(ask(address)) == [200, 424, 200]
+
+
+def test_a_reload_uses_the_new_model_only_if_it_works(tmp_path, checkpoint):
+    folder = tmp_path / "model"
+    folder.symlink_to(checkpoint)
+    service = Service(lambda: open_model(folder, CPU), ServeOptions())
+    before = service.model
+    folder.unlink()
+    asyncio.run(service.reload())
+    assert service.model is before
+    folder.symlink_to(save_checkpoint(tmp_path / "other", id2label={0: "甲", 1: "乙", 2: "丙"}))
+    service.reloading = asyncio.Lock()
+    asyncio.run(service.reload())
+    assert service.model.predictor.label_names == ["甲", "乙", "丙"]
+    counts = service.metrics.render()[0].decode()
+    assert 'classifier_reloads_total{result="failed"} 1.0' in counts
+    assert 'classifier_reloads_total{result="done"} 1.0' in counts
+
+
+def test_the_spaces_of_texts_are_removed_as_in_training(model):
+    with running(Service(lambda: replace(model, remove_spaces=True), ServeOptions())) as address:
+        answers = [HTTP.post(f"{address}/predict", json={"inputs": text}).json() for text in ("今 天", "今天")]
+    assert answers[0] == answers[1]

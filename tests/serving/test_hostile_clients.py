@@ -1,0 +1,247 @@
+"""Clients that send garbage, are slow, break off, or are many: python -m pytest tests/serving/test_hostile_clients.py -m ""
+
+The server is a separate process, and asked over sockets.
+"""
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+import httpx2
+
+from app.prediction.open_model import ComputeOptions, open_model
+from app.serving.service import ServeOptions, Service
+from tests.saved_classifier import as_rows, random_texts, save_checkpoint
+from tests.serving.hostile_bodies import hostile
+from tests.serving.running_server import running, server_process
+
+STATUSES = {200, 400, 404, 405, 413, 415, 422}
+MINUTE = 60  # seconds, before a test fails
+HEAD = "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    return save_checkpoint(tmp_path_factory.mktemp("bert"))
+
+
+def expected(checkpoint: Path, texts: list[str]) -> list[tuple[str, float]]:
+    """Return the best label and its probability of each text, as `predict` has them."""
+    predictions = open_model(checkpoint, ComputeOptions("cpu")).predictor.predict(as_rows(texts))
+    return [(prediction.label, float(prediction.probabilities.max())) for prediction in predictions]
+
+
+def assert_answers(body: bytes, wanted: tuple[str, float]) -> None:
+    (best,) = json.loads(body)
+    assert (best["label"], best["score"]) == (wanted[0], pytest.approx(wanted[1], abs=2e-6))
+
+
+def question(text: str) -> bytes:
+    body = json.dumps({"inputs": text, "top_k": 1}).encode()
+    return (HEAD % len(body)).encode() + body
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+async def exchange(port: int, raw: bytes, is_whole: bool = True) -> tuple[int | None, bytes]:
+    """Send bytes, and return the status and the body of the first answer; status None where there is no answer.
+
+    What the server still waits for is ended by closing this side.
+    """
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(raw)
+        await writer.drain()
+        if not is_whole:
+            with suppress(OSError):  # cut off already
+                writer.write_eof()
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), MINUTE)
+        length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+        body = await asyncio.wait_for(reader.readexactly(int(length[1])) if length else reader.read(), MINUTE)
+        return int(head.split()[1]), body
+    except (ConnectionError, asyncio.IncompleteReadError):  # cut off
+        return None, b""
+    finally:
+        writer.close()
+
+
+def metric(address: str, name: str) -> float:
+    text = httpx2.get(f"{address}/metrics", timeout=MINUTE).text
+    return float(re.search(rf"^{name} (\S+)$", text, re.MULTILINE)[1])
+
+
+def wait_until(condition) -> None:
+    """Wait for what stays true once it is."""
+    deadline = time.monotonic() + MINUTE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_10_000_hostile_requests_and_honest_ones_between_them(checkpoint):
+    texts = random_texts(40)
+    wanted = expected(checkpoint, texts)
+    seen: Counter = Counter()
+
+    async def client(port: int, numbers: range) -> None:
+        for number in numbers:
+            request = hostile(number)
+            status, _ = await exchange(port, *request)
+            seen[status] += 1
+            assert status in (STATUSES if request.is_whole else STATUSES | {None}), (number, status)
+            if number % 50 == 0:
+                text = number // 50 % len(texts)
+                status, body = await exchange(port, question(texts[text]))
+                assert status == 200
+                assert_answers(body, wanted[text])
+
+    async def clients(port: int) -> None:
+        await asyncio.gather(*(client(port, range(first, 10_000, 16)) for first in range(16)))
+
+    with server_process(checkpoint, "--receive_timeout", "5") as (process, address):
+        asyncio.run(clients(port_of(address)))
+        assert min(seen[status] for status in (200, 400, 404, 405, 415, 422)) > 10, seen
+        wait_until(lambda: metric(address, "classifier_waiting_texts") == 0)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(MINUTE) == 0
+        assert len(process.log_lines()) == 1, process.log_lines()[-30:]  # the address
+
+
+@pytest.mark.slow
+def test_64_clients_of_a_process_get_each_its_own_answers(checkpoint):
+    texts = [f"{text}{number % 7}" for number, text in enumerate(random_texts(256))]
+    wanted = expected(checkpoint, texts)
+
+    async def client(port: int, first: int) -> None:
+        for number in range(first, len(texts), 64):
+            status, body = await exchange(port, question(texts[number]))
+            assert status == 200
+            assert_answers(body, wanted[number])
+
+    async def clients(port: int) -> None:
+        await asyncio.gather(*(client(port, first) for first in range(64)))
+
+    with server_process(checkpoint) as (_, address):
+        asyncio.run(clients(port_of(address)))
+        assert metric(address, "classifier_texts_total") == len(texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_a_server_that_ends_under_load_gives_no_wrong_answer(checkpoint, ending):
+    """Each request is answered with its own labels, or not at all; before the signal, all are answered."""
+    texts = random_texts(64)
+    wanted = expected(checkpoint, texts)
+
+    async def clients(process, port: int) -> list[int]:
+        answered, sent = [0] * 16, []
+
+        async def client(me: int) -> None:
+            number = me
+            while True:
+                try:
+                    status, body = await exchange(port, question(texts[number % 64]))
+                except OSError:  # nothing listens any more
+                    return
+                if status is None:
+                    assert sent, "an answer got lost"
+                    return
+                assert status == 200
+                assert_answers(body, wanted[number % 64])
+                answered[me] += 1
+                number += 16
+
+        tasks = [asyncio.create_task(client(me)) for me in range(16)]
+        deadline = time.monotonic() + MINUTE
+        while min(answered) < 3:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        sent.append(ending)
+        process.send_signal(ending)
+        await asyncio.wait_for(asyncio.gather(*tasks), MINUTE)
+        return answered
+
+    with server_process(checkpoint) as (process, address):
+        asyncio.run(clients(process, port_of(address)))
+        assert process.wait(MINUTE) == (0 if ending == signal.SIGTERM else -signal.SIGKILL)
+        assert len(process.log_lines()) == 1, process.log_lines()[-30:]
+    with server_process(checkpoint) as (_, address):  # nothing is left behind that would be in the way
+        assert httpx2.get(f"{address}/health", timeout=MINUTE).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def hurried(checkpoint):
+    """The address of a server that waits half a second for a client."""
+    opened = open_model(checkpoint, ComputeOptions("cpu"))
+    options = ServeOptions(receive_timeout=0.5, connections=8)
+    with running(Service(lambda: opened, options)) as address:
+        yield address
+
+
+def connect(address: str) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port_of(address)))
+    connection.settimeout(MINUTE)
+    return connection
+
+
+def drip(connection: socket.socket, byte: bytes) -> None:
+    """Send one byte after the other until the server has had enough."""
+    deadline = time.monotonic() + MINUTE
+    with pytest.raises(ConnectionError):  # noqa: PT012
+        while time.monotonic() < deadline:
+            connection.sendall(byte)
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"",
+        b"POST /predict HTTP/1.1\r\nX-Header: ",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n",  # answered before its body is there
+        (HEAD % 100_000).encode(),
+        b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\nContent-Length: 100000\r\n\r\n",
+    ],
+)
+def test_a_client_that_drips_is_cut_off(hurried, start):
+    with connect(hurried) as connection:
+        connection.sendall(start)
+        drip(connection, b"a")
+
+
+def test_a_client_that_sends_nothing_is_cut_off(hurried):
+    with connect(hurried) as connection:
+        assert connection.recv(1) == b""
+
+
+def test_a_client_that_does_not_read_is_cut_off(hurried):
+    """Answers of the page, asked for together and not read, fill all buffers on the way."""
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", port_of(hurried)))
+        connection.settimeout(MINUTE)
+        with pytest.raises(ConnectionError):  # noqa: PT012
+            for _ in range(10_000):
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 1000)
+
+
+def test_more_connections_than_allowed_are_refused_and_later_taken(hurried):
+    many = [connect(hurried) for _ in range(12)]
+    answers = [connection.recv(20) for connection in many]
+    assert answers[8:] == [b"HTTP/1.1 503 Service"] * 4
+    assert answers[:8] == [b""] * 8  # cut off, they sent nothing
+    for connection in many:
+        connection.close()
+    wait_until(lambda: httpx2.get(f"{hurried}/health", timeout=MINUTE).status_code == 200)

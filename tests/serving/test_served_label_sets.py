@@ -1,0 +1,90 @@
+"""A server of a model with any number of labels a row: python -m pytest tests/serving/test_served_label_sets.py"""
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+import httpx2
+
+from app.evaluation.multi_label.decisions import LabelRule, write_rule
+from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
+from app.serving.service import ServeOptions, Service
+from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
+from tests.serving.running_server import running
+
+TEXTS = [text.strip() for text in random_texts(12)]
+THRESHOLDS = [0.51, 0.45, 0.57]
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    folder = save_checkpoint(tmp_path_factory.mktemp("sets") / "model", problem_type="multi_label_classification")
+    write_rule(folder, LabelRule(np.array(THRESHOLDS), 0, 2, "dev", 10), LABELS, 1)
+    return folder
+
+
+def label_sets(model: OpenedModel) -> list[set[str]]:
+    """Return the labels of TEXTS; a good example has rows with none, one and several."""
+    found = [set(prediction.label) for prediction in model.predictor.predict(as_rows(TEXTS))]
+    assert {len(names) for names in found} == {0, 1, 2}
+    return found
+
+
+def check_served(model: OpenedModel, wanted: list[set[str]]) -> None:
+    with running(Service(lambda: model, ServeOptions())) as address, httpx2.Client(base_url=address) as client:
+        answers = client.post("/predict", json={"inputs": TEXTS}).json()
+        assert [{entry["label"] for entry in answer if entry["chosen"]} for answer in answers] == wanted
+        assert all(answer == sorted(answer, key=lambda entry: -entry["score"]) for answer in answers)
+        rule = client.get("/info").json()["label_rule"]
+        assert rule["thresholds"] == dict(zip(LABELS, THRESHOLDS, strict=True))
+        assert (rule["min_labels"], rule["max_labels"]) == (0, 2)
+
+
+def test_answers_say_which_labels_a_row_has(checkpoint):
+    model = open_model(checkpoint, ComputeOptions("cpu"))
+    check_served(model, label_sets(model))
+
+
+def test_an_exported_folder_gives_the_same_label_sets(checkpoint, tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    from app.commands.export import main as export
+
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    output = tmp_path / "exported"
+    assert export([str(checkpoint), "--output", str(output), "--rows", str(tmp_path / "texts.txt")]) == 0
+    check_served(open_model(output, ComputeOptions()), label_sets(open_model(checkpoint, ComputeOptions("cpu"))))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+def test_the_page_shows_label_sets(checkpoint):
+    pytest.importorskip("playwright")
+    from playwright.sync_api import sync_playwright
+
+    model = open_model(checkpoint, ComputeOptions("cpu"))
+    wanted = label_sets(model)
+    with running(Service(lambda: model, ServeOptions())) as address, sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(locale="en-US")
+        page.goto(address)
+        page.fill("#texts", "\n".join(TEXTS))
+        page.click("#classify")
+        page.wait_for_selector("#done:not([hidden])")
+        items = page.locator("#results li").all()
+        assert [set(item.locator(".first").all_inner_texts()) for item in items] == wanted
+        assert page.locator("#results .abstain").all_inner_texts() == ["no label"] * wanted.count(set())
+        with page.expect_download() as download:
+            page.click("#download")
+        text = Path(download.value.path()).read_bytes().decode("utf-8-sig")
+        browser.close()
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    order = [[name for name in LABELS if name in names] for names in wanted]
+    assert [row["labels"] for row in rows] == [json.dumps(names, ensure_ascii=False) for names in order]

@@ -1,0 +1,133 @@
+"""The page in a real Chromium: python -m pytest -m slow tests/serving/test_served_page.py; needs playwright and a chromium."""
+
+import csv
+import io
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("playwright")
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
+from app.serving.service import ServeOptions, Service
+from tests.saved_classifier import LABELS, as_rows, save_checkpoint
+from tests.serving.running_server import running
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")]
+HOSTILE = '<img src=x onerror="document.title=1">今天'
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> OpenedModel:
+    return open_model(save_checkpoint(tmp_path_factory.mktemp("bert")), ComputeOptions("cpu"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def problems() -> list[str]:
+    """What the browser complains about, and requests to other places than the server."""
+    return []
+
+
+def open_page(browser: Browser, address: str, problems: list[str], locale: str = "en-US") -> Page:
+    page = browser.new_page(locale=locale)
+    page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "request",
+        lambda request: None if request.url.startswith((address, "blob:", "data:")) else problems.append(request.url),
+    )
+    page.goto(address)
+    return page
+
+
+def labels_of(model: OpenedModel, texts: list[str]) -> list[str]:
+    return [prediction.label for prediction in model.predictor.predict(as_rows(texts))]
+
+
+def downloaded(page) -> list[dict]:
+    with page.expect_download() as download:
+        page.click("#download")
+    text = Path(download.value.path()).read_bytes().decode("utf-8-sig")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def test_lines_are_classified_shown_as_text_and_downloaded(browser, model, problems):
+    texts = ["今天真开心", HOSTILE, '他说"好"，\t真好']
+    with running(Service(lambda: model, ServeOptions())) as address:
+        page = open_page(browser, address, problems)
+        page.fill("#texts", "\n\n".join(texts))
+        page.click("#classify")
+        page.wait_for_selector("#results li:nth-child(3)")
+        page.wait_for_selector("#done:not([hidden])")
+        assert page.locator("#results .text").all_inner_texts() == texts
+        assert page.locator("#results .first").all_inner_texts() == labels_of(model, texts)
+        assert page.locator("#results .bar").count() == len(texts) * len(LABELS)
+        assert page.title() == "Text classifier"
+        assert page.locator("#results img").count() == 0
+        rows = downloaded(page)
+    assert [row["text"] for row in rows] == texts
+    assert [row["label"] for row in rows] == labels_of(model, texts)
+    assert sum(float(rows[0][f"p_{label}"]) for label in LABELS) == pytest.approx(1, abs=1e-5)
+    assert problems == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030"])
+def test_a_csv_file_comes_back_with_its_columns(tmp_path, browser, model, problems, encoding):
+    texts = [f"今天{n}，好" for n in range(70)]
+    path = tmp_path / "posts.csv"
+    lines = [["id", "内容"], *([str(n), text] for n, text in enumerate(texts)), ["70", " "]]
+    with path.open("w", encoding=encoding, newline="") as file:
+        csv.writer(file).writerows(lines)
+    with running(Service(lambda: model, ServeOptions())) as address:
+        page = open_page(browser, address, problems, "zh-CN")
+        assert page.title() == "文本分类"
+        page.set_input_files("#file", path)
+        page.wait_for_selector("#table:not([hidden])")
+        assert page.locator("#column").evaluate("select => select.selectedOptions[0].textContent") == "内容"
+        page.click("#classify")
+        page.wait_for_selector("#done:not([hidden])")
+        rows = downloaded(page)
+        page.click("#language")
+        assert page.title() == "Text classifier"
+    assert [(row["id"], row["内容"]) for row in rows] == [tuple(line) for line in lines[1:]]
+    assert [row["label"] for row in rows] == [*labels_of(model, texts), ""]
+    assert problems == []
+
+
+def test_what_is_not_sure_enough_is_marked(browser, model, problems):
+    predictions = list(model.predictor.predict(as_rows(["今天", "真好", "开心"])))
+    surest = max(prediction.probabilities.max() for prediction in predictions)
+    with running(Service(lambda: replace(model, threshold=float(surest) - 1e-4), ServeOptions())) as address:
+        page = open_page(browser, address, problems)
+        page.fill("#texts", "今天\n真好\n开心")
+        page.click("#classify")
+        page.wait_for_selector("#done:not([hidden])")
+        assert page.locator("#results .abstain").count() == 2
+        wanted = ["accept" if p.probabilities.max() == surest else "abstain" for p in predictions]
+        assert [row["decision"] for row in downloaded(page)] == wanted
+    assert problems == []
+
+
+def test_a_key_is_asked_for(browser, model, problems):
+    with running(Service(lambda: model, ServeOptions(api_key="secret"))) as address:
+        page = open_page(browser, address, problems)
+        page.wait_for_selector("#key-row:not([hidden])")
+        page.fill("#key", "secret")
+        page.fill("#texts", "今天")
+        page.click("#classify")
+        page.wait_for_selector("#results li")
+    assert all("401" in problem for problem in problems)
