@@ -6,6 +6,9 @@ import math
 
 import numpy as np
 
+CHUNK_NUMBERS = 1 << 22  # logits in double precision at once: 32 MiB
+MOST_CLASSES = 50  # with a confusion matrix that is written out, zeros and all
+
 
 def check_rows(positions: np.ndarray, num_rows: int, split: str) -> None:
     """Raise RuntimeError unless `positions`, int64, holds each row position from 0 to num_rows - 1 exactly once."""
@@ -26,18 +29,25 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 
 def cross_entropy(labels: np.ndarray, logits: np.ndarray) -> float:
     """Return the mean over rows of -log(probability of the row's label)."""
-    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    return float((np.log(np.exp(shifted).sum(axis=-1)) - shifted[np.arange(len(labels)), labels]).mean())
+    step = max(1, CHUNK_NUMBERS // logits.shape[1])
+    losses = np.empty(len(labels))
+    for start in range(0, len(labels), step):
+        chunk, chunk_labels = logits[start : start + step].astype(np.float64), labels[start : start + step]
+        chunk -= chunk.max(axis=-1, keepdims=True)
+        of_labels = chunk[np.arange(len(chunk)), chunk_labels]
+        losses[start : start + step] = np.log(np.exp(chunk).sum(axis=-1)) - of_labels
+    return float(losses.mean())
 
 
 def compute_metrics(labels: np.ndarray, logits: np.ndarray, label_names: list[str]) -> dict:
     """Return precision, recall, F1 and support of each class, accuracy, macro and weighted averages, loss, confusion matrix.
 
     `labels` (num_rows,) class ids, `logits` (num_rows, num_labels). `loss` is the mean cross entropy over rows, without
-    label smoothing or class weights. `confusion_matrix[i][j]` counts rows of class i predicted as j. A class that is never
-    predicted has precision 0.
+    label smoothing or class weights. `confusion_matrix[i][j]` counts rows of class i predicted as j; with more than
+    `MOST_CLASSES` classes there are `confusions` instead, [label, predicted, rows] of each wrong pair that occurs, the most
+    frequent first. A class that is never predicted has precision 0.
     """
-    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+    from sklearn.metrics import precision_recall_fscore_support
 
     predicted = logits.argmax(axis=1)
     ids = np.arange(len(label_names))
@@ -55,12 +65,25 @@ def compute_metrics(labels: np.ndarray, logits: np.ndarray, label_names: list[st
             label: dict(zip(names, (float(p), float(r), float(f), int(s)), strict=True))
             for label, (p, r, f, s) in zip(label_names, by_class, strict=True)
         },
-        "confusion_matrix": confusion_matrix(labels, predicted, labels=ids).tolist(),
+        **_confusion(labels, predicted, label_names),
     }
     for average in ("macro", "weighted"):
         metrics[average] = dict(zip(names[:3], map(float, scores(average)[:3]), strict=True))
         metrics[f"{average}_f1"] = metrics[average]["f1"]
     return metrics
+
+
+def _confusion(labels: np.ndarray, predicted: np.ndarray, label_names: list[str]) -> dict:
+    size = len(label_names)
+    cells = labels * size + predicted
+    if size <= MOST_CLASSES:
+        return {"confusion_matrix": np.bincount(cells, minlength=size * size).reshape(size, size).tolist()}
+    pairs, counts = np.unique(cells[labels != predicted], return_counts=True)
+    by_count = np.argsort(-counts, kind="stable")
+    pairs = zip(
+        (pairs[by_count] // size).tolist(), (pairs[by_count] % size).tolist(), counts[by_count].tolist(), strict=True
+    )
+    return {"confusions": [[label_names[true], label_names[other], count] for true, other, count in pairs]}
 
 
 def is_better(value: float, best: float | None, metric: str) -> bool:

@@ -18,7 +18,7 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, label_names:
     """
     row_probabilities = probabilities(logits)
     pairs = ["text_pair"] if split.table.has_pairs else []
-    lines = split.table.array("lines")
+    lines = split.table.lines
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(

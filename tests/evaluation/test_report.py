@@ -1,5 +1,11 @@
 """The printed report: python -m pytest tests/evaluation/test_report.py"""
 
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import confusion_matrix
+
 from app.evaluation.metrics import compute_metrics
 from app.evaluation.report import render_report
 from tests.evaluation.test_metrics import random_case
@@ -25,8 +31,60 @@ def test_report_names_every_class_in_even_columns():
     assert sum(int(cell) for line in confusion[1:] for cell in line.split()[-3:]) == 300
 
 
-def test_report_of_many_classes_is_not_cut_off():
-    names = [f"类别{index:03d}" for index in range(80)]
-    text = render_report(compute_metrics(*random_case(500, 80, 2), names), "title")
+def test_report_of_fifty_classes_is_whole_and_of_more_shows_the_worst():
+    names = [f"类别{index:03d}" for index in range(50)]
+    text = render_report(compute_metrics(*random_case(500, 50, 2), names), "title")
     assert "..." not in text
     assert all(text.count(name) == 3 for name in names)
+    metrics = compute_metrics(*random_case(500, 51, 2), [*names, "其他"])
+    assert "confusion_matrix" not in metrics
+    lines = render_report(metrics, "title").split("\n")
+    assert lines[1] == "The 20 worst of 51 classes; all are in report.json"
+    shown = lines[3 : lines.index("") - 2]
+    scores = [float(line.split()[-2]) for line in shown]
+    assert len(scores) == 20
+    assert scores == sorted(scores)
+    assert (
+        max(scores) <= min(value["f1"] for name, value in metrics["classes"].items() if name not in str(shown)) + 5e-5
+    )
+    true, predicted, rows = metrics["confusions"][0]
+    assert lines[-20].split() == [true, predicted, str(rows)]
+
+
+def test_confusions_of_many_classes_are_those_of_the_matrix():
+    names = [f"类别{index}" for index in range(60)]
+    labels, logits = random_case(2000, 60, 3)
+    confusions = compute_metrics(labels, logits, names)["confusions"]
+    matrix = confusion_matrix(labels, logits.argmax(1))
+    wrong = {(names[i], names[j]): n for (i, j), n in np.ndenumerate(matrix) if i != j and n}
+    assert {(true, predicted): rows for true, predicted, rows in confusions} == wrong
+    assert [rows for *_, rows in confusions] == sorted(wrong.values(), reverse=True)
+    right = np.eye(60, dtype=np.float32)
+    assert "No class was taken for another." in render_report(compute_metrics(np.arange(60), right, names), "title")
+
+
+def test_thousands_of_labels_make_a_small_report():
+    names = [f"第{index}个很长的标签" * 20 for index in range(3000)]
+    metrics = compute_metrics(*random_case(6000, 3000, 4), names)
+    assert len(render_report(metrics, "title")) < 10_000
+    short = compute_metrics(*random_case(6000, 3000, 4), [f"标签{index}" for index in range(3000)])
+    assert len(json.dumps(short, ensure_ascii=False)) < 1_000_000
+
+
+HOSTILE = {
+    "\x1b[2J清屏": "\\x1b[2J清屏",
+    "\u202e反": "\\u202e反",
+    "a\nb": "a\\nb",
+    "字" * 300: "字" * 19 + "…",
+    "\x1b" * 300: "\\x1b" * 9 + "\\x1…",
+}
+
+
+@pytest.mark.parametrize("num_others", [0, 60])
+def test_labels_are_harmless_on_a_terminal(num_others):
+    names = [*HOSTILE, *(f"类别{index}" for index in range(num_others))]
+    metrics = compute_metrics(np.arange(len(names)), np.eye(len(names), dtype=np.float32)[::-1], names)
+    text = render_report(metrics, "title")
+    assert all(character.isprintable() or character == "\n" for character in text)
+    assert num_others or all(f"\n{shown} " in text for shown in HOSTILE.values())
+    assert set(metrics["classes"]) == set(names)

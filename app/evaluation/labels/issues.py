@@ -1,0 +1,85 @@
+"""Out-of-fold logits -> rows whose label may be wrong, the least plausible label first, by cleanlab."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.errors import InputError
+from app.evaluation.metrics import probabilities
+
+logger = logging.getLogger(__name__)
+CHUNK_NUMBERS = 1 << 22  # probabilities in double precision at once
+MOST_NUMBERS = 300_000_000  # logits, of which cleanlab takes all probabilities at once
+REMEDY = "cleanlab is needed: pip install -r requirements-labels.txt -c constraints.txt"
+
+
+@dataclass(frozen=True)
+class LabelIssues:
+    """What out-of-fold logits say about labels.
+
+    `order` are positions of the rows that are predicted as another class than their label, the least plausible label first;
+    `score` (num_rows,) is cleanlab's label quality, the probability of the label; `suggested` (num_rows,) are class ids;
+    `flagged` (num_rows,) bool is what confident learning takes for wrong. `overlaps` are pairs of class ids with the number
+    of rows that are estimated to have the one label and to be of the other class, the most first.
+    """
+
+    order: np.ndarray
+    score: np.ndarray
+    suggested: np.ndarray
+    flagged: np.ndarray
+    overlaps: list[tuple[int, int, int]]
+
+
+def check_cleanlab() -> None:
+    """Raise InputError unless cleanlab is installed."""
+    try:
+        import cleanlab  # noqa: F401
+    except ImportError as error:
+        raise InputError(REMEDY) from error
+
+
+def find_label_issues(labels: np.ndarray, logits: np.ndarray) -> LabelIssues:
+    """Return the issues of `labels`, (num_rows,) class ids, given logits (num_rows, num_labels) of models without these rows.
+
+    Of very many rows and classes only the ranking is computed: nothing is flagged, and there are no overlaps.
+    """
+    check_cleanlab()
+    labels = np.asarray(labels, np.int64)
+    score, suggested = score_labels(labels, logits)
+    wrong = np.flatnonzero(suggested != labels)
+    order = wrong[np.argsort(score[wrong], kind="stable")]
+    flagged, overlaps = np.zeros(len(labels), bool), []
+    if logits.size <= MOST_NUMBERS:
+        flagged, overlaps = _confident_learning(labels, probabilities(np.asarray(logits)))
+    else:
+        logger.warning(
+            "%s logits are too many for confident learning: rows are ranked, not flagged.", f"{logits.size:,}"
+        )
+    return LabelIssues(order, score, suggested, flagged, overlaps)
+
+
+def score_labels(labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the label quality, float64, and the predicted class id of each row, both (num_rows,)."""
+    from cleanlab.rank import get_label_quality_scores
+
+    step = max(1, CHUNK_NUMBERS // logits.shape[1])
+    scores = [
+        get_label_quality_scores(labels[start : start + step], probabilities(logits[start : start + step]))
+        for start in range(0, len(labels), step)
+    ]
+    return np.concatenate(scores), np.asarray(logits).argmax(axis=1)
+
+
+def _confident_learning(labels: np.ndarray, pred_probs: np.ndarray) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+    from cleanlab.count import compute_confident_joint
+    from cleanlab.dataset import find_overlapping_classes
+    from cleanlab.filter import find_label_issues as find_flagged
+
+    joint = compute_confident_joint(labels, pred_probs)
+    flagged = find_flagged(labels, pred_probs, confident_joint=joint, n_jobs=1)
+    table = find_overlapping_classes(labels, pred_probs, confident_joint=joint, num_examples=len(labels))
+    columns = (table[name] for name in ("Class Index A", "Class Index B", "Num Overlapping Examples"))
+    return flagged, [(int(a), int(b), int(rows)) for a, b, rows in zip(*columns, strict=True) if rows]

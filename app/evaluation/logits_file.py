@@ -1,0 +1,87 @@
+"""The logits of the evaluated splits of a run <-> one file, logits.safetensors.
+
+Everything that is said about a run's quality follows from this file: it has the row ids, labels and logits of each split.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from app.data.dataset import Split
+from app.errors import InputError
+from app.runtime.disk import sync
+
+LOGITS = "logits.safetensors"
+METADATA = "logits"
+TYPES = {"I64": np.int64, "F32": np.float32}
+MOST_HEADER_BYTES = 100_000_000
+ARRAYS = ("rows", "labels", "hashes", "logits")
+
+
+@dataclass(frozen=True)
+class SplitLogits:
+    """Of one split: `rows` (num_rows,) int64 ids in the data file's table, `labels` (num_rows,) int64 class ids, `hashes`
+    (num_rows,) uint64 of the texts, `logits` (num_rows, num_labels) float32."""
+
+    rows: np.ndarray
+    labels: np.ndarray
+    hashes: np.ndarray
+    logits: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def logits_of(split: Split, logits: np.ndarray) -> SplitLogits:
+    """Return a split with the logits of its rows, (num_rows, num_labels) float32."""
+    hashes = split.table.array("hashes")[split.rows]
+    return SplitLogits(np.asarray(split.rows), np.asarray(split.labels, np.int64), hashes, logits)
+
+
+def write_logits(path: Path, splits: dict[str, SplitLogits], label_names: list[str], step: int) -> None:
+    """Write the logits of splits, by the name of the split, that the model of `step` gave; whole or not at all."""
+    import torch
+    from safetensors.torch import save_file
+
+    tensors = {}
+    for name, split in splits.items():
+        for key in ARRAYS:
+            values = getattr(split, key)
+            if key != "logits":  # the rest is small, may be read-only, and two arrays in one file must not share memory
+                values = np.array(values, dtype=np.int64) if key != "hashes" else np.array(values).view(np.int64)
+            tensors[f"{name}.{key}"] = torch.from_numpy(np.ascontiguousarray(values))
+    aside = path.with_name(f".{path.name}")
+    aside.touch()
+    mode = aside.stat().st_mode  # the library makes files that only their owner can read
+    # One key only: the library writes several in any order, and equal runs shall leave equal files.
+    save_file(tensors, aside, {METADATA: json.dumps({"label_names": label_names, "step": step})})
+    aside.chmod(mode)
+    sync(aside)
+    aside.replace(path)
+
+
+def read_logits(path: Path) -> tuple[dict[str, SplitLogits], list[str]]:
+    """Return the splits by name, memory-mapped, and the label names; raises InputError for a file that is none of these."""
+    try:
+        with path.open(
+            "rb"
+        ) as file:  # https://github.com/huggingface/safetensors#format; the library would import torch
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size) if size < MOST_HEADER_BYTES else b"")
+        label_names = json.loads(header.pop("__metadata__")[METADATA])["label_names"]
+        arrays = {
+            key: np.memmap(path, TYPES[entry["dtype"]], "r", 8 + size + entry["data_offsets"][0], tuple(entry["shape"]))
+            for key, entry in header.items()
+        }
+        names = dict.fromkeys(key.partition(".")[0] for key in arrays)
+        splits = {}
+        for name in names:
+            rows, labels, hashes, logits = (arrays[f"{name}.{key}"] for key in ARRAYS)
+            splits[name] = SplitLogits(rows, labels, hashes.view(np.uint64), logits)
+    except (OSError, LookupError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: the logits of a run are needed, and this file cannot be read: {error!r}") from error
+    return splits, label_names

@@ -1,0 +1,1 @@
+"""Labels and logits -> figures: probabilities of each row, how well they are calibrated, and how sure a figure is."""

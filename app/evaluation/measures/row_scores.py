@@ -1,0 +1,67 @@
+"""Labels and logits -> what each row's probabilities say, in arrays of one number a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.errors import InputError
+
+CHUNK_NUMBERS = 1 << 22  # logits in double precision at once: 32 MiB
+
+
+@dataclass(frozen=True)
+class RowScores:
+    """What the logits of each row say; all arrays are (num_rows,), in the order of the rows.
+
+    `labels` and `predicted` are class ids, `confidence` is the largest probability, `margin` its distance to the second
+    largest, `loss` is -log(probability of the label) and `brier` the sum over classes of (probability - truth) squared.
+    """
+
+    labels: np.ndarray
+    predicted: np.ndarray
+    confidence: np.ndarray
+    margin: np.ndarray
+    loss: np.ndarray
+    brier: np.ndarray
+
+    @property
+    def correct(self) -> np.ndarray:
+        """Whether the prediction of each row is its label, (num_rows,) bool."""
+        return self.predicted == self.labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def score_rows(labels: np.ndarray, logits: np.ndarray, temperature: float = 1.0) -> RowScores:
+    """Return the scores of the rows of `labels`, (num_rows,) class ids, and `logits`, (num_rows, num_labels), two or more labels.
+
+    The probabilities are softmax(logits / temperature). Logits may be memory-mapped; a few of them are in memory at once.
+    Raises InputError for rows with any number of labels.
+    """
+    labels = np.asarray(labels, dtype=np.int64)
+    if labels.ndim != 1:
+        raise InputError(
+            "one label a row is needed, found a model of data.task multi_label, whose rows have any number"
+        )
+    step = max(1, CHUNK_NUMBERS // logits.shape[1])
+    parts = [
+        _score_chunk(labels[start : start + step], np.asarray(logits[start : start + step], np.float64) / temperature)
+        for start in range(0, len(labels), step)
+    ]
+    return RowScores(labels, *(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _score_chunk(labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, ...]:
+    rows = np.arange(len(labels))
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    log_sums = np.log(np.exp(shifted).sum(axis=1))
+    log_of_label = shifted[rows, labels] - log_sums
+    probabilities = np.exp(shifted - log_sums[:, None])
+    brier = (probabilities**2).sum(axis=1) - 2 * np.exp(log_of_label) + 1
+    predicted = logits.argmax(axis=1)
+    first = probabilities[rows, predicted]
+    probabilities[rows, predicted] = -1
+    return predicted, first, first - probabilities.max(axis=1), -log_of_label, brier

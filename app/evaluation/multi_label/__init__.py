@@ -1,0 +1,1 @@
+"""Evaluating rows with any number of labels: thresholds, metrics, report."""

@@ -1,0 +1,130 @@
+"""From probabilities to labels: a threshold for each label, chosen on dev, and how many labels a row may have."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from app.errors import InputError
+from app.runtime.disk import write_json
+
+THRESHOLDS = "thresholds.json"
+DEFAULT_THRESHOLD = 0.5
+CLOSE = 1e-3  # logits nearer than this are not told apart: another batch or another runtime may swap them
+
+
+@dataclass(frozen=True)
+class LabelRule:
+    """Which labels a row has: those with a probability from their threshold on, `thresholds` (num_labels,) float64.
+
+    A row gets at least `min_labels` and at most `max_labels` (None: any number), those with the largest distance above
+    their thresholds. `chosen_on` is the split on whose `rows` the thresholds were chosen, None for the default.
+    """
+
+    thresholds: np.ndarray
+    min_labels: int = 0
+    max_labels: int | None = None
+    chosen_on: str | None = None
+    rows: int = 0
+
+    def decide(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return which labels each row has, (num_rows, num_labels) bool, for probabilities of that shape."""
+        above = probabilities - self.thresholds
+        decided = above >= 0
+        if self.min_labels == 0 and self.max_labels is None:
+            return decided
+        most = len(self.thresholds) if self.max_labels is None else self.max_labels
+        place = np.argsort(np.argsort(-above, axis=1, kind="stable"), axis=1, kind="stable")
+        return (decided | (place < self.min_labels)) & (place < most)
+
+
+def default_rule(num_labels: int, min_labels: int = 0, max_labels: int | None = None) -> LabelRule:
+    """Return the rule of a model for which no thresholds were chosen."""
+    return LabelRule(np.full(num_labels, DEFAULT_THRESHOLD), min_labels, max_labels)
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Return the probability of each label, float64, of logits of any shape."""
+    return np.exp(-np.logaddexp(0, -np.asarray(logits, dtype=np.float64)))
+
+
+def choose_thresholds(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return for each label the threshold of its best F1, (num_labels,) float64, for arrays (num_rows, num_labels).
+
+    A threshold is halfway between two probabilities that occur, and whose logits differ by more than `CLOSE`; of equally
+    good ones it is the nearest to 0.5. A label that no row has gets 0.5.
+    """
+    return np.array([_best_threshold(*columns) for columns in zip(labels.T, probabilities.T, strict=True)])
+
+
+def _best_threshold(has_label: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return the threshold of the best F1 of one label; both arrays are (num_rows,)."""
+    num_positive = int(has_label.sum(dtype=np.int64))
+    if not num_positive:
+        return DEFAULT_THRESHOLD
+    order = np.argsort(-probabilities, kind="stable")
+    falling = probabilities[order]
+    right = np.cumsum(has_label[order], dtype=np.int64)
+    f1 = 2 * right / (np.arange(1, len(order) + 1) + num_positive)
+    below = np.append(falling[1:], 0.0)
+    f1[
+        falling - below <= CLOSE * falling * (1 - falling)
+    ] = -1  # the right side is CLOSE as a difference of probabilities
+    candidates = (falling + below)[f1 == f1.max()] / 2
+    return float(candidates[np.abs(candidates - DEFAULT_THRESHOLD).argmin()])
+
+
+def rule_values(rule: LabelRule, label_names: list[str]) -> dict:
+    """Return a rule as values that JSON can hold."""
+    thresholds = dict(zip(label_names, rule.thresholds.tolist(), strict=True))
+    limits = {"min_labels": rule.min_labels, "max_labels": rule.max_labels}
+    return {"thresholds": thresholds} | limits | {"chosen_on": rule.chosen_on, "rows": rule.rows}
+
+
+def rule_of(values: dict, label_names: list[str]) -> LabelRule:
+    """Return the rule of `rule_values`; raises ValueError, LookupError or TypeError for damaged values."""
+    thresholds = np.array([values["thresholds"][name] for name in label_names], dtype=np.float64)
+    least, most = values["min_labels"], values["max_labels"]
+    if not (np.isfinite(thresholds).all() and type(least) is int and (most is None or type(most) is int)):
+        raise ValueError("numbers are needed")
+    return LabelRule(thresholds, least, most, values.get("chosen_on"), int(values.get("rows") or 0))
+
+
+def write_rule(folder: Path, rule: LabelRule, label_names: list[str], step: int) -> None:
+    """Write the rule of the model of `step` into its run folder."""
+    write_json(folder / THRESHOLDS, rule_values(rule, label_names) | {"step": step})
+
+
+def read_rule(folder: Path, label_names: list[str]) -> LabelRule:
+    """Return the rule of a run, the default for a folder without one; raises InputError for a damaged one."""
+    path = folder / THRESHOLDS
+    if not path.exists():
+        return default_rule(len(label_names))
+    try:
+        return rule_of(json.loads(path.read_text(encoding="utf-8")), label_names)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(
+            f"{path}: a threshold for each label is needed, and this file cannot be read: {error!r}; restore it, or remove "
+            f"it to use {DEFAULT_THRESHOLD} for all"
+        ) from error
+
+
+def describe_rule(rule: LabelRule, untrained: int) -> str:
+    """Return a line for people; `untrained` labels have no row among those the thresholds were chosen on."""
+    limits = f"; at least {rule.min_labels} labels a row" if rule.min_labels else ""
+    limits += "" if rule.max_labels is None else f"; at most {rule.max_labels} labels a row"
+    if rule.chosen_on is None:
+        return f"Threshold {DEFAULT_THRESHOLD} for every label: there are no dev rows to choose others on{limits}"
+    default = f"; {untrained:,} labels without a row there have {DEFAULT_THRESHOLD}" if untrained else ""
+    return f"Threshold of each label: the best F1 on {rule.rows:,} rows of {rule.chosen_on}{default}{limits}"
+
+
+def mean_loss(labels: np.ndarray, logits: np.ndarray) -> float:
+    """Return the mean binary cross entropy over rows and labels, without weights, for arrays (num_rows, num_labels)."""
+    logits = np.asarray(logits, dtype=np.float64)
+    loss = float((np.logaddexp(0, logits) - labels * logits).mean())
+    return loss if math.isfinite(loss) else math.inf

@@ -1,0 +1,71 @@
+"""Numbers -> places in an SVG picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+MOST_POINTS = 300  # of a line
+
+
+@dataclass(frozen=True)
+class Axes:
+    """A chart of 360 x 230 units whose axes go from `x_low` to `x_high` and from `y_low` to `y_high`."""
+
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+    width: int = 360
+    height: int = 230
+    left: int = 44
+    right: int = 12
+    top: int = 10
+    bottom: int = 34
+
+    def x(self, value: float) -> float:
+        """Return the place of a value on the x axis."""
+        inner = self.width - self.left - self.right
+        return round(self.left + (value - self.x_low) / (self.x_high - self.x_low or 1) * inner, 1)
+
+    def y(self, value: float) -> float:
+        """Return the place of a value on the y axis."""
+        inner = self.height - self.top - self.bottom
+        return round(self.height - self.bottom - (value - self.y_low) / (self.y_high - self.y_low or 1) * inner, 1)
+
+    def line(self, xs: Sequence[float], ys: Sequence[float]) -> str:
+        """Return the points of a polyline through (xs, ys); of very many about `MOST_POINTS`."""
+        step = max(1, math.ceil(len(xs) / MOST_POINTS))
+        kept = [*range(0, len(xs), step)]
+        kept += [len(xs) - 1] if kept and kept[-1] != len(xs) - 1 else []
+        return " ".join(f"{self.x(float(xs[i]))},{self.y(float(ys[i]))}" for i in kept)
+
+    @property
+    def x_ticks(self) -> list[float]:
+        return ticks(self.x_low, self.x_high)
+
+    @property
+    def y_ticks(self) -> list[float]:
+        return ticks(self.y_low, self.y_high)
+
+
+def ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Return about `about` round numbers from `low` to `high`."""
+    if not high > low:
+        return [low]
+    rough = (high - low) / about
+    unit = 10 ** math.floor(math.log10(rough))
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(number * step, 10) for number in range(first, last + 1)]
+
+
+def around(values: Sequence[float], from_zero: bool = False) -> tuple[float, float]:
+    """Return the ends of an axis for values: a little more than they need."""
+    finite = np.asarray([value for value in values if math.isfinite(value)] or [0.0])
+    low, high = (0.0 if from_zero else float(finite.min())), float(finite.max())
+    margin = (high - low) * 0.06 or max(abs(high), 1) * 0.1
+    return (low if from_zero else low - margin), high + margin

@@ -1,0 +1,129 @@
+"""What the page needs to know of each evaluated row, and what the rows of one kind have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.data.dataset import Split
+from app.data.tokens import TokenStore
+from app.evaluation.long_rows import row_parts
+from app.evaluation.measures.row_scores import RowScores
+from app.evaluation.measures.selective import proportion_interval
+from app.evaluation.multi_label.row_sets import RowSets
+
+CHUNK = 1 << 16  # rows whose tokens are in memory at once
+LENGTH_BINS = 6
+UNKNOWN_EDGES = (0.0, 0.02, 0.1)  # shares of unknown tokens; the last bin has no upper edge
+
+
+@dataclass(frozen=True)
+class EvaluatedRows:
+    """Rows with labels; arrays are (num_rows,), None where it is not known.
+
+    `text` and `where` return the text, and the file and line, of the row at a position. `lengths` are in tokens, `unknown`
+    is the share of unknown tokens, `seen` whether the text is a training text, `parts` what was read of it (`row_parts`).
+    """
+
+    scores: RowScores | RowSets
+    label_names: list[str]
+    text: Callable[[int], str]
+    where: Callable[[int], str]
+    lengths: np.ndarray | None = None
+    unknown: np.ndarray | None = None
+    seen: np.ndarray | None = None
+    parts: np.ndarray | None = None
+
+
+def rows_of_split(
+    split: Split,
+    train: Split,
+    store: TokenStore,
+    unknown_id: int | None,
+    scores: RowScores | RowSets,
+    label_names: list[str],
+) -> EvaluatedRows:
+    """Return the rows of a split with their `scores`; `store` has the tokens of its table."""
+    rows = np.asarray(split.rows)
+    seen = None
+    if split.name != train.name:
+        seen = np.isin(split.table.array("hashes")[rows], train.table.array("hashes")[train.rows])
+    lengths = store.offsets[rows + 1] - store.offsets[rows]
+
+    def text(position: int) -> str:
+        pair = split.table.pair(rows[position])
+        return split.table.text(rows[position]) + ("" if pair is None else f" ⟷ {pair}")
+
+    def where(position: int) -> str:
+        return split.table.where(rows[position])
+
+    unknown = None if unknown_id is None else unknown_counts(store, rows, unknown_id) / lengths
+    return EvaluatedRows(scores, label_names, text, where, lengths, unknown, seen, row_parts(store, rows))
+
+
+def unknown_counts(store: TokenStore, rows: np.ndarray, unknown_id: int) -> np.ndarray:
+    """Return how many tokens of each row, (num_rows,) ids, are the unknown one."""
+    counts = []
+    for start in range(0, len(rows), CHUNK):
+        starts, ends = store.offsets[rows[start : start + CHUNK]], store.offsets[rows[start : start + CHUNK] + 1]
+        before = np.cumsum(ends - starts) - (ends - starts)  # tokens of this chunk before each row
+        places = np.repeat(starts - before, ends - starts) + np.arange(int((ends - starts).sum()))
+        counts.append(np.add.reduceat((store.tokens[places] == unknown_id).astype(np.int64), before))
+    return np.concatenate(counts)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of one kind: how many, how many of them right, and the 95 % Clopper-Pearson interval of their accuracy."""
+
+    name: str
+    rows: int
+    right: int
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / self.rows
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return proportion_interval(self.right, self.rows)
+
+
+def groups_by_length(rows: EvaluatedRows) -> list[Group]:
+    """Return groups of about equally many rows, by length in tokens."""
+    if rows.lengths is None:
+        return []
+    edges = np.unique(np.quantile(rows.lengths, np.linspace(0, 1, LENGTH_BINS + 1)[1:], method="higher"))
+    names, low = [], int(rows.lengths.min())
+    for edge in map(int, edges):
+        names.append(f"{low}–{edge}" if low < edge else f"{edge}")
+        low = edge + 1
+    return _groups(names, np.searchsorted(edges, rows.lengths), rows.scores.correct)
+
+
+def groups_by_unknown(rows: EvaluatedRows) -> list[Group]:
+    """Return groups by the share of tokens that the vocabulary does not know."""
+    if rows.unknown is None:
+        return []
+    percent = [f"{edge * 100:g} %" for edge in UNKNOWN_EDGES]
+    between = [f"{low} – {high}" for low, high in zip(percent, percent[1:], strict=False)]
+    names = [percent[0], *between, f"> {percent[-1]}"]
+    return _groups(names, np.searchsorted(UNKNOWN_EDGES, rows.unknown), rows.scores.correct)
+
+
+def groups_by_seen(rows: EvaluatedRows, unseen: str, seen: str) -> list[Group]:
+    """Return the rows whose text is no training text, and the others, under these two names."""
+    return [] if rows.seen is None else _groups([unseen, seen], rows.seen.astype(int), rows.scores.correct)
+
+
+def groups_by_part(rows: EvaluatedRows, names: list[str]) -> list[Group]:
+    """Return the rows by what was read of their texts, under the names of the parts of `row_parts`."""
+    return [] if rows.parts is None else _groups(names, rows.parts, rows.scores.correct)
+
+
+def _groups(names: list[str], group_of_row: np.ndarray, correct: np.ndarray) -> list[Group]:
+    counts = np.bincount(group_of_row, minlength=len(names))
+    right = np.bincount(group_of_row, weights=correct, minlength=len(names))
+    return [Group(name, int(n), int(r)) for name, n, r in zip(names, counts, right, strict=True) if n]

@@ -1,0 +1,68 @@
+"""Do the attributions explain anything? Deleting the highest ones first must hurt more than deleting at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.explanation.plain_model import PlainModel
+from app.explanation.text_units import TokenisedText
+
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)  # of the units that are deleted
+FEWEST_UNITS = 5  # with fewer, random deletion is the same deletion too often
+LEVEL = 0.1  # where a single unit decides, one of as many random orders as there are units begins with it
+
+
+@dataclass(frozen=True)
+class DeletionTest:
+    """How far the log-odds of the label fall when units are deleted from the text.
+
+    `counts` (num_shares,) units deleted, `drops` (num_shares,) for the order of the attributions, `random_drops`
+    (num_draws, num_shares) for random orders. Empty for a text of fewer than `FEWEST_UNITS` units.
+    """
+
+    counts: np.ndarray
+    drops: np.ndarray
+    random_drops: np.ndarray
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the text is long enough to be tested."""
+        return len(self.counts) > 0
+
+    @property
+    def p_value(self) -> float:
+        """The share of random orders, ours counted as one, whose mean drop is at least as large."""
+        if not self.is_possible:
+            return 1.0
+        as_good = (self.random_drops.mean(axis=1) >= self.drops.mean() - 1e-9).sum()
+        return float((1 + as_good) / (1 + len(self.random_drops)))
+
+    @property
+    def holds(self) -> bool:
+        """Whether the attributions find what matters to the model better than chance."""
+        return self.is_possible and self.p_value <= LEVEL
+
+
+def delete(text: TokenisedText, deleted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ids and token types of a text without the units of the indices `deleted`; special tokens stay."""
+    positions = [position for index in deleted for position in text.units[index].tokens]
+    kept = np.setdiff1d(np.arange(len(text.input_ids)), positions)
+    return text.input_ids[kept], text.token_types[kept]
+
+
+def run_deletion_test(
+    model: PlainModel, text: TokenisedText, values: np.ndarray, label: int, draws: int, seed: int
+) -> DeletionTest:
+    """Return the test of `values`, (num_units,), beside `draws` random orders of the generator of `seed`."""
+    num_units = len(text.units)
+    if num_units < FEWEST_UNITS:
+        return DeletionTest(np.zeros(0, int), np.zeros(0), np.zeros((draws, 0)))
+    counts = np.unique([1, *np.ceil(np.array(SHARES) * num_units - 1e-9).astype(int)])
+    generator = np.random.default_rng(seed)
+    orders = [np.argsort(-values, kind="stable"), *(generator.permutation(num_units) for _ in range(draws))]
+    rows, types = zip(*(delete(text, order[:count]) for order in orders for count in counts), strict=True)
+    whole = model.log_odds_of_rows([text.input_ids], [text.token_types], label)[0]
+    drops = whole - model.log_odds_of_rows(rows, types, label).reshape(len(orders), len(counts))
+    return DeletionTest(counts, drops[0], drops[1:])

@@ -1,0 +1,69 @@
+"""Integrated gradients: how much each token adds to the log-odds of a label (https://arxiv.org/abs/1703.01365)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from app.errors import InputError
+from app.explanation.plain_model import BATCH_TOKENS, PlainModel
+
+STEPS = (32, 64, 128, 256, 512)  # from the neutral text to the text; more are taken until the sum is right
+LARGEST_ERROR = 0.02  # of the difference that the attributions must add up to,
+LARGEST_SHARE = 0.01  # or of their absolute values, which may be far larger than their sum
+
+
+@dataclass(frozen=True)
+class Attributions:
+    """`values` (num_tokens,) float64 add up to `text` - `neutral` + `delta`: the log-odds of the label for the text, and for
+    the same text with every token neutral. `delta` is captum's convergence delta, `steps` the gradients it took."""
+
+    values: np.ndarray
+    text: float
+    neutral: float
+    delta: float
+    steps: int
+
+    @property
+    def has_converged(self) -> bool:
+        """Whether the attributions add up to what they must."""
+        allowed = (LARGEST_ERROR * abs(self.text - self.neutral), LARGEST_SHARE * np.abs(self.values).sum(), 1e-6)
+        return bool(abs(self.delta) <= max(allowed))
+
+
+def attribute(
+    model: PlainModel, input_ids: np.ndarray, token_types: np.ndarray, neutral_ids: np.ndarray, label: int
+) -> Attributions:
+    """Return the attributions of tokens, (num_tokens,) ids, against those of `neutral_ids`.
+
+    The embeddings go from the neutral tokens to the tokens in a straight line, with the positions of the text.
+    Raises InputError where captum is not installed.
+    """
+    try:
+        from captum.attr import IntegratedGradients
+    except ImportError as error:
+        raise InputError(
+            f"explain needs captum ({error}); install it: pip install -r requirements-explain.txt -c constraints.txt"
+        ) from error
+    with torch.no_grad():
+        text, neutral = (model.embed(ids)[None] for ids in (input_ids, neutral_ids))
+    types = torch.as_tensor(token_types, device=model.device)[None]
+
+    def forward(embeddings: torch.Tensor) -> torch.Tensor:
+        return model.log_odds(model.logits(embeddings, types.expand(len(embeddings), -1)), label)
+
+    with torch.no_grad():
+        ends = [float(forward(row)) for row in (text, neutral)]
+    rows = max(1, BATCH_TOKENS // len(input_ids))
+    method = IntegratedGradients(forward, multiply_by_inputs=True)
+    for steps in STEPS:
+        found = method.attribute(text, neutral, n_steps=steps, internal_batch_size=rows)
+        values = found[0].double().sum(-1).cpu().numpy()
+        # As captum defines it; computed here, because captum rounds it to single precision.
+        delta = float(values.sum() - (ends[0] - ends[1]))
+        attributions = Attributions(values, *ends, delta, steps)
+        if attributions.has_converged:
+            break
+    return attributions

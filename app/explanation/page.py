@@ -1,0 +1,93 @@
+"""An explanation -> one HTML file, complete in itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from app.errors import InputError
+from app.evaluation.page.charts import Axes, around
+from app.evaluation.page.page import visible
+from app.explanation.explain import Explanation
+from app.explanation.sentences import cut_notes, figures, heading, strongest, verdict
+from app.explanation.words import words
+from app.runtime.disk import write_text
+
+MADE_BY = '<meta name="generator" content="explain of chinese-text-classifier">'
+STRONGEST_SHADE = 0.85
+
+
+def write_page(path: Path, explanations: list[Explanation], language: str) -> None:
+    """Write the page; raises InputError where it cannot be written."""
+    try:
+        write_text(path, render_page(explanations, language))
+    except OSError as error:
+        raise InputError(f"--html {path}: the page cannot be written: {error.strerror}") from error
+
+
+def check_page(path: Path) -> None:
+    """Raise InputError for a file that is no earlier explanation, which would be replaced."""
+    if not path.parent.is_dir():
+        raise InputError(f"--html {path}: there is no folder {path.parent}; make it, or choose another name")
+    if path.is_symlink() or path.exists():
+        is_ours = path.is_file() and not path.is_symlink() and MADE_BY.encode() in path.read_bytes()[:2000]
+        if not is_ours:
+            raise InputError(f"--html {path}: this is no earlier explanation, and is not replaced; choose another name")
+
+
+def render_page(explanations: list[Explanation], language: str = "en") -> str:
+    """Return the page as HTML: no script, nothing is loaded, and texts of strangers cannot act. `language` is en or zh."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    context = {"language": language, "t": words(language), "made_by": MADE_BY}
+    context["explanations"] = [_shown_explanation(found, language) for found in explanations]
+    return environment.get_template("explanation.html.jinja").render(context)
+
+
+def _shown_explanation(found: Explanation, language: str) -> dict:
+    shown = {"is_good": found.is_explanation, "heading": heading(found, language), "verdict": verdict(found, language)}
+    shown |= {"notes": cut_notes(found, language), "figures": figures(found, language)}
+    return shown | {"texts": _shaded_texts(found), "strongest": strongest(found), "chart": _chart(found)}
+
+
+def _shaded_texts(found: Explanation) -> list[list[dict]]:
+    """Return the pieces of what was read of each text: characters, their shade from -1 to 1, the value, whether unknown."""
+    largest = np.abs(found.values).max() or 1.0
+    texts = []
+    for part, (text, (start, end)) in enumerate(zip(found.text.texts, found.text.read, strict=True)):
+        pieces, at = [], start
+        for unit, value in zip(found.text.units, found.values, strict=True):
+            if unit.part != part:
+                continue
+            if unit.start > at:
+                pieces.append({"text": _shown(text[at : unit.start]), "shade": 0, "value": None, "unknown": False})
+            shade = float(value / largest) * STRONGEST_SHADE
+            shown = {"shade": shade, "value": f"{value:+.4f}", "unknown": unit.is_unknown}
+            pieces.append({"text": _shown(text[unit.start : unit.end])} | shown)
+            at = unit.end
+        texts.append((pieces, start > 0, end < len(text)))
+    return texts
+
+
+def _shown(text: str) -> str:
+    return visible(text, len(text))
+
+
+def _chart(found: Explanation) -> dict | None:
+    """Return the places of the lines of the deletion test, from no deleted unit on; None where there is no test."""
+    test = found.test
+    if not test.is_possible:
+        return None
+    counts = np.append(0, test.counts)
+    low, high = (np.append(0, np.quantile(test.random_drops, share, axis=0)) for share in (0.05, 0.95))
+    ours, mean = np.append(0, test.drops), np.append(0, test.random_drops.mean(axis=0))
+    axes = Axes(0, int(counts[-1]), *around([*ours, *low, *high]))
+    ticks = [count for count in counts.tolist() if count == 0 or count in test.counts]
+    band = f"{axes.line(counts, high)} {axes.line(counts[::-1], low[::-1])}"
+    lines = {"ours": axes.line(counts, ours), "random": axes.line(counts, mean), "band": band}
+    return lines | {"axes": axes, "ticks": ticks, "draws": len(test.random_drops)}

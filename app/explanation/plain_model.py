@@ -1,0 +1,148 @@
+"""A freshly loaded model of transformers, with its own attention, whose log-odds can be differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from inspect import signature
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from app.data.long_texts import CUT
+from app.errors import InputError, TrainingError
+from app.evaluation.calibration import run_temperature
+from app.evaluation.multi_label.decisions import LabelRule, read_rule
+from app.prediction.exported_model import MULTI_LABEL, SINGLE_LABEL, is_exported
+from app.prediction.saved_model import load_checkpoint, longest_row, run_long_texts, run_settings
+from app.prediction.torch_runtime import label_names
+from app.runtime.devices import choose_device
+
+BATCH_TOKENS = 4096  # of a pass: its rows times its longest row
+
+
+class PlainModel:
+    """The classifier of a run as transformers computes it, on `device`, in fp32, with the temperature of its run.
+
+    The log-odds of a label are log(p / (1 - p)) of its probability p. Unlike p they do not flatten where the model is sure.
+    `rule` says which labels a row has, for a model of any number of labels a row; else it is None.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        tokenizer,
+        max_length: int | None,
+        temperature: float,
+        device: str,
+        rule: LabelRule | None = None,
+    ) -> None:
+        self.device = choose_device(device)
+        model.set_attn_implementation("eager")
+        self.model = model.eval().to(self.device).requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.temperature = temperature
+        self.rule = rule
+        self.label_names = label_names(model.config)
+        names = signature(model.forward).parameters
+        self.takes_types = "token_type_ids" in names and getattr(model.config, "type_vocab_size", 2) > 1
+        if "inputs_embeds" not in names:
+            raise InputError(f"a {model.config.model_type} model cannot be explained; use a BERT-like encoder")
+
+    @property
+    def neutral_id(self) -> int:
+        """The token that stands for "nothing is known here": [MASK], else [PAD], else the unknown token."""
+        tokenizer = self.tokenizer
+        ids = (tokenizer.mask_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
+        return next((token for token in ids if token is not None), 0)
+
+    def embed(self, input_ids: np.ndarray) -> torch.Tensor:
+        """Return the word embeddings, (num_tokens, width), of (num_tokens,) ids."""
+        return self.model.get_input_embeddings()(torch.as_tensor(input_ids, device=self.device))
+
+    def logits(self, embeddings: torch.Tensor, token_types: torch.Tensor) -> torch.Tensor:
+        """Return the logits / temperature, (num_rows, num_labels), of embeddings (num_rows, length, width)."""
+        return self._forward(token_types, inputs_embeds=embeddings)
+
+    def _forward(self, token_types: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
+        types = {"token_type_ids": token_types} if self.takes_types else {}
+        return self.model(attention_mask=torch.ones_like(token_types), **inputs, **types).logits / self.temperature
+
+    @torch.no_grad()
+    def log_odds_of_rows(self, rows: Sequence[np.ndarray], types: Sequence[np.ndarray], label: int) -> np.ndarray:
+        """Return the log-odds of a label, (num_rows,) float64, for rows of token ids and their token types.
+
+        Rows of one length are computed together, so that none is padded.
+        """
+        lengths = np.array([len(row) for row in rows])
+        found = np.empty(len(rows))
+        for length in np.unique(lengths):
+            same = np.flatnonzero(lengths == length)
+            for batch in np.array_split(same, -(-len(same) * int(length) // BATCH_TOKENS)):
+                ids, token_types = (np.stack([values[at] for at in batch]) for values in (rows, types))
+                logits = self.logits(self.embed(ids), torch.as_tensor(token_types, device=self.device))
+                found[batch] = self.log_odds(logits, label).double().cpu().numpy()
+        return found
+
+    def log_odds(self, logits: torch.Tensor, label: int) -> torch.Tensor:
+        """Return the log-odds of a label, (num_rows,), for logits (num_rows, num_labels)."""
+        return log_odds(logits, label) if self.rule is None else logits[:, label]
+
+    def predicted(self, probabilities: np.ndarray) -> list[int]:
+        """Return the ids of the labels of one row, the most probable first: one, or any number; `probabilities` (num_labels,)."""
+        if self.rule is None:
+            return [int(probabilities.argmax())]
+        chosen = np.flatnonzero(self.rule.decide(probabilities[None])[0])
+        return chosen[np.argsort(-probabilities[chosen], kind="stable")].tolist()
+
+    def probabilities(self, input_ids: np.ndarray, token_types: np.ndarray) -> np.ndarray:
+        """Return the probabilities of one row, (num_labels,) float64.
+
+        Raises TrainingError for logits that are not finite, and InputError for a model whose logits do not follow from the
+        embeddings of its tokens.
+        """
+        with torch.no_grad():
+            ids, types = (torch.as_tensor(values, device=self.device)[None] for values in (input_ids, token_types))
+            logits = self._forward(types, input_ids=ids)
+            by_embeddings = self.logits(self.embed(input_ids)[None], types)
+        if not logits.isfinite().all():
+            raise TrainingError(
+                "the model's logits must be finite numbers; its weights are damaged or too large, choose another checkpoint"
+            )
+        if not torch.allclose(logits, by_embeddings, rtol=1e-3, atol=1e-3):
+            raise InputError(
+                f"this {self.model.config.model_type} model's logits do not follow from its token embeddings; use a BERT-like "
+                "encoder"
+            )
+        logits = logits[0].double()
+        return (logits.softmax(-1) if self.rule is None else logits.sigmoid()).cpu().numpy()
+
+
+def log_odds(logits: torch.Tensor, label: int) -> torch.Tensor:
+    """Return log(p / (1 - p)) of a label's probability, (num_rows,), for logits (num_rows, num_labels), without rounding p to 1."""
+    others = torch.cat([logits[:, :label], logits[:, label + 1 :]], dim=1)
+    return logits[:, label] - others.logsumexp(dim=1)
+
+
+def load_plain_model(folder: Path, device: str = "auto") -> PlainModel:
+    """Return the model of a run or of another checkpoint of transformers; raises InputError saying what is wrong with it."""
+    if is_exported(folder):
+        raise InputError(
+            f"{folder}: an exported model has no gradients; name the run that it was made from, see export.json"
+        )
+    model, tokenizer = load_checkpoint(folder)
+    config = model.config
+    if config.num_labels < 2 or config.problem_type not in (None, SINGLE_LABEL, MULTI_LABEL):
+        raise InputError(
+            f"{folder}: the model must choose from two or more labels, found {config.num_labels} label(s) and problem_type "
+            f"{config.problem_type}"
+        )
+    if run_long_texts(folder) != CUT:
+        raise InputError(
+            f"{folder}: a model trained with data.long cut is needed, found {run_long_texts(folder).way}; texts that are read in "
+            "parts are not explained yet"
+        )
+    length = longest_row(config, tokenizer, run_settings(folder).get("max_length"))
+    rule = read_rule(folder, label_names(config)) if config.problem_type == MULTI_LABEL else None
+    return PlainModel(model, tokenizer, length, run_temperature(folder), device, rule)

@@ -1,0 +1,72 @@
+"""The words of an explanation, in English and Chinese."""
+
+from __future__ import annotations
+
+WORDS = {
+    "title": ("Why this label", "为什么是这个标签"),
+    "predicted": ("predicted", "预测的标签"),
+    "chosen": ("explained label; the model predicts {0}", "所解释的标签；模型预测的是：{0}"),
+    "no_label": ("no label", "没有标签"),
+    "probability": ("probability", "概率"),
+    "text": ("Text", "文本"),
+    "second": ("Second text", "第二个文本"),
+    "legend": (
+        "Orange: for the label; blue: against it. The stronger the shade, the more it counts. Dotted: unknown to the model.",
+        "橙色：支持该标签；蓝色：反对该标签。颜色越深，作用越大。虚线：模型不认识的字符。",
+    ),
+    "for_label": ("for the label", "支持该标签"),
+    "against": ("against it", "反对该标签"),
+    "cut": (
+        "The model reads at most {0} tokens: characters {1} to {2} of {3} are explained, the others it never saw.",
+        "模型最多读取 {0} 个 token：这里解释第 {1} 到第 {2} 个字符（共 {3} 个），其余字符模型没有看到。",
+    ),
+    "unread": (
+        "The model reads at most {0} tokens, and none of them is of this text of {1} characters.",
+        "模型最多读取 {0} 个 token，其中没有这个文本的内容（共 {1} 个字符）。",
+    ),
+    "holds": (
+        "The attributions pass the test: deleting the characters they favour lowers the log-odds of the label more than "
+        "deleting at random (p = {0}). They say what this model uses, not whether it is right to use it.",
+        "通过检验：先删除归因最高的字符，标签的对数几率（log-odds）比随机删除降得更多（p = {0}）。归因说明模型用了什么，不说明这样用是否正确。",
+    ),
+    "fails": (
+        "THIS IS NO EXPLANATION: deleting the characters that the attributions favour lowers the log-odds of the label no more "
+        "than deleting at random (p = {0}).",
+        "这不是解释：先删除归因最高的字符，标签的对数几率（log-odds）并不比随机删除降得更多（p = {0}）。",
+    ),
+    "chance": (
+        " In a text of {0} units chance alone is often as good; try a longer text.",
+        "文本只有 {0} 个单位，随机顺序也常常同样好；请换一个更长的文本。",
+    ),
+    "too_short": (
+        "NOT TESTED, SO NO EXPLANATION: the text has {0} units, and the deletion test needs {1}.",
+        "未经检验，不能当作解释：文本只有 {0} 个单位，删除检验至少需要 {1} 个。",
+    ),
+    "not_converged": (
+        "THIS IS NO EXPLANATION: the attributions do not add up to what they must; the difference is {0}.",
+        "这不是解释：归因之和与应有的值不符，相差 {0}。",
+    ),
+    "strongest": ("The strongest characters", "作用最大的字符"),
+    "attribution": ("log-odds", "对数几率"),
+    "characters": ("characters", "字符"),
+    "place": ("place", "位置"),
+    "test": ("Deletion test", "删除检验"),
+    "test_note": (
+        "Drop of the log-odds by the number of deleted units: in the order of the attributions, and in {0} random orders (mean; "
+        "the band has 90 % of them).",
+        "删除若干单位后对数几率的下降：按归因从高到低删除，以及 {0} 次随机顺序（均值，带状区域含其中的 90%）。",
+    ),
+    "deleted": ("deleted units", "删除的单位数"),
+    "ours": ("by attribution", "按归因"),
+    "random": ("at random", "随机"),
+    "figures": (
+        "Integrated gradients, {0} steps: log-odds {1} of the text, {2} with every token neutral; the attributions add up to {3}, "
+        "convergence delta {4}.",
+        "积分梯度，{0} 步：文本的对数几率为 {1}，所有 token 为中性时为 {2}；归因之和为 {3}，收敛误差（convergence delta）为 {4}。",
+    ),
+}
+
+
+def words(language: str) -> dict[str, str]:
+    """Return the words in a language, en or zh."""
+    return {key: pair[language == "zh"] for key, pair in WORDS.items()}

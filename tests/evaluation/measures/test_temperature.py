@@ -1,0 +1,63 @@
+"""Temperature scaling and calibration.json: python -m pytest tests/evaluation/measures/test_temperature.py"""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+
+from app.errors import InputError
+from app.evaluation.calibration import calibrate, render_calibration, run_temperature
+from app.evaluation.logits_file import SplitLogits
+from app.evaluation.measures.temperature import fit_temperature
+
+
+def overconfident(num_rows: int, temperature: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows whose labels are drawn from softmax(logits / temperature)."""
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(0, 3, (num_rows, 4)).astype(np.float32)
+    cumulated = softmax(logits / temperature, axis=1).cumsum(axis=1)
+    return (generator.random((num_rows, 1)) > cumulated).sum(axis=1).clip(max=3), logits
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
+def test_temperature_is_found_on_rows_that_were_drawn_with_it(temperature):
+    assert fit_temperature(*overconfident(20_000, temperature)) == pytest.approx(temperature, rel=0.04)
+
+
+def test_temperature_is_that_of_another_optimizer():
+    labels, logits = overconfident(300, 3)
+
+    def loss(inverse):
+        return -log_softmax(logits * inverse[0], axis=1)[np.arange(300), labels].mean()
+
+    expected = 1 / minimize(loss, [1.0], method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-12}).x[0]
+    assert fit_temperature(labels, logits) == pytest.approx(expected, rel=1e-3)
+
+
+def test_rows_that_are_all_right_say_nothing_about_the_temperature():
+    assert fit_temperature(np.zeros(5, int), np.array([[3.0, 0]] * 5, np.float32)) == 1
+
+
+def test_calibrated_rows_that_were_not_seen_are_better():
+    ids = np.arange(2000)
+    dev, test = (
+        SplitLogits(ids, labels, ids, logits) for labels, logits in (overconfident(2000, 3, n) for n in (1, 2))
+    )
+    figures = calibrate(dev, test, "test")
+    assert figures["after"]["loss"] < figures["before"]["loss"] - 0.2
+    assert figures["after"]["ece"] < figures["before"]["ece"] / 3
+    assert "fitted on 2,000 rows of dev; on test: loss " in render_calibration(figures)
+    assert "the rows it was fitted on" in render_calibration(calibrate(dev, dev, "dev"))
+
+
+def test_temperature_of_a_run_is_read_or_refused(tmp_path):
+    path = tmp_path / "calibration.json"
+    assert run_temperature(tmp_path) == 1
+    path.write_text(json.dumps({"temperature": 1.5}))
+    assert run_temperature(tmp_path) == 1.5
+    for content in ("", "[]", "{}", '{"temperature": 0}', '{"temperature": NaN}', '{"temperature": "2"}'):
+        path.write_text(content)
+        with pytest.raises(InputError, match="--calibrate none"):
+            run_temperature(tmp_path)

@@ -1,0 +1,128 @@
+"""Thresholds, limits and metrics of label sets: python -m pytest tests/evaluation/multi_label"""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, f1_score, hamming_loss, log_loss, precision_score, recall_score
+
+from app.errors import InputError
+from app.evaluation.measures.row_scores import score_rows
+from app.evaluation.multi_label.decisions import (
+    THRESHOLDS,
+    LabelRule,
+    choose_thresholds,
+    default_rule,
+    read_rule,
+    sigmoid,
+    write_rule,
+)
+from app.evaluation.multi_label.metrics import label_set_metrics, render_label_sets
+
+
+@pytest.fixture
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    """0/1 labels and logits of 200 rows and 5 labels that have something to do with them; the last label is never there."""
+    generator = np.random.default_rng(0)
+    labels = (generator.random((200, 5)) < [0.5, 0.3, 0.1, 0.02, 0.0]).astype(np.uint8)
+    return labels, (labels * 2.0 - 1 + generator.normal(0, 2, labels.shape)).astype(np.float32)
+
+
+def test_figures_are_those_of_scikit_learn(rows):
+    labels, logits = rows
+    rule = LabelRule(np.array([0.5, 0.3, 0.6, 0.2, 0.9]))
+    names = list("abcde")
+    found = label_set_metrics(labels, logits, rule, names)
+    predicted = sigmoid(logits) >= rule.thresholds
+    for average in ("micro", "macro", "weighted"):
+        for name, score in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
+            expected = score(labels, predicted, average=average, zero_division=0)
+            assert found[average][name] == pytest.approx(expected, abs=1e-12)
+    by_label = f1_score(labels, predicted, average=None, zero_division=0)
+    assert [found["classes"][name]["f1"] for name in names] == pytest.approx(by_label.tolist())
+    assert [found["classes"][name]["support"] for name in names] == labels.sum(axis=0).tolist()
+    assert found["subset_accuracy"] == pytest.approx(accuracy_score(labels, predicted))
+    assert found["hamming_loss"] == pytest.approx(hamming_loss(labels, predicted))
+    assert found["samples_f1"] == pytest.approx(f1_score(labels, predicted, average="samples", zero_division=1))
+    columns = [log_loss(labels[:, i], sigmoid(logits)[:, i], labels=[0, 1]) for i in range(5)]
+    assert found["loss"] == pytest.approx(np.mean(columns), rel=1e-6)
+
+
+def test_a_threshold_is_the_best_of_all_that_could_be(rows):
+    labels, logits = rows
+    probabilities = sigmoid(logits).round(2)  # so that some are equal
+    chosen = choose_thresholds(labels, probabilities)
+    assert chosen[4] == 0.5
+    for label in range(4):
+        column = probabilities[:, label]
+        best = max(f1_score(labels[:, label], column >= t, zero_division=0) for t in np.linspace(-0.005, 1.005, 102))
+        assert f1_score(labels[:, label], column >= chosen[label]) == pytest.approx(best)
+
+
+def test_of_equally_good_thresholds_the_nearest_to_a_half_is_chosen():
+    labels = np.array([[1], [1], [0], [0]])
+    assert choose_thresholds(labels, np.array([[0.9], [0.7], [0.2], [0.1]])).tolist() == [pytest.approx(0.45)]
+    everything = np.ones((3, 1), dtype=np.uint8)
+    assert choose_thresholds(everything, np.array([[0.9], [0.4], [0.2]])).tolist() == [pytest.approx(0.1)]
+
+
+def test_probabilities_that_a_rounding_error_may_swap_are_not_told_apart():
+    labels = np.array([[1], [1], [0], [0]])
+    logits = np.array([[3.0], [1.0 + 1e-6], [1.0], [-2.0]])
+    threshold = choose_thresholds(labels, sigmoid(logits))[0]
+    assert sigmoid(-2.0) < threshold < sigmoid(0.9)
+    assert choose_thresholds(labels, sigmoid(logits - 40))[0] < sigmoid(-39.1)
+
+
+def test_a_row_gets_as_many_labels_as_it_may_have():
+    probabilities = np.array([[0.9, 0.8, 0.7], [0.3, 0.45, 0.1], [0.6, 0.2, 0.1]])
+    thresholds = np.array([0.5, 0.5, 0.2])
+    assert LabelRule(thresholds).decide(probabilities).astype(int).tolist() == [[1, 1, 1], [0, 0, 0], [1, 0, 0]]
+    least = LabelRule(thresholds, min_labels=1).decide(probabilities)
+    assert least.astype(int).tolist() == [[1, 1, 1], [0, 1, 0], [1, 0, 0]]
+    most = LabelRule(thresholds, max_labels=1).decide(probabilities)
+    assert most.astype(int).tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]  # 0.7 is furthest above its threshold
+    both = LabelRule(thresholds, min_labels=2, max_labels=2).decide(probabilities)
+    assert both.sum(axis=1).tolist() == [2, 2, 2]
+
+
+def test_extreme_logits_have_finite_figures():
+    logits = np.array([[1e4, -1e4], [-1e4, 1e4]], dtype=np.float32)
+    found = label_set_metrics(np.array([[1, 0], [0, 1]]), logits, default_rule(2), ["a", "b"])
+    assert found["loss"] == 0
+    assert found["subset_accuracy"] == 1
+
+
+def test_a_row_without_labels_that_gets_none_counts_as_right():
+    logits = np.array([[-3.0, -3.0], [3.0, -3.0]])
+    found = label_set_metrics(np.array([[0, 0], [1, 0]]), logits, default_rule(2), ["a", "b"])
+    assert found["samples_f1"] == 1
+    assert found["classes"]["b"]["f1"] == 0
+
+
+def test_the_rule_of_a_run_is_written_and_read(tmp_path):
+    assert read_rule(tmp_path, ["a", "b"]).thresholds.tolist() == [0.5, 0.5]
+    rule = LabelRule(np.array([0.25, 0.125]), 1, 2, "dev", 20)
+    write_rule(tmp_path, rule, ["b", "a"], step=3)
+    found = read_rule(tmp_path, ["a", "b"])
+    assert found.thresholds.tolist() == [0.125, 0.25]
+    assert (found.min_labels, found.max_labels, found.chosen_on, found.rows) == (1, 2, "dev", 20)
+    (tmp_path / THRESHOLDS).write_text(json.dumps({"thresholds": {"a": 0.5}}))
+    with pytest.raises(InputError, match="a threshold for each label is needed"):
+        read_rule(tmp_path, ["a", "b"])
+
+
+def test_the_report_of_many_labels_shows_the_worst():
+    generator = np.random.default_rng(1)
+    labels = (generator.random((50, 60)) < 0.3).astype(np.uint8)
+    rule = default_rule(60)
+    metrics = label_set_metrics(labels, generator.normal(size=labels.shape), rule, [f"label {i}" for i in range(60)])
+    text = render_label_sets(metrics, rule, 0, "title")
+    assert "The 20 worst of 60 labels" in text
+    assert "there are no dev rows" in text
+    assert len(text.splitlines()) < 40
+
+
+def test_measures_of_one_label_a_row_refuse_label_sets(rows):
+    with pytest.raises(InputError, match="one label a row is needed"):
+        score_rows(*rows)

@@ -1,0 +1,319 @@
+"""Attributions, the deletion test and the page of explain: python -m pytest tests/explanation"""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from app.data.rows import Row
+from app.data.text_encoder import TextEncoder
+from app.errors import InputError, TrainingError
+from app.explanation.deletion_test import FEWEST_UNITS, DeletionTest, delete, run_deletion_test
+from app.explanation.explain import Explanation, explain
+from app.explanation.integrated_gradients import attribute
+from app.explanation.page import render_page
+from app.explanation.plain_model import PlainModel, load_plain_model, log_odds
+from app.explanation.sentences import cut_notes, render_text, verdict
+from app.explanation.text_units import tokenise
+from tests.evaluation.test_page import HOSTILE, Checker
+from tests.saved_classifier import LABELS, of_pipeline, save_checkpoint
+
+TEXT = "今天真开心，手机 质量abc不好鼎"
+
+
+def explain_one(model: PlainModel, *arguments, **settings) -> Explanation:
+    [found] = explain(model, *arguments, **settings)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return save_checkpoint(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def model(folder) -> PlainModel:
+    return load_plain_model(folder, "cpu")
+
+
+@pytest.fixture(scope="module")
+def found(model) -> Explanation:
+    return explain_one(model, (TEXT,))
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory) -> PlainModel:
+    """A model that is known: 好 and 喜 speak for 正面, 差 and 讨 for 负面, all others for nothing."""
+    folder = save_checkpoint(tmp_path_factory.mktemp("known"))
+    model = load_plain_model(folder, "cpu")
+    bert, head = model.model.bert, model.model.classifier
+    ids = model.tokenizer.convert_tokens_to_ids
+    width = bert.config.hidden_size
+    with torch.no_grad():
+        for weight in model.model.parameters():
+            weight.zero_()
+        for module in model.model.modules():
+            if isinstance(module, torch.nn.LayerNorm):
+                module.weight.fill_(1)
+        words = bert.embeddings.word_embeddings.weight
+        words[:, 0], words[:, 2] = 1, -1
+        for characters, sign in (("好喜", 1), ("差讨", -1)):
+            words[ids([*characters]), 1] = 4.0 * sign
+        attention = bert.encoder.layer[0].attention
+        attention.self.value.weight[1, 1] = 1  # without queries, the mean of all tokens
+        attention.output.dense.weight.copy_(20 * torch.eye(width))
+        bert.pooler.dense.weight.copy_(0.2 * torch.eye(width))
+        for label, sign in (("正面", 1), ("负面", -1)):
+            head.weight[LABELS.index(label), 1] = 5.0 * sign
+        head.bias[LABELS.index("中性")] = 1.0
+    return model
+
+
+def log_odds_of(probability: float) -> float:
+    return float(np.log(probability / (1 - probability)))
+
+
+def test_probabilities_are_those_of_transformers(model, found, folder):
+    np.testing.assert_allclose(found.probabilities, of_pipeline(folder, [TEXT])[0], atol=1e-5)
+    assert found.label == found.probabilities.argmax()
+
+
+def test_attributions_add_up_to_the_difference_from_a_masked_text(found, folder):
+    masked = "[MASK]" * len(found.text.units)
+    whole, neutral = of_pipeline(folder, [TEXT, masked])[:, found.label]
+    assert found.attributions.values.sum() == pytest.approx(log_odds_of(whole) - log_odds_of(neutral), abs=0.02)
+    assert found.attributions.has_converged
+    assert found.values.sum() + found.rest == pytest.approx(found.attributions.values.sum())
+    assert found.of_characters(0).sum() == pytest.approx(found.values.sum())
+
+
+def test_attributions_are_the_integral_of_the_gradients(model, found):
+    """The definition, as the middle of many small steps."""
+    text = found.text
+    neutral_ids = np.where(np.isin(np.arange(len(text.input_ids)), [unit.tokens[0] for unit in text.units]), 4, 0)
+    neutral_ids = np.where(neutral_ids == 4, model.tokenizer.mask_token_id, text.input_ids)
+    start, end = model.embed(neutral_ids)[None], model.embed(text.input_ids)[None]
+    steps = (torch.arange(400) + 0.5) / 400
+    points = (start + steps[:, None, None] * (end - start)).requires_grad_()
+    types = torch.as_tensor(text.token_types)[None].expand(400, -1)
+    [gradients] = torch.autograd.grad(log_odds(model.logits(points, types), found.label).sum(), points)
+    expected = (gradients.mean(0) * (end - start)[0]).sum(-1).numpy()
+    np.testing.assert_allclose(found.attributions.values, expected, atol=5e-3)
+
+
+def test_special_tokens_have_no_attribution_and_characters_have_that_of_their_token(found):
+    values = found.attributions.values
+    assert values[0] == values[-1] == 0
+    characters = found.of_characters(0)
+    at = TEXT.index("abc")
+    assert characters[TEXT.index(" ")] == 0
+    assert characters[at] == characters[at + 1] == characters[at + 2]
+    [unit] = [unit for unit in found.text.units if unit.start == at]
+    assert unit.end == at + 3
+    assert unit.is_unknown
+    assert characters[at : at + 3].sum() == pytest.approx(values[unit.tokens[0]])
+
+
+def test_another_label_has_its_own_attributions(model, found):
+    name = LABELS[int(found.probabilities.argmin())]
+    other = explain_one(model, (TEXT,), label=name)
+    assert other.label == LABELS.index(name)
+    assert "explained label; the model predicts" in render_text(other)
+    assert not np.allclose(other.values, found.values, atol=0.1)
+    with pytest.raises(InputError, match="did you mean '正面'"):
+        explain_one(model, (TEXT,), label="正正面")
+
+
+def test_the_same_seed_gives_the_same_explanation(model, found):
+    assert render_text(explain_one(model, (TEXT,))) == render_text(found)
+    assert (explain_one(model, (TEXT,), seed=1).test.random_drops != found.test.random_drops).any()
+
+
+FILLER = "今天电影手机质量快递今天电影手机质量"
+
+
+@pytest.mark.parametrize(("characters", "label"), [("喜", "正面"), ("讨", "负面"), ("好", "正面")])
+def test_a_known_rule_is_found_and_passes_the_test(known, characters, label):
+    text = FILLER[:7] + characters + FILLER[7:]
+    result = explain_one(known, (text,))
+    assert result.label_names[result.label] == label
+    assert np.argmax(result.of_characters(0)) == 7
+    assert result.of_characters(0)[7] > 0.9 * result.values.sum()
+    assert result.test.drops[0] == pytest.approx(result.test.drops.max(), rel=0.2), "the first one decides"
+    assert result.is_explanation
+    assert "pass the test" in render_text(result)
+    assert 'class="verdict good"' in render_page([result])
+
+
+def test_what_speaks_against_a_label_is_below_zero(known):
+    result = explain_one(known, (FILLER + "好喜讨",), label="正面")
+    for_label, against = result.of_characters(0)[-3:-1], result.of_characters(0)[-1]
+    assert (for_label > 0.1).all()
+    assert against < -0.1
+
+
+def test_what_explains_nothing_fails_the_test(known):
+    result = explain_one(known, (FILLER[:7] + "喜" + FILLER[7:],))
+    wrong = run_deletion_test(known, result.text, -result.values, result.label, 50, 0)
+    assert wrong.p_value > 0.5
+    generator = np.random.default_rng(0)
+    by_chance = [
+        run_deletion_test(known, result.text, generator.permutation(len(result.values)), result.label, 50, seed).holds
+        for seed in range(20)
+    ]
+    assert sum(by_chance) <= 5, "one of ten on average"
+    failed = replace(result, test=wrong)
+    assert not failed.is_explanation
+    assert verdict(failed, "en").startswith("THIS IS NO EXPLANATION: deleting")
+    assert verdict(failed, "zh").startswith("这不是解释")
+    assert 'class="verdict"' in render_page([failed])
+
+
+def test_a_label_that_nothing_speaks_for_has_no_explanation(known):
+    result = explain_one(known, (FILLER,))
+    assert result.label_names[result.label] == "中性"
+    assert np.abs(result.values).max() < 1e-6
+    assert not result.is_explanation
+
+
+def test_drops_are_those_of_the_shorter_texts(model, found, folder):
+    order = np.argsort(-found.values, kind="stable")
+    for count, drop in zip(found.test.counts, found.test.drops, strict=True):
+        ids, types = delete(found.text, order[:count])
+        assert len(ids) == len(found.text.input_ids) - count
+        assert (ids[[0, -1]] == found.text.input_ids[[0, -1]]).all()
+        shorter = model.probabilities(ids, types)[found.label]
+        expected = log_odds_of(found.probabilities[found.label]) - log_odds_of(shorter)
+        assert drop == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_p_value_counts_the_random_orders_that_are_as_good():
+    drops = np.array([[1.0], [2.0], [3.0], [0.0]])
+    assert DeletionTest(np.array([1]), np.array([2.0]), drops).p_value == pytest.approx(3 / 5)
+    assert DeletionTest(np.array([1]), np.array([9.0]), np.zeros((19, 1))).holds
+    assert not DeletionTest(np.array([1]), np.array([0.0]), np.zeros((50, 1))).holds, "nothing changes anything"
+
+
+def test_a_text_too_short_to_be_tested_is_no_explanation(model):
+    short = explain_one(model, ("今天",))
+    assert not short.is_explanation
+    assert verdict(short, "en").startswith(
+        f"NOT TESTED, SO NO EXPLANATION: the text has 2 units, and the deletion test needs {FEWEST_UNITS}"
+    )
+    Checker(render_page([short]))
+
+
+def test_attributions_that_do_not_add_up_are_no_explanation(found):
+    wrong = replace(
+        found,
+        attributions=replace(found.attributions, delta=9.0),
+        test=DeletionTest(np.array([1]), np.array([9.0]), np.zeros((50, 1))),
+    )
+    assert not wrong.is_explanation
+    assert "do not add up" in verdict(wrong, "en")
+
+
+def test_pairs_are_explained_as_pairs(model, folder):
+    pair = explain_one(model, ("今天真开心", "手机质量不好"))
+    np.testing.assert_allclose(
+        pair.probabilities, of_pipeline(folder, [{"text": "今天真开心", "text_pair": "手机质量不好"}])[0], atol=1e-5
+    )
+    assert len(pair.of_characters(0)) == 5
+    assert len(pair.of_characters(1)) == 6
+    assert pair.of_characters(0).sum() + pair.of_characters(1).sum() == pytest.approx(pair.values.sum())
+    page = render_page([pair])
+    assert "Second text" in Checker(page).text
+    assert "2: 1" in render_text(pair)
+
+
+def test_a_text_of_a_million_characters_is_cut_and_says_so(model):
+    long = explain_one(model, ("今天真开心，" * 170_000,))
+    assert len(long.text.input_ids) == model.max_length
+    [note] = cut_notes(long, "en")
+    assert (
+        note
+        == "The model reads at most 60 tokens: characters 1 to 58 of 1,020,000 are explained, the others it never saw."
+    )
+    page = render_page([long])
+    assert note in Checker(page).text
+    assert len(page) < 50_000
+    pair = explain_one(model, ("今天真开心" * 100, "不好"))
+    assert [note.split(":")[0] for note in cut_notes(pair, "en")] == ["The model reads at most 60 tokens"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_texts_of_strangers_cannot_act(model, text):
+    if "\ud800" in text:
+        with pytest.raises(InputError):
+            explain_one(model, (text,))
+        return
+    result = explain_one(model, (text + "好好好好好",))
+    page, said = render_page([result]), render_text(result)
+    checked = Checker(page)
+    assert not {"script", "img"} & set(checked.tags)
+    assert not {"src", "href", "onload", "onclick", "onerror"} & {name for name, _ in checked.attributes}
+    assert not re.search(r"https?:|url\(|@import", page)
+    for shown in (page, said):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\u200b-\u200f\ud800-\udfff]", shown)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_page_has_the_verdict_and_every_character(found, language):
+    checked = Checker(render_page([found], language))
+    assert verdict(found, language) in checked.text
+    assert TEXT in checked.text
+    assert "script" not in checked.tags
+    assert checked.tags.count("polyline") == 2
+
+
+@pytest.mark.parametrize("architecture", ["distilbert", "xlnet"])
+def test_other_encoders_are_explained(tmp_path, architecture):
+    save_checkpoint(tmp_path, architecture)
+    result = explain_one(load_plain_model(tmp_path, "cpu"), (TEXT,))
+    np.testing.assert_allclose(result.probabilities, of_pipeline(tmp_path, [TEXT])[0], atol=1e-5)
+    assert result.attributions.has_converged
+
+
+def test_the_calibration_of_the_run_is_used(folder, tmp_path, found):
+    save_checkpoint(tmp_path)
+    (tmp_path / "calibration.json").write_text('{"temperature": 2.0}')
+    cooler = explain_one(load_plain_model(tmp_path, "cpu"), (TEXT,))
+    assert cooler.probabilities.max() < found.probabilities.max()
+    np.testing.assert_allclose(
+        cooler.probabilities, found.probabilities**0.5 / (found.probabilities**0.5).sum(), atol=1e-6
+    )
+
+
+def test_tokens_that_share_characters_are_one_unit():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({character: at for at, character in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    text = tokenise(TextEncoder(tokenizer, None), Row(1, "好a", None, None), None)
+    assert len(text.input_ids) == 4
+    assert [(unit.start, unit.end, unit.tokens) for unit in text.units] == [(0, 1, (0, 1, 2)), (1, 2, (3,))]
+
+
+def test_weights_that_give_no_numbers_are_an_error(tmp_path):
+    save_checkpoint(tmp_path)
+    model = load_plain_model(tmp_path, "cpu")
+    with torch.no_grad():
+        model.model.classifier.bias.fill_(float("nan"))
+    with pytest.raises(TrainingError, match="finite"):
+        explain_one(model, (TEXT,))
+
+
+def test_an_empty_text_is_an_error(model):
+    with pytest.raises(InputError, match="the text cannot be explained"):
+        explain_one(model, ("  ",))
+
+
+def test_attributions_of_one_step_of_captum_are_refined(model, found):
+    neutral = np.full_like(found.text.input_ids, model.tokenizer.pad_token_id)
+    result = attribute(model, found.text.input_ids, found.text.token_types, neutral, 0)
+    assert result.has_converged
+    assert result.values.sum() == pytest.approx(result.text - result.neutral + result.delta)

@@ -1,0 +1,93 @@
+"""Explanations of models with any number of labels a row: python -m pytest tests/explanation"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import pipeline
+
+pytest.importorskip("captum")
+
+from app.commands.explain import main
+from app.evaluation.multi_label.decisions import LabelRule, write_rule
+from app.explanation.explain import Explanation, explain
+from app.explanation.plain_model import PlainModel, load_plain_model
+from app.explanation.sentences import heading
+from app.prediction.open_model import ComputeOptions, open_model
+from tests.evaluation.test_page import Checker
+from tests.saved_classifier import LABELS, as_rows, save_checkpoint
+
+TEXT = "今天真开心，手机质量abc不好鼎"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A model that gives TEXT two of its three labels."""
+    folder = save_checkpoint(tmp_path_factory.mktemp("sets"), problem_type="multi_label_classification")
+    write_rule(folder, LabelRule(np.full(3, 0.01), 0, 2), LABELS, 1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder) -> PlainModel:
+    return load_plain_model(folder, "cpu")
+
+
+@pytest.fixture(scope="module")
+def found(model) -> list[Explanation]:
+    return explain(model, (TEXT,))
+
+
+def probabilities_of(folder: Path, text: str) -> np.ndarray:
+    """Return transformers' own probabilities, (num_labels,)."""
+    classify = pipeline("text-classification", str(folder), top_k=None, function_to_apply="sigmoid", device="cpu")
+    scores = {entry["label"]: entry["score"] for entry in classify([text])[0]}
+    return np.array([scores[label] for label in LABELS])
+
+
+def test_each_predicted_label_is_explained(folder, found):
+    [prediction] = open_model(folder, ComputeOptions("cpu")).predictor.predict(as_rows([TEXT]))
+    assert len(found) == 2
+    assert {LABELS[one.label] for one in found} == set(prediction.label)
+    assert [one.label for one in found] == found[0].predicted
+    for one in found:
+        np.testing.assert_allclose(one.probabilities, probabilities_of(folder, TEXT), atol=1e-5)
+        assert f"{LABELS[one.label]} (predicted), probability" in heading(one, "en")
+
+
+def test_attributions_add_up_to_the_difference_from_a_masked_text(folder, found):
+    masked = probabilities_of(folder, "[MASK]" * len(found[0].text.units))
+    for one in found:
+        whole, neutral = (np.log(p / (1 - p)) for p in (one.probabilities[one.label], masked[one.label]))
+        assert one.attributions.values.sum() == pytest.approx(whole - neutral, abs=0.02)
+        assert one.attributions.has_converged
+        assert one.test.is_possible
+
+
+def test_a_label_that_is_not_predicted_can_be_explained(model, found):
+    [other] = set(range(3)) - set(found[0].predicted)
+    [one] = explain(model, (TEXT,), label=LABELS[other])
+    assert one.label == other
+    names = ", ".join(LABELS[label] for label in found[0].predicted)
+    assert f"{LABELS[other]} (explained label; the model predicts {names})" in heading(one, "en")
+
+
+def test_without_a_predicted_label_the_most_probable_one_is_explained(folder, model, tmp_path):
+    model = load_plain_model(folder, "cpu")
+    model.rule = LabelRule(np.full(3, 2.0))
+    [one] = explain(model, (TEXT,))
+    assert one.label == one.probabilities.argmax()
+    assert "the model predicts no label" in heading(one, "en")
+    assert "模型预测的是：没有标签" in heading(one, "zh")
+
+
+def test_the_verb_prints_and_shows_every_label(folder, found, tmp_path, capsys):
+    page = tmp_path / "why.html"
+    assert main([str(folder), TEXT, "--html", str(page), "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("Deletion test") == 2
+    checked = Checker(page.read_text(encoding="utf-8"))
+    assert checked.tags.count("h1") == 2
+    for one in found:
+        assert heading(one, "en") in said
+        assert heading(one, "en") in checked.text
