@@ -14,7 +14,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from app.model.dropout import LEVELS, levels
 from app.model.dropout import dropout as drop  # `dropout` is a probability in transformers' signatures
+from app.model.grouped_attention import GroupedAttention, HeadLayout
 from app.model.varlen import attend_varlen
 
 NAME = "packed_rows"
@@ -34,22 +36,27 @@ def packed_attention(
     to_padded: torch.Tensor | None = None,
     from_padded: torch.Tensor | None = None,
     key_mask: torch.Tensor | None = None,
+    head_layout: HeadLayout | None = None,
     **kwargs,
 ) -> tuple[torch.Tensor, None]:
-    """Let each token attend to the tokens of its own row.
+    """Let each token attend to the tokens of the same row.
 
     `query`, `key`, `value`: (1, heads, total_tokens, head_size); returns (1, total_tokens, heads, head_size). With
     `row_offsets` a variable-length kernel takes them packed. With `group_shapes` they are laid out by row, in groups of rows
-    of similar length, each group padded to its longest row. Without either, the batch is padded and transformers' own
-    function is called.
+    of similar length, each group padded to its longest row, and with `head_layout` dropout is computed by one function for
+    all groups. Without either, the batch is padded and transformers' own function is called.
     """
     if row_offsets is None and group_shapes is None:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
-    by_token = [states[0].transpose(0, 1) for states in (query, key, value)]
+    # Not states[0]: its gradient would be a tensor of zeros into which the given one is copied.
+    by_token = [states.squeeze(0).transpose(0, 1) for states in (query, key, value)]
     if row_offsets is not None:
         return attend_varlen(*by_token, row_offsets, row_offsets, longest, longest, dropout, scaling)[None], None
+    if head_layout is not None and 0 < levels(dropout) < LEVELS:
+        scaling = scaling or query.shape[-1] ** -0.5
+        return GroupedAttention.apply(*by_token, head_layout, levels(dropout), scaling)[None], None
     by_row = [ToRows.apply(states, to_padded, from_padded) for states in by_token]
     queries_per_row = [longest for _, longest, _ in group_shapes]
     attended = attend_in_groups(*by_row, queries_per_row, group_shapes, key_mask, dropout, scaling)
@@ -69,7 +76,7 @@ def first_token_attention(
     from_padded: torch.Tensor | None = None,
     key_mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Let the first token of each row attend to the tokens of its own row.
+    """Let the first token of each row attend to the tokens of the same row.
 
     `module`: the model's self-attention; `query`: (num_rows, heads, head_size); `key`, `value`: (total_tokens, heads,
     head_size); returns (num_rows, heads, head_size).

@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-from inspect import signature
+from functools import partial
 
 import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedConfig
 
-from app.batching.collate import Layout, collate
+from app.batching.collate import collate
 from app.errors import InputError
-from app.model import attention
-from app.model.dropout import replace_dropout
-from app.model.embedding import reuse_gradient_memory
 from app.model.last_layer import return_first_tokens_only
-from app.model.varlen import has_varlen_kernels
+from app.model.packed_model import PackedModel
+from app.model.transformers_calls import attempt
 
-# Models whose head reads each row's first token, and which count positions from 0 (or, RoBERTa, from pad_id + 1).
-PACKABLE = ("bert", "electra", "roberta", "xlm-roberta")
-COUNT_FROM_PAD = ("roberta", "xlm-roberta")
+UNUSABLE = (
+    "the model cannot classify a text; its configuration (config.json and model.config) and its tokenizer must fit"
+)
 
 
-class Classifier(nn.Module):
-    """transformers' model for sequence classification, which also takes packed batches.
-
-    `forward` takes the tensors of `app.batching.collate.collate` and returns logits, (num_rows, num_labels), in the model's
-    precision.
-    """
+class Classifier(PackedModel):
+    """transformers' model for sequence classification; its outputs are logits, (num_rows, num_labels)."""
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        replace_dropout(model)
-        reuse_gradient_memory(model)
-        self.model = model
-        config = model.config
-        is_known = config.model_type in PACKABLE and type(model).__module__.startswith("transformers.")
-        self.can_pack = is_known and not config.is_decoder and config.num_hidden_layers > 0
+        super().__init__(model)
         if self.can_pack:
-            model.set_attn_implementation(attention.NAME)
             return_first_tokens_only(model.base_model.encoder.layer[-1])
 
     def forward(
@@ -46,59 +32,29 @@ class Classifier(nn.Module):
     ) -> torch.Tensor:
         if first_tokens is None:
             return self.model(input_ids=input_ids, **inputs).logits
-        # Another attention function would let tokens attend across rows, without an error.
-        assert self.model.config._attn_implementation == attention.NAME
-        hidden = self.model.base_model(input_ids=input_ids, first_tokens=first_tokens, **inputs).last_hidden_state
-        first = hidden[0][:, None]  # (num_rows, 1, hidden): a row of one token each
+        hidden = self.encode(input_ids, first_tokens=first_tokens, **inputs)
+        first = hidden.transpose(0, 1)  # (num_rows, 1, hidden): a row of one token each
         if self.model.config.model_type == "bert":
             return self.model.classifier(self.model.dropout(self.model.bert.pooler(first)))
         return self.model.classifier(first)
 
-    def has_varlen_kernels(self, device: torch.device) -> bool:
-        """Return whether this model can run packed with variable-length attention on a device."""
-        config = self.model.config
-        return self.can_pack and has_varlen_kernels(device, config.hidden_size // config.num_attention_heads)
 
-    def layout(self, packed: bool, varlen: bool = False) -> Layout:
-        """Return the input layout this model needs; raises InputError where it cannot run packed."""
-        config = self.model.config
-        if packed and not self.can_pack:
-            raise InputError(
-                f"train.collate packed works with {', '.join(PACKABLE)} encoders, found {config.model_type}; set it to padded"
-            )
-        takes_types = "token_type_ids" in signature(self.model.forward).parameters
-        return Layout(
-            packed,
-            varlen=varlen,
-            pad_id=config.pad_token_id or 0,
-            first_position=first_position(config),
-            token_types=takes_types and getattr(config, "type_vocab_size", 2) > 1,
-            max_positions=max_positions(config),
-        )
+def check_passes(model: PackedModel, *rows: list[int]) -> None:
+    """Raise InputError unless the model, on the CPU, takes rows of token ids in every layout it can have.
 
-
-def first_position(config: PreTrainedConfig) -> int:
-    """Return the position id of a row's first token."""
-    return (config.pad_token_id or 0) + 1 if config.model_type in COUNT_FROM_PAD else 0
-
-
-def max_positions(config: PreTrainedConfig) -> int | None:
-    """Return the most tokens a row may have, or None where the model has no limit."""
-    positions = (getattr(config, "max_position_embeddings", None) or -1) - first_position(config)  # XLNet: -1, no limit
-    return positions if positions > 0 else None
-
-
-def check_padding(model: Classifier, *rows: list[int]) -> None:
-    """Raise InputError if the logits of the first row, token ids, change when the rows are padded to a batch, as XLNet's do."""
-    model.eval()
+    The logits of the first row may not change when the rows are padded to a batch, as XLNet's do. Leaves the model in
+    evaluation mode, and torch's generator as it was.
+    """
     tokens = [np.array(row, dtype=np.int64) for row in rows]
-    with torch.inference_mode():
-        try:
-            padded = model(**collate(tokens, None, model.layout(packed=False)))[0]
-        except ValueError as error:  # a decoder without a padding token
-            raise InputError(f"the model must take padded batches: {error}") from error
-        alone = model(torch.from_numpy(tokens[0])[None])[0]
-    if not torch.allclose(padded, alone, rtol=1e-3, atol=1e-3):
+    layouts = [model.layout(packed) for packed in ((False, True) if model.can_pack else (False,))]
+    with torch.random.fork_rng(devices=()), torch.no_grad():
+        for layout in layouts:
+            for is_training in (True, False):  # dropout and the like run in training only
+                inputs = collate(tokens, None, layout)
+                padded = attempt(partial(model.train(is_training), **inputs), UNUSABLE)[0]
+        if not model.can_pack:
+            alone = model(torch.from_numpy(tokens[0])[None])[0]
+    if not model.can_pack and not torch.allclose(padded, alone, rtol=1e-3, atol=1e-3, equal_nan=True):
         raise InputError(
             f"this {model.model.config.model_type} model's logits change with padding; use a BERT-like encoder"
         )

@@ -28,10 +28,15 @@ def dropout(values: torch.Tensor, p: float) -> torch.Tensor:
 
     The expected value of each element does not change. `p` from 0 to 1.
     """
-    dropped = round(p * LEVELS)
+    dropped = levels(p)
     if dropped == 0:
         return values
     return values * 0 if dropped == LEVELS else _Drop.apply(values, dropped)
+
+
+def levels(p: float) -> int:
+    """Return how many of LEVELS elements are dropped with probability `p`."""
+    return round(p * LEVELS)
 
 
 def keep_mask(shape: torch.Size, dropped: int, dtype: torch.dtype) -> torch.Tensor:
@@ -43,18 +48,26 @@ def keep_mask(shape: torch.Size, dropped: int, dtype: torch.dtype) -> torch.Tens
     return torch.ge(torch.from_numpy(draws).view(shape), dropped - LEVELS // 2, out=kept)
 
 
+def drop(values: torch.Tensor, kept: torch.Tensor, dropped: int) -> torch.Tensor:
+    """Return `values` times `kept`, which is 0 or 1, times LEVELS / (LEVELS - `dropped`), in one pass over memory.
+
+    The factor is no part of the mask, because bf16 cannot hold it exactly; inside the pass it is a float32.
+    """
+    return torch.addcmul(values.new_zeros(()), values, kept, value=LEVELS / (LEVELS - dropped))
+
+
 class _Drop(torch.autograd.Function):
     @staticmethod
     def forward(ctx, values: torch.Tensor, dropped: int) -> torch.Tensor:
         kept = keep_mask(values.shape, dropped, values.dtype)
         ctx.save_for_backward(kept)
-        ctx.factor = LEVELS / (LEVELS - dropped)
-        return (values * kept).mul_(ctx.factor)  # the factor last: it cannot be written exactly in bf16
+        ctx.dropped = dropped
+        return drop(values, kept, dropped)
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor):
         (kept,) = ctx.saved_tensors
-        return (gradient * kept).mul_(ctx.factor), None
+        return drop(gradient, kept, ctx.dropped), None
 
 
 def replace_dropout(model: nn.Module) -> None:

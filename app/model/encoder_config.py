@@ -9,10 +9,12 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from app.config.schema import ModelConfig
 from app.errors import InputError, nearest
-from app.model.classifier import max_positions
+from app.model.packed_model import max_positions
+from app.model.size import check_counts
 from app.model.transformers_calls import attempt
 
 FROM_DATA = ("num_labels", "id2label", "label2id", "problem_type")  # keys that the data decides
+DTYPES = ("dtype", "torch_dtype")
 
 
 def cannot_load(name: str) -> str:
@@ -24,8 +26,10 @@ def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
     """Return the configuration of a checkpoint, a hub name or a folder; `hub` as `AutoConfig.from_pretrained` takes it.
 
     The attention function that it names is ignored: transformers would fetch one from the hub and run it, whatever
-    `trust_remote_code` says (https://huggingface.co/docs/transformers/attention_interface).
+    `trust_remote_code` says (https://huggingface.co/docs/transformers/attention_interface). Raises InputError for counts
+    that a list would be made of, and that no model has.
     """
+    check_counts(PreTrainedConfig.get_config_dict(name, **hub)[0])
     config = AutoConfig.from_pretrained(name, **hub)
     config._attn_implementation = None
     return config
@@ -48,6 +52,7 @@ def encoder_config(settings: ModelConfig, tokenizer, hub: dict) -> PreTrainedCon
         config = attempt(lambda: checkpoint_config(settings.name, **hub), cannot_load(settings.name))
     keys = config.to_dict() | config.attribute_map
     _check_keys(settings.config, keys, config.model_type)
+    check_counts(settings.config)
     values = {key: value for key, value in from_tokenizer.items() if key in keys} | settings.config
     if settings.dropout is not None:
         values |= {key: settings.dropout for key in keys if "dropout" in key}
@@ -67,18 +72,25 @@ def _check_keys(values: dict, keys: dict, model_type: str) -> None:
     for key in values:
         if key in FROM_DATA:
             raise InputError(f"model.config: '{key}' follows from the labels of the data and cannot be set")
+        if key in DTYPES:
+            raise InputError(f"model.config: '{key}' cannot be set, weights are fp32; set train.precision instead")
         if key not in keys:
             raise InputError(f"model.config: a {model_type} model has no key '{key}'{nearest(key, keys)}")
 
 
 def check_fit(config: PreTrainedConfig, vocabulary: int, max_length: int) -> None:
-    """Raise InputError where tokens or positions would be outside of the model's embeddings."""
+    """Raise InputError where tokens, with ids below `vocabulary`, or positions would be outside of the model's embeddings."""
     positions = max_positions(config)
-    if positions and max_length > positions:
+    if positions is not None and max_length > positions:
         raise InputError(f"data.max_length must be at most the model's {positions} positions, found {max_length}")
+    check_vocabulary(config, vocabulary)
+
+
+def check_vocabulary(config: PreTrainedConfig, vocabulary: int, where: str = "") -> None:
+    """Raise InputError, starting with `where`, unless the model has embeddings for all token ids below `vocabulary`."""
     size = getattr(config, "vocab_size", None)
     if size and vocabulary > size:
         raise InputError(
-            f"the model has embeddings for {size:,} tokens and the tokenizer's vocabulary has {vocabulary:,}; they must "
-            "belong together"
+            f"{where}the model has embeddings for {size:,} tokens and the tokenizer's ids go up to {vocabulary - 1:,}; they "
+            "must belong together"
         )

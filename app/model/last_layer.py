@@ -26,7 +26,7 @@ class FirstTokens:
         """Return (1, num_rows, hidden) for `hidden_states` (1, total_tokens, hidden) and `first_tokens` (num_rows,)."""
         if first_tokens is None:
             return super().forward(hidden_states, *inputs, **more)
-        tokens = hidden_states[0]
+        tokens = hidden_states.squeeze(0)  # its gradient is a view; that of [0] would be a copy
         first = tokens.index_select(0, first_tokens)
         attention = self.attention.self
         states = [

@@ -11,9 +11,11 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 
 from app.config.schema import ModelConfig
-from app.errors import InputError
+from app.data.encoding import highest_id
+from app.errors import InputError, shorten
 from app.model.classifier import Classifier
 from app.model.encoder_config import cannot_load, check_fit, encoder_config
+from app.model.size import check_size
 from app.model.transformers_calls import attempt, quiet_transformers
 from app.runtime.disk import sync
 
@@ -26,8 +28,14 @@ HEADS = (
 )  # a checkpoint without them gets new ones, without a warning
 
 
-def build_model(settings: ModelConfig, tokenizer, label_names: list[str], max_length: int) -> Classifier:
-    """Return the classifier on the CPU in fp32, with the labels' names in its configuration.
+def build_model(
+    settings: ModelConfig,
+    tokenizer,
+    label_names: list[str],
+    max_length: int,
+    problem_type: str = "single_label_classification",
+) -> Classifier:
+    """Return the classifier on the CPU in fp32, with the labels' names and transformers' `problem_type` in its configuration.
 
     Weights come from safetensors, or from a PyTorch file read with `weights_only`, which runs no code of the file. Raises
     InputError for a checkpoint that cannot be loaded, an unknown configuration key, or texts that do not fit the model.
@@ -35,37 +43,43 @@ def build_model(settings: ModelConfig, tokenizer, label_names: list[str], max_le
     hub = {"revision": settings.revision, "trust_remote_code": settings.trust_remote_code}
     with quiet_transformers():
         config = encoder_config(settings, tokenizer, hub)
+        earlier_labels = list(config.id2label.values())
         config.id2label = dict(enumerate(label_names))
         config.label2id = {name: index for index, name in enumerate(label_names)}
-        config.problem_type = "single_label_classification"
-        check_fit(config, len(tokenizer), max_length)
+        config.problem_type = problem_type
+        check_fit(config, highest_id(tokenizer.backend_tokenizer) + 1, max_length)
         if settings.name is None:
-            model = attempt(
-                lambda: AutoModelForSequenceClassification.from_config(config),
-                f"model.config does not make a {settings.architecture} classifier",
-            )
+            problem = f"model.config does not make a {settings.architecture} classifier"
+            attempt(lambda: check_size(config), problem)
+            model = attempt(lambda: AutoModelForSequenceClassification.from_config(config), problem)
         else:
             model, info = attempt(lambda: load_weights(settings.name, config, **hub), cannot_load(settings.name))
-            _check_weights(settings.name, model, info)
+            check_weights(settings.name, model, info)
+            _start_pooler(model, info["missing_keys"])
+            if earlier_labels != label_names:
+                _renew_head(settings.name, model, info, earlier_labels)
         return Classifier(model)
 
 
-def load_weights(name: str | Path, config: PreTrainedConfig, **hub) -> tuple[nn.Module, dict]:
+def load_weights(
+    name: str | Path, config: PreTrainedConfig, auto_class: type = AutoModelForSequenceClassification, **hub
+) -> tuple[nn.Module, dict]:
     """Return transformers' model of a checkpoint, on the CPU in fp32, and the names of weights that miss or do not fit.
 
     `hub` as `from_pretrained` takes it, which also describes the names
     (`output_loading_info` in https://huggingface.co/docs/transformers/main_classes/model).
     """
-    return AutoModelForSequenceClassification.from_pretrained(
+    check_size(config, Path(name) if Path(name).is_dir() else None, hub.get("trust_remote_code", False))
+    return auto_class.from_pretrained(
         name, config=config, dtype=torch.float32, ignore_mismatched_sizes=True, output_loading_info=True, **hub
     )
 
 
-def _check_weights(name: str, model: nn.Module, info: dict) -> None:
-    """Raise InputError for an encoder's weights of wrong shapes or names; warn of some that are missing."""
+def check_weights(name: str, model: nn.Module, info: dict, heads: tuple[str, ...] = HEADS) -> None:
+    """Raise InputError for an encoder's weights of wrong shapes or names; warn of some that are missing. `heads` may miss."""
 
     def of_encoder(keys) -> list[str]:
-        return sorted(key for key in keys if not key.removeprefix(f"{model.base_model_prefix}.").startswith(HEADS))
+        return sorted(key for key in keys if not key.removeprefix(f"{model.base_model_prefix}.").startswith(heads))
 
     shapes = {key: (tuple(saved), tuple(needed)) for key, saved, needed in info["mismatched_keys"]}
     mismatched = of_encoder(shapes)
@@ -73,13 +87,39 @@ def _check_weights(name: str, model: nn.Module, info: dict) -> None:
         saved, needed = shapes[mismatched[0]]
         raise InputError(
             f"the weights of {name} do not fit model.config: {mismatched[0]} has shape {saved}, and {needed} is needed"
-            + _and_more(mismatched)
+            f"{_and_more(mismatched)}; a checkpoint has its sizes in itself: leave out the sizes of model.config, "
+            "and any --config file that sets them, such as configs/small_bert.yaml"
         )
     missing = of_encoder(info["missing_keys"])
     if len(missing) == len(of_encoder(key for key, _ in model.named_parameters())):
         raise InputError(f"{name} holds no weights of a {model.config.model_type} model: no name of a weight matches")
     if missing:
         logger.warning("%s has no weights for %s%s; initialised at random", name, missing[0], _and_more(missing))
+
+
+def _start_pooler(model: nn.Module, missing: set[str]) -> None:
+    """Have the pooler of a BERT whose checkpoint has none, as after pretraining on masked words, begin as the identity."""
+    if model.config.model_type == "bert" and "bert.pooler.dense.weight" in missing:
+        nn.init.eye_(model.bert.pooler.dense.weight)
+        nn.init.zeros_(model.bert.pooler.dense.bias)
+
+
+def _renew_head(name: str, model: nn.Module, info: dict, earlier_labels: list[str]) -> None:
+    """Give a model that was trained on other labels a new last layer; its weights would mean nothing for these."""
+    head = [(key, module) for key, module in model.named_modules() if isinstance(module, nn.Linear)]
+    key, last = next((key, module) for key, module in reversed(head) if not key.startswith(model.base_model_prefix))
+    absent = {*info["missing_keys"], *(mismatch[0] for mismatch in info["mismatched_keys"])}
+    if f"{key}.weight" in info["missing_keys"]:
+        return
+    if f"{key}.weight" not in absent:
+        nn.init.normal_(last.weight, std=getattr(model.config, "initializer_range", 0.02))
+        if last.bias is not None:
+            nn.init.zeros_(last.bias)
+    logger.info(
+        "%s was trained on other labels (%s): its encoder is kept, the head is new.",
+        name,
+        shorten(", ".join(earlier_labels), 80),
+    )
 
 
 def _and_more(names: list[str]) -> str:

@@ -16,7 +16,7 @@ from app.errors import InputError
 # What transformers, torch and safetensors raise for a broken checkpoint or a wrong setting.
 REFUSALS = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, RuntimeError, AssertionError, AttributeError, ImportError),
-    *(SafetensorError, StrictDataclassError),
+    *(ArithmeticError, MemoryError, SafetensorError, StrictDataclassError),
 )
 
 

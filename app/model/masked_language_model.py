@@ -1,0 +1,147 @@
+"""An encoder that predicts masked tokens, and how its head begins where a checkpoint has none."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch import nn
+from torch.nn.functional import linear
+from transformers import AutoModelForMaskedLM
+
+from app.config.schema import ModelConfig
+from app.data.encoding import highest_id
+from app.model.encoder_config import cannot_load, check_fit, encoder_config
+from app.model.packed_model import PackedModel
+from app.model.pretrained import check_weights, load_weights
+from app.model.size import check_size
+from app.model.transformers_calls import attempt, quiet_transformers
+
+logger = logging.getLogger(__name__)
+HEADS = (
+    "cls",
+    "lm_head",
+    "generator_predictions",
+    "generator_lm_head",
+    "head",
+    "decoder",
+    "pooler",
+    "classifier",
+    "score",
+)
+# GELU is nearly linear on small values, and the norm after it scales them up again. So a transform that makes states this
+# much smaller begins near the identity.
+SHRINK = 0.1
+
+
+class MaskedLanguageModel(PackedModel):
+    """transformers' model for masked language modelling; only masked tokens go through the head.
+
+    Its logits are (num_masked, vocabulary). The output matrix is that of the embeddings, which is read from there: the head
+    has no separate parameter for it, so that weights and optimizer state have it once.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.heads = HEAD_PARTS.get(model.config.model_type) if self.can_pack else None
+        if self.heads:
+            drop_output_matrix(model)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        masked: torch.Tensor | None = None,
+        first_tokens: torch.Tensor | None = None,
+        **inputs: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the logits of the tokens at `masked`; see `app.batching.masking.MaskedLoader`. None: of first tokens."""
+        if self.heads is None:
+            logits = self.model(input_ids=input_ids, **inputs).logits
+            return logits[:, 0] if masked is None else logits[masked]
+        if first_tokens is None:
+            hidden = self.model.base_model(input_ids=input_ids, **inputs).last_hidden_state
+            states = hidden[:, 0] if masked is None else hidden[masked]
+        else:
+            states = (
+                self.encode(input_ids, **inputs).squeeze(0).index_select(0, first_tokens if masked is None else masked)
+            )
+        transform, bias = self.heads
+        return linear(transform(self.model, states), self.model.get_input_embeddings().weight, bias(self.model))
+
+
+# For each type of model: what comes before the output matrix, and the bias after it.
+HEAD_PARTS = {
+    "bert": (lambda model, states: model.cls.predictions.transform(states), lambda model: model.cls.predictions.bias),
+    "electra": (lambda model, states: model.generator_predictions(states), lambda model: model.generator_lm_head.bias),
+    "roberta": (lambda model, states: model.lm_head(states), lambda model: model.lm_head.bias),
+}
+HEAD_PARTS["xlm-roberta"] = HEAD_PARTS["roberta"]
+
+
+def build_masked_model(
+    settings: ModelConfig, tokenizer, max_length: int, token_counts: torch.Tensor
+) -> MaskedLanguageModel:
+    """Return the model on the CPU in fp32; `token_counts` (vocabulary,) are those of the training rows.
+
+    A checkpoint whose head is for something else gets a new one, see `start_head`. Raises InputError as `build_model` does.
+    """
+    hub = {"revision": settings.revision, "trust_remote_code": settings.trust_remote_code}
+    with quiet_transformers():
+        config = encoder_config(settings, tokenizer, hub)
+        config.tie_word_embeddings = True
+        check_fit(config, highest_id(tokenizer.backend_tokenizer) + 1, max_length)
+        if settings.name is None:
+            problem = f"model.config does not make a {settings.architecture} model for masked words"
+            attempt(lambda: check_size(config), problem)
+            model = attempt(lambda: AutoModelForMaskedLM.from_config(config), problem)
+            return MaskedLanguageModel(model)
+        model, info = attempt(
+            lambda: load_weights(settings.name, config, AutoModelForMaskedLM, **hub), cannot_load(settings.name)
+        )
+        check_weights(settings.name, model, info, HEADS)
+        if start_head(model, info["missing_keys"], token_counts):
+            logger.info("%s has no head for masked words: a new one begins from its embeddings", settings.name)
+        return MaskedLanguageModel(model)
+
+
+@torch.no_grad()
+def start_head(model: nn.Module, missing: set[str], token_counts: torch.Tensor) -> bool:
+    """Have a head without saved weights begin near the identity; return whether there is one.
+
+    Its transform passes on the states nearly as they are, the norm scales them so that logits are about 1, and the bias is
+    the logarithm of how frequent each token is, (vocabulary,) `token_counts`.
+    """
+    output, embeddings = model.get_output_embeddings(), model.get_input_embeddings().weight
+    is_new = False
+    for name, module in model.named_modules():
+        if f"{name}.weight" not in missing or module is output or not name.startswith(HEADS):
+            continue
+        is_new = True
+        if isinstance(module, nn.LayerNorm):
+            module.weight.fill_(1 / float(embeddings.norm(dim=1).mean().clamp(min=1)))
+            module.bias.zero_()
+        elif isinstance(module, nn.Linear) and module.in_features == module.out_features:
+            nn.init.eye_(module.weight).mul_(SHRINK)
+            module.bias.zero_()
+    if is_new and getattr(output, "bias", None) is not None:
+        counts = token_counts.float() + 1
+        output.bias[: len(counts)].copy_((counts / counts.sum()).log())
+    return is_new
+
+
+class OutputBias(nn.Module):
+    """The bias after an output matrix that is a parameter elsewhere."""
+
+    def __init__(self, bias: nn.Parameter) -> None:
+        super().__init__()
+        self.bias = bias
+
+
+def drop_output_matrix(model: nn.Module) -> None:
+    """Remove the output matrix, which is that of the embeddings, from the head; its bias keeps its name."""
+    if model.config.model_type == "bert":
+        model.cls.predictions.decoder = nn.Identity()
+    elif model.config.model_type == "electra":
+        model.generator_lm_head = OutputBias(model.generator_lm_head.bias)
+    else:
+        model.lm_head.decoder = nn.Identity()

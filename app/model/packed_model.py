@@ -1,0 +1,92 @@
+"""A model of transformers that also takes packed batches, whatever its head is."""
+
+from __future__ import annotations
+
+from inspect import signature
+
+import torch
+from torch import nn
+from transformers import PreTrainedConfig
+
+from app.batching.collate import Layout
+from app.errors import InputError
+from app.model import attention
+from app.model.dropout import replace_dropout
+from app.model.embedding import reuse_gradient_memory
+from app.model.grouped_attention import head_layout
+from app.model.varlen import has_varlen_kernels
+
+# Models whose head reads each row's first token, and which count positions from 0 (or, RoBERTa, from pad_id + 1).
+PACKABLE = ("bert", "electra", "roberta", "xlm-roberta")
+COUNT_FROM_PAD = ("roberta", "xlm-roberta")
+
+
+class PackedModel(nn.Module):
+    """transformers' `model`, with faster parts where `can_pack`; subclasses compute what a task needs of it.
+
+    `forward` takes the tensors of `app.batching.collate.collate` and returns one output for each target, in the model's
+    precision.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        replace_dropout(model)
+        reuse_gradient_memory(model)
+        self.model = model
+        config = model.config
+        config.return_dict = True
+        for (
+            module
+        ) in model.modules():  # chunks save little memory, and only some numbers of tokens can be cut into them
+            if hasattr(module, "chunk_size_feed_forward"):
+                module.chunk_size_feed_forward = 0
+        is_known = config.model_type in PACKABLE and type(model).__module__.startswith("transformers.")
+        self.can_pack = is_known and not config.is_decoder and config.num_hidden_layers > 0
+        if self.can_pack:
+            model.set_attn_implementation(attention.NAME)
+
+    def encode(self, input_ids: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
+        """Return the states of a packed batch's tokens, (1, total_tokens, hidden)."""
+        # Another attention function would let tokens attend across rows, without an error.
+        assert self.model.config._attn_implementation == attention.NAME
+        config = self.model.config
+        has_dropout = self.training and config.attention_probs_dropout_prob > 0
+        if has_dropout and input_ids.device.type == "cpu" and "group_shapes" in inputs:
+            layout = (inputs[name] for name in ("group_shapes", "to_padded", "from_padded", "key_mask"))
+            inputs["head_layout"] = head_layout(config.num_attention_heads, *layout)
+        return self.model.base_model(input_ids=input_ids, **inputs).last_hidden_state
+
+    def has_varlen_kernels(self, device: torch.device) -> bool:
+        """Return whether this model can run packed with variable-length attention on a device."""
+        config = self.model.config
+        return self.can_pack and has_varlen_kernels(device, config.hidden_size // config.num_attention_heads)
+
+    def layout(self, packed: bool, varlen: bool = False) -> Layout:
+        """Return the input layout this model needs; raises InputError where it cannot run packed."""
+        config = self.model.config
+        if packed and not self.can_pack:
+            raise InputError(
+                f"train.collate packed works with {', '.join(PACKABLE)} encoders, found {config.model_type}; set it to padded"
+            )
+        takes_types = "token_type_ids" in signature(self.model.forward).parameters
+        return Layout(
+            packed,
+            varlen=varlen,
+            pad_id=config.pad_token_id or 0,
+            first_position=first_position(config),
+            token_types=takes_types and getattr(config, "type_vocab_size", 2) > 1,
+            max_positions=max_positions(config),
+        )
+
+
+def first_position(config: PreTrainedConfig) -> int:
+    """Return the position id of a row's first token."""
+    return (config.pad_token_id or 0) + 1 if config.model_type in COUNT_FROM_PAD else 0
+
+
+def max_positions(config: PreTrainedConfig) -> int | None:
+    """Return the most tokens a row may have, or None where the model has no limit."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions < 0:  # XLNet: -1, no limit
+        return None
+    return max(0, positions - first_position(config))

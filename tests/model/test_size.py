@@ -1,0 +1,135 @@
+"""Sizes and other values that no model can have: python -m pytest tests/model/test_size.py"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig
+
+from app.batching.collate import collate
+from app.config.schema import ModelConfig
+from app.errors import InputError
+from app.model.classifier import check_passes
+from app.model.pretrained import build_model
+from app.model.size import check_size
+from app.prediction.saved_model import load_checkpoint
+from tests.saved_classifier import LABELS, save_checkpoint
+from tests.tiny import SIZES, tiny_tokenizer, token_rows
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    return save_checkpoint(tmp_path_factory.mktemp("saved"))
+
+
+def build(values: dict, architecture: str = "bert", **settings):
+    """Return a model that has classified a text, as a run and a predictor make one."""
+    sizes = (
+        SIZES | {"max_position_embeddings": 64}
+        if architecture != "distilbert"
+        else {"dim": 32, "n_heads": 4, "hidden_dim": 64}
+    )
+    settings = {"architecture": architecture, "config": sizes | values} | settings
+    model = build_model(ModelConfig(**settings), tiny_tokenizer(), LABELS, 32)
+    check_passes(model, [2, 5, 3], [2, 5, 6, 7, 3])
+    return model.train()
+
+
+HUGE = {
+    "num_labels": (10**12, "num_labels must be at most 1,000,000, found 1000000000000"),
+    "num_hidden_layers": (10**12, "num_hidden_layers must be at most 10,000"),
+    "hidden_size": (2**15, "asks for a model of at least"),  # 4 GiB: this machine has it, the file does not
+    "vocab_size": (10**12, "asks for a model of at least"),
+    "max_position_embeddings": (10**12, "asks for a model of at least"),
+    "type_vocab_size": (10**10, "asks for a model of at least"),
+    "intermediate_size": (10**9, "asks for a model of at least"),
+}
+
+
+@pytest.mark.parametrize("key", HUGE)
+def test_a_strangers_configuration_cannot_take_all_memory(saved, tmp_path, key):
+    value, problem = HUGE[key]
+    folder = shutil.copytree(saved, tmp_path / "checkpoint")
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {key: value}), encoding="utf-8")
+    for load in (load_checkpoint, lambda name: build({}, name=str(name), config={})):
+        with pytest.raises(InputError, match=problem) as error:
+            load(folder)
+        assert str(folder) in str(error.value)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+@pytest.mark.parametrize(
+    ("key", "value"), [("num_hidden_layers", 10**9), ("hidden_size", 10**9 + 8), ("intermediate_size", 10**12)]
+)
+def test_settings_cannot_take_all_memory(architecture, key, value):
+    with pytest.raises(InputError, match=r"model\.config|num_hidden_layers must be at most 10,000, found 1000000000"):
+        build({key: value}, architecture)
+
+
+def test_measuring_a_model_allocates_nothing_and_draws_nothing(monkeypatch):
+    config, state = AutoConfig.for_model("bert", num_hidden_layers=24, hidden_size=768), torch.get_rng_state()
+    check_size(config)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.nn.Linear(3, 3)  # the hook on new parameters is gone
+    monkeypatch.setattr("app.model.size.MOST_TENSORS", 100)
+    with pytest.raises(InputError, match=r"in 101 tensors of weights, but a model has at most 100; correct"):
+        check_size(config)
+
+
+VALUES = {
+    "max_position_embeddings": (0, "at most the model's 0 positions, found 32"),
+    "type_vocab_size": (0, r"makes Embedding\.weight of shape \(0, 32\), without any value"),
+    "chunk_size_feed_forward": ("x", None),
+    "dtype": ("float16", "set train.precision instead"),
+    "num_attention_heads": (-1, "the model cannot classify a text"),
+    "hidden_dropout_prob": (float("nan"), "the model cannot classify a text"),
+    "hidden_size": (0, "does not make a bert classifier"),
+    "output_hidden_states": ("x", "the model cannot classify a text"),
+    "return_dict": (False, None),
+}
+
+
+@pytest.mark.parametrize("key", VALUES)
+def test_values_that_a_model_cannot_have(key):
+    value, problem = VALUES[key]
+    if problem:
+        with pytest.raises(InputError, match=problem):
+            build({key: value})
+    else:
+        assert loss(build({key: value})).isfinite()
+
+
+def loss(model) -> torch.Tensor:
+    return model(**collate(token_rows([5, 9]), None, model.layout(model.can_pack))).square().sum()
+
+
+def test_chunks_of_any_size_change_nothing(saved):
+    """A checkpoint may ask for them; a packed batch has any number of tokens."""
+    torch.manual_seed(0)
+    expected = loss(build({}, dropout=0.0))
+    torch.manual_seed(0)
+    assert loss(build({"chunk_size_feed_forward": 4}, dropout=0.0)) == expected
+
+
+ABSURD = [0, -1, 1, 10**5, 10**12, 10**30, float("nan"), float("inf"), 1e30, -0.5, "x", "", [], {}, True, False, None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "distilbert"])
+def test_any_value_of_any_key_trains_or_is_one_error(architecture):
+    keys = sorted(AutoConfig.for_model(architecture).to_dict())
+    trained = refused = 0
+    for key in keys:
+        for value in ABSURD:
+            try:
+                model = build({key: value}, architecture)
+            except InputError:
+                refused += 1
+                continue
+            trained += 1
+            loss(model).backward()
+            assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}, f"{key}: {value}"
+    assert min(trained, refused) > len(keys), (trained, refused)

@@ -1,0 +1,200 @@
+"""model.name: folders of other sizes, a hub, a mirror, ModelScope, finished runs: python -m pytest tests/model/test_source.py"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from huggingface_hub import constants
+
+from app.config.schema import Config, ModelConfig
+from app.data.tokenizer import load_tokenizer
+from app.errors import InputError
+from app.model.pretrained import build_model
+from app.model.recipe import with_recipe
+from app.model.source import checkpoint_place
+from tests.tiny import LABELS, tiny_tokenizer, write_tiny
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZES = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "intermediate_size": 96}
+# Class of the checkpoint as it was published: pretraining heads, no classifier.
+PUBLISHED = {
+    "bert-base-chinese": (transformers.BertConfig, transformers.BertForPreTraining, {}),
+    "chinese-roberta-wwm-ext": (transformers.BertConfig, transformers.BertForMaskedLM, {"directionality": "bidi"}),
+    "chinese-macbert-base": (transformers.BertConfig, transformers.BertForMaskedLM, {"gradient_checkpointing": False}),
+    "chinese-electra-180g-base-discriminator": (
+        *(transformers.ElectraConfig, transformers.ElectraForPreTraining, {"embedding_size": 24}),
+    ),
+    "ernie-3.0-base-zh": (transformers.ErnieConfig, transformers.ErnieForMaskedLM, {"use_task_id": True}),
+    "xlm-roberta-base": (transformers.XLMRobertaConfig, transformers.XLMRobertaForMaskedLM, {"pad_token_id": 1}),
+    "chinese-modernbert": (transformers.ModernBertConfig, transformers.ModernBertForMaskedLM, {}),
+}
+
+
+def publish(folder: Path, name: str) -> Path:
+    """Write a checkpoint of other sizes than any default, as it would be published."""
+    config_class, model_class, extra = PUBLISHED[name]
+    tokenizer = tiny_tokenizer(
+        extra.get("pad_token_id", 0), characters="差坏烂臭烦气书桌门窗椅柜好棒美赞爱喜的一0123456789"
+    )
+    torch.manual_seed(0)
+    tokens = {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": 2, "eos_token_id": 3}
+    tokens |= {"cls_token_id": 2, "sep_token_id": 3} if name == "chinese-modernbert" else {}
+    config = config_class(**SIZES, vocab_size=len(tokenizer), max_position_embeddings=64, **(tokens | extra))
+    model_class(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_checkpoint_of_another_size_is_taken_as_it_is(tmp_path, name):
+    settings = ModelConfig(name=str(publish(tmp_path / name, name)))
+    train = with_recipe(Config(model=settings)).train
+    assert (train.epochs, train.learning_rate) == (3, 2e-4)
+    tokenizer = load_tokenizer(settings, None, 32, "")
+    model = build_model(settings, tokenizer, LABELS, 32).eval()
+    assert {key: getattr(model.model.config, key) for key in SIZES} == SIZES
+    rows = tokenizer(["好", "差差差"], padding=True, return_tensors="pt")
+    rows = {key: value for key, value in rows.items() if key in ("input_ids", "attention_mask")}
+    with torch.inference_mode():
+        assert model(**rows).shape == (2, 3)
+
+
+def test_a_model_of_other_labels_keeps_its_encoder_and_gets_a_new_head(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    tokenizer = tiny_tokenizer()
+    first = build_model(ModelConfig(config=SIZES), tokenizer, ["x", "y", "z"], 32).model
+    first.save_pretrained(tmp_path)
+    caplog.clear()
+    settings = ModelConfig(name=str(tmp_path))
+
+    same = build_model(settings, tokenizer, ["x", "y", "z"], 32).model
+    assert caplog.messages == []
+    assert torch.equal(same.classifier.weight, first.classifier.weight)
+    for labels in (["a", "b", "c"], ["z", "y", "x"], ["a", "b"]):
+        caplog.clear()
+        other = build_model(settings, tokenizer, labels, 32).model
+        assert caplog.messages == [
+            f"{tmp_path} was trained on other labels (x, y, z): its encoder is kept, the head is new."
+        ]
+        assert other.classifier.weight.shape[0] == len(labels)
+        assert not torch.equal(other.classifier.weight[:2], first.classifier.weight[:2])
+        assert not other.classifier.bias.any()
+        for name, weight in first.bert.state_dict().items():
+            assert torch.equal(other.bert.state_dict()[name], weight)
+
+
+class Hub(SimpleHTTPRequestHandler):
+    """Answers as a hub does: ORG/NAME/resolve/REVISION/FILE, with the headers that its clients ask for, and what a model is."""
+
+    asked: list[str] = []  # noqa: RUF012
+
+    def translate_path(self, path: str) -> str:
+        return super().translate_path(re.sub("/resolve/[^/]+/", "/", path))
+
+    def end_headers(self) -> None:
+        self.send_header("X-Repo-Commit", "0" * 40)
+        if not Path(self.translate_path(self.path)).exists():
+            self.send_header("X-Error-Code", "EntryNotFound" if "org/bert" in self.path else "RepoNotFound")
+        self.send_header("ETag", f'"{abs(hash(self.path)):x}"')
+        super().end_headers()
+
+    def do_GET(self) -> None:
+        Hub.asked.append(self.path)
+        if self.path.split("?")[0] != "/api/models/org/bert":
+            return super().do_GET()
+        files = [{"rfilename": path.name} for path in Path(self.directory, "org", "bert").iterdir()]
+        content = json.dumps({"id": "org/bert", "sha": "0" * 40, "siblings": files, "tags": []}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        SimpleHTTPRequestHandler.end_headers(self)
+        self.wfile.write(content)
+        return None
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(tmp_path) -> Iterator[str]:
+    """The address of a hub on this machine with the model org/bert."""
+    publish(tmp_path / "hub" / "org" / "bert", "bert-base-chinese")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Hub, directory=str(tmp_path / "hub")))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    Hub.asked.clear()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def test_a_mirror_is_asked_and_its_storage_is_not_passed_by(hub, monkeypatch, tmp_path):
+    monkeypatch.setattr(constants, "ENDPOINT", hub)  # the library makes both of HF_ENDPOINT when it is imported
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace("https://huggingface.co", hub)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cached"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
+    assert checkpoint_place(ModelConfig(name="org/bert"), str(tmp_path)) == "org/bert"
+    assert "/org/bert/resolve/main/config.json" in Hub.asked
+    assert constants.HF_HUB_DISABLE_XET
+    with pytest.raises(InputError, match="'org/other' could not be loaded from http://127.0.0.1"):
+        checkpoint_place(ModelConfig(name="org/other"), str(tmp_path))
+
+
+def test_without_the_hub_the_error_names_three_ways_out(monkeypatch, tmp_path):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError) as error:
+        checkpoint_place(ModelConfig(name="hfl/chinese-macbert-base"), str(tmp_path))
+    message = str(error.value)
+    assert all(
+        part in message for part in ("e5-small-zh", "a folder", "HF_ENDPOINT=", "modelscope:", "cannot be reached")
+    )
+
+
+def test_a_missing_folder_is_no_hub_name(tmp_path):
+    with pytest.raises(InputError, match="there is no such folder"):
+        checkpoint_place(ModelConfig(name=str(tmp_path / "none")), str(tmp_path))
+
+
+def test_modelscope_is_optional_and_says_how_to_install_it(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "modelscope_hub", None)
+    with pytest.raises(InputError, match="pip install -r requirements-modelscope.txt"):
+        checkpoint_place(ModelConfig(name="modelscope:org/bert"), str(tmp_path))
+
+
+def test_modelscope_that_cannot_be_reached_names_the_ways_out(monkeypatch, tmp_path):
+    pytest.importorskip("modelscope_hub", reason="needs modelscope-hub: pip install -r requirements-modelscope.txt")
+    for variable in ("MODELSCOPE_DOMAIN", "MODELSCOPE_ENDPOINT"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match="modelscope:ORG/NAME; 'org/bert' could not be downloaded: .*three ways"):
+        checkpoint_place(ModelConfig(name="modelscope:org/bert"), str(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_whole_run_starts_from_a_mirror(hub, tmp_path):
+    """In a separate process: the libraries read HF_ENDPOINT when they are imported."""
+    rows = write_tiny(tmp_path / "rows.tsv")
+    words = [sys.executable, str(ROOT / "run_single.py"), "--data.train", str(rows), "--model.name", "org/bert"]
+    words += ["--train.max_steps", "2", "--data.max_length", "24", "--train.device", "cpu", "--output.dir", "run"]
+    environment = os.environ | {"HF_ENDPOINT": hub, "HF_HOME": str(tmp_path / "home"), "NO_PROXY": "127.0.0.1"}
+    run = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "Not set, so as usual for a model like org/bert: train.learning_rate 0.0002" in run.stderr
+    saved = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert {key: saved[key] for key in SIZES} == SIZES
+    offline = environment | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "1"}
+    words[-1] = "again"
+    run = subprocess.run(words, cwd=tmp_path, env=offline, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr
