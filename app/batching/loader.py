@@ -12,22 +12,37 @@ from app.batching.collate import Layout, collate
 from app.data.dataset import Split
 from app.data.tokens import TokenStore
 
+WINDOWS_PER_ROW = "windows_per_row"  # an input, where rows have windows; the others are then of windows
+EVALUATION = -1  # the `draw` of evaluations, which no step has
+
 
 @dataclass(frozen=True)
 class Batch:
-    """The model inputs of some rows, with their `labels` and their `positions` in the split, both (num_rows,) int64.
+    """The model inputs of some rows, their targets `labels`, and their `positions` in the split, (num_rows,) int64.
 
-    The inputs of an empty batch (`num_rows` 0) have one dummy row, because a forward pass may be a collective.
+    The outputs of the model begin with one for each of the labels, (num_labels, ...). `label_rows`, (num_labels,) on the
+    host, is the index of each label's row in the batch; None: each row has one label, in the order of the rows. The inputs
+    of an empty batch (`num_rows` 0) have one dummy row, because a forward pass may be a collective. Where rows have windows,
+    the inputs are of windows, row after row, and `windows_per_row` (num_rows,) is how many each row has.
     """
 
     inputs: dict[str, Any]
     labels: torch.Tensor
     positions: torch.Tensor
     num_rows: int
+    label_rows: torch.Tensor | None = None
+
+    @property
+    def label_positions(self) -> torch.Tensor:
+        """The position of each label's row in the split, (num_labels,) int64."""
+        return self.positions if self.label_rows is None else self.positions[self.label_rows]
 
 
 class Loader:
-    """Makes batches from the rows of a split; a position counts the rows of the split from 0."""
+    """Makes batches from the rows of a split; a position counts the rows of the split from 0.
+
+    `draw` is what random targets depend on, apart from the row: the step in training, `EVALUATION` in every evaluation.
+    """
 
     def __init__(self, split: Split, store: TokenStore, layout: Layout) -> None:
         self.split = split
@@ -42,13 +57,31 @@ class Loader:
         rows = self.split.rows if positions is None else self.split.rows[positions]
         return np.asarray(self.store.offsets[rows + 1] - self.store.offsets[rows])
 
-    def load(self, positions: np.ndarray, device: torch.device) -> Batch:
+    def windows(self) -> np.ndarray | None:
+        """Return the number of windows of each row, (num_rows,) int64; None where each has one."""
+        if not self.store.has_windows:
+            return None
+        rows = self.split.rows
+        return np.asarray(self.store.first_windows[rows + 1] - self.store.first_windows[rows])
+
+    def divisor(self, positions: np.ndarray, draw: int) -> int:
+        """Return by what the sum of the losses of a global batch is divided: the number of its targets."""
+        return len(positions)
+
+    def input_rows(self, positions: np.ndarray) -> np.ndarray:
+        """Return the ids in the table of the rows at `positions`; of a stand-in row where there are none."""
+        return self.split.rows[positions if len(positions) else np.zeros(1, np.int64)]
+
+    def load(self, positions: np.ndarray, device: torch.device, draw: int = EVALUATION) -> Batch:
         """Return the batch of the rows at `positions`, (num_rows,), which may be empty."""
-        input_positions = positions if len(positions) else np.zeros(1, np.int64)
-        rows = self.split.rows[input_positions]
-        tokens = [self.store.row(row) for row in rows]
+        rows = self.input_rows(positions)
+        windows = [self.store.windows(row) for row in rows]
+        if not len(positions):
+            windows = [windows[0][:1]]
         second_starts = None if self.store.second_starts is None else self.store.second_starts[rows]
-        inputs = collate(tokens, second_starts, self.layout)
+        inputs = collate([window for of_row in windows for window in of_row], second_starts, self.layout)
+        if self.store.has_windows:
+            inputs[WINDOWS_PER_ROW] = torch.tensor([len(of_row) for of_row in windows])
         self.store.release()
         labels = torch.from_numpy(np.asarray(self.split.labels[positions], dtype=np.int64))
         labels = to_device({"labels": labels}, device)["labels"]

@@ -20,6 +20,8 @@ class BatchPlan:
     batch_size: int
     seed: int
 
+    drawn = ""  # what a run says of how rows are drawn
+
     @property
     def steps_per_epoch(self) -> int:
         """Global batches in an epoch."""
@@ -28,8 +30,12 @@ class BatchPlan:
     def batch(self, step: int) -> np.ndarray:
         """Return the row positions, (<= batch_size,) int64, of global batch `step`, counted from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
-        order = _order(self.num_rows, self.seed, epoch)
+        order = self.order(epoch)
         return order[index * self.batch_size : (index + 1) * self.batch_size].astype(np.int64)
+
+    def order(self, epoch: int) -> np.ndarray:
+        """Return the row positions of an epoch, (num_rows,), in the order in which they are trained."""
+        return _order(self.num_rows, self.seed, epoch)
 
 
 @lru_cache(maxsize=1)
@@ -71,13 +77,21 @@ def micro_batches(
     return [batch[micro_rows] for micro_rows in np.array_split(rows, min(accumulation_steps, most_rows))]
 
 
-def evaluation_batches(lengths: np.ndarray, batch_size: int, num_shards: int, shard_index: int) -> list[np.ndarray]:
+def evaluation_batches(
+    lengths: np.ndarray, batch_size: int, num_shards: int, shard_index: int, windows: np.ndarray | None = None
+) -> list[np.ndarray]:
     """Return this shard's batches of a whole split, as arrays of row positions; each row is on exactly one shard.
 
-    `lengths` (num_rows,) are the tokens of each row; rows of similar length are in one batch. All shards get the same
-    number of batches, because a forward pass may be a collective; the last batch may be empty.
+    `lengths` (num_rows,) are the tokens of each row; rows of similar length are in one batch. `windows` (num_rows,): a batch
+    has at most `batch_size` windows, or one row; None: each row has one. All shards get the same number of batches, because
+    a forward pass may be a collective; the last batch may be empty.
     """
     order = np.argsort(-lengths, kind="stable")
-    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    ends = np.arange(1, len(order) + 1) if windows is None else np.cumsum(windows[order])
+    batches, start, before = [], 0, 0
+    while start < len(order):
+        stop = max(start + 1, int(np.searchsorted(ends, before + batch_size, side="right")))
+        batches.append(order[start:stop])
+        start, before = stop, ends[stop - 1]
     batches += [order[:0]] * (-len(batches) % num_shards)
     return batches[shard_index::num_shards]

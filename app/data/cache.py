@@ -13,53 +13,68 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from app.errors import InputError
-from app.runtime.disk import sync
+from app.data.preparation import ProcessKilled, call_apart
+from app.errors import InputError, TrainingError
+from app.runtime.disk import is_full, sync
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 
 
+def file_digest(path: Path) -> bytes:
+    """Return a digest of the content of a file; raises InputError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "blake2b").digest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
 def content_key(*values: Any) -> str:
-    """Return 24 hexadecimal digits that depend on all values: on the content of a `Path`, on the JSON form of all others."""
+    """Return 24 hexadecimal digits that depend on all values: on bytes as they are, on the JSON form of all others."""
     digest = hashlib.blake2b(digest_size=12)
     for value in values:
-        if isinstance(value, Path):
-            with value.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "blake2b").digest())
-        else:
-            digest.update(json.dumps(value, sort_keys=True, ensure_ascii=True, default=str).encode())
+        is_bytes = isinstance(value, bytes)
+        digest.update(value if is_bytes else json.dumps(value, sort_keys=True, ensure_ascii=True, default=str).encode())
         digest.update(b"\0")
     return digest.hexdigest()
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether all files of a built folder are there in their full size."""
+    """Return whether all files of a built folder are there in their full size; raises OSError where that cannot be seen now."""
     try:
         sizes = json.loads((folder / MANIFEST).read_text())
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, AttributeError):  # AttributeError: the manifest is JSON, but no object
+    except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError):  # AttributeError: JSON, but no object
         return False
 
 
-def build_once(folder: Path, build: Callable[..., None], *arguments: Any) -> Path:
+def build_once(folder: Path, build: Callable[..., None], *arguments: Any, earlier_name: str | None = None) -> Path:
     """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it in another process.
 
     `build` must be importable by name; what it raises is raised here. Any number of processes may call this at the same
-    time: one builds, the others wait. A damaged folder is built again. Raises InputError if `folder` cannot be written.
+    time: one builds, the others wait. A damaged folder is built again. With `earlier_name`, a whole folder of that name
+    beside it has the same content, and is renamed. Raises InputError if `folder` cannot be written, and TrainingError for a
+    full disk, and for files that cannot be read now, which are not damaged and stay.
     """
-    if is_complete(folder):
-        return folder
+    try:
+        return folder if is_complete(folder) else _build_locked(folder, build, arguments, earlier_name)
+    except OSError as error:
+        remedy = (
+            "free space on the disk, or set data.cache_dir to a folder on another one"
+            if is_full(error)
+            else "nothing of the cache was removed; start again, or set data.cache_dir to another folder"
+        )
+        raise TrainingError(f"{folder}: this part of the cache cannot be prepared: {error}; {remedy}") from error
+
+
+def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple, earlier_name: str | None) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder.parent):
@@ -71,6 +86,8 @@ def build_once(folder: Path, build: Callable[..., None], *arguments: Any) -> Pat
     with FileLock(f"{folder}.lock"):
         if is_complete(folder):
             return folder
+        if earlier_name and not folder.exists() and is_complete(folder.with_name(earlier_name)):
+            return folder.with_name(earlier_name).rename(folder)
         if folder.exists():
             logger.warning("%s is damaged and is built again", folder)
             shutil.rmtree(folder)
@@ -79,25 +96,16 @@ def build_once(folder: Path, build: Callable[..., None], *arguments: Any) -> Pat
         temporary = folder.with_name(f"{folder.name}.aside-{os.getpid()}")
         temporary.mkdir()
         try:
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
-                pool.submit(_build, build, temporary, arguments).result()
+            call_apart(_build, build, temporary, arguments)
             temporary.rename(folder)
             sync(folder.parent)
-        except BrokenProcessPool as error:
-            raise RuntimeError(f"the process that prepared {folder} was killed; did memory run out?") from error
+        except ProcessKilled as error:
+            raise TrainingError(
+                f"the process that prepared {folder} was killed; did memory run out? Start again with more free memory"
+            ) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     return folder
-
-
-def _end_with_parent() -> None:
-    """End this process as soon as its parent has ended, so that a killed run leaves no process running."""
-
-    def watch() -> None:
-        parent_process().join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _build(build: Callable[..., None], temporary: Path, arguments: tuple) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from app.data.readers import ReadOptions, RepeatedKeys
+from app.data.json_values import RepeatedKeys
+from app.data.readers import LabelSetOptions, ReadOptions
 from app.errors import InputError, excerpt, listed, nearest, shorten
 
 TEXT_NAMES = (
@@ -46,23 +47,31 @@ SETTING = {"text": "text_column", "second text": "text_pair_column", "label": "l
 class Columns:
     """The columns of text, second text and label: names in JSON objects, numbers from 0 in everything else.
 
+    The label may be one 0/1 column for each label, a tuple.
     `width` is the number of columns that every row has (None for objects), `described` the columns in words.
     """
 
     text: int | str
     pair: int | str | None
-    label: int | str | None
+    label: int | str | tuple | None
     width: int | None
     described: str
 
     def pick(self, record: list | dict) -> tuple[Any, Any, Any]:
         """Return (text, pair, label); raises LookupError where a column is missing, ValueError where a key is repeated."""
         if isinstance(record, RepeatedKeys):
-            for key in (self.text, self.pair, self.label):
+            for key in (self.text, self.pair, *self.labels):
                 if key in record.repeated:
                     raise ValueError(f"each key must be in an object once, found {excerpt(key)} again; fix the row")
         pair = None if self.pair is None else record[self.pair]
+        if isinstance(self.label, tuple):
+            return record[self.text], pair, [record[column] for column in self.label]
         return record[self.text], pair, None if self.label is None else record[self.label]
+
+    @property
+    def labels(self) -> tuple:
+        """The columns of labels, none or more."""
+        return self.label if isinstance(self.label, tuple) else () if self.label is None else (self.label,)
 
 
 def _find_column(
@@ -100,6 +109,16 @@ def _find_column(
     return lowered.index(usual)
 
 
+def _find_label(
+    options: ReadOptions, names: list[str] | None, width: int, where: str
+) -> int | str | tuple[int | str, ...] | None:
+    """Return the number of the label's column; with `data.label_columns`, of the column of each label."""
+    chosen = options.label_columns if isinstance(options, LabelSetOptions) else None
+    if chosen is None:
+        return _find_column(options.label_column, names, LABEL_NAMES, width, "label", where)
+    return tuple(_find_column(name, names, (), width, "label", where) for name in chosen)
+
+
 def _check_once(where: str, what: str, name: str, compared: list[str], names: list[str]) -> None:
     """Raise InputError if a column that is used by its name has the name of another one; others may share theirs."""
     numbers = [index for index, other in enumerate(compared) if other == name]
@@ -125,24 +144,28 @@ def resolve_columns(
     """
     text = _find_column(options.text_column, names, TEXT_NAMES, width, "text", where)
     pair = _find_column(options.text_pair_column, names, (), width, "second text", where)
-    label = _find_column(options.label_column, names, LABEL_NAMES, width, "label", where) if need_label else None
-    remaining = [index for index in range(width) if index not in (text, pair, label)]
+    label = _find_label(options, names, width, where) if need_label else None
+    labels = label if isinstance(label, tuple) else (label,)
+    remaining = [index for index in range(width) if index not in (text, pair, *labels)]
     # Without a label the first of several columns may be anything: numbers of rows, dates, labels.
     if text is None and remaining and (len(remaining) == 1 or (names is None and need_label)):
         text = remaining.pop(0)
     if need_label and label is None and len(remaining) == 1:
         label = remaining.pop(0)
+        labels = (label,)
     if text is None or (need_label and label is None):
         raise InputError(_unclear_message(where, names, first, width, "text" if text is None else "label"))
-    chosen = [index for index in (text, label, pair) if index is not None]
+    chosen = [index for index in (text, *labels, pair) if index is not None]
     if len(set(chosen)) != len(chosen):
-        same = pair if pair in (text, label) else text
+        same = pair if pair in (text, *labels) else text
         raise InputError(
             f"{where}: text, second text and label must be different columns, found column "
             f"'{shorten(names[same]) if names else same}' chosen twice; set --data.text_column and --data.label_column"
         )
-    roles = {"text": text, "label": label, "second text": pair}
+    roles = {"text": text, "label": labels[0], "second text": pair}
     shown = {role: shorten(names[i]) if names else i for role, i in roles.items() if i is not None}
+    if isinstance(label, tuple):
+        shown["label"] = f"{shown['label']}' and {len(label) - 1} more, 0 or 1 in each: '{shorten(names[label[-1]])}"
     return Columns(text, pair, label, width, ", ".join(f"{role} '{name}'" for role, name in shown.items()))
 
 
@@ -153,24 +176,35 @@ def _unclear_message(where: str, names: list[str] | None, first: list | None, wi
     remedy = "set --data.text_column and --data.label_column to a name or a number"
     if width == 1:
         columns = f"only one column{f', {shorten(names[0])}' if names else ''}"
-        remedy = "add a label to each text; columns are separated by commas in CSV, by tabs in TSV (--data.format)"
+        remedy = (
+            "add a label to each text; columns are separated by commas in CSV, by tabs in TSV (--data.format); in an Excel "
+            "sheet, remove what is above the column names"
+        )
+        if any("\t" in str(value) for value in names or first or []):
+            remedy = "there are tabs in it: set --data.format tsv"
     return f"{where}: cannot tell which column is the {what}: found {columns}; {remedy}"
 
 
+def _stripped(value: Any) -> str:
+    return str(value).strip()
+
+
 def has_header(record: list, options: ReadOptions) -> bool:
-    """Return whether the first record of a CSV or TSV file is a header."""
+    """Return whether the first record of a CSV, TSV or Excel file is a header."""
     if options.header is not None:
         return options.header
     if any(isinstance(c, str) for c in (options.text_column, options.text_pair_column, options.label_column)):
         return True
-    lowered = {str(value).strip().lower() for value in record}
+    if isinstance(options, LabelSetOptions) and options.label_columns:
+        return True
+    lowered = {_stripped(value).lower() for value in record}
     return bool(lowered & set(TEXT_NAMES)) and bool(lowered & set(LABEL_NAMES))
 
 
-def check_first_line(where: str, options: ReadOptions, record: list[str]) -> None:
+def check_first_line(where: str, options: ReadOptions, record: list) -> None:
     """Raise InputError for a first line that is not read as a header but has a usual column name."""
     usual_names = {*TEXT_NAMES, *LABEL_NAMES}
-    name = next((field.strip() for field in record if field.strip().lower() in usual_names), None)
+    name = next((name for name in map(_stripped, record) if name.lower() in usual_names), None)
     if options.header is None and name is not None:
         raise InputError(
             f"{where}: cannot tell whether this is a header: found '{name}', a usual column name, next to other values; "
@@ -183,7 +217,15 @@ def columns_of_first(where: str, options: ReadOptions, record: Any, need_label: 
     if isinstance(record, dict):
         names = list(record)
         columns = resolve_columns(where, options, names, len(names), need_label)
-        by_name = [None if index is None else names[index] for index in (columns.text, columns.pair, columns.label)]
+        by_name = [None if index is None else names[index] for index in (columns.text, columns.pair)]
+        label = columns.label
+        by_name.append(
+            tuple(names[index] for index in label)
+            if isinstance(label, tuple)
+            else None
+            if label is None
+            else names[label]
+        )
         return Columns(*by_name, width=None, described=columns.described)
     if isinstance(record, list):
         return resolve_columns(where, options, None, len(record), need_label, first=record)

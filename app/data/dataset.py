@@ -11,22 +11,32 @@ import numpy as np
 from app.config.schema import DataConfig
 from app.config.shipped import SAMPLE_FOLDER
 from app.data.cache import build_once, content_key
+from app.data.folds import FOLDS_FILE, build_folds, split_of_fold
+from app.data.formats import unlabelled_format
+from app.data.label_sets import label_counts, label_matrix, names_in_sets, rows_with
 from app.data.labels import resolve_label, sort_labels
-from app.data.readers import ReadOptions
-from app.data.splits import random_split, split_sizes, stratified_split
+from app.data.readers import LabelSetOptions, ReadOptions
+from app.data.relabel import Fixes, apply_fixes, read_fixes
+from app.data.splits import split_rows
 from app.data.statistics import dataset_statistics
 from app.data.table import Table, open_table
-from app.errors import InputError
+from app.errors import InputError, listed, shorten
 
 VERSION = 1
+RELABELLED_FILE = "relabelled.json"
 STATISTICS_FILE = "figures.json"  # its name in caches that were written before
 SPLITS = ("train", "dev", "test")
+UNLABELLED = ("masked_words",)  # tasks whose files have texts only
+LABEL_SETS = ("multi_label",)  # tasks whose rows have any number of labels
 SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
 
 
 @dataclass(frozen=True)
 class Split:
-    """The rows of one split: `rows` (num_rows,) int64 ids into the table, `labels` (num_rows,) int64 class ids."""
+    """The rows of one split: `rows` (num_rows,) int64 ids into the table, `labels` (num_rows,) int64 class ids.
+
+    Of rows with any number of labels, `labels` (num_rows, num_labels) uint8 are 0 and 1.
+    """
 
     name: str
     table: Table
@@ -39,17 +49,27 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The splits that have rows, the class names in the order of their ids, and statistics for the data report."""
+    """The splits that have rows, the class names in the order of their ids, and statistics for the data report.
+
+    `files` has the table of each configured file, by split; `earlier_name` is the folder's name in caches of earlier versions.
+    `vocabulary_folder` has the ids of the rows from which a vocabulary is made, the same for all folds of a cross-validation.
+    `relabelled` says what the corrected labels of data.relabel did, if there are any; `fixes_content` is a digest of them.
+    """
 
     splits: dict[str, Split]
     label_names: list[str]
     statistics: dict
     folder: Path
+    files: dict[str, Table]
+    earlier_name: str
+    vocabulary_folder: Path
+    relabelled: dict | None = None
+    fixes_content: str | None = None
 
     @property
     def tables(self) -> list[Table]:
         """The different tables of the splits, that of train first."""
-        return list({split.table.folder: split.table for split in self.splits.values()}.values())
+        return list({(split.table.folder, split.table.source): split.table for split in self.splits.values()}.values())
 
 
 def open_dataset(config: DataConfig) -> Dataset:
@@ -59,27 +79,59 @@ def open_dataset(config: DataConfig) -> Dataset:
     them. Raises InputError for bad input.
     """
     config = with_sample(config)
+    if config.folds:
+        config = replace(config, test=None)  # the fold is the test split
     options = {name: _read_options(config, name) for name in SPLITS if getattr(config, name)}
     skip = config.on_bad_row == "skip"
-    tables = {"train": open_table(config.train, options["train"], skip, config.cache_dir, config.labels)}
-    label_names = config.labels or sort_labels(tables["train"].label_values)
+    has_labels = config.task not in UNLABELLED
+    tables = {
+        "train": open_table(config.train, options["train"], skip, config.cache_dir, config.labels, True, has_labels)
+    }
+    label_names = _label_names(config, tables["train"]) if has_labels else []
     for name in ("dev", "test"):
         if getattr(config, name):
             given = config.labels is not None  # ids have no meaning if the labels come from the train file
-            tables[name] = open_table(getattr(config, name), options[name], skip, config.cache_dir, label_names, given)
+            known = label_names if has_labels else None
+            tables[name] = open_table(
+                getattr(config, name), options[name], skip, config.cache_dir, known, given, has_labels
+            )
+    fixes = read_fixes(config.relabel, config.encoding, config.remove_spaces) if config.relabel else None
+    fixes_content = content_key(fixes.hashes.tolist(), fixes.labels) if fixes else None
+    folds_folder = _folds_folder(config, tables["train"], label_names) if config.folds else None
+    changed = [config.folds, config.fold, fixes_content, fixes and fixes.lines] if config.folds or fixes else []
     split_settings = [config.split, config.split_seed, float(config.dev_size), float(config.test_size)]
-    key = content_key(
-        "dataset", VERSION, label_names, split_settings, {name: table.folder.name for name, table in tables.items()}
+    name, earlier_name = (
+        f"dataset-{content_key('dataset', VERSION, label_names, split_settings, tables_of, *changed)}"
+        for tables_of in (
+            {name: table.folder.name for name, table in tables.items()},
+            {name: table.earlier_name for name, table in tables.items()},
+        )
     )
-    folders = {name: table.folder for name, table in tables.items()}
-    folder = build_once(Path(config.cache_dir) / f"dataset-{key}", build_dataset, folders, label_names, *split_settings)
+    folder = Path(config.cache_dir) / name
+    build_once(folder, build_dataset, tables, label_names, config, folds_folder, fixes, earlier_name=earlier_name)
     statistics = json.loads((folder / STATISTICS_FILE).read_text(encoding="utf-8"))
     splits = {}
     for name in SPLITS:
         rows, labels = (np.load(folder / f"{name}_{what}.npy", mmap_mode="r") for what in ("rows", "labels"))
         if len(rows):
             splits[name] = Split(name, tables.get(name, tables["train"]), rows, labels)
-    return Dataset(splits, label_names, statistics, folder)
+    for table in tables.values():
+        table.keep_open()
+    relabelled = json.loads((folder / RELABELLED_FILE).read_text(encoding="utf-8")) if fixes else None
+    if relabelled:
+        relabelled["source"] = fixes.source
+    vocabulary_folder = folds_folder or folder
+    return Dataset(
+        splits, label_names, statistics, folder, tables, earlier_name, vocabulary_folder, relabelled, fixes_content
+    )
+
+
+def _folds_folder(config: DataConfig, train: Table, label_names: list[str]) -> Path:
+    """Return the cached folder with the fold of each row, which depends on neither the fold nor the fixes."""
+    key = content_key("folds", train.folder.name, label_names, config.folds, config.split_seed)
+    folder = Path(config.cache_dir) / f"folds-{key}"
+    arguments = (_class_ids(train, label_names), train.array("hashes"), config.folds, config.split_seed)
+    return build_once(folder, build_folds, *arguments)
 
 
 def with_sample(config: DataConfig) -> DataConfig:
@@ -87,38 +139,49 @@ def with_sample(config: DataConfig) -> DataConfig:
     if config.train is not None:
         return config
     files = {name: str(SAMPLE_FOLDER / f"{name}.tsv") for name in SPLITS}
-    return replace(config, **files, labels=config.labels or SAMPLE_LABELS)
+    labels = None if config.task in UNLABELLED else config.labels or SAMPLE_LABELS
+    return replace(config, **files, labels=labels)
 
 
 def _read_options(config: DataConfig, name: str) -> ReadOptions:
-    options = ReadOptions(**{field.name: getattr(config, field.name) for field in fields(ReadOptions)})
+    options_class = LabelSetOptions if config.task in LABEL_SETS else ReadOptions
+    options = options_class(**{field.name: getattr(config, field.name) for field in fields(options_class)})
+    if config.task in UNLABELLED and config.format == "auto":
+        options = replace(options, format=unlabelled_format(Path(getattr(config, name)), config.encoding))
     return options if name == "train" else replace(options, limit=None)
 
 
 def build_dataset(
     folder: Path,
-    tables: dict[str, Path],
+    tables: dict[str, Table],
     label_names: list[str],
-    split: str,
-    seed: int,
-    dev_size: float,
-    test_size: float,
+    config: DataConfig,
+    folds_folder: Path | None = None,
+    fixes: Fixes | None = None,
 ) -> None:
-    """Write the row ids and class ids of each split, and the statistics of the data report, into `folder`."""
-    opened = {name: Table(path) for name, path in tables.items()}
-    ids = {name: _class_ids(table, label_names) for name, table in opened.items()}
-    train = opened["train"]
-    dev, test = split_sizes(train.num_rows, 0 if "dev" in opened else dev_size, 0 if "test" in opened else test_size)
-    if split == "stratified" and dev + test:
-        rows = stratified_split(ids["train"], train.array("hashes"), dev, test, seed, label_names)
-    elif dev + test:
-        rows = random_split(train.num_rows, dev, test, seed)
+    """Write the row ids and class ids of each split, and the statistics of the data report, into `folder`.
+
+    Without `label_names` the rows have no labels, and all are of class 0. Rows of label sets have any number. Which
+    rows are in which split does not depend on `fixes`: what was found before stays comparable.
+    """
+    is_multi = config.task in LABEL_SETS
+    ids = {name: (_label_sets if is_multi else _class_ids)(table, label_names) for name, table in tables.items()}
+    train = tables["train"]
+    hashes = train.array("hashes")
+    dev_size, test_size = (0 if name in tables else getattr(config, f"{name}_size") for name in ("dev", "test"))
+    split, seed = config.split, config.split_seed
+    if folds_folder:
+        in_fold = np.load(folds_folder / FOLDS_FILE) == config.fold
+        rows = split_of_fold(in_fold, ids["train"], hashes, split, dev_size, seed, label_names)
     else:
-        rows = {"train": np.arange(train.num_rows), "dev": np.empty(0, np.int64), "test": np.empty(0, np.int64)}
-    rows |= {name: np.arange(opened[name].num_rows) for name in ("dev", "test") if name in opened}
+        rows = split_rows(ids["train"], hashes, split, dev_size, test_size, seed, label_names or ["text"])
+    rows |= {name: np.arange(tables[name].num_rows) for name in ("dev", "test") if name in tables}
+    if fixes:
+        ids = _relabel(folder, ids, tables, fixes, label_names)
     labels = {name: ids.get(name, ids["train"])[rows[name]] for name in SPLITS}
-    hashes = {name: opened.get(name, train).array("hashes")[rows[name]] for name in SPLITS}
-    _check_labels_in_train(labels, rows, opened, label_names)
+    hashes = {name: tables.get(name, train).array("hashes")[rows[name]] for name in SPLITS}
+    if label_names:
+        _check_labels_in_train(labels, rows, tables, label_names)
     for name in SPLITS:
         np.save(folder / f"{name}_rows.npy", rows[name].astype(np.int64))
         np.save(folder / f"{name}_labels.npy", labels[name])
@@ -126,23 +189,58 @@ def build_dataset(
     (folder / STATISTICS_FILE).write_text(json.dumps(statistics, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
+def _relabel(
+    folder: Path, ids: dict[str, np.ndarray], tables: dict[str, Table], fixes: Fixes, label_names: list[str]
+) -> dict[str, np.ndarray]:
+    """Return the class ids of the rows of each file after the fixes; write what they did into `folder`."""
+    new_ids, rows_of_fix = fixes.class_ids(label_names), np.zeros(len(fixes.hashes), np.int64)
+    changed, relabelled = 0, {}
+    for name, table in tables.items():
+        relabelled[name], matched = apply_fixes(ids[name], table.array("hashes"), fixes, new_ids)
+        changed += int((relabelled[name] != ids[name]).sum())
+        rows_of_fix += matched
+    unused = np.flatnonzero(rows_of_fix == 0)
+    found = {
+        "fixes": len(new_ids),
+        "rows": int(rows_of_fix.sum()),
+        "changed": changed,
+        "unused": len(unused),
+        "first_unused": f"{fixes.unit} {fixes.lines[unused[0]]}" if len(unused) else None,
+    }
+    (folder / RELABELLED_FILE).write_text(json.dumps(found), encoding="utf-8")
+    return relabelled
+
+
 def _class_ids(table: Table, label_names: list[str]) -> np.ndarray:
+    if not label_names:
+        return np.zeros(table.num_rows, dtype=np.int64)
     codes = np.array([resolve_label(value, label_names) for value in table.label_values], dtype=np.int64)
     return codes[table.array("labels")]
+
+
+def _label_sets(table: Table, label_names: list[str]) -> np.ndarray:
+    return label_matrix(table.label_values, label_names)[table.array("labels")]
+
+
+def _label_names(config: DataConfig, train: Table) -> list[str]:
+    """Return the names in the order of their ids: those of the settings, else those in the train file."""
+    if config.task in LABEL_SETS:
+        return config.labels or config.label_columns or names_in_sets(train.label_values)
+    return config.labels or sort_labels(train.label_values)
 
 
 def _check_labels_in_train(
     labels: dict[str, np.ndarray], rows: dict[str, np.ndarray], tables: dict[str, Table], label_names: list[str]
 ) -> None:
-    for label in np.flatnonzero(np.bincount(labels["train"], minlength=len(label_names)) == 0):
+    for label in np.flatnonzero(label_counts(labels["train"], len(label_names)) == 0):
         raise InputError(
-            f"every label needs rows in train; label '{label_names[label]}' is absent from train "
+            f"every label needs rows in train; label '{shorten(label_names[label])}' is absent from train "
             f"({_first_row_of(label, labels, rows, tables)}); add training rows of it, or remove it from the data and from "
             "data.labels"
         )
     if len(label_names) < 2:
         raise InputError(
-            f"{tables['train'].source}: at least two different labels are needed, found {label_names}; "
+            f"{tables['train'].source}: at least two different labels are needed, found {listed(label_names)}; "
             "is data.label_column the right column?"
         )
 
@@ -152,7 +250,7 @@ def _first_row_of(
 ) -> str:
     """Return where the first dev or test row of a label is, for a message."""
     for name in ("dev", "test"):
-        matches = np.flatnonzero(labels[name] == label)
+        matches = rows_with(labels[name], label)
         if len(matches):
             first_row = int(rows[name][matches[0]])
             where = tables.get(name, tables["train"]).where(first_row)

@@ -1,4 +1,4 @@
-"""Files -> records (lists of fields, or JSON objects), one at a time: CSV, TSV, JSON, JSON Lines, Parquet, plain text.
+"""Files -> records (lists of fields, or JSON objects), one at a time: CSV, TSV, JSON, JSON Lines, Parquet, Excel, plain text.
 
 A file that cannot be read at all raises InputError. A record that is not valid in its format becomes a `BadRow`.
 """
@@ -7,27 +7,17 @@ from __future__ import annotations
 
 import csv
 import json
-from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.config.schema import DataConfig
-from app.data.text_files import Source, check_file, read_lines
+from app.data.excel import read_sheet
+from app.data.json_values import JSON_ERRORS, parse_json, rows_of
+from app.data.text_files import Source, read_lines
 from app.errors import InputError, excerpt, shorten
 
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".txt": "tsv",
-    ".tab": "tsv",
-    ".json": "json",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
 FIELD_LIMIT = 1 << 26  # characters in one CSV field; csv's own limit of 131,072 is too low for long documents
 # What pyarrow raises for bytes that are not Parquet, and for values that Python does not have: dates after 9999, time zones.
 PARQUET_ERRORS = (OSError, ValueError, OverflowError, LookupError, TypeError, MemoryError)
@@ -38,22 +28,6 @@ class BadRow(NamedTuple):
 
     line: int
     problem: str
-
-
-class RepeatedKeys(dict):
-    """A JSON object in which keys are `repeated`; it has the last value of each."""
-
-    repeated: frozenset[str]
-
-
-def _json_object(pairs: list[tuple[str, Any]]) -> dict:
-    values = dict(pairs)
-    if len(values) == len(pairs):
-        return values
-    counts = Counter(key for key, _ in pairs)
-    marked = RepeatedKeys(values)
-    marked.repeated = frozenset(key for key, count in counts.items() if count > 1)
-    return marked
 
 
 @dataclass(frozen=True)
@@ -74,21 +48,12 @@ class ReadOptions:
     limit: int | None = DataConfig.limit
 
 
-def file_format(path: Source, format: str) -> str:
-    """Return the format of `path`: as given, or by the ending of the file's name."""
-    if format != "auto":
-        return format
-    if path.suffix.lower() not in SUFFIXES:
-        check_file(path, "auto", "utf-8")  # a more useful error for a directory, or a missing or compressed file
-        raise InputError(
-            f"{path}: cannot tell the format from the file's name (known endings: {', '.join(SUFFIXES)}); set --data.format"
-        )
-    return SUFFIXES[path.suffix.lower()]
+@dataclass(frozen=True)
+class LabelSetOptions(ReadOptions):
+    """The settings for rows with any number of labels, see app/data/label_sets.py."""
 
-
-def row_unit(format: str) -> str:
-    """Return what a row's number counts in a file of this format: lines, elements of an array, or rows."""
-    return {"json": "element", "parquet": "row"}.get(format, "line")
+    label_separator: str | None = DataConfig.label_separator
+    label_columns: list[str] | None = DataConfig.label_columns
 
 
 def _plain_lines(path: Source, options: ReadOptions) -> Iterator[tuple[int, str | BadRow]]:
@@ -142,8 +107,8 @@ def _json_lines(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]
         if not line.strip():
             continue
         try:
-            yield number, json.loads(line, object_pairs_hook=_json_object)
-        except (ValueError, RecursionError) as error:  # ValueError also: an integer of thousands of digits
+            yield number, parse_json(line)
+        except JSON_ERRORS as error:
             problem = f"not a valid JSON value ({error}): {excerpt(line)}; each line must be one object or array"
             yield number, BadRow(number, problem)
 
@@ -151,22 +116,29 @@ def _json_lines(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]
 def _json_array(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]:
     text = "".join(read_lines(path, options.encoding))
     try:
-        records = json.loads(text, object_pairs_hook=_json_object)
+        records = parse_json(text)
     except json.JSONDecodeError as error:
-        is_lines = error.msg == "Extra data"
-        remedy = "it looks like JSON Lines, set --data.format jsonl" if is_lines else "fix the file there"
+        remedy = "fix the file there"
+        if error.msg == "Extra data":  # values one after another
+            is_lines = (error.lineno, error.colno) == (2, 1)
+            one_array = "make one array of the values: [ before the first, a comma between two, ] after the last"
+            remedy = "it looks like JSON Lines, set --data.format jsonl" if is_lines else one_array
         near = excerpt(text[error.pos :]) if text[error.pos :].strip() else "the end of the file"
         raise InputError(
             f"{path}, line {error.lineno}: not valid JSON ({error.msg} at column {error.colno}), found {near}; {remedy}"
         ) from error
-    except (ValueError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise InputError(f"{path}: JSON that cannot be read ({error}); fix the file") from error
-    if not isinstance(records, list):
+    try:
+        rows = rows_of(records)
+    except ValueError as error:
+        raise InputError(f"{path}: one array of rows is needed, found {error}") from error
+    if rows is None:
         raise InputError(
             f"{path}: an array of pairs or of objects is needed, found {excerpt(records)}; put the rows into one array, or "
             "one a line and set --data.format jsonl"
         )
-    yield from enumerate(records, 1)
+    yield from enumerate(rows, 1)
 
 
 def _parquet(path: Path, wanted: Collection[int | None]) -> Iterator[tuple[int, list]]:
@@ -217,6 +189,8 @@ def read_records(
         return _delimited(path, options, "," if format == "csv" else "\t", quoted)
     if format == "parquet":
         return _parquet(path, wanted)
+    if format == "xlsx":
+        return read_sheet(path)
     if format == "text":
         return (
             (number, line) for number, line in _plain_lines(path, options) if isinstance(line, BadRow) or line.strip()

@@ -5,15 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from app.data.dataset import Dataset
+from app.data.long_texts import CUT
 from app.data.tokens import TokenStore
+from app.errors import shorten
 
 PERCENTILES = (5, 50, 95, 99, 100)
+MOST_CLASSES = 50  # that are all shown
+ENDS = 5  # largest and smallest of more classes
 CHUNK = 1 << 16  # rows counted at once
 
 
 def token_statistics(dataset: Dataset, stores: dict[str, TokenStore]) -> dict:
-    """Return, for each split: percentiles of the stored lengths in tokens, how many rows were cut at `max_length`, and the
-    fraction of unknown tokens in its table."""
+    """Return, for each split: percentiles of the stored lengths in tokens, how many rows have not all tokens of their text,
+    and the fraction of unknown tokens in its table; where rows have windows, also how many have more than one."""
     statistics = {}
     for name, split in dataset.splits.items():
         store = stores[name]
@@ -25,15 +29,21 @@ def token_statistics(dataset: Dataset, stores: dict[str, TokenStore]) -> dict:
             "max_length": store.max_length,
             "unknown_fraction": store.unknown_tokens / max(1, len(store.tokens)),
         }
+        if store.long != CUT:
+            statistics[name]["long"] = store.long.way
+        if store.has_windows:
+            rows = split.rows
+            several = int((store.first_windows[rows + 1] - store.first_windows[rows] > 1).sum())
+            statistics[name] |= {"in_several_windows": several, "max_windows": store.long.max_windows}
     return statistics
 
 
 def length_counts(rows: np.ndarray, store: TokenStore) -> tuple[np.ndarray, int]:
-    """Return how many rows have each length, (max_length + 1,), and how many were cut.
+    """Return how many rows have each length, (store.most_tokens + 1,), and how many were cut.
 
     Counts in chunks, to need little memory.
     """
-    counts, cut = np.zeros(store.max_length + 1, dtype=np.int64), 0
+    counts, cut = np.zeros(store.most_tokens + 1, dtype=np.int64), 0
     for start in range(0, len(rows), CHUNK):
         chunk = rows[start : start + CHUNK]
         lengths = store.offsets[chunk + 1] - store.offsets[chunk]
@@ -57,22 +67,56 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
                 f"    {table.multiline:,} rows have several lines, the first from line {table.first_multiline:,}: "
                 "are all double quotes paired?"
             )
+    if dataset.relabelled:
+        lines += _relabelled_lines(dataset.relabelled)
     for name, statistics in dataset.statistics.items():
         lines += _split_lines(name, statistics, tokens[name])
     return "\n".join(lines)
 
 
+def _relabelled_lines(found: dict) -> list[str]:
+    """Return what the corrected labels of data.relabel did."""
+    unused = f"; {found['unused']:,} of texts that are not in the data, the first in {found['first_unused']}"
+    return [
+        f"  {found['source']}: {found['fixes']:,} corrected labels, for {found['rows']:,} rows, {found['changed']:,} of them "
+        f"had another label{unused if found['unused'] else ''}"
+    ]
+
+
+def _classes(counts: dict[str, int], rows: int) -> str:
+    """Return the rows of each class; of many classes, the largest and the smallest."""
+    shown = [f"{shorten(label)} {count:,} ({count / rows:.1%})" for label, count in counts.items()]
+    if len(shown) <= MOST_CLASSES:
+        return ", ".join(shown)
+    by_size = [shown[index] for index in np.argsort([-count for count in counts.values()], kind="stable")]
+    largest, smallest = ", ".join(by_size[:ENDS]), ", ".join(by_size[-ENDS:])
+    return f"{len(shown):,} classes, the largest {largest}; the smallest {smallest}"
+
+
+def _long(tokens: dict, rows: int) -> str:
+    """Return what is read of long texts, for one line of the report."""
+    cut, length = f"{tokens['cut']:,} rows ({tokens['cut'] / rows:.1%})", tokens["max_length"]
+    if "in_several_windows" in tokens:
+        several = f"{tokens['in_several_windows']:,} rows in several windows of {length}"
+        return f"{several}; {cut} cut after {tokens['max_windows']} windows (data.max_windows)"
+    return f"{cut} read as head and tail of {length}" if "long" in tokens else f"{cut} cut at {length}"
+
+
 def _split_lines(name: str, statistics: dict, tokens: dict) -> list[str]:
     rows = statistics["rows"]
-    classes = ", ".join(f"{label} {count:,} ({count / rows:.1%})" for label, count in statistics["classes"].items())
     lengths = ", ".join(f"{'longest' if p == '100' else p + ' %'} {length}" for p, length in tokens["tokens"].items())
     lines = [
-        f"  {name}: {rows:,} rows; {classes}",
-        f"    tokens by percentile: {lengths}; {tokens['cut']:,} rows ({tokens['cut'] / rows:.1%}) cut at {tokens['max_length']}",
+        f"  {name}: {rows:,} rows{'; ' if statistics['classes'] else ''}{_classes(statistics['classes'], rows)}",
+        f"    tokens by percentile: {lengths}; {_long(tokens, rows)}",
     ]
     if tokens["unknown_fraction"] > 0.01:
         lines.append(
             f"    {tokens['unknown_fraction']:.1%} of all tokens are unknown to the vocabulary: is it the right one?"
+        )
+    if "unlabelled" in statistics:
+        unlabelled = statistics["unlabelled"]
+        lines.append(
+            f"    {statistics['labels_per_row']:.2f} labels a row; {unlabelled:,} rows ({unlabelled / rows:.1%}) have none"
         )
     notes = [f"{statistics['repeated']:,} repeated texts"] if statistics["repeated"] else []
     notes += [f"{statistics['conflicting']:,} texts with conflicting labels"] if statistics["conflicting"] else []

@@ -20,7 +20,10 @@ from app.data.columns import (
     has_header,
     resolve_columns,
 )
-from app.data.readers import BadRow, ReadOptions, file_format, parquet_names, read_records, row_unit
+from app.data.excel import NotText
+from app.data.formats import file_format, row_unit
+from app.data.label_cells import encode_set, labels_in_cell, labels_in_columns
+from app.data.readers import BadRow, LabelSetOptions, ReadOptions, parquet_names, read_records
 from app.data.text_files import Source, Stream, check_file
 from app.errors import InputError, excerpt
 
@@ -28,7 +31,7 @@ INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}  # Unicode categories: control and fo
 
 
 class Row(NamedTuple):
-    """One valid row; `line` is its first line in the file (in JSON its element, in Parquet its row), from 1."""
+    """One valid row; `line` is its first line in the file (in JSON its element, in Parquet and Excel its row), from 1."""
 
     line: int
     text: str
@@ -40,13 +43,17 @@ def _clean(value: Any, remove_spaces: bool, what: str) -> str:
     """Return the text without white space around it; raises ValueError with the problem."""
     if not isinstance(value, str):
         raise ValueError(
-            f"the {what} must be a string, found {excerpt(value)}; fix the row or set --data.{SETTING[what]}"
+            f"the {what} must be a string, found {_found(value)}; fix the row or set --data.{SETTING[what]}"
         )
     text = "".join(value.split()) if remove_spaces else value.strip()
     if all(unicodedata.category(character) in INVISIBLE for character in text):
         raise ValueError(f"the {what} is empty; fill it in or remove the row")
     _check_characters(text, what)
     return text
+
+
+def _found(value: Any) -> str:
+    return value.found if isinstance(value, NotText) else excerpt(value)
 
 
 def _check_characters(text: str, what: str) -> None:
@@ -69,9 +76,18 @@ def _label(value: Any) -> str:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise ValueError(
-            f"the label must be a string or an integer, found {excerpt(value)}; fix the row or set --data.label_column"
+            f"the label must be a string or an integer, found {_found(value)}; fix the row or set --data.label_column"
         )
     return _clean(str(value), False, "label")
+
+
+def _label_or_set(value: Any, options: ReadOptions) -> str:
+    """Return the label, or the text of a set of labels; raises ValueError with the problem."""
+    if not isinstance(options, LabelSetOptions):
+        return _label(value)
+    if options.label_columns is not None:
+        return encode_set(labels_in_columns(value, options.label_columns))
+    return encode_set([_label(label) for label in labels_in_cell(value, options.label_separator)])
 
 
 def read_rows(
@@ -86,23 +102,23 @@ def read_rows(
     """
     path = path if isinstance(path, Stream) else Path(path)
     notes = {} if notes is None else notes
-    format = file_format(path, options.format)
+    format = file_format(path, options.format, options.encoding)
     check_file(path, format, options.encoding)
     notes.update(place=row_unit(format), multiline=0, columns="")
-    is_delimited = format in ("csv", "tsv")
+    is_delimited, has_lines = format in ("csv", "tsv"), format in ("csv", "tsv", "xlsx")
     columns: Columns | None = None
     names: list[str] | None = None
     wanted: list[int | None] = []
     if format == "parquet":  # its column names are known before the first record
         names = parquet_names(path)
         columns = resolve_columns(str(path), options, names, len(names), need_label)
-        wanted = [columns.text, columns.pair, columns.label]
+        wanted = [columns.text, columns.pair, *columns.labels]
         notes["columns"] = columns.described
     count = 0
     for line, record in read_records(path, options, format, wanted):
         if columns is None:
             where = f"{path}, {row_unit(format)} {line}"
-            is_header = is_delimited and _is_header(where, record, options, need_label)
+            is_header = has_lines and _is_header(where, record, options, need_label)
             columns = _first_columns(where, record, is_header, options, need_label)
             notes["columns"] = columns.described if columns else ""
             if is_header:
@@ -117,22 +133,22 @@ def read_rows(
             notes.setdefault("first_multiline", line)
         yield row
     if count == 0:
-        raise InputError(
-            f"{path}: there are no rows in the file" + (", only a header" if names and is_delimited else "")
-        )
+        raise InputError(f"{path}: there are no rows in the file" + (", only a header" if names and has_lines else ""))
 
 
-def text_rows(texts: Iterable[str], options: ReadOptions) -> Iterator[Row | BadRow]:
-    """Yield texts that are in no file as rows without labels, numbered from 1."""
+def text_rows(texts: Iterable[str | tuple[str, str]], options: ReadOptions) -> Iterator[Row | BadRow]:
+    """Yield texts, or pairs of them, that are in no file as rows without labels, numbered from 1."""
     for line, text in enumerate(texts, 1):
-        yield _row(line, text, Columns(0, None, None, 1, ""), options)
+        is_pair = isinstance(text, tuple)
+        columns = Columns(0, 1, None, 2, "") if is_pair else Columns(0, None, None, 1, "")
+        yield _row(line, list(text) if is_pair else text, columns, options)
 
 
 def _first_columns(where: str, record: Any, is_header: bool, options: ReadOptions, need_label: bool) -> Columns | None:
     """Return the columns from the first record, None for an invalid one; reports a wrong encoding before anything else."""
     try:
         if is_header:
-            names = [name.strip() for name in record]
+            names = [str(name).strip() for name in record]
             _check_characters(" ".join(names), "header")
             return resolve_columns(where, options, names, len(names), need_label)
         return columns_of_first(where, options, record, need_label)
@@ -146,7 +162,7 @@ def _first_columns(where: str, record: Any, is_header: bool, options: ReadOption
 
 
 def _is_header(where: str, record: list | BadRow, options: ReadOptions, need_label: bool) -> bool:
-    """Return whether the first record of a CSV or TSV file is a header; raises InputError if that is not clear."""
+    """Return whether the first record of a CSV, TSV or Excel file is a header; raises InputError if that is not clear."""
     if isinstance(record, BadRow):
         if has_header([], options):  # or the next line would be read as the header
             raise InputError(f"{where}: the header cannot be read: {record.problem}")
@@ -182,7 +198,7 @@ def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions) 
             line,
             _clean(text, options.remove_spaces, "text"),
             None if columns.pair is None else _clean(pair, options.remove_spaces, "second text"),
-            None if columns.label is None else _label(label),
+            None if columns.label is None else _label_or_set(label, options),
         )
     except KeyError as error:
         return BadRow(

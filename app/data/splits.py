@@ -6,7 +6,9 @@ import random
 
 import numpy as np
 
-from app.errors import InputError
+from app.data.label_set_split import split_label_sets
+from app.data.text_groups import rows_of_groups, text_groups
+from app.errors import InputError, shorten
 
 
 def split_sizes(num_rows: int, dev_size: float, test_size: float) -> tuple[int, int]:
@@ -23,6 +25,30 @@ def split_sizes(num_rows: int, dev_size: float, test_size: float) -> tuple[int, 
             f"and test_size {test_size:g} take {dev + test:,}; make them smaller"
         )
     return dev, test
+
+
+def split_rows(
+    labels: np.ndarray,
+    hashes: np.ndarray,
+    split: str,
+    dev_size: float,
+    test_size: float,
+    seed: int,
+    names: list[str],
+) -> dict[str, np.ndarray]:
+    """Return the row ids of train, dev and test of one file, as `data.split` says; sizes as in `split_sizes`.
+
+    `labels` (num_rows,) are class ids, or (num_rows, num_labels) 0 and 1; `hashes` (num_rows,) hashes of the texts, `names`
+    the classes for messages.
+    """
+    dev, test = split_sizes(len(labels), dev_size, test_size)
+    if not dev + test:
+        return {"train": np.arange(len(labels)), "dev": np.empty(0, np.int64), "test": np.empty(0, np.int64)}
+    if split == "stratified" and labels.ndim == 2:
+        return split_label_sets(labels, hashes, dev, test, seed)
+    if split == "stratified":
+        return stratified_split(labels, hashes, dev, test, seed, names)
+    return random_split(len(labels), dev, test, seed)
 
 
 def random_split(num_rows: int, dev: int, test: int, seed: int) -> dict[str, np.ndarray]:
@@ -45,9 +71,7 @@ def stratified_split(
     """
     sizes_wanted = {name: size for name, size in (("test", test), ("dev", dev)) if size}
     split_groups: dict[str, list[np.ndarray]] = {"train": [], "dev": [], "test": []}
-    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
-    order = np.argsort(group, kind="stable")
-    starts = np.r_[np.flatnonzero(np.diff(group[order], prepend=-1)), len(order)]
+    first, order, starts = text_groups(hashes)
     sizes = np.diff(starts)
     generator = np.random.default_rng(seed)
     proportions = {name: size / len(labels) for name, size in sizes_wanted.items()}
@@ -58,13 +82,13 @@ def stratified_split(
         if 0 < len(groups) <= len(sizes_wanted):
             raise InputError(
                 f"a stratified split needs {len(sizes_wanted) + 1} different texts of each class, one for each split; class "
-                f"'{names[label]}' has {len(groups)}; add rows, set --data.split random, or give separate files"
+                f"'{shorten(names[label])}' has {len(groups)}; add rows, set --data.split random, or give separate files"
                 + _likely_mistake(len(names), len(labels), only_first_row=first[groups].tolist() == [0])
             )
         for name, dealt in _deal(generator.permutation(groups), sizes, proportions, owed).items():
             split_groups[name].append(dealt)
     return {
-        name: np.sort(_rows_of(np.concatenate(groups), order, starts)) if groups else np.empty(0, np.int64)
+        name: np.sort(rows_of_groups(np.concatenate(groups), order, starts)) if groups else np.empty(0, np.int64)
         for name, groups in split_groups.items()
     }
 
@@ -96,10 +120,3 @@ def _likely_mistake(num_classes: int, num_rows: int, only_first_row: bool) -> st
     if num_classes > num_rows / 2:
         return "; or is data.label_column the wrong column?"
     return "; or is the first line a header (--data.header true)?" if only_first_row else ""
-
-
-def _rows_of(groups: np.ndarray, order: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Return the ids of all rows in `groups`; group g has the rows `order[starts[g]:starts[g + 1]]`."""
-    lengths = starts[groups + 1] - starts[groups]
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return order[np.repeat(starts[groups], lengths) + within].astype(np.int64)

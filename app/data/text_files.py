@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from app.config.public_sets import fetch_hint
 from app.errors import InputError, listed, nearest, shorten
 
 MAGIC = {
@@ -18,10 +19,11 @@ MAGIC = {
     b"BZh91AY": "a bzip2 file; unpack it first",
     b"\xfd7zXZ\x00": "an xz file; unpack it first",
     b"\x28\xb5\x2f\xfd": "a Zstandard file; unpack it first",
-    b"PK\x03\x04": "a ZIP or Excel file; save it as CSV (UTF-8)",
-    b"\xd0\xcf\x11\xe0": "an old Excel or Word file; save it as CSV (UTF-8)",
+    b"PK\x03\x04": "a ZIP or Excel file; unpack it, or set --data.format xlsx",
+    b"\xd0\xcf\x11\xe0": "an old Excel or Word file, or one with a password; save it as .xlsx or CSV (UTF-8), without a password",
     b"PAR1\x15": "a Parquet file; set --data.format parquet",
 }
+BINARY = {"parquet": "Parquet", "xlsx": "Excel"}
 UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 MARKS = {"utf-16": UTF16_MARKS, "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)}
 MAGIC_BYTES = 8  # of the longest in MAGIC
@@ -45,19 +47,28 @@ Source = Path | Stream
 def check_file(path: Source, format: str, encoding: str) -> None:
     """Raise InputError unless `path` is a stream or a regular file, not empty, and begins like a file of its `format`."""
     codec = codec_name(encoding)
+    if isinstance(path, Stream) and format in BINARY:
+        raise InputError(f"{path}: {BINARY[format]} cannot be read from a stream; save it to a file first")
+    start = read_start(path, MAGIC_BYTES)
+    if format not in BINARY or (format == "xlsx" and not start.startswith(b"PK")):
+        _check_start(path, start, codec)
+
+
+def read_start(path: Source, size: int) -> bytes:
+    """Return the first bytes of a file, at most `size`; they remain to be read in a stream, and may be fewer there.
+
+    Raises InputError for what is neither a stream nor a regular file that can be read, and for an empty one.
+    """
     if not isinstance(path, Stream):
         _check_path(path)
-    elif format == "parquet":
-        raise InputError(f"{path}: Parquet cannot be read from a stream; save it to a file first")
     try:
         with _open(path) as file:
-            start = file.peek(MAGIC_BYTES)[:MAGIC_BYTES]
+            start = file.peek(size)[:size] if isinstance(path, Stream) else file.read(size)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     if not start:
         raise InputError(f"{path}: there are no rows, the file is empty")
-    if format != "parquet":
-        _check_start(path, start, codec)
+    return start
 
 
 def _check_start(path: Source, start: bytes, codec: str) -> None:
@@ -107,8 +118,8 @@ def _what_is_there(path: Path) -> str:
     if path.is_symlink():
         return f"there is no such file: it is a link to {shorten(os.readlink(path), 200)}, which is not there"
     if path.parent.is_dir():
-        return f"there is no such file{nearest(path.name, os.listdir(path.parent))}"
-    return f"there is no such file; there is no folder {path.parent}"
+        return f"there is no such file{fetch_hint(path) or nearest(path.name, os.listdir(path.parent))}"
+    return f"there is no such file{fetch_hint(path) or f'; there is no folder {path.parent}'}"
 
 
 def _first_names(folder: Path) -> str:

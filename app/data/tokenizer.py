@@ -6,9 +6,11 @@ import string
 from collections import Counter
 from pathlib import Path
 
+from app.config.public_sets import fetch_hint
 from app.config.schema import ModelConfig
 from app.data.cache import build_once, content_key
 from app.data.dataset import Dataset
+from app.data.encoding import check_tokenizer, guarded
 from app.errors import InputError, excerpt
 
 CHUNK = 8192  # rows whose characters are collected at once
@@ -39,18 +41,20 @@ def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache
 def _checkpoint_tokenizer(config: ModelConfig):
     from transformers import AutoTokenizer
 
-    try:
+    with guarded(f"model.name must be a hub name or a folder with a tokenizer; '{config.name}' could not be loaded"):
         tokenizer = AutoTokenizer.from_pretrained(
             config.name, revision=config.revision, trust_remote_code=config.trust_remote_code
         )
-    except Exception as error:  # noqa: BLE001 - tokenizers raises a plain Exception for a broken tokenizer.json
-        raise InputError(
-            f"model.name must be a hub name or a folder with a tokenizer; '{config.name}' could not be loaded: {error}"
-        ) from error
     if not tokenizer.is_fast:
         raise InputError(
             f"a fast tokenizer is needed; {config.name} has only {type(tokenizer).__name__}; save it with a tokenizer.json"
         )
+    if tokenizer.unk_token is not None and tokenizer.unk_token not in tokenizer.get_vocab():
+        raise InputError(
+            f"the tokenizer of {config.name} names the unknown token {excerpt(tokenizer.unk_token)}, which its vocabulary does "
+            "not have; correct its tokenizer_config.json, or choose another model"
+        )
+    check_tokenizer(tokenizer.backend_tokenizer, config.name)
     return tokenizer
 
 
@@ -61,7 +65,9 @@ def _read_vocabulary(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"model.vocab_file: {path} cannot be read as a text file in UTF-8: {error}") from error
     if text is None:
-        raise InputError(f"model.vocab_file: there is no file {path}; a text file with one token a line is needed")
+        raise InputError(
+            f"model.vocab_file: there is no file {path}; a text file with one token a line is needed{fetch_hint(path)}"
+        )
     tokens = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     missing = [token for token in SPECIAL_TOKENS if token not in tokens]
     [(repeated, count)] = Counter(tokens).most_common(1)
@@ -77,9 +83,9 @@ def _read_vocabulary(path: Path) -> list[str]:
 
 
 def _character_vocabulary(dataset: Dataset, lowercase: bool, cache_dir: str) -> list[str]:
-    folder = Path(cache_dir) / f"vocabulary-{content_key('vocabulary', 1, dataset.folder.name, lowercase)}"
+    folder = Path(cache_dir) / f"vocabulary-{content_key('vocabulary', 1, dataset.vocabulary_folder.name, lowercase)}"
     train = dataset.splits["train"]
-    build_once(folder, build_vocabulary, train.table.folder, dataset.folder / "train_rows.npy", lowercase)
+    build_once(folder, build_vocabulary, train.table.folder, dataset.vocabulary_folder / "train_rows.npy", lowercase)
     return (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
 
 

@@ -23,7 +23,8 @@ from pyarrow import parquet
 
 from app.data.readers import BadRow
 from app.data.rows import Row, read_rows
-from app.data.table import Table, build_table
+from app.data.table import Table
+from app.data.table_builder import build_table
 from app.data.text_files import Stream
 from app.errors import InputError
 from app.prediction.sources import open_file

@@ -16,7 +16,8 @@ from app.data.dataset import open_dataset
 from app.data.readers import BadRow, ReadOptions
 from app.data.report import render
 from app.data.rows import read_rows
-from app.data.table import Table, build_table
+from app.data.table import Table
+from app.data.table_builder import build_table
 from app.data.tokens import open_store
 from app.errors import InputError
 
@@ -57,7 +58,7 @@ WHOLE_FILE = {
         ["line 1", "which column is the text", "甲, 乙", "--data.text_column"],
         {"header": True},
     ),
-    "tabs where commas are needed": Case("a.csv", "好\t1\n", ["line 1", "only one column", "commas", "--data.format"]),
+    "tabs where commas are needed": Case("a.csv", "好\t1\n", ["line 1", "only one column", "set --data.format tsv"]),
     "no labels": Case("a.jsonl", '{"text": "好"}\n', ["line 1", "only one column, text", "add a label to each text"]),
     "half a header": Case("a.csv", "text,y\n好,1\n", ["line 1", "header", "'text'", "--data.header true or false"]),
     "two text columns": Case(
@@ -100,7 +101,7 @@ WHOLE_FILE = {
     "header only": Case("a.csv", "text,label\n", ["no rows in the file, only a header"]),
     "gzip": Case("a.csv", gzip.compress(b"1,2\n"), ["text is needed", "gzip", "unpack"]),
     "gzip by its name": Case("a.csv.gz", gzip.compress(b"1,2\n"), ["text is needed", "gzip", "unpack"]),
-    "spreadsheet": Case("a.csv", b"PK\x03\x04\x14\x00", ["text is needed", "Excel", "save it as CSV"]),
+    "spreadsheet": Case("a.csv", b"PK\x03\x04\x14\x00", ["text is needed", "Excel", "--data.format xlsx"]),
     "UTF-16": Case("a.csv", "好,1\n".encode("utf-16"), ["utf-8 text is needed", "UTF-16", "--data.encoding utf-16"]),
     "UTF-16 without a mark": Case(
         "a.csv", "好,1\n", ["byte order mark", "found b'", "--data.encoding to utf-8"], {"encoding": "utf-16"}
@@ -113,7 +114,18 @@ WHOLE_FILE = {
         "a.json", '[["好", 1],\n["坏" 0]]', ["line 2", "',' delimiter at column 6", "found '0]]'", "fix the file"]
     ),
     "JSON that ends early": Case("a.json", '[["好", 1],\n["坏", 0]', ["line 2", "end of the file", "fix the file"]),
-    "JSON Lines named .json": Case("a.json", '["好", 1]\n["坏", 0]\n', ["line 2", "--data.format jsonl"]),
+    "JSON Lines read as JSON": Case(
+        "a.json", '["好", 1]\n["坏", 0]\n', ["line 2", "--data.format jsonl"], {"format": "json"}
+    ),
+    "objects over several lines": Case(
+        "a.json", '{\n"text": "好"\n}\n{\n"text": "坏"\n}\n', ["line 4", "[ before the first"]
+    ),
+    "objects between commas": Case("a.json", '{"text": "好"},\n{"text": "坏"}\n', ["line 1", "[ before the first"]),
+    "several arrays of rows": Case(
+        "a.json",
+        '{"train": [["好", 1]], "dev": [["坏", 0]]}',
+        ["several arrays of rows, train, dev", "separate file"],
+    ),
     "JSON object": Case("a.json", '{"rows": []}', ["an array", 'found {"rows": []}', "--data.format jsonl"]),
     "JSON too deep": Case("a.json", "[" * 100_000, ["cannot be read", "recursion"]),
     "JSON integer too long": Case("a.json", f'[["好", {"1" * 5000}]]', ["cannot be read", "digits", "fix the file"]),
@@ -337,7 +349,7 @@ DATASET = {
         {"train": "".join(f"1,text {number}\n" for number in range(20))},
         ["'text 0' has 1", "data.label_column"],
     ),
-    "one class": ({"train": "好,1\n坏,1\n真,1\n"}, ["at least two different labels", "found ['1']", "data.label_column"]),
+    "one class": ({"train": "好,1\n坏,1\n真,1\n"}, ["at least two different labels", "found 1;", "data.label_column"]),
     "nothing left to train on": (
         {"train": ROWS, "dev_size": 15, "test_size": 0.25},
         ["keep rows to train on", "has 20", "dev_size 15", "test_size 0.25", "take 20", "make them smaller"],

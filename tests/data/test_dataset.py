@@ -13,7 +13,8 @@ from app.data.labels import resolve_label, sort_labels
 from app.data.readers import ReadOptions
 from app.data.report import render, token_statistics
 from app.data.statistics import dataset_statistics
-from app.data.table import Table, build_table
+from app.data.table import Table
+from app.data.table_builder import build_table
 from app.data.tokens import open_store
 
 MOODS = ["愤怒", "高兴", "😀"]
@@ -216,6 +217,17 @@ def test_the_report_for_people(opened, tmp_path, tiny_tokenizer):
     assert "1 rows whose text is also in train" in text
 
 
+def test_the_report_of_many_classes_and_of_hostile_labels(opened, tmp_path, tiny_tokenizer):
+    labels = ["\x1b[2J" + "长" * 300, *(f"类{number}" for number in range(50))]
+    train = "".join(f"今天{'真' * n}好{m}\t{label}\n" for n, label in enumerate(labels) for m in range(3 + n))
+    dataset = opened(train=train, dev_size=0, test_size=0)
+    stores = {n: open_store(s.table, tiny_tokenizer, 12, str(tmp_path / "cache")) for n, s in dataset.splits.items()}
+    text = render(dataset, stores)
+    assert "51 classes, the largest 类49 53 (3.7%), 类48 52" in text
+    assert len(text) < 1000
+    assert all(character == "\n" or character.isprintable() for character in text)
+
+
 def test_percentiles_of_lengths(opened, tmp_path, tiny_tokenizer):
     generator = random.Random(0)
     train = "".join(f"{'好' * generator.randint(1, 40)}\t{n % 2}\n" for n in range(301))
@@ -264,7 +276,7 @@ def test_a_row_is_in_one_split_with_all_its_repetitions(write, tmp_path):
     table.mkdir()
     folder.mkdir()
     build_table(table, str(write("a.tsv", "".join(rows))), ReadOptions(), False, None)
-    build_dataset(folder, {"train": table}, ["0", "1"], "stratified", 42, 0.2, 0.2)
+    build_dataset(folder, {"train": Table(table)}, ["0", "1"], DataConfig(dev_size=0.2, test_size=0.2))
     opened = Table(table)
     sides = {name: {opened.text(row) for row in np.load(folder / f"{name}_rows.npy")} for name in SPLITS}
     assert (

@@ -18,7 +18,8 @@ from app.data.dataset import open_dataset
 from app.data.readers import BadRow, ReadOptions
 from app.data.report import render
 from app.data.rows import Row, read_rows
-from app.data.table import Table, build_table
+from app.data.table import Table
+from app.data.table_builder import build_table
 from app.data.text_files import Stream
 from app.data.tokenizer import load_tokenizer
 from app.data.tokens import open_store
@@ -214,7 +215,7 @@ def test_links_that_lead_nowhere_and_files_that_are_packed(write, tmp_path):
         (b"PAR1\x15", "Parquet"),
     ):
         with pytest.raises(InputError, match=f"text is needed, found an? {what}"):
-            read(write("c.csv", start + b"\n,1\n"))
+            read(write("c.csv", start + b"\n,1\n"), format="csv")
 
 
 class Failing(io.RawIOBase):
@@ -289,8 +290,10 @@ def test_formulas_are_written_as_they_were_read():
 def test_what_people_see_holds_no_control_characters():
     """Escape sequences in a text would steer the terminal."""
     file = io.StringIO()
-    write_lines(file, predictions_of(["\x1b[2J\x00好\x9b31m"]), ["=正面", "\x07"], has_pairs=False)
-    assert "\\x1b[2J\\x00好\\x9b31m" in file.getvalue()
+    write_lines(file, predictions_of(["\x1b[2J\x00好\x9b31m\u202e"]), ["=正面", "\x07" + "长" * 99], has_pairs=False)
+    assert "\\x1b[2J\\x00好\\x9b31m\\u202e" in file.getvalue()
+    assert "\\x07长" in file.getvalue()
+    assert "长" * 20 not in file.getvalue()
     assert all(character == "\n" or character.isprintable() for character in file.getvalue())
 
 

@@ -15,7 +15,8 @@ import pytest
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import SPLITS, open_dataset
 from app.data.readers import ReadOptions
-from app.data.table import Table, build_table
+from app.data.table import Table
+from app.data.table_builder import build_table
 from app.data.tokenizer import load_tokenizer
 from app.data.tokens import open_store
 

@@ -8,7 +8,7 @@ import pytest
 from transformers import BertTokenizer
 
 from app.data.readers import ReadOptions
-from app.data.table import build_table
+from app.data.table_builder import build_table
 from app.data.tokenizer import SPECIAL_TOKENS, build_vocabulary, gb2312_characters, is_split_off
 
 # U+3400, U+20000 and U+2CEAF are first or last in ranges of Chinese characters; `〇` is in none of them.

@@ -1,0 +1,130 @@
+"""Masked words: which tokens of a row are hidden from the model, as a pure function of (seed, draw, row).
+
+Nothing else decides it, so every mode, and a run that was resumed, hides the same tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from app.batching.collate import Layout, collate
+from app.batching.loader import EVALUATION, Batch, Loader, to_device
+from app.data.dataset import Split
+from app.data.tokens import TokenStore
+
+FRACTION = 0.15  # of a row's tokens are targets
+MASKED, RANDOM = 0.8, 0.1  # of the targets become the mask token, or a random one; the others stay as they are
+
+
+@dataclass(frozen=True)
+class MaskedRow:
+    """A row as the model sees it, `tokens` (length,), and its targets: `places` (targets,) in it, in order, with their `labels`."""
+
+    tokens: np.ndarray
+    places: np.ndarray
+    labels: np.ndarray
+
+
+class Masking:
+    """Hides a part of a row's tokens: `MASKED` of them behind `mask_id`, `RANDOM` behind one of `ordinary_ids`, any token.
+
+    `ordinary_ids` are the ids of all tokens but special ones, which are never hidden.
+    """
+
+    def __init__(self, seed: int, mask_id: int, ordinary_ids: np.ndarray) -> None:
+        self.seed = seed
+        self.mask_id = mask_id
+        self.ordinary_ids = ordinary_ids
+        self.is_ordinary = np.zeros(int(ordinary_ids.max()) + 1, dtype=bool)
+        self.is_ordinary[ordinary_ids] = True
+
+    def __call__(self, tokens: np.ndarray, row: int, draw: int, continues: np.ndarray | None = None) -> MaskedRow:
+        """Return a row, (length,) ids, with some tokens hidden.
+
+        `row` is its id in the table, and `draw` the step or `EVALUATION`. `continues` (length,) bool is true for a token
+        of the same word as the one before: words are then hidden whole, until `FRACTION` is reached.
+        """
+        is_known = tokens < len(self.is_ordinary)
+        candidates = np.flatnonzero(is_known & self.is_ordinary[np.where(is_known, tokens, 0)])
+        if not len(candidates):
+            return MaskedRow(tokens, candidates, tokens[candidates])
+        generator = np.random.default_rng([self.seed, draw - EVALUATION, row])
+        words = np.arange(len(candidates)) if continues is None else words_of(candidates, continues)
+        places = candidates[self.choose(words, generator)]
+        hidden, action = tokens.copy(), generator.random(len(places))
+        others = generator.choice(self.ordinary_ids, len(places))
+        hidden[places] = np.select(
+            [action < MASKED, action < MASKED + RANDOM], [np.full_like(others, self.mask_id), others], tokens[places]
+        )
+        return MaskedRow(hidden, places, tokens[places])
+
+    @staticmethod
+    def choose(words: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Return which tokens are targets, (tokens,) bool: random words, until they have enough tokens."""
+        sizes = np.bincount(words)
+        order = generator.permutation(len(sizes))
+        tokens_before = np.cumsum(sizes[order]) - sizes[order]
+        chosen = order[tokens_before < max(1, round(FRACTION * len(words)))]
+        return np.isin(words, chosen)
+
+
+def words_of(candidates: np.ndarray, continues: np.ndarray) -> np.ndarray:
+    """Return the number of each candidate's word, from 0, for candidates (candidates,) in order."""
+    starts = ~continues[candidates].astype(bool)
+    starts[1:] |= np.diff(candidates) > 1
+    starts[0] = True
+    return np.cumsum(starts) - 1
+
+
+class MaskedLoader(Loader):
+    """A loader whose targets are hidden tokens.
+
+    The additional input `masked` says where the model has to predict: in packed batches (targets,) int64, indices of the
+    tokens; in padded ones (num_rows, longest) bool, which a mode may split by rows.
+    """
+
+    def __init__(
+        self, split: Split, store: TokenStore, layout: Layout, masking: Masking, continues: np.ndarray | None = None
+    ) -> None:
+        super().__init__(split, store, layout)
+        self.masking = masking
+        self.continues = continues
+        self.kept: tuple[int, dict[int, MaskedRow]] = (EVALUATION, {})
+
+    def divisor(self, positions: np.ndarray, draw: int) -> int:
+        rows = self.split.rows[positions]
+        self.kept = draw, {int(row): self.masked(int(row), draw) for row in rows}
+        return max(1, sum(len(row.places) for row in self.kept[1].values()))
+
+    def masked(self, row: int, draw: int) -> MaskedRow:
+        """Return a row of the table with some tokens hidden."""
+        if self.kept[0] == draw and row in self.kept[1]:
+            return self.kept[1][row]
+        start, end = self.store.offsets[row], self.store.offsets[row + 1]
+        continues = None if self.continues is None else self.continues[start:end]
+        return self.masking(np.asarray(self.store.row(row)).astype(np.int64), row, draw, continues)
+
+    def load(self, positions: np.ndarray, device: torch.device, draw: int = EVALUATION) -> Batch:
+        rows = [self.masked(int(row), draw) for row in self.input_rows(positions)]
+        inputs = collate([row.tokens for row in rows], None, self.layout)
+        self.store.release()
+        rows = rows[: len(positions)]  # a stand-in row has no targets
+        index = np.repeat(np.arange(len(rows)), [len(row.places) for row in rows])
+        places = np.concatenate([np.empty(0, np.int64), *(row.places for row in rows)])
+        inputs["masked"] = _where(inputs, torch.from_numpy(index), torch.from_numpy(places))
+        labels = np.concatenate([np.empty(0, np.int64), *(row.labels for row in rows)])
+        on_device = to_device(inputs | {"labels": torch.from_numpy(labels)}, device)
+        labels = on_device.pop("labels")
+        return Batch(on_device, labels, torch.from_numpy(positions), len(positions), torch.from_numpy(index))
+
+
+def _where(inputs: dict, rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return `masked` for the targets at `places` of `rows`, both (targets,) int64, in order."""
+    if "first_tokens" in inputs:
+        return inputs["first_tokens"][rows] + places
+    masked = torch.zeros(inputs["input_ids"].shape, dtype=torch.bool)
+    masked[rows, places] = True
+    return masked

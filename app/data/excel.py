@@ -1,0 +1,119 @@
+"""The one sheet with values of an Excel file (.xlsx) -> its rows, read one at a time by openpyxl."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.errors import InputError, listed, shorten
+
+EXPANDED = 200  # times its size in the file, beyond which XML is not unpacked: texts shrink to a tenth, repeated ones to a hundredth
+ALWAYS_UNPACKED = 100 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class NotText:
+    """A cell that holds neither text nor a number; `found` says what, for a message, and `shown` is what a person sees."""
+
+    found: str
+    shown: str = ""
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+EMPTY = NotText("an empty cell (of merged cells, only the first has the value)")
+
+
+def is_workbook(path: Path) -> bool:
+    """Return whether a ZIP file is an Excel file."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return any(name.startswith("xl/") for name in file.namelist())
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+        return False
+
+
+def read_sheet(path: Path) -> Iterator[tuple[int, list]]:
+    """Yield (number, cells) of the rows that are not empty, each as wide as the first one; numbers are those of the sheet.
+
+    A cell is a string, a number, a truth value or `NotText`. Raises InputError unless openpyxl can read the file, and it has
+    values in one sheet only.
+    """
+    try:
+        from openpyxl import load_workbook
+    except ImportError as error:
+        raise InputError(f"{path}: Excel files need openpyxl; install it with: pip install openpyxl") from error
+    try:
+        _check_size(path)
+        with path.open("rb") as file:  # given a path, openpyxl wants its own endings
+            with warnings.catch_warnings(action="ignore"):  # of what is not read: styles, validation, pictures
+                book = load_workbook(file, read_only=True)
+            with closing(book):
+                yield from _rows(_only_sheet(path, book.worksheets))
+    except InputError:
+        raise
+    except Exception as error:  # noqa: BLE001 - openpyxl raises whatever a damaged file leads to
+        raise InputError(
+            f"{path}: not a readable Excel file: {shorten(str(error) or type(error).__name__, 200)}; open it in Excel and save it "
+            "again as .xlsx without a password, or as CSV (UTF-8)"
+        ) from error
+
+
+def _check_size(path: Path) -> None:
+    """Raise ValueError for a file of a few bytes that would fill the memory."""
+    with zipfile.ZipFile(path) as file:
+        size = sum(entry.file_size for entry in file.infolist())
+    if size > ALWAYS_UNPACKED + EXPANDED * os.path.getsize(path):
+        raise ValueError(f"it would take {size:,} bytes when unpacked")
+
+
+def _only_sheet(path: Path, sheets: list) -> Any:
+    for sheet in sheets:
+        sheet.reset_dimensions()  # some writers give a wrong size
+    filled = [sheet for sheet in sheets if any(True for _ in _rows(sheet))]
+    if not filled:
+        raise InputError(f"{path}: there are no rows, its {len(sheets)} sheet(s) are empty")
+    if len(filled) > 1:
+        names = listed(sheet.title for sheet in filled)
+        raise InputError(
+            f"{path}: one sheet with values is needed, found {names}; save the one to read as a separate file"
+        )
+    return filled[0]
+
+
+def _rows(sheet: Any) -> Iterator[tuple[int, list]]:
+    width = None
+    for number, row in enumerate(sheet.iter_rows(), 1):
+        cells = [_value(cell) for cell in row]
+        while cells and cells[-1] is EMPTY:
+            cells.pop()
+        if cells:
+            width = width or len(cells)
+            yield number, (cells + [EMPTY] * (width - len(cells)))[:width]
+
+
+def _value(cell: Any) -> Any:
+    from openpyxl.utils.escape import unescape
+
+    value, kind = cell.value, cell.data_type
+    if value is None:
+        return EMPTY
+    if kind == "s":
+        return unescape(value) if value.strip() else EMPTY
+    if kind in ("n", "b"):
+        return value
+    text = shorten(str(value))
+    names = {
+        "f": ("a formula", "; copy the column and paste it as values"),
+        "d": ("a date or time", ""),
+        "e": ("an error", ""),
+    }
+    what, remedy = names.get(kind, ("a value that is no text", ""))
+    return NotText(f"{what} ({text}{remedy})", text)

@@ -1,0 +1,65 @@
+"""The folds of a cross-validation: which rows of the train file are tested in which fold."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from app.data.splits import split_rows
+from app.errors import InputError
+
+FOLDS_FILE = "folds.npy"
+ROWS_FILE = "train_rows.npy"  # all rows: the vocabulary of random weights is the same in every fold
+GROUPED_UP_TO = 50_000  # rows; scikit-learn's StratifiedGroupKFold needs minutes for a million
+
+
+def build_folds(folder: Path, labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> None:
+    """Write the fold of each row, (num_rows,), into `folder`; `labels` are class ids, `hashes` those of the texts."""
+    np.save(folder / FOLDS_FILE, fold_of_rows(labels, np.asarray(hashes), folds, seed).astype(np.int32))
+    np.save(folder / ROWS_FILE, np.arange(len(labels)))
+
+
+def fold_of_rows(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """Return the fold of each row, (num_rows,), from 0: classes keep their proportions, rows of one text are in one fold.
+
+    Of many rows, texts are dealt to the folds, each as the class of its first row. Raises InputError for more folds than any
+    class has rows.
+    """
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    options = {"shuffle": True, "random_state": seed % (1 << 32)}
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    is_small = len(labels) <= GROUPED_UP_TO
+    targets = labels if is_small else labels[first]
+    if int(np.bincount(targets).max()) < folds or len(first) < folds:
+        raise InputError(
+            f"data.folds must be at most the number of different texts and of rows of the largest class; found {folds} folds for "
+            f"{len(first):,} texts and {int(np.bincount(targets).max()):,} rows of that class"
+        )
+    found = np.empty(len(targets), np.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a class with fewer rows than folds is in some folds only
+        splitter = StratifiedGroupKFold(folds, **options) if is_small else StratifiedKFold(folds, **options)
+        for number, (_, tested) in enumerate(splitter.split(targets, targets, group if is_small else None)):
+            found[tested] = number
+    return found if is_small else found[group]
+
+
+def split_of_fold(
+    in_fold: np.ndarray,
+    labels: np.ndarray,
+    hashes: np.ndarray,
+    split: str,
+    dev_size: float,
+    seed: int,
+    names: list[str],
+) -> dict[str, np.ndarray]:
+    """Return the row ids of train, dev and test, where test is the rows that are `in_fold`, (num_rows,) bool.
+
+    Dev is taken from the other rows, as `split` says; it never has a row of the fold, so the checkpoint is chosen without it.
+    """
+    rest = np.flatnonzero(~in_fold)
+    rows = split_rows(labels[rest], hashes[rest], split, dev_size, 0, seed, names)
+    return {"train": rest[rows["train"]], "dev": rest[rows["dev"]], "test": np.flatnonzero(in_fold)}

@@ -1,0 +1,128 @@
+"""What JSON text holds: objects with repeated keys marked, the rows inside of one value, and whether it is one value or lines."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+JSON_ERRORS = (ValueError, RecursionError)  # ValueError also: an integer of thousands of digits
+
+
+class RepeatedKeys(dict):
+    """A JSON object in which keys are `repeated`; it has the last value of each."""
+
+    repeated: frozenset[str]
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of JSON text; raises ValueError (JSONDecodeError for bad syntax) and RecursionError."""
+    return json.loads(text, object_pairs_hook=_json_object)
+
+
+def _json_object(pairs: list[tuple[str, Any]]) -> dict:
+    values = dict(pairs)
+    if len(values) == len(pairs):
+        return values
+    counts = Counter(key for key, _ in pairs)
+    marked = RepeatedKeys(values)
+    marked.repeated = frozenset(key for key, count in counts.items() if count > 1)
+    return marked
+
+
+def rows_of(value: Any) -> list | None:
+    """Return the rows in a JSON value, or None: an array, an array inside an object, or an object of columns.
+
+    An object of columns has for each name the values of all rows, in arrays or (as pandas writes them) in objects. Rows by
+    their numbers are read too.
+    Raises ValueError, saying which, for an object with several arrays of rows.
+    """
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, dict):
+        return None
+    arrays = {key: inner for key, inner in value.items() if _is_rows(inner)}
+    if len(arrays) > 1:
+        raise ValueError(f"several arrays of rows, {', '.join(arrays)}; write each into a separate file")
+    return next(iter(arrays.values())) if arrays else _rows_of_columns(value)
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, (list, dict)) for row in value)
+
+
+def _are_numbers(keys: Iterable[str]) -> bool:
+    return all(key.isdecimal() for key in keys)
+
+
+def _rows_of_columns(columns: dict) -> list | None:
+    """Return the rows of an object of columns, or of one that has for each number a row; None for any other object."""
+    if len(columns) < 2 or isinstance(columns, RepeatedKeys):
+        return None
+    values = list(columns.values())
+    if (
+        _are_numbers(columns)
+        and _is_rows(values)
+        and not any(isinstance(row, dict) and _are_numbers(row) for row in values)
+    ):
+        return values
+    if all(isinstance(column, dict) and column and list(column) == list(values[0]) for column in values):
+        values = [list(column.values()) for column in values]
+    is_table = all(isinstance(column, list) and column and len(column) == len(values[0]) for column in values)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)] if is_table else None
+
+
+def json_layout(start: str, is_whole: bool, strict: bool) -> str | None:
+    """Return `json` for one value, `jsonl` for a value on each line, None where the start of a file does not show which.
+
+    `is_whole`: `start` is the whole file. `strict`: the file need not be JSON, so its texts may begin with brackets.
+    """
+    start = start.removeprefix("\ufeff").lstrip()
+    if not start.startswith(("[", "{")):
+        return None
+    first, _, rest = start.partition("\n")
+    try:
+        value = json.loads(first)
+    except json.JSONDecodeError as error:
+        is_cut_off = "\n" not in start and not is_whole  # then it may also be a long first line of many
+        is_unfinished = error.pos >= len(first.rstrip()) and (not is_whole or start.rstrip().endswith("}"))
+        return "json" if _begins_rows(start, is_unfinished and not is_cut_off) else None
+    except JSON_ERRORS:
+        return None
+    if strict and not (
+        value and (isinstance(value, dict) or any(isinstance(item, (str, dict, list)) for item in value))
+    ):
+        return None
+    if rest.strip():
+        return "jsonl" if rest.lstrip().startswith(("[", "{")) else None
+    return _layout_of_one(value, strict)
+
+
+def _layout_of_one(value: list | dict, strict: bool) -> str | None:
+    """Return the layout of a file that is one line of JSON; None for one row, or texts without labels, in an array."""
+    try:
+        rows = rows_of(value)
+    except ValueError:
+        return "json"
+    if isinstance(value, dict) and rows is None:
+        return "jsonl" if strict else None
+    return "json" if isinstance(value, dict) or _is_rows(rows) else None
+
+
+def _begins_rows(start: str, goes_on: bool) -> bool:
+    """Return whether an incomplete value begins like an array of rows, or an object that has one.
+
+    `goes_on`: it surely continues in the next line, so it may be any object.
+    """
+    decoder = json.JSONDecoder()
+    inner = start[1:].lstrip()
+    try:
+        value, end = decoder.raw_decode(inner)
+    except JSON_ERRORS:
+        return False
+    following = inner[end:].lstrip()
+    if start[0] == "[":
+        return isinstance(value, (list, dict)) and bool(value) and following.startswith((",", "]"))
+    is_object = isinstance(value, str) and following.startswith(":")
+    return is_object and (goes_on or following[1:].lstrip().startswith(("[", "{")))

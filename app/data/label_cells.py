@@ -1,0 +1,75 @@
+"""The labels of a row with any number of labels, from a cell of a file or from one 0/1 column for each label.
+
+In a table such a set is text, the JSON list of its labels in order of code points, so that equal sets are equal text.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from app.data.excel import EMPTY
+from app.data.labels import resolve_label
+from app.errors import excerpt
+
+USUAL_SEPARATORS = (",", "|", ";", "，", "；", "、")
+ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
+
+
+def labels_in_cell(value: Any, separator: str | None) -> list:
+    """Return the labels in the value of one column, not cleaned: a list, a JSON list, or text with separators.
+
+    Nothing (None, an empty cell, an empty list) is no label. Raises ValueError with the problem.
+    """
+    if value is None or value is EMPTY or (isinstance(value, str) and not value.strip()):
+        return []
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f'a list of labels must be JSON, like ["a", "b"], found {excerpt(value)}; fix the row, or set '
+                "--data.label_separator for labels without brackets"
+            ) from error
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, str):
+        return [value]
+    if separator is not None:
+        return [label for label in value.split(separator) if label.strip()]
+    found = next((character for character in USUAL_SEPARATORS if character in value), None)
+    if found is not None:
+        raise ValueError(
+            f"cannot tell whether this is one label or several: found {excerpt(value)}; set --data.label_separator "
+            f"'{found}', or write a JSON list"
+        )
+    return [value]
+
+
+def labels_in_columns(values: list, names: list[str]) -> list[str]:
+    """Return the `names` of the columns whose value is 1; raises ValueError for one that is neither 0 nor 1."""
+    labels = []
+    for value, name in zip(values, names, strict=True):
+        found = ZERO_OR_ONE.get(str(value).strip())
+        if found is None:
+            shown = value.found if value is EMPTY else excerpt(value)
+            raise ValueError(
+                f"the column {excerpt(name)} of data.label_columns must be 0 or 1, found {shown}; fix the row"
+            )
+        labels += [name] if found else []
+    return labels
+
+
+def encode_set(labels: list[str]) -> str:
+    """Return the text of a set; a label that is there twice counts once."""
+    return json.dumps(sorted(set(labels)), ensure_ascii=False)
+
+
+def decode_set(text: str) -> list[str]:
+    """Return the labels of a set."""
+    return json.loads(text)
+
+
+def unknown_label(text: str, names: list[str], accept_ids: bool) -> str | None:
+    """Return a label of a set that is not known, or None."""
+    return next((label for label in decode_set(text) if resolve_label(label, names, accept_ids) is None), None)

@@ -1,0 +1,87 @@
+"""How a text of more than `max_length` tokens is read: cut, its head and tail, or all of it in windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from app.config.schema import DataConfig
+from app.errors import InputError, excerpt
+
+WAYS = ("cut", "head_tail", "windows")
+HEAD = 4  # one token in so many is of the head, the others are of the tail
+
+
+class EncodedRow(NamedTuple):
+    """The token ids of a row, special tokens included, in one or more `windows` of at most `max_length`.
+
+    `is_cut`: tokens of the text are in none of them. `second_start` is the number of tokens before the second text of a
+    pair, or all of them.
+    """
+
+    windows: list[list[int]]
+    is_cut: bool
+    second_start: int | None = None
+
+
+@dataclass(frozen=True)
+class LongTexts:
+    """`way` is one of `WAYS`. For windows: `stride`, the tokens from the start of one window to that of the next (None: three
+    quarters of the tokens of a text in a window), and `max_windows`, the most of a row."""
+
+    way: str = "cut"
+    stride: int | None = None
+    max_windows: int = 8
+
+    @property
+    def identity(self) -> tuple:
+        """What tokens depend on; nothing where texts are cut, as stores of earlier versions have them."""
+        return {"cut": (), "head_tail": (self.way, HEAD)}.get(self.way, (self.way, self.stride, self.max_windows))
+
+    @property
+    def most_windows(self) -> int:
+        """The most windows of a row."""
+        return self.max_windows if self.way == "windows" else 1
+
+    def step(self, capacity: int) -> int:
+        """Return the tokens from the start of one window to that of the next, where each has `capacity` tokens of a text.
+
+        Raises InputError for a stride that would leave tokens out.
+        """
+        if self.stride is None:
+            return max(1, capacity * 3 // 4)
+        if self.stride > capacity:
+            raise InputError(
+                f"data.stride must be at most the {capacity} tokens of a text in a window (data.max_length without special "
+                f"tokens), or tokens between two windows would be left out; found {self.stride}"
+            )
+        return self.stride
+
+
+CUT = LongTexts()
+
+
+def long_texts(settings: DataConfig) -> LongTexts:
+    """Return what is configured; settings that a way does not use have no effect on tokens."""
+    return LongTexts(settings.long, settings.stride, settings.max_windows) if settings.long != "cut" else CUT
+
+
+def saved_long_texts(values: dict, path: Path) -> LongTexts:
+    """Return what a run has written as `data.long`, `data.stride` and `data.max_windows`; a run of an earlier version has none.
+
+    Raises InputError for other values, naming the file, `path`.
+    """
+    way, stride, windows = (
+        values.get(name, default) for name, default in (("long", "cut"), ("stride", None), ("max_windows", 8))
+    )
+    if way not in WAYS or not (stride is None or _is_count(stride)) or not _is_count(windows):
+        raise InputError(
+            f"{path}: data.long must be one of {', '.join(WAYS)}, and data.stride and data.max_windows numbers from 1; found "
+            f"{excerpt(way)}, {excerpt(stride)} and {excerpt(windows)}; fix the file"
+        )
+    return LongTexts(way, stride, windows) if way != "cut" else CUT
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 1

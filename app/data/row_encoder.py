@@ -1,0 +1,93 @@
+"""Texts -> the token ids of rows, where long texts are cut, read as head and tail, or read in windows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.data.long_texts import CUT, HEAD, EncodedRow, LongTexts
+from app.data.text_encoder import Place, TextEncoder
+from app.errors import InputError
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+Texts = list[str] | list[tuple[str, str]]
+
+
+class RowEncoder:
+    """Encodes texts with `tokenizer`, whose truncation it sets, as rows of at most `max_length` tokens (None: of any length).
+
+    `side` is where texts are cut; `long` is how texts of more tokens are read otherwise, from their beginning. Raises
+    InputError where `long` and `max_length` do not fit.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, max_length: int | None, side: str = "right", long: LongTexts = CUT
+    ) -> None:
+        self.long = CUT if max_length is None else long
+        self.tail: TextEncoder | None = None
+        if self.long.way == "cut":
+            self.encoder = TextEncoder(tokenizer, max_length, side, reads_ends=True)
+            return
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self.before, self.after = special_counts(tokenizer)
+        capacity = max_length - self.before - self.after
+        if capacity < HEAD:
+            raise InputError(
+                f"data.long {self.long.way} needs {HEAD} or more tokens of a text in a row, found {capacity} with data.max_length "
+                f"{max_length}; raise it"
+            )
+        if self.long.way == "windows":
+            overlap = capacity - self.long.step(capacity)
+            self.encoder = TextEncoder(tokenizer, max_length, windows=self.long.max_windows, overlap=overlap)
+            return
+        self.head_tokens = capacity // HEAD
+        self.tail = TextEncoder(
+            type(tokenizer).from_str(tokenizer.to_str()), max_length - self.head_tokens, "left", True
+        )
+        self.encoder = TextEncoder(tokenizer, max_length)
+
+    def encode(self, texts: Texts, place: Place) -> list[EncodedRow]:
+        """Return the rows of single texts, or of pairs.
+
+        Raises InputError for a text that cannot be encoded or has no token, naming its `place`, which takes its index; and
+        for pairs, unless texts are cut.
+        """
+        if texts and self.long.way != "cut" and not isinstance(texts[0], str):
+            raise InputError(
+                f"{place(0)}: data.long {self.long.way} reads single texts, found a pair of texts; leave one out"
+            )
+        encodings = self.encoder.encode(texts, place)
+        if self.long.way == "windows":
+            return [_windows(encoding, self.long.max_windows) for encoding in encodings]
+        if texts and not isinstance(texts[0], str):
+            return [EncodedRow([e.ids], bool(e.overflowing), _second_start(e)) for e in encodings]
+        rows = [EncodedRow([encoding.ids], bool(encoding.overflowing)) for encoding in encodings]
+        return rows if self.tail is None else self._with_tails(self.tail, rows, texts, place)
+
+    def _with_tails(self, encoder: TextEncoder, rows: list[EncodedRow], texts: Texts, place: Place) -> list[EncodedRow]:
+        """Return rows that were cut at their end with the tail of their text after the head."""
+        long = [index for index, row in enumerate(rows) if row.is_cut]
+        tails = encoder.encode([texts[index] for index in long], lambda index: place(long[index]))
+        for index, tail in zip(long, tails, strict=True):
+            head = rows[index].windows[0][: self.before + self.head_tokens]
+            rows[index] = EncodedRow([head + tail.ids[self.before :]], True)
+        return rows
+
+
+def special_counts(tokenizer: Tokenizer) -> tuple[int, int]:
+    """Return how many special tokens are before and after a single text; `tokenizer` has no truncation and no padding."""
+    mask = tokenizer.encode("好").special_tokens_mask
+    before = mask.index(0) if 0 in mask else len(mask)
+    return before, mask[::-1].index(0) if 0 in mask else 0
+
+
+def _windows(encoding: Encoding, most: int) -> EncodedRow:
+    parts = encoding.overflowing
+    return EncodedRow([encoding.ids, *(part.ids for part in parts[: most - 1])], len(parts) >= most)
+
+
+def _second_start(encoding: Encoding) -> int:
+    types = encoding.type_ids
+    return types.index(1) if 1 in types else len(types)

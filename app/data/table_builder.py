@@ -1,0 +1,140 @@
+"""Building a table: the valid rows of a data file are written to its folder, the others are reported or listed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from pathlib import Path
+
+import numpy as np
+
+from app.data.cache import file_digest
+from app.data.label_cells import unknown_label
+from app.data.labels import resolve_label
+from app.data.readers import BadRow, LabelSetOptions, ReadOptions
+from app.data.rows import Row, read_rows
+from app.errors import InputError, excerpt, listed, nearest, printable_path
+
+SHOWN = 5  # invalid rows that an error message lists
+
+
+def text_hash(text: bytes, pair: bytes | None) -> int:
+    """Return the hash, below 2**64, of a cleaned text, and its second text if it has one, both in UTF-8."""
+    content = text if pair is None else text + b"\0" + pair
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def build_table(
+    folder: Path,
+    path: str,
+    options: ReadOptions,
+    skip_bad_rows: bool,
+    label_names: list[str] | None,
+    accept_ids: bool = True,
+    digest: bytes | None = None,
+    need_label: bool = True,
+) -> None:
+    """Write the table of `path` into `folder`; needs 28 bytes of memory per row.
+
+    Raises InputError where the file has not had the content of `digest` all the time.
+    """
+    notes: dict = {}
+    shown: list[BadRow] = []
+    num_bad = 0
+    with _TableWriter(folder) as writer, (folder / "skipped.jsonl").open("w", encoding="utf-8") as skipped:
+        for row in read_rows(path, options, need_label, notes):
+            if isinstance(row, Row) and label_names and row.label not in writer.label_codes:
+                row = _check_label(row, label_names, accept_ids, isinstance(options, LabelSetOptions))
+            if isinstance(row, Row):
+                writer.add(row)
+                continue
+            num_bad += 1
+            shown += [row] if len(shown) < SHOWN else []
+            skipped.write(json.dumps({"line": row.line, "problem": row.problem}, ensure_ascii=True) + "\n")
+    if digest and file_digest(Path(path)) != digest:
+        raise InputError(
+            f"{path}: a data file must not change while it is read, but this one did; start again once it is written to its end"
+        )
+    if num_bad and not skip_bad_rows:
+        raise InputError(_bad_rows_message(path, notes["place"], shown, num_bad))
+    if not writer.arrays["lines"]:
+        raise InputError(
+            f"{path}: there are no rows left: all {num_bad:,} are invalid\n"
+            + _list_bad_rows(path, notes["place"], shown, num_bad)
+        )
+    for name, values in writer.arrays.items():
+        np.save(folder / f"{name}.npy", np.asarray(values))
+    meta = {
+        "source": printable_path(path),
+        "place": notes["place"],
+        "columns": notes["columns"],
+        "label_values": list(writer.label_codes),
+        "multiline": notes["multiline"],
+        "first_multiline": notes.get("first_multiline"),
+        "skipped": num_bad,
+        "has_pairs": len(writer.arrays["pair_ends"]) > 0,
+        "num_rows": len(writer.arrays["lines"]),
+    }
+    (folder / "table.json").write_text(json.dumps(meta, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+class _TableWriter:
+    """Writes the texts of rows to files, and collects everything else in `arrays` and `label_codes`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.label_codes: dict[str, int] = {}
+        types = {"labels": "i", "lines": "q", "hashes": "Q", "text_ends": "q", "pair_ends": "q"}
+        self.arrays = {name: array(type_code) for name, type_code in types.items()}
+
+    def __enter__(self) -> _TableWriter:
+        self.texts = (self.folder / "texts.bin").open("wb")
+        self.pairs = (self.folder / "pairs.bin").open("wb")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.texts.close()
+        self.pairs.close()
+
+    def add(self, row: Row) -> None:
+        """Add one row."""
+        text, pair = row.text.encode(), None
+        self.texts.write(text)
+        self.arrays["text_ends"].append(self.texts.tell())
+        if row.pair is not None:
+            pair = row.pair.encode()
+            self.pairs.write(pair)
+            self.arrays["pair_ends"].append(self.pairs.tell())
+        self.arrays["labels"].append(self.label_codes.setdefault(row.label, len(self.label_codes)))
+        self.arrays["lines"].append(row.line)
+        self.arrays["hashes"].append(text_hash(text, pair))
+
+
+def _check_label(row: Row, names: list[str], accept_ids: bool, is_set: bool) -> Row | BadRow:
+    """Return the row, or a `BadRow` if its label, or a label of its set, is unknown."""
+    if is_set:
+        unknown = unknown_label(row.label, names, accept_ids)
+    else:
+        unknown = row.label if resolve_label(row.label, names, accept_ids) is None else None
+    if unknown is None:
+        return row
+    return BadRow(
+        row.line,
+        f"unknown label {excerpt(unknown)}{nearest(unknown, names)} (known: {listed(names)}); fix the row or set "
+        "--data.labels",
+    )
+
+
+def _bad_rows_message(path: str, unit: str, bad: list[BadRow], num_bad: int) -> str:
+    if num_bad == 1:
+        return f"{path}, {unit} {bad[0].line}: {bad[0].problem} (or --data.on_bad_row skip)"
+    return (
+        f"{path}: {num_bad:,} rows are invalid; fix them, or skip them with --data.on_bad_row skip\n"
+        + _list_bad_rows(path, unit, bad, num_bad)
+    )
+
+
+def _list_bad_rows(path: str, unit: str, bad: list[BadRow], num_bad: int) -> str:
+    more = [f"  ... and {num_bad - len(bad):,} more"] if num_bad > len(bad) else []
+    return "\n".join([f"  {path}, {unit} {row.line}: {row.problem}" for row in bad] + more)

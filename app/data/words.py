@@ -1,0 +1,63 @@
+"""Chinese words over the tokens of a table: which token belongs to the same word as the one before it.
+
+One byte for each token, in the order of the token store, on disk and memory-mapped.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+
+from app.data.cache import build_once, content_key
+from app.data.table import Table
+from app.data.tokens import CHUNK, TokenStore
+from app.errors import InputError
+
+VERSION = 1
+FILE = "continues.bin"
+
+
+def open_words(table: Table, store: TokenStore, tokenizer, cache_dir: str) -> np.ndarray:
+    """Return whether each token of a store continues a word, (num_tokens,) uint8, memory-mapped.
+
+    Words are those of jieba. Raises InputError where rjieba is not installed.
+    """
+    try:
+        installed = version("rjieba")
+    except PackageNotFoundError as error:
+        raise InputError("data.whole_words needs rjieba: pip install -r requirements-words.txt") from error
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    key = content_key("words", VERSION, store.folder.name, installed)
+    arguments = (table.folder, backend.to_str(), store.max_length, tokenizer.truncation_side)
+    folder = build_once(Path(cache_dir) / f"words-{key}", build_words, *arguments)
+    return np.memmap(folder / FILE, np.uint8, "r")
+
+
+def build_words(folder: Path, table_folder: Path, definition: str, max_length: int, side: str) -> None:
+    """Cut the texts of a table into words, on one core, and write which tokens continue one."""
+    import rjieba
+    from tokenizers import Tokenizer
+
+    table, tokenizer = Table(table_folder), Tokenizer.from_str(definition)
+    tokenizer.enable_truncation(max_length, direction=side)
+    with (folder / FILE).open("wb") as file:
+        for start in range(0, table.num_rows, CHUNK):
+            texts = table.texts(np.arange(start, min(start + CHUNK, table.num_rows)))
+            for text, encoding in zip(texts, tokenizer.encode_batch(texts), strict=True):
+                file.write(continued(rjieba.cut(text), encoding).tobytes())
+
+
+def continued(words: list[str], encoding) -> np.ndarray:
+    """Return whether each token continues the word of the one before, (length,) uint8; special tokens never do.
+
+    `words` make up the text that was encoded. A token with characters of two words belongs to the first.
+    """
+    word_of_character = np.repeat(np.arange(len(words)), [len(word) for word in words])
+    first = np.array([start for start, _ in encoding.offsets], dtype=np.int64)
+    word = word_of_character[np.minimum(first, len(word_of_character) - 1)]
+    word = np.where(np.asarray(encoding.special_tokens_mask, dtype=bool), -1, word)
+    return np.concatenate([[False], (word[1:] == word[:-1]) & (word[1:] >= 0)]).astype(np.uint8)

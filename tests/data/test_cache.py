@@ -1,0 +1,128 @@
+"""The cache: named by content, never removed without need, and what is said of a full disk: python -m pytest tests/data/test_cache.py"""
+
+import errno
+import resource
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from app.config.schema import DataConfig
+from app.data.cache import build_once, content_key, file_digest
+from app.data.dataset import open_dataset
+from app.data.readers import ReadOptions
+from app.data.table import VERSION
+from app.data.table_builder import build_table
+from app.data.tokens import open_store
+from app.errors import InputError, TrainingError
+from tests.tiny import write_tiny
+
+
+def folders(cache: Path) -> set[str]:
+    return {path.name for path in cache.iterdir() if path.is_dir()}
+
+
+def open_all(path: Path, cache: Path, tokenizer, **settings):
+    """Return the dataset and the token store of a file."""
+    dataset = open_dataset(DataConfig(train=str(path), cache_dir=str(cache), **settings))
+    return dataset, open_store(dataset.splits["train"].table, tokenizer, 16, str(cache))
+
+
+def test_the_same_content_by_another_path_has_the_same_cache(tmp_path, tiny_tokenizer):
+    cache, first = tmp_path / "cache", write_tiny(tmp_path / "rows.tsv")
+    one, store = open_all(first, cache, tiny_tokenizer)
+    known = folders(cache)
+    moved = first.rename(tmp_path / "moved.tab")
+    two, other_store = open_all(moved, cache, tiny_tokenizer)
+    assert folders(cache) == known
+    assert (two.folder, other_store.folder) == (one.folder, store.folder)
+    assert two.splits["train"].table.where(0) == f"{moved}, line 2", "messages name the file of today"
+
+
+def test_the_same_content_in_another_format_has_another_cache(tmp_path, write):
+    options = {"cache_dir": str(tmp_path / "cache"), "dev_size": 0, "test_size": 0}
+    text = "好,\t甲\n坏,\t乙\n"
+    one = open_dataset(DataConfig(train=str(write("a.tsv", text)), **options))
+    two = open_dataset(DataConfig(train=str(write("a.csv", text)), **options, text_column=0, label_column=1))
+    assert one.folder != two.folder
+    assert one.label_names == two.label_names
+    assert one.splits["train"].table.text(0) != two.splits["train"].table.text(0)
+
+
+def test_a_cache_of_an_earlier_version_is_used(tmp_path, tiny_tokenizer):
+    """Its names had the path of the file in them."""
+    path, cache = write_tiny(tmp_path / "rows.tsv"), tmp_path / "cache"
+    dataset, store = open_all(path, cache, tiny_tokenizer)
+    table, known = dataset.splits["train"].table, folders(cache)
+    values = (str(path), asdict(ReadOptions()), False, None, True, file_digest(path))
+    assert table.earlier_name == f"table-{content_key('table', VERSION, *values)}"
+    inodes = {}
+    for folder, name in (
+        (table.folder, table.earlier_name),
+        (dataset.folder, dataset.earlier_name),
+        (store.folder, store.earlier_name),
+    ):
+        inodes[folder] = folder.stat().st_ino
+        folder.rename(folder.with_name(name))
+    open_all(path, cache, tiny_tokenizer)
+    assert folders(cache) == known
+    assert {folder: folder.stat().st_ino for folder in inodes} == inodes
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
+    path = write_tiny(tmp_path / "rows.tsv")
+    before = file_digest(path)
+    with path.open("a", encoding="utf-8") as file:
+        file.write("好极了\t正面\n")
+    with pytest.raises(InputError, match=r"rows\.tsv: a data file must not change while it is read"):
+        build_once(tmp_path / "cache" / "x", build_table, str(path), ReadOptions(), False, None, True, before)
+    assert not folders(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ESTALE])
+def test_an_error_of_the_moment_is_no_damage(number, tmp_path, tiny_tokenizer, monkeypatch):
+    """A folder that cannot be read now is neither removed nor built again."""
+    path, cache = write_tiny(tmp_path / "rows.tsv"), tmp_path / "cache"
+    dataset, _ = open_all(path, cache, tiny_tokenizer)
+    before = {file: file.stat().st_mtime_ns for file in dataset.folder.iterdir()}
+    read_text = Path.read_text
+
+    def refuse(self, *args, **kwargs):
+        if self.name == "manifest.json":
+            raise OSError(number, "not now", str(self))
+        return read_text(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        with pytest.raises(TrainingError, match="cannot be prepared: .*not now.*nothing of the cache was removed"):
+            open_all(path, cache, tiny_tokenizer)
+    assert {file: file.stat().st_mtime_ns for file in dataset.folder.iterdir()} == before
+
+
+def test_a_full_disk_is_said_and_leaves_nothing_behind(tmp_path):
+    """A limit on the size of files gives the errors of a full disk, also within numpy."""
+    path, cache = write_tiny(tmp_path / "rows.tsv", 400), tmp_path / "cache"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for size in (1000, 6000):  # in the middle of the texts, and in that of an array
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        try:
+            with pytest.raises(
+                TrainingError, match="cannot be prepared: .*; free space on the disk, or set data.cache_dir"
+            ):
+                open_dataset(DataConfig(train=str(path), cache_dir=str(cache)))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert not folders(cache)
+
+
+def test_what_is_open_outlives_the_cache(tmp_path, tiny_tokenizer):
+    """The cache may be removed while a run trains: the rows of its report are still there."""
+    dataset, store = open_all(write_tiny(tmp_path / "rows.tsv", pairs=True), tmp_path / "cache", tiny_tokenizer)
+    table = dataset.splits["train"].table
+    wanted = [(table.text(row), table.where(row), store.row(row).tolist()) for row in range(9)]
+    dataset, store = open_all(tmp_path / "rows.tsv", tmp_path / "cache", tiny_tokenizer)
+    table = dataset.splits["train"].table
+    shutil.rmtree(tmp_path / "cache")
+    assert [(table.text(row), table.where(row), store.row(row).tolist()) for row in range(9)] == wanted
+    assert all(len(split.rows) == len(split.labels) for split in dataset.splits.values())

@@ -1,0 +1,210 @@
+"""Excel files -> rows, or one error: python -m pytest tests/data/test_excel.py"""
+
+import datetime
+import io
+import random
+import sys
+import zipfile
+
+import pytest
+
+from app.data.formats import file_format
+from app.data.readers import BadRow, ReadOptions
+from app.data.rows import Row, read_rows
+from app.data.text_files import Stream
+from app.errors import InputError
+
+openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements-excel.txt")
+ROWS = [["内容", "类别"], ["今天真开心", "高兴"], ["气死我了😀", "愤怒"], ["第一行\n第二行", "其他"]]
+TEXTS = [(text.strip(), label) for text, label in ROWS[1:]]
+
+
+@pytest.fixture
+def book(tmp_path):
+    def write(*sheets, name="a.xlsx", change=lambda book: None):
+        """Write a workbook of sheets, each a list of rows, and return its path."""
+        workbook = openpyxl.Workbook()
+        for number, rows in enumerate(sheets):
+            sheet = workbook.worksheets[0] if number == 0 else workbook.create_sheet(f"表{number}")
+            for row in rows:
+                sheet.append(row)
+        change(workbook)
+        workbook.save(tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+def read(path, need_label=True, **options) -> list:
+    return list(read_rows(path, ReadOptions(**options), need_label))
+
+
+def pairs(rows) -> list:
+    assert not [row for row in rows if isinstance(row, BadRow)]
+    return [(row.text, row.label) for row in rows]
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.xlsm", "A.XLSX", "a.csv", "a.txt", "a"])
+def test_a_sheet_under_any_name(book, name):
+    path = book(ROWS, name=name)
+    assert file_format(path, "auto", "utf-8") == "xlsx"
+    rows = read(path)
+    assert pairs(rows) == TEXTS
+    assert [row.line for row in rows] == [2, 3, 4]
+
+
+def test_more_columns_empty_rows_and_empty_sheets(book):
+    others = [
+        [None, "id", "标签", "文本", "备注"],
+        [],
+        [0, 7, 1, "今天", None],
+        [],
+        [1, 8, 0.0, "气死", "?"],
+        [None] * 5,
+    ]
+    rows = read(book([], others, []))
+    assert pairs(rows) == [("今天", "1"), ("气死", "0")]
+    assert [row.line for row in rows] == [3, 5]
+
+
+def test_a_sheet_without_column_names(book):
+    rows = [["今天", "高兴"], ["气死", "愤怒", "a note beside the table"]]
+    assert pairs(read(book(rows))) == [("今天", "高兴"), ("气死", "愤怒")]
+    assert pairs(read(book([["甲", "乙"], *rows]), text_column="甲")) == [("今天", "高兴"), ("气死", "愤怒")]
+    assert [row.text for row in read(book([["今天"], ["好"]]), need_label=False)] == ["今天", "好"]
+
+
+def test_texts_are_as_excel_shows_them(book):
+    def change(workbook):
+        sheet = workbook.worksheets[0]
+        sheet["A2"] = "=1+1"
+        sheet["A2"].data_type = "s"
+        sheet["A3"] = "行_x000D_\n末_x005F_x000D_"
+
+    rows = read(book([["text", "label"], ["", "1"], ["", "0"]], change=change))
+    assert [row.text for row in rows] == ["=1+1", "行\r\n末_x000D_"]
+
+
+def test_cells_that_are_no_text_are_named(book):
+    def change(workbook):
+        sheet = workbook.worksheets[0]
+        for row in [["=A1&B1", 1], [666, 1], [datetime.date(2026, 1, 2), 1], ["#N/A", 1], [None, 1], ["好", None]]:
+            sheet.append(row)
+        sheet.append(["合并", "正"])
+        sheet.append(["合并", None])
+        sheet.merge_cells("B8:B9")
+        sheet.append(["好", datetime.datetime(2026, 1, 2, 3)])
+        sheet.append([" \u3000", 1])
+
+    good, bad = [], {}
+    for row in read(book([["text", "label"]], change=change)):
+        if isinstance(row, Row):
+            good.append((row.line, row.text))
+        else:
+            bad[row.line] = row.problem
+    assert good == [(8, "合并")]
+    expected = {
+        2: "the text must be a string, found a formula (=A1&B1; copy the column and paste it as values); fix the row",
+        3: "the text must be a string, found 666",
+        4: "found a date or time (2026-01-02 00:00:00)",
+        5: "the text must be a string, found an error (#N/A)",
+        6: "the text must be a string, found an empty cell",
+        7: "the label must be a string or an integer, found an empty cell (of merged cells, only the first has the value)",
+        9: "of merged cells",
+        10: "the label must be a string or an integer, found a date or time (2026-01-02 03:00:00)",
+        11: "the text must be a string, found an empty cell",
+    }
+    assert bad.keys() == expected.keys()
+    for line, problem in expected.items():
+        assert problem in bad[line]
+
+
+def encrypted(path):
+    path.write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2000))
+
+
+def other_archive(path):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("train.csv", "text,label\n")
+
+
+def expanding(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("xl/workbook.xml", "w") as entry:
+        for _ in range(200):
+            entry.write(bytes(1 << 20))
+
+
+FILES = {
+    "a password, or an old file": (encrypted, "an old Excel or Word file, or one with a password; save it as .xlsx"),
+    "a damaged file": (
+        lambda path: path.write_bytes(b"PK\x03\x04 nothing"),
+        "not a readable Excel file: .*save it again",
+    ),
+    "an archive": (other_archive, "not a readable Excel file"),
+    "an archive that fills the memory": (expanding, "209,715,200 bytes when unpacked"),
+    "text": (lambda path: path.write_text("text,label\n"), "not a readable Excel file"),
+}
+
+
+@pytest.mark.parametrize(("write", "message"), FILES.values(), ids=FILES)
+def test_a_file_that_is_no_workbook(tmp_path, write, message):
+    write(tmp_path / "a.xlsx")
+    with pytest.raises(InputError, match=message):
+        read(tmp_path / "a.xlsx")
+
+
+def test_workbooks_without_one_sheet_of_rows(book):
+    with pytest.raises(InputError, match=r"one sheet with values is needed, found Sheet, 表1; save the one"):
+        read(book(ROWS, ROWS))
+    with pytest.raises(InputError, match=r"its 2 sheet\(s\) are empty"):
+        read(book([], []))
+    with pytest.raises(InputError, match="only a header"):
+        read(book(ROWS[:1]))
+    with pytest.raises(InputError, match="only one column.*remove what is above the column names"):
+        read(book([["评论数据集"], *ROWS]))
+
+
+def test_another_format_and_a_stream(book):
+    path = book(ROWS)
+    with pytest.raises(InputError, match="text is needed, found a ZIP or Excel file; .*--data.format xlsx"):
+        read(path, format="csv")
+    with pytest.raises(InputError, match="Excel cannot be read from a stream"):
+        read(Stream("<stdin>", io.BufferedReader(io.BytesIO(path.read_bytes()))), format="xlsx")
+
+
+def test_without_openpyxl(book, monkeypatch):
+    path = book(ROWS)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(InputError, match="need openpyxl; install it with: pip install openpyxl"):
+        read(path)
+
+
+@pytest.mark.parametrize("seeds", [range(60), pytest.param(range(60, 1000), marks=pytest.mark.slow)], ids=str)
+def test_damaged_workbooks_give_rows_or_one_error(book, seeds):
+    """Bits of the archive, and text of the XML inside it, are changed."""
+    path = book(ROWS)
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as file:
+        entries = {name: file.read(name) for name in file.namelist()}
+    noise = [b"<", b">", b'"', b"&", b"</c>", b'r="A1048576"', b't="d"', b"9" * 30, b"\xff", b"<!DOCTYPE a>", b"", b"-"]
+    messages = []
+    for seed in seeds:
+        draw = random.Random(seed)
+        if seed % 2:
+            content = bytearray(whole)
+            content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+            path.write_bytes(content)
+        else:
+            name = draw.choice([name for name in entries if name.startswith("xl/")])
+            content = bytearray(entries[name])
+            place = draw.randrange(len(content))
+            content[place : place + draw.choice([0, 1, 9])] = draw.choice(noise)
+            with zipfile.ZipFile(path, "w") as file:
+                for other, old in entries.items():
+                    file.writestr(other, content if other == name else old)
+        try:
+            read(path)
+        except InputError as error:
+            messages.append(str(error))
+    assert all(len(message) < 1000 for message in messages)
+    assert len(messages) > len(seeds) / 4

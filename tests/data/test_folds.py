@@ -1,0 +1,82 @@
+"""The folds of a cross-validation: python -m pytest tests/data/test_folds.py"""
+
+import numpy as np
+import pytest
+
+from app.config.command_line import load_config
+from app.config.schema import DataConfig, ModelConfig
+from app.data import folds
+from app.data.dataset import open_dataset
+from app.data.folds import fold_of_rows
+from app.data.tokenizer import load_tokenizer
+from app.errors import InputError
+from app.run.assembly import open_stores
+from tests.tiny import write_tiny
+
+
+def repeated_texts(num_rows: int = 600) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(5)
+    hashes = generator.integers(0, num_rows // 2, num_rows).astype(np.uint64)
+    return (hashes % 7 // 2).astype(np.int64), hashes
+
+
+@pytest.mark.parametrize("grouped_up_to", [50_000, 100])
+def test_folds_keep_classes_and_texts_together(monkeypatch, grouped_up_to):
+    """The same for few rows, and as for many rows."""
+    monkeypatch.setattr(folds, "GROUPED_UP_TO", grouped_up_to)
+    labels, hashes = repeated_texts()
+    found = fold_of_rows(labels, hashes, 5, 42)
+    assert set(found.tolist()) == set(range(5))
+    for text in np.unique(hashes):
+        assert len(set(found[hashes == text].tolist())) == 1
+    for label in range(4):
+        sizes = np.bincount(found[labels == label], minlength=5)
+        assert sizes.max() - sizes.min() <= 0.5 * sizes.mean()
+    assert (found == fold_of_rows(labels, hashes, 5, 42)).all()
+    assert (found != fold_of_rows(labels, hashes, 5, 43)).any()
+
+
+def test_more_folds_than_rows_of_a_class_are_refused():
+    with pytest.raises(InputError, match=r"data\.folds must be at most .* found 9 folds for 8 texts and 4 rows"):
+        fold_of_rows(np.arange(8) % 2, np.arange(8), 9, 0)
+
+
+def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path):
+    path = write_tiny(tmp_path / "rows.tsv")
+    cache, tested, tokens = tmp_path / "cache", [], set()
+    for fold in range(2):
+        data = DataConfig(train=str(path), test="is not read", folds=2, fold=fold, cache_dir=str(cache), max_length=32)
+        dataset = open_dataset(data)
+        splits = {name: set(split.rows.tolist()) for name, split in dataset.splits.items()}
+        assert not splits["train"] & splits["dev"]
+        assert not (splits["train"] | splits["dev"]) & splits["test"]
+        assert len(splits["train"] | splits["dev"] | splits["test"]) == 60
+        assert len(splits["dev"]) >= 3
+        tested += splits["test"]
+        tokenizer = load_tokenizer(ModelConfig(), dataset, 32, str(cache))
+        tokens.add(open_stores(dataset, tokenizer, data)["train"].folder)
+    assert sorted(tested) == list(range(60))
+    assert len(tokens) == 1
+    for kind in ("table", "tokens", "vocabulary", "folds"):
+        assert len([path for path in cache.glob(f"{kind}-*") if path.is_dir()]) == 1
+
+
+def test_a_dev_file_stays_dev(tmp_path):
+    path, dev = write_tiny(tmp_path / "rows.tsv"), write_tiny(tmp_path / "dev.tsv", rows_per_label=4, seed=1)
+    data = DataConfig(train=str(path), dev=str(dev), folds=3, fold=0, cache_dir=str(tmp_path / "cache"))
+    splits = open_dataset(data).splits
+    assert (len(splits["dev"]), len(splits["train"]) + len(splits["test"])) == (12, 60)
+
+
+@pytest.mark.parametrize(
+    "words", [["--data.folds", "5"], ["--data.fold", "0"], ["--data.folds", "5", "--data.fold", "5"]]
+)
+def test_a_fold_that_is_none_of_the_folds_is_refused(words):
+    with pytest.raises(InputError, match=r"data\.fold must be from 0 to data\.folds - 1"):
+        load_config(words)
+
+
+@pytest.mark.parametrize("words", [["--data.folds", "1"], ["--data.fold=-1"]])
+def test_numbers_of_folds_are_checked(words):
+    with pytest.raises(InputError, match=r"data\.folds? must be (from 2|at least 0)"):
+        load_config(words)

@@ -1,0 +1,96 @@
+"""The process that prepares data: what starts it, what it answers, how it ends: python -m pytest tests/data/test_preparation.py"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.data.cache import build_once
+from app.data.preparation import ProcessKilled, call_apart
+from app.errors import InputError, TrainingError
+from tests.data.called_apart import double, end_at_once, fail
+from tests.tiny import write_tiny
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = """
+from app.config.schema import DataConfig
+from app.data.dataset import open_dataset
+
+print("start")
+dataset = open_dataset(DataConfig(train="rows.tsv"))
+print(len(dataset.splits["train"]))
+"""
+
+
+def wait_until(condition, seconds: float = 120) -> bool:
+    """Return whether a condition, which stays true once it is, becomes true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.mark.parametrize("from_standard_input", [False, True])
+def test_a_script_without_a_main_guard_runs_once(tmp_path, from_standard_input):
+    write_tiny(tmp_path / "rows.tsv", 40)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-" if from_standard_input else "script.py"],
+        input=SCRIPT if from_standard_input else None,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "start\n96\n"
+
+
+def test_the_answer_is_the_result_and_prints_go_to_standard_error(capfd):
+    assert call_apart(double, 21) == 42
+    assert capfd.readouterr() == ("", "printed by the function\n")
+
+
+def test_errors_are_raised_here():
+    with pytest.raises(InputError, match="^rows.tsv, line 3: not like that$") as caught:
+        call_apart(fail, "input")
+    assert not hasattr(caught.value, "__notes__")
+    with pytest.raises(KeyError) as caught:
+        call_apart(fail, "key")
+    assert "in fail" in caught.value.__notes__[0]
+    with pytest.raises(RuntimeError, match="OddError: odd error"):
+        call_apart(fail, "odd")
+
+
+def test_a_killed_preparation_is_said_and_leaves_nothing(tmp_path):
+    with pytest.raises(ProcessKilled, match="status -9"):
+        call_apart(end_at_once)
+    with pytest.raises(TrainingError, match="was killed; did memory run out"):
+        build_once(tmp_path / "cache" / "x", end_at_once)
+    assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_it_ends_with_the_process_that_waits(tmp_path, number):
+    # A shell's background jobs ignore SIGINT, and so would this process if pytest is one.
+    code = (
+        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from app.data.preparation import call_apart\nfrom tests.data.called_apart import say_and_sleep\n"
+        f"call_apart(say_and_sleep, {str(tmp_path / 'pid')!r})"
+    )
+    waiting = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        assert wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
+        process = psutil.Process(int((tmp_path / "pid").read_text()))
+        waiting.send_signal(number)
+        waiting.wait(120)
+        gone, _ = psutil.wait_procs([process], timeout=120)
+        assert gone == [process]
+    finally:
+        waiting.kill()

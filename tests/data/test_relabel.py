@@ -1,0 +1,145 @@
+"""Corrected labels: python -m pytest tests/data/test_relabel.py"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.config.command_line import load_config
+from app.config.schema import DataConfig, ModelConfig
+from app.data.dataset import Dataset, open_dataset
+from app.data.relabel import read_fixes, written_hash
+from app.data.report import render
+from app.data.tokenizer import load_tokenizer
+from app.errors import InputError
+from app.run.assembly import open_stores
+from tests.tiny import write_tiny
+
+
+def open_with(folder: Path, fixes: Path | None, pairs: bool = False) -> Dataset:
+    path = folder / "rows.tsv"
+    if not path.exists():
+        write_tiny(path, pairs=pairs)
+    names = {"text_pair_column": "other"} if pairs else {}
+    return open_dataset(
+        DataConfig(
+            train=str(path), cache_dir=str(folder / "cache"), relabel=fixes and str(fixes), max_length=32, **names
+        )
+    )
+
+
+def label_of_rows(dataset: Dataset) -> dict[int, str]:
+    names = dataset.label_names
+    return {
+        int(row): names[label]
+        for split in dataset.splits.values()
+        for row, label in zip(split.rows, split.labels, strict=True)
+    }
+
+
+@pytest.mark.parametrize(("column", "pairs"), [("text", True), ("text_hash", False)])
+def test_fixes_replace_labels_and_nothing_else(tmp_path, write, column, pairs):
+    before = open_with(tmp_path, None, pairs)
+    table, labels = before.tables[0], label_of_rows(before)
+    content = (tmp_path / "rows.tsv").read_bytes()
+    chosen = [row for row, label in labels.items() if label != "正面"][:5]
+    lines = ["text_hash,label" if column == "text_hash" else f"text{',text_pair' if pairs else ''},label"]
+    for row in chosen:
+        texts = [f" {table.text(row)}", *([table.pair(row)] if pairs else [])]
+        lines.append(
+            ",".join([*([written_hash(int(table.array("hashes")[row]))] if column == "text_hash" else texts), "正面"])
+        )
+    lines += [f"{'h' + '0' * 16 if column == 'text_hash' else '不在数据里' + ',' * pairs},负面"]
+    after = open_with(tmp_path, write("fixes.csv", "\n".join(lines) + "\n"), pairs)
+    assert label_of_rows(after) == labels | dict.fromkeys(chosen, "正面")
+    for name, split in before.splits.items():
+        assert after.splits[name].rows.tolist() == split.rows.tolist()
+    assert (tmp_path / "rows.tsv").read_bytes() == content
+    tokenizer = load_tokenizer(ModelConfig(), after, 32, str(tmp_path / "cache"))
+    report = render(after, open_stores(after, tokenizer, DataConfig(max_length=32, cache_dir=str(tmp_path / "cache"))))
+    assert (
+        "fixes.csv: 6 corrected labels, for 5 rows, 5 of them had another label; 1 of texts that are not in the data, the first "
+        "in line 7"
+    ) in report
+    assert label_of_rows(open_with(tmp_path, None, pairs)) == labels
+
+
+def test_all_rows_of_a_text_get_the_label_in_every_file(tmp_path, write):
+    train = write("train.csv", "text,label\n" + "".join(f"文本{n},{n % 2}\n" for n in range(20)) + "文本0,1\n")
+    dev = write("dev.csv", "text,label\n文本0,0\n新,1\n")
+    fixes = write("fixes.csv", "text,label\n文本0,1\n")
+    data = {"train": str(train), "dev": str(dev), "test_size": 0, "cache_dir": str(tmp_path / "cache")}
+    dataset = open_dataset(DataConfig(**data, relabel=str(fixes)))
+    for split in dataset.splits.values():
+        texts = split.table.texts(np.asarray(split.rows))
+        assert [label for text, label in zip(texts, split.labels, strict=True) if text == "文本0"] != []
+        assert all(label == 1 for text, label in zip(texts, split.labels, strict=True) if text == "文本0")
+    counts = {"fixes": 1, "rows": 3, "changed": 2, "unused": 0, "first_unused": None, "source": str(fixes)}
+    assert dataset.relabelled == counts
+
+
+def test_rows_without_a_label_are_no_fixes(write):
+    fixes = read_fixes(write("fixes.csv", "rank,text,given,label\n1,甲,A,\n2,乙,A,B\n3,丙,B, \n"))
+    assert (fixes.labels, fixes.lines) == (["B"], [3])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("f.csv", "text,label\n甲,B\n".encode("utf-8-sig")),
+        ("f.tsv", "text\tlabel\n甲\tB\n"),
+        ("f.jsonl", '{"text": "甲", "label": "B"}\n'),
+        ("f.json", '[{"text": "甲", "label": "B"}]'),
+    ],
+)
+def test_formats_of_fixes(write, name, content):
+    (expected,) = read_fixes(write("g.csv", "text,label\n甲,B\n")).hashes.tolist()
+    fixes = read_fixes(write(name, content))
+    assert (fixes.hashes.tolist(), fixes.labels) == ([expected], ["B"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            "text,class\n甲,A\n",
+            "f.csv, line 1: a file of fixes needs a header with the column label.*found text, class",
+        ),
+        (
+            "text,label\n甲,A\n乙,A\n甲,B\n",
+            "f.csv, line 4: a text can have one label only, found 'B' here and 'A' in line 2",
+        ),
+        (
+            "text_hash,label\n12345,A\n",
+            "f.csv, line 2: text_hash must be the letter h and 16 hexadecimal digits.*'12345'",
+        ),
+        ("text,label\n ,A\n", "f.csv, line 2: a fix needs its text_hash or its text"),
+        ("text,label\n甲,A,A\n", "f.csv, line 2: a row of 2 columns as in the header is needed"),
+        (
+            "text,label\n甲,中性".encode("gb18030"),
+            "f.csv, line 2: .*has bytes that are not in the encoding; set --data.enc",
+        ),
+        ("", "f.csv"),
+    ],
+)
+def test_errors_of_fixes_name_file_and_line(write, content, message):
+    with pytest.raises(InputError, match=message):
+        read_fixes(write("f.csv", content))
+
+
+def test_a_fix_has_a_label_of_the_data(write):
+    fixes = read_fixes(write("f.csv", "text,label\n甲,正面\n乙,没有\n"))
+    with pytest.raises(
+        InputError, match=r"f.csv, line 3: a fix must have a label of the data, found '没有'.*known: 中性, 正"
+    ):
+        fixes.class_ids(["中性", "正面"])
+
+
+def test_a_file_that_is_not_there_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match=r"nothing\.csv"):
+        read_fixes(tmp_path / "nothing.csv")
+
+
+def test_texts_without_labels_have_no_fixes():
+    with pytest.raises(InputError, match=r"data\.relabel must be left out with data\.task masked_words"):
+        load_config(["--data.task", "masked_words", "--data.train", "a.txt", "--data.relabel", "f.csv"])

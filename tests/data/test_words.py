@@ -1,0 +1,55 @@
+"""Chinese words over tokens: python -m pytest tests/data/test_words.py"""
+
+import sys
+
+import pytest
+
+from app.config.schema import DataConfig
+from app.data.dataset import open_dataset
+from app.data.tokens import open_store
+from app.data.words import continued, open_words
+from app.errors import InputError
+from tests.tiny import tiny_tokenizer
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "posts.txt"
+    path.write_text("我们喜欢苹果。\n我们 love 火锅abcdef\n", encoding="utf-8")
+    config = DataConfig(
+        task="masked_words", train=str(path), dev_size=0, test_size=0, cache_dir=str(tmp_path / "cache")
+    )
+    return open_dataset(config).splits["train"].table, str(tmp_path / "cache")
+
+
+def test_tokens_of_a_word_belong_together(texts):
+    pytest.importorskip("rjieba")
+    table, cache = texts
+    tokenizer = tiny_tokenizer(characters="我们喜欢苹果火锅abcdefglv")
+    store = open_store(table, tokenizer, 32, cache)
+    found = open_words(table, store, tokenizer, cache)
+    assert len(found) == len(store.tokens)
+    first = found[: store.offsets[1]].tolist()
+    assert first == [0, 0, 1, 0, 1, 0, 1, 0, 0]  # [CLS] 我们 喜欢 苹果 。 [SEP]
+
+
+def test_a_token_of_two_words_belongs_to_the_first_and_special_tokens_to_none():
+    class Encoding:
+        offsets = [(0, 0), (0, 1), (1, 3), (3, 4), (0, 0)]
+        special_tokens_mask = [1, 0, 0, 0, 1]
+
+    assert continued(["ab", "cd"], Encoding).tolist() == [0, 0, 1, 0, 0]
+
+
+def test_without_rjieba_the_error_says_how_to_install_it(texts, monkeypatch):
+    from importlib.metadata import PackageNotFoundError
+
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(sys.modules["app.data.words"], "version", missing)
+    table, cache = texts
+    tokenizer = tiny_tokenizer()
+    store = open_store(table, tokenizer, 32, cache)
+    with pytest.raises(InputError, match="pip install -r requirements-words.txt"):
+        open_words(table, store, tokenizer, cache)
