@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from app.data.cache import content_key, file_digest
+
 
 def environment(mode: str, world_size: int, device: str) -> dict:
     """Return versions, device, commit and command line, so that the run can be repeated."""
@@ -37,6 +39,7 @@ def environment(mode: str, world_size: int, device: str) -> dict:
         else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "code": code_version()["app"],
         "commit": git.stdout.strip() if git and git.returncode == 0 else None,
         "platform": platform.platform(),
         "python": platform.python_version(),
@@ -44,6 +47,20 @@ def environment(mode: str, world_size: int, device: str) -> dict:
         "transformers": transformers.__version__,
         "numpy": np.__version__,
     }
+
+
+def code_version() -> dict[str, str]:
+    """Return the versions of what decides about the numbers: a digest of this package's sources, torch, transformers, tokenizers."""
+    import tokenizers
+    import torch
+    import transformers
+
+    package = Path(__file__).resolve().parents[1]
+    sources = sorted(path.relative_to(package).as_posix() for path in package.rglob("*.py"))
+    digest = content_key(*(part for name in sources for part in (name, file_digest(package / name))))
+    libraries = {"torch": torch, "transformers": transformers, "tokenizers": tokenizers}
+    # Builds of one version for other devices (2.13.0+cpu) are the same code.
+    return {"app": digest} | {name: library.__version__.partition("+")[0] for name, library in libraries.items()}
 
 
 def launcher_id() -> str | None:

@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from app.checkpoints.model_card import CARD_FILES, is_card_of_run
 from app.checkpoints.run_config import CONFIG, ENVIRONMENT, RESOLVED, is_written_by_run
 from app.checkpoints.run_lock import LOCK
+from app.evaluation.calibration import CALIBRATION
+from app.evaluation.logits_file import LOGITS
+from app.evaluation.multi_label.decisions import THRESHOLDS
 
 MODEL = "model.safetensors"  # the weights of the best checkpoint so far
 REPORT = "report.json"  # written last: a folder that has it is a finished run
-REPORT_FILES = ("report.txt", "predictions.csv", REPORT)  # in the order in which they are written and put aside
-STATES, CURVES = "state", "tensorboard"
+TEXT, PREDICTIONS, PAGE = "report.txt", "predictions.csv", "report.html"
+REPORT_FILES = (
+    LOGITS,
+    CALIBRATION,
+    THRESHOLDS,
+    TEXT,
+    PREDICTIONS,
+    PAGE,
+    REPORT,
+)  # in the order in which they are written and put aside
+STATES, CURVES, TRACKED = "state", "tensorboard", "trackers"
 STARTED = (CONFIG, RESOLVED, ENVIRONMENT)  # written first
 AT_START = (*STARTED, "skipped_rows.csv")  # a run that has no more than these has done nothing yet
 FILES = (
-    *(*AT_START, *REPORT_FILES, "metrics.jsonl", "train.log"),
-    *("report.step-*.txt", "predictions.step-*.csv", "report.step-*.json"),  # of a run that trained for longer
+    *(*AT_START, *REPORT_FILES, *CARD_FILES, "metrics.jsonl", "train.log"),
+    *(f"{stem}.step-*.{suffix}" for stem, suffix in (name.split(".") for name in REPORT_FILES)),  # trained for longer
     *(MODEL, "model-*-of-*.safetensors", "model.safetensors.index.json", "config.json", "generation_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
 )
 ASIDE = ("model", *FILES)  # written under these names with a dot before, then renamed
-FOLDERS = {STATES: ("step-*", ".step-*", "damaged-step-*"), CURVES: ("events.out.tfevents.*",)}
+FOLDERS = {STATES: ("step-*", ".step-*", "damaged-step-*"), CURVES: ("events.out.tfevents.*",), TRACKED: ("*.json",)}
 
 
 def only_started(folder: Path) -> bool:
@@ -33,13 +46,20 @@ def only_started(folder: Path) -> bool:
     return {name.removeprefix(".") for name in names} <= set(AT_START if ENVIRONMENT in names else STARTED)
 
 
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether a file has one of these names."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
 def run_files(folder: Path) -> Iterator[Path]:
     """Yield the files and folders in a run folder that the run has written."""
     for path in folder.iterdir():
         aside = path.name.startswith(".")
         if path.name == CONFIG and not is_written_by_run(folder):
             continue
-        if any(fnmatchcase(path.name.removeprefix("."), pattern) for pattern in (ASIDE if aside else FILES)):
+        if not aside and matches(path.name, CARD_FILES) and not is_card_of_run(path):
+            continue
+        if matches(path.name.removeprefix("."), ASIDE if aside else FILES):
             yield path
         elif path.name in FOLDERS:
             if path.is_symlink() or not path.is_dir():

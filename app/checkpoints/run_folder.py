@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from app.checkpoints.environment import environment
 from app.checkpoints.find_run import CHECKPOINTS, holds_run, is_finished, resumes, run_to_resume
-from app.checkpoints.run_config import ENVIRONMENT, write_config
+from app.checkpoints.model_card import cards_of_run
 from app.checkpoints.run_contents import REPORT, REPORT_FILES, STATES, only_started, remove_run
 from app.checkpoints.run_lock import RunLock, check_not_in_use
-from app.config.schema import Config, OutputConfig
-from app.data.dataset import Dataset
+from app.config.schema import OutputConfig
 from app.errors import InputError
-from app.runtime.disk import write_json
 
 
 def check_run_folder(config: OutputConfig) -> None:
@@ -135,8 +131,7 @@ def finished_at(folder: Path) -> int | None:
 
 def keep_reports(folder: Path, step: int) -> None:
     """Put the report of a finished run aside, under names with its last step, before the run is changed."""
-    for name in REPORT_FILES:
-        path = folder / name
+    for path in [*(folder / name for name in REPORT_FILES), *cards_of_run(folder)]:
         if path.exists():
             path.rename(path.with_name(f"{path.stem}.step-{step}{path.suffix}"))
 
@@ -165,16 +160,3 @@ def _next_folder(path: Path) -> Path:
             f"a run folder cannot be made in {path.parent}: {error}; choose one with --output.dir"
         ) from error
     raise AssertionError("numbers do not end")
-
-
-def write_start(folder: Path, config: Config, mode: str, world_size: int, device: str, dataset: Dataset) -> None:
-    """Write the resolved configuration, the environment and the list of skipped rows."""
-    details = environment(mode, world_size, device)
-    write_config(folder, config)
-    write_json(folder / ENVIRONMENT, details)
-    if any(table.skipped for table in dataset.tables):
-        with (folder / "skipped_rows.csv").open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["file", "line", "problem"])
-            for table in dataset.tables:
-                writer.writerows([table.source, row["line"], row["problem"]] for row in table.skipped_rows())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -22,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from app.checkpoints.run_folder import saved_states, states_folder
 from app.checkpoints.write_errors import cannot_write
 from app.data.cache import MANIFEST
+from app.errors import TrainingError
 from app.runtime.disk import checksum, sync, write_text
 from app.training.state import RunState
 
@@ -31,6 +33,7 @@ PROGRESS = "progress.json"
 BEST = "best.safetensors"  # the run's best model as it was when the state was written
 # Keys of progress.json that were renamed; states with the old ones are still read.
 OLD_KEYS = {"without_gain": "evaluations_without_improvement", "stopped": "stopped_early", "window": "loss_window"}
+NOT_SAVED_ALWAYS = ("stop", "start_metrics")  # of the run's state; earlier versions had no start_metrics
 DAMAGE = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, SafetensorError)
 KNOWN_WHOLE: dict[Path, tuple] = {}  # the signatures of states that this process has written or checked
 Tensors = dict[str, torch.Tensor]
@@ -91,19 +94,27 @@ def save_training_state(
 def load_training_state(folder: Path) -> TrainingState | None:
     """Return the newest undamaged training state of a run folder, or None.
 
-    A damaged one is renamed and skipped, one that cannot be read is only skipped, both with a warning.
+    A damaged one is renamed and skipped, one that cannot be read now is only skipped, both with a warning. Raises
+    TrainingError where none is left but some may be readable at another time: nothing was lost, so nothing starts over.
     """
-    states = saved_states(folder)
+    states, unreadable = saved_states(folder), []
     for state in states:
         try:
             check_state(state)
             run_state, job = from_progress(json.loads((state / PROGRESS).read_text()))
             weights, optimizer = (load_file(state / f"{name}.safetensors") for name in ("weights", "optimizer"))
             return TrainingState(run_state, job, weights, optimizer, state)
-        except DAMAGE as error:
-            set_aside(state, error)
-        except OSError as error:  # it may be readable at another time
-            logger.warning("%s cannot be read and is skipped: %s", state, error)
+        except (*DAMAGE, OSError) as error:
+            if is_damage(error):
+                set_aside(state, error)
+                continue
+            unreadable.append(f"{state}: {error}")
+            logger.warning("%s cannot be read now and is skipped: %s", state, error)
+    if unreadable:
+        raise TrainingError(
+            f"a training state must be readable to resume from it, and none is: {unreadable[0]}; it is not removed; start again "
+            "when the disk can be read, or start a new run in another output.dir"
+        )
     if states:
         logger.warning("%s has no undamaged training state", folder)
     return None
@@ -121,7 +132,7 @@ def from_progress(values: dict) -> tuple[RunState, dict]:
     values = {OLD_KEYS.get(key, key): value for key, value in values.items()}
     job = values.pop("job")
     values["loss_window"] = [(loss, rows) for loss, rows in values["loss_window"]]
-    missing = {field.name for field in fields(RunState)} - {"stop", *values}
+    missing = {field.name for field in fields(RunState)} - {*NOT_SAVED_ALWAYS, *values}
     if missing:
         raise ValueError(f"{PROGRESS} has no {', '.join(sorted(missing))}")
     return RunState(**values), job
@@ -135,6 +146,13 @@ def check_state(state: Path) -> None:
     for name, expected in manifest["sha256"].items():
         if checksum(state / name) != expected:
             raise ValueError(f"{name} has another checksum than when it was written")
+
+
+def is_damage(error: Exception) -> bool:
+    """Return whether an error of reading means that a file is damaged or missing, not that the system cannot read it now."""
+    return isinstance(error, DAMAGE) and "(os error " not in str(
+        error
+    )  # safetensors gives the system's error only as text
 
 
 def restore_best_model(state: Path, model: Path) -> None:
@@ -161,10 +179,11 @@ def copy_whole(source: Path, target: Path) -> None:
     aside.replace(target)
 
 
-def drop_states(folder: Path, keep: int, written: Path | None = None) -> None:
+def drop_states(folder: Path, keep: int, written: Path | None = None, keep_damaged: int = 1) -> None:
     """Remove all training states of a run folder but the newest `keep` that are whole, and `written`; with 0 their folder too.
 
-    A damaged one does not count, and is renamed. One that cannot be read now does not count either, and stays.
+    A damaged one does not count, and is renamed; of these the newest stays, until `keep_damaged` is 0. One that cannot be
+    read now does not count either, and stays.
     """
     states = saved_states(folder)
     if len(states) > keep > 0:
@@ -172,6 +191,8 @@ def drop_states(folder: Path, keep: int, written: Path | None = None) -> None:
     for old in states[keep:]:
         if old != written:
             shutil.rmtree(old, ignore_errors=True)
+    for damaged in damaged_states(folder)[keep_damaged:]:
+        shutil.rmtree(damaged, ignore_errors=True)
     if not keep:
         remove_unfinished(folder)
         with suppress(OSError):  # it has something else
@@ -185,10 +206,9 @@ def is_whole(state: Path) -> bool:
         if KNOWN_WHOLE.get(state) != seen:
             check_state(state)
             KNOWN_WHOLE[state] = seen
-    except DAMAGE as error:
-        set_aside(state, error)
-        return False
-    except OSError:
+    except (*DAMAGE, OSError) as error:
+        if is_damage(error):
+            set_aside(state, error)
         return False
     return True
 
@@ -199,11 +219,24 @@ def signature(state: Path) -> tuple:
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())
 
 
+def damaged_states(folder: Path) -> list[Path]:
+    """Return the renamed damaged states of a run folder, the newest first."""
+    found = {
+        path: re.fullmatch(r"damaged-step-(\d+)(?:\.(\d+))?", path.name)
+        for path in states_folder(folder).glob("damaged-*")
+    }
+    numbers = {path: (int(match[1]), int(match[2] or 0)) for path, match in found.items() if match}
+    return sorted(numbers, key=numbers.get, reverse=True)
+
+
 def set_aside(state: Path, error: Exception) -> None:
     """Rename a damaged state, so that it takes no whole one's place."""
     names = (f"damaged-{state.name}{f'.{number}' if number else ''}" for number in count())
     aside = next(path for path in map(state.with_name, names) if not path.exists())
-    logger.warning("%s is damaged and is skipped: %s; it is renamed to %s", state, error, aside.name)
+    logger.warning(
+        "%s is damaged and is skipped: %s; it is renamed to %s, and removed when a newer one is damaged or the run is finished",
+        *(state, error, aside.name),
+    )
     with suppress(OSError):
         state.rename(aside)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import time
 
+import numpy as np
+
 from app.config.schema import TrainConfig
 from app.run.assembly import Components
 from app.run.best_checkpoint import BestCheckpoint
@@ -15,14 +17,15 @@ from app.run.saving import Saver
 from app.runtime.signals import StopSignals
 from app.strategies.strategy import Strategy
 from app.training.loop import StepLog
-from app.training.non_finite import FiniteCheck
+from app.training.non_finite import FiniteCheck, check_trained
 from app.training.state import RunState
 
 
 class AfterStep:
     """Called on every rank after each step, with the same steps; all ranks do the same in the same order.
 
-    `stopped_by` is the signal that has stopped the run, or 0.
+    `stopped_by` is the signal that has stopped the run, or 0; `best_dev_logits` (num_rows, num_labels) are of the best checkpoint,
+    None where it was evaluated before this process started.
     """
 
     def __init__(
@@ -48,23 +51,37 @@ class AfterStep:
         self.save_every = config.save_every or self.eval_every
         self.losses = Losses(strategy, state.loss_window)
         self.check_finite = FiniteCheck(strategy, components.loaders["train"], config.on_nonfinite)
-        self.best = BestCheckpoint(state, config.best_metric, config.early_stopping)
+        self.best = BestCheckpoint(state, components.task.best_metric, config.early_stopping)
         self.stopped_by = 0
+        self.best_dev_logits: np.ndarray | None = None
 
     def __call__(self, state: RunState, step: StepLog) -> None:
         self.log_step(step)
         self.stopped_by = self.signals.agreed()
+        self.check_trained()
         is_best = False
         if state.step % self.eval_every == 0 or state.step == self.total_steps:
             is_best = self.evaluate_dev()
+        self.check_trained()  # early stopping may have ended the training
         is_trained = state.is_trained(self.total_steps)
         with_state = state.step % self.save_every == 0 or is_trained or bool(self.stopped_by)
         if is_best or with_state:
             self.save(is_best, with_state, is_trained)
+        self.say_stopped("resume with --resume auto")
+        state.stop = state.stopped_early or bool(self.stopped_by)
+
+    def after_last_step(self) -> None:
+        """Agree on the signals that came during the last step's evaluation and while it was saved; every rank calls it."""
+        if not self.stopped_by:
+            self.signals.share()
+            self.stopped_by = self.signals.agreed()
+            self.say_stopped("only the report is missing, and --resume auto writes it")
+
+    def say_stopped(self, remedy: str) -> None:
+        """Say which signal has stopped the run, if one has, and what to do."""
         if self.stopped_by:
             name = signal.Signals(self.stopped_by).name
-            self.log.say(f"Stopped by {name} after step {state.step}; resume with --resume auto.")
-        state.stop = state.stopped_early or bool(self.stopped_by)
+            self.log.say(f"Stopped by {name} after step {self.state.step}; {remedy}.")
 
     def log_step(self, step: StepLog) -> None:
         """Count a step, and show those since the last line where a line is due."""
@@ -77,6 +94,12 @@ class AfterStep:
     def collect_losses(self) -> None:
         """Add up the losses of the last steps over all ranks; raise TrainingError, or warn, where one is not finite."""
         self.check_finite(*self.losses.collect())
+
+    def check_trained(self) -> None:
+        """Raise TrainingError where the training has ended without an update, after the warnings about its last steps."""
+        if self.state.is_trained(self.total_steps) and not self.state.updates:
+            self.collect_losses()
+            check_trained(self.state, self.total_steps)
 
     def evaluate_dev(self) -> bool:
         """Evaluate on dev, and stop early where that is due; return whether this is the best checkpoint so far.
@@ -93,8 +116,9 @@ class AfterStep:
             self.collect_losses()
             started = time.perf_counter()
             batch_size = self.config.eval_batch_size
-            metrics, _ = evaluate_split(self.strategy, self.components, "dev", batch_size, self.log, state.step)
+            metrics, logits = evaluate_split(self.strategy, self.components, "dev", batch_size, self.log, state.step)
             is_best = self.best.update(metrics)
+            self.best_dev_logits = logits if is_best else self.best_dev_logits
             self.log.evaluation(state.step, "dev", metrics, is_best, time.perf_counter() - started)
         if self.best.should_stop:
             state.stopped_early = True

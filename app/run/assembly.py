@@ -1,4 +1,4 @@
-"""Configuration -> the components of a run: data, tokenizer, model, loaders, batch plan, loss."""
+"""Configuration -> the components of a run: data, tokenizer, task, model, loaders, batch plan."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from app.batching.balanced_plan import build_plan
 from app.batching.collate import Layout
 from app.batching.loader import Loader
 from app.batching.plan import BatchPlan
-from app.config.schema import Config, TrainConfig
+from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import Dataset, open_dataset
+from app.data.long_texts import long_texts
 from app.data.tokenizer import load_tokenizer
 from app.data.tokens import TokenStore, open_store
 from app.errors import InputError
-from app.model.classifier import Classifier, check_padding
-from app.model.pretrained import build_model
+from app.model.classifier import check_passes
+from app.model.packed_model import PackedModel
+from app.model.source import checkpoint_place
 from app.strategies.strategy import Strategy
-from app.tasks.single_label import RowLoss, class_weights
+from app.tasks import open_task
+from app.tasks.task import Task
 from app.training.optimizer import build_optimizer
 
 
@@ -29,11 +33,11 @@ class Components:
     dataset: Dataset
     tokenizer: object
     stores: dict[str, TokenStore]
-    model: Classifier
+    model: PackedModel
     layout: Layout
     loaders: dict[str, Loader]
     plan: BatchPlan
-    row_loss: RowLoss
+    task: Task
 
 
 def assemble(config: Config, strategy: Strategy) -> Components:
@@ -44,23 +48,24 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     data, settings = config.data, config.train
     make_deterministic(settings.deterministic)
     dataset = open_dataset(data)
-    tokenizer = load_tokenizer(config.model, dataset, data.max_length, data.cache_dir)
-    stores = open_stores(dataset, tokenizer, data.max_length, data.cache_dir)
+    model_settings = replace(config.model, name=checkpoint_place(config.model, data.cache_dir))
+    tokenizer = load_tokenizer(model_settings, dataset, data.max_length, data.cache_dir)
+    task = open_task(replace(config, model=model_settings), dataset, tokenizer, strategy.device)
+    stores = open_stores(dataset, tokenizer, data)
     torch.manual_seed(settings.seed)
-    model = build_model(config.model, tokenizer, dataset.label_names, data.max_length)
+    model = task.build_model(stores)
     packed = choose_packed(settings.collate, model, strategy)
-    if not model.can_pack:
-        check_padding(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
+    check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
     layout = model.layout(packed, choose_varlen(settings.attention, model, packed, strategy.device))
-    training = replace(layout, filled=choose_recorded(settings.cuda_graphs, layout, strategy))
+    has_fixed_shape = task.has_fixed_shape and data.long != "windows"
+    training = replace(layout, filled=choose_recorded(settings.cuda_graphs, layout, strategy, has_fixed_shape))
     loaders = {
-        name: Loader(split, stores[name], training if name == "train" else layout)
+        name: task.loader(split, stores[name], training if name == "train" else layout)
         for name, split in dataset.splits.items()
     }
-    plan = BatchPlan(len(loaders["train"]), settings.batch_size, settings.seed)
-    weights = class_weights(settings.class_weights, dataset)
-    row_loss = RowLoss(None if weights is None else weights.to(strategy.device), settings.label_smoothing)
-    return Components(dataset, tokenizer, stores, model, training, loaders, plan, row_loss)
+    classes = task.sampling_classes(dataset.splits["train"]) if settings.sampling == "balanced" else None
+    plan = build_plan(len(loaders["train"]), settings.batch_size, settings.seed, classes)
+    return Components(dataset, tokenizer, stores, model, training, loaders, plan, task)
 
 
 def set_up(strategy: Strategy, components: Components, settings: TrainConfig) -> None:
@@ -69,13 +74,14 @@ def set_up(strategy: Strategy, components: Components, settings: TrainConfig) ->
     strategy.setup(components.model, lambda module: build_optimizer(module, settings, num_layers))
 
 
-def open_stores(dataset: Dataset, tokenizer, max_length: int, cache_dir: str) -> dict[str, TokenStore]:
+def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:
     """Return the token store of each split; splits of one file share one."""
-    stores = {table.folder: open_store(table, tokenizer, max_length, cache_dir) for table in dataset.tables}
+    settings = data.max_length, data.cache_dir, long_texts(data)
+    stores = {table.folder: open_store(table, tokenizer, *settings) for table in dataset.tables}
     return {name: stores[split.table.folder] for name, split in dataset.splits.items()}
 
 
-def choose_packed(collate: str, model: Classifier, strategy: Strategy) -> bool:
+def choose_packed(collate: str, model: PackedModel, strategy: Strategy) -> bool:
     """Return whether batches are packed: as set in `train.collate`; auto: if the model and the mode can."""
     if collate == "auto":
         return model.can_pack and strategy.accepts_packed
@@ -86,7 +92,7 @@ def choose_packed(collate: str, model: Classifier, strategy: Strategy) -> bool:
     return collate == "packed"
 
 
-def choose_varlen(attention: str, model: Classifier, packed: bool, device: torch.device) -> bool:
+def choose_varlen(attention: str, model: PackedModel, packed: bool, device: torch.device) -> bool:
     """Return whether attention is variable-length: as set in `train.attention`; auto: if the device has kernels for it."""
     has_kernels = packed and model.has_varlen_kernels(device)
     if attention == "auto":
@@ -100,14 +106,15 @@ def choose_varlen(attention: str, model: Classifier, packed: bool, device: torch
     return attention == "varlen"
 
 
-def choose_recorded(cuda_graphs: bool | None, layout: Layout, strategy: Strategy) -> bool:
+def choose_recorded(cuda_graphs: bool | None, layout: Layout, strategy: Strategy, has_fixed_shape: bool = True) -> bool:
     """Return whether training passes are recorded as CUDA graphs: as set in `train.cuda_graphs`; none: if possible."""
-    is_possible = layout.varlen and strategy.recorder_class is not None
+    is_possible = layout.varlen and strategy.recorder_class is not None and has_fixed_shape
     if cuda_graphs is None:
         return is_possible
     if cuda_graphs and not is_possible:
         raise InputError(
-            "train.cuda_graphs true needs run_single.py, a CUDA device and train.attention varlen; leave it out"
+            "train.cuda_graphs true needs run_single.py, a CUDA device, train.attention varlen, and data.long other than "
+            "windows; leave it out"
         )
     return cuda_graphs
 

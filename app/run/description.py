@@ -21,7 +21,7 @@ def describe(components: Components, strategy: Strategy, settings: TrainConfig, 
     return (
         f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, {settings.precision}, "
         f"{describe_layout(components.layout)}\n  {strategy.group.world_size} process(es), {strategy.device}, "
-        f"{torch.get_num_threads()} threads; {total_steps:,} steps of {batch_size} rows\n  run folder {folder}"
+        f"{torch.get_num_threads()} threads; {total_steps:,} steps of {batch_size} rows{components.plan.drawn}\n  run folder {folder}"
     )
 
 

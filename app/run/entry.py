@@ -9,8 +9,9 @@ import time
 from typing import TYPE_CHECKING
 
 from app.config.command_line import load_config
-from app.errors import InputError, TrainingError
+from app.errors import InputError, TrainingError, first_line
 from app.runtime.processes import launched_rank
+from app.runtime.quick_imports import quick_imports
 
 if TYPE_CHECKING:
     from app.config.schema import Config
@@ -30,15 +31,17 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
         config = load_config(argv, f"run_{mode}.py", description)
         from app.strategies import load_strategy
 
-        if config.train.nprocs and not load_strategy(mode).launcher.starts_processes:
+        with quick_imports("torch"):
+            strategy = load_strategy(mode)
+        if config.train.nprocs and not strategy.launcher.starts_processes:
             raise InputError(
                 f"--nprocs is for run_mp.py, which starts its processes itself; run_{mode}.py has its own launcher, see --help"
             )
-        if reason := load_strategy(mode).unavailable_reason():
+        if reason := strategy.unavailable_reason():
             raise InputError(reason)
     except InputError as error:
         return _refuse(error)
-    return load_strategy(mode).launcher.launch(work, (config, mode), config.train.nprocs)
+    return strategy.launcher.launch(work, (config, mode), config.train.nprocs)
 
 
 def work(config: Config, mode: str) -> int:
@@ -46,31 +49,47 @@ def work(config: Config, mode: str) -> int:
 
     It is 0; 2 for bad input; 1 for a run that could not continue; 128 + the number of the signal that stopped it.
     """
-    from app.run.job import Job
+    with quick_imports("app.run.job"):
+        from app.run.job import Job
     from app.run.log.setup import start_logging
+    from app.run.resuming import with_saved_precision
+    from app.runtime.signals import Stopped
     from app.strategies import open_strategy
-    from app.training.out_of_memory import first_line, is_out_of_memory
 
     try:
         start_logging(is_main=launched_rank() == 0)
-        with open_strategy(mode, config) as strategy:
-            return Job(config, mode, strategy).run()
+        with open_strategy(mode, with_saved_precision(config)) as strategy:
+            return Job(mode, strategy).run()
     except InputError as error:
         return _refuse(error)
     except TrainingError as error:
         return _refuse(error, status=1)
-    except RuntimeError as error:
-        if is_out_of_memory(error):  # outside of a training step
-            return _refuse(TrainingError(f"memory ran out: {first_line(error)}; lower train.eval_batch_size"), status=1)
-        if not re.search(LOST_RANK, str(error)):
-            raise
-        # Launchers report the first process that ends: let that be the rank that failed, not this one.
-        time.sleep(LINGER_SECONDS)
-        return _refuse(
-            TrainingError("the connection to another rank is lost, because it has ended; see its own message"), status=1
-        )
-    except KeyboardInterrupt:  # before or after the training, when there is nothing to save
+    except (RuntimeError, OSError) as error:
+        return _refuse(_explained(error), status=1)
+    except Stopped as stop:  # after the training
+        return 128 + stop.number
+    except KeyboardInterrupt:  # before the training, when there is nothing to save
         return 128 + signal.SIGINT
+
+
+def _explained(error: RuntimeError | OSError) -> TrainingError:
+    """Return what an error of torch or the system means; raises any other one again."""
+    from app.runtime.disk import OF_THE_SYSTEM
+    from app.training.out_of_memory import is_out_of_memory
+
+    if isinstance(error, OSError):
+        if error.errno not in OF_THE_SYSTEM:
+            raise error
+        return TrainingError(
+            f"the system cannot read or write a file: {error}; when it can, start again with --resume auto"
+        )
+    if is_out_of_memory(error):  # outside of a training step
+        return TrainingError(f"memory ran out: {first_line(error)}; lower train.eval_batch_size")
+    if not re.search(LOST_RANK, str(error)):
+        raise error
+    # Launchers report the first process that ends: let that be the rank that failed, not this one.
+    time.sleep(LINGER_SECONDS)
+    return TrainingError("the connection to another rank is lost, because it has ended; see its own message")
 
 
 def _refuse(error: Exception, status: int = 2) -> int:

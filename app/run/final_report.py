@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from app.checkpoints.run_contents import REPORT, REPORT_FILES
-from app.evaluation.predictions import write_predictions
-from app.evaluation.report import render_report
+from app.checkpoints.model_card import write_card
+from app.checkpoints.run_contents import PAGE, PREDICTIONS, REPORT, TEXT
+from app.config.schema import Config
+from app.evaluation.card.card import render_card
+from app.evaluation.long_rows import cost_of_length, render_cost_of_length, row_parts
 from app.run.assembly import Components
+from app.run.model_card import card_content
 from app.runtime.disk import write_json, write_text
 from app.training.state import RunState
 
@@ -33,21 +36,44 @@ def report_title(split: str, state: RunState, best_metric: str) -> str:
 
 def print_and_write(
     folder: Path,
+    config: Config,
     components: Components,
     split: str,
     state: RunState,
-    best_metric: str,
     metrics: dict,
-    logits: np.ndarray,
+    results: dict[str, np.ndarray],
 ) -> None:
-    """Print the report; write report.txt, predictions.csv and, last, report.json, which marks the run as finished.
+    """Print the report; write the logits, calibration.json, report.txt,
+    predictions.csv, report.html, the model card and, last, report.json, which marks the run as finished.
 
-    `metrics` of `compute_metrics`, `logits` (num_rows, num_labels) of the split.
+    `metrics` are the task's for the split of the report; `results` (num_rows, any) of this split, and of dev where there is
+    one, by name.
     """
-    text = render_report(metrics, report_title(split, state, best_metric))
+    task = components.task
+    splits = {name: components.loaders[name].split for name in results}
+    metrics = metrics | task.final_metrics(splits[split], results[split])
+    metrics |= task.write_results(folder, splits, results, split, state.best_step)
+    store, right = components.stores[split], task.right_rows(splits[split], results[split])
+    if right is not None:
+        parts = row_parts(store, np.asarray(splits[split].rows))
+        long = cost_of_length(parts, right, store.long.way, store.max_length)
+        metrics |= {"long_texts": long} if long else {}
+    title = report_title(split, state, task.best_metric)
+    text = task.report(metrics, state.start_metrics, title)
+    if "long_texts" in metrics:
+        text += f"\n\n{render_cost_of_length(metrics['long_texts'])}"
     print(f"\n{text}\n")  # noqa: T201
-    text_file, predictions, _ = (folder / name for name in REPORT_FILES)
-    write_text(text_file, text + "\n")
-    write_predictions(predictions, components.loaders[split].split, logits, components.dataset.label_names)
+    write_text(folder / TEXT, text + "\n")
+    task.write_predictions(folder / PREDICTIONS, splits[split], results[split])
+    page = {"metrics": metrics | {"step": state.best_step}, "title": f"{folder.name} · {title}"}
+    unknown_id = components.tokenizer.unk_token_id
+    task.write_page(folder / PAGE, splits[split], results[split], store, unknown_id, **page)
+    if task.has_card:
+        content = card_content(folder.resolve().name, config, components, split, page["metrics"])
+        write_card(folder, render_card(content, config.output.language))
     details = {"split": split, "step": state.best_step, "data": components.dataset.statistics}
+    if components.dataset.relabelled:
+        details["relabelled"] = components.dataset.relabelled
+    if state.start_metrics:
+        details["before_training"] = state.start_metrics
     write_json(folder / REPORT, details | metrics)

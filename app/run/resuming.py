@@ -4,38 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from safetensors.torch import load_file
 
-from app.checkpoints.find_run import is_finished
+from app.checkpoints.find_run import is_finished, run_to_resume
 from app.checkpoints.parameter_names import add_prefix
-from app.checkpoints.run_config import settings_file, write_config
+from app.checkpoints.run_config import settings_file
 from app.checkpoints.run_contents import MODEL
 from app.checkpoints.run_folder import finished_error, keep_reports
 from app.checkpoints.training_state import TrainingState, add_best_model, load_training_state, restore_best_model
 from app.config.schema import Config
 from app.config.yaml_files import read_yaml
 from app.errors import InputError
-from app.run.assembly import Components
+from app.run.job_signature import LENGTH, changes, listed_changes
 from app.strategies.strategy import Strategy
 from app.training.state import RunState
 
 logger = logging.getLogger(__name__)
-LENGTH = ("epochs", "max_steps")  # settings that decide how long a run trains
-# Settings that may change when a run resumes: they decide how, or how long, the same job is done.
-FREE = (
-    *LENGTH,
-    *("accumulation_steps", "micro_batch_size", "eval_batch_size", "collate", "attention", "cuda_graphs"),
-    *("eval_every", "save_every", "early_stopping", "log_every", "on_nonfinite", "timeout", "deterministic"),
-    *("device", "threads", "nprocs"),
-)
-CHANGED = {
-    "data": "the data are not the same (the file's content or path, the labels or the splits)",
-    "tokens": "the tokens are not the same (the tokenizer, data.max_length or the data)",
-}
 
 
 @dataclass(frozen=True)
@@ -46,26 +34,19 @@ class SavedRun:
     job: dict
     has_tensors: bool
     is_finished: bool
+    changes: str
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """The state that a run continues with; `before_first_write` prepares the folder of one that trains for longer, on rank 0."""
+    """The state that a run continues with, unless there was none: a new one.
+
+    `start_longer` prepares the folder of a run that trains for longer, on rank 0; it is called before the first write.
+    """
 
     state: RunState
-    before_first_write: Callable[[], None] | None = None
-
-
-def job_signature(config: Config, components: Components, total_steps: int) -> dict:
-    """Return what a training state keeps of its job. Mode and number of processes are not part of it.
-
-    All but `steps` must be equal for a run to resume.
-    """
-    train, model = asdict(config.train), asdict(config.model)
-    signature = {f"train.{key}": value for key, value in train.items() if key not in FREE}
-    signature |= {f"model.{key}": value for key, value in model.items()}
-    store = components.stores["train"].folder.name  # of this data, tokenizer and max_length
-    return signature | {"steps": total_steps, "data": components.dataset.folder.name, "tokens": store}
+    has_state: bool = True
+    start_longer: Callable[[], None] | None = None
 
 
 def check_not_done(config: Config) -> None:
@@ -79,15 +60,29 @@ def check_not_done(config: Config) -> None:
         raise finished_error(folder)
 
 
-def resume(strategy: Strategy, config: Config, folder: Path | None, job: dict) -> Resumed:
+def with_saved_precision(config: Config) -> Config:
+    """Return the configuration with the precision of the run that it resumes, where train.precision is auto.
+
+    Measured again, another one could be the fastest.
+    """
+    folder = run_to_resume(config.output) if config.train.precision == "auto" else None
+    _, settings = read_yaml(settings_file(folder)) if folder else (None, None)
+    train = settings.get("train") if isinstance(settings, dict) else None
+    precision = train.get("precision") if isinstance(train, dict) else None
+    if precision not in ("fp32", "bf16"):
+        return config
+    return replace(config, train=replace(config.train, precision=precision))
+
+
+def resume(strategy: Strategy, config: Config, folder: Path | None, job: dict, earlier: dict) -> Resumed:
     """Continue from the newest training state in `folder`, which rank 0 passes in where there is a run to resume.
 
-    Every rank calls it. Loads weights, optimizer and loss scale into the strategy; where the training is done already, the
-    best model. Raises InputError for another job than the one that was started, and for steps that cannot be trained.
+    `job` is this job's signature, and `earlier` what earlier versions kept of its data. Every rank calls it. Loads weights,
+    optimizer and loss scale into the strategy; where the training is done already, the best model. Raises InputError
+    for another job than the one that was started, and for steps that cannot be trained.
     """
     saved = load_training_state(folder) if folder else None
-    known = SavedRun(saved.run_state, saved.job, bool(saved.weights), is_finished(folder)) if saved else None
-    known = strategy.group.broadcast(known)
+    known = strategy.group.broadcast(saved_run(saved, folder, job, earlier) if saved else None)
     if known is None:
         if folder and is_finished(folder):
             raise InputError(
@@ -96,8 +91,12 @@ def resume(strategy: Strategy, config: Config, folder: Path | None, job: dict) -
             )
         if folder:
             logger.info("%s has no training state to resume from; the run starts from the beginning.", folder)
-        return Resumed(RunState())
-    check_same_job(known.job, job)
+        return Resumed(RunState(), has_state=False)
+    if known.changes:
+        raise InputError(
+            f"a run can be resumed only with the settings and data it was started with: {known.changes}; change them back, or "
+            "choose another output.dir"
+        )
     is_longer = known.job["steps"] != job["steps"]
     if is_longer:
         check_can_train(known, job["steps"], config.output.dir)
@@ -113,18 +112,35 @@ def resume(strategy: Strategy, config: Config, folder: Path | None, job: dict) -
     )
     restarted = replace(known.state, stopped_early=False, evaluations_without_improvement=0)
     state = restarted if known.state.stopped_early else known.state
-    return Resumed(state, partial(start_longer, folder, saved.folder, state.step, config) if saved else None)
+    return Resumed(state, start_longer=partial(start_longer, folder, saved.folder, state.step) if saved else None)
 
 
-def check_same_job(saved: dict, job: dict) -> None:
-    """Raise InputError unless everything of two jobs but their number of steps is equal."""
-    different = [key for key, value in job.items() if key != "steps" and saved.get(key) != value]
-    if different:
-        changes = ", ".join(CHANGED.get(key, f"{key} was {saved.get(key)} and is {job[key]}") for key in different)
-        raise InputError(
-            f"a run can be resumed only with the settings and data it was started with: {changes}; change them back, or "
-            "choose another output.dir"
-        )
+def saved_run(saved: TrainingState, folder: Path, job: dict, earlier: dict) -> SavedRun:
+    """Return what every rank needs to know of a training state, and of how its job differs from this one."""
+    different = changed_job(saved.job, job, folder, earlier)
+    return SavedRun(saved.run_state, saved.job, bool(saved.weights), is_finished(folder), different)
+
+
+def changed_job(saved: dict, job: dict, folder: Path, earlier: dict) -> str:
+    """Return what a message says of a job that is not the one of a saved run, or an empty string."""
+    if "data" not in saved:
+        return listed_changes(changes(saved, job))
+    # A state of an earlier version: for data and tokens it has names of the cache, which depended on the path of the file.
+    found = changes(saved, {key: value for key, value in job.items() if not key.startswith("data.")})
+    if not found and any(saved.get(key) != name for key, name in earlier.items()):
+        before = saved_data_settings(folder)
+        found = changes(before, {key: job[key] for key in before if key in job}) or [
+            "the content of the data or the tokenizer is not the same"
+        ]
+        found.append("(this state of an earlier version resumes only with the same paths of the data files)")
+    return listed_changes(found)
+
+
+def saved_data_settings(folder: Path) -> dict:
+    """Return the settings of the data in the run's configuration file, as far as it can be read."""
+    _, settings = read_yaml(settings_file(folder))
+    data = settings.get("data") if isinstance(settings, dict) else None
+    return {f"data.{key}": value for key, value in data.items() if value is not None} if isinstance(data, dict) else {}
 
 
 def check_can_train(known: SavedRun, total_steps: int, folder: str | None) -> None:
@@ -161,11 +177,10 @@ def load_best(strategy: Strategy, folder: Path | None) -> None:
     strategy.full_state.load_weights(add_prefix(load_file(folder / MODEL) if folder else {}))
 
 
-def start_longer(folder: Path, state: Path, step: int, config: Config) -> None:
+def start_longer(folder: Path, state: Path, step: int) -> None:
     """Prepare a run folder for new files of a run that trains for longer: nothing of the shorter one is lost.
 
     Only from here on the run counts as not finished. Whenever it is interrupted, it can be resumed again.
     """
     add_best_model(state, folder / MODEL)
     keep_reports(folder, step)
-    write_config(folder, config)

@@ -21,6 +21,12 @@ from app.strategies.strategy import Strategy
 from app.training.state import RunState
 
 
+def call_all(writes: list[Callable[[], None]]) -> None:
+    """Call each."""
+    for write in writes:
+        write()
+
+
 class Saver:
     """Copies weights to host memory and writes them in the background; every rank has one, and rank 0, with a `folder`, writes.
 
@@ -71,8 +77,7 @@ class Saver:
         if self.before_first_write:
             self.before_first_write()
             self.before_first_write = None
-        for write in writes:
-            write()
+        call_all(writes)
 
     def write_model(self, weights: Tensors) -> None:
         """Write the run's model."""

@@ -36,6 +36,11 @@ class GraphRecorder:
         try:
             with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
                 output = work()
+        except BaseException:
+            # A recording that fails may keep its pool for good (https://github.com/pytorch/pytorch/pull/190348); in a new one
+            # the next recordings share nothing with it.
+            self.pool = torch.cuda.graph_pool_handle()
+            raise
         finally:
             torch.cuda.set_stream(current)  # torch.cuda.graph does not reset it where the recording fails
 

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+OF_THE_SYSTEM = (*FULL, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.EROFS)
 
 
 def sync(path: Path) -> None:
@@ -22,8 +23,13 @@ def sync(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8, whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
     aside = path.with_name(f".{path.name}")
-    aside.write_text(text, encoding="utf-8")
+    aside.write_bytes(content)
     sync(aside)
     aside.replace(path)
 
@@ -41,5 +47,7 @@ def checksum(path: Path) -> str:
 
 def is_full(error: Exception) -> bool:
     """Return whether an error means that the disk, the quota or the allowed file size is used up."""
-    # safetensors gives the system's error only as text.
-    return getattr(error, "errno", None) in FULL or any(f"os error {number})" in str(error) for number in FULL)
+    # safetensors gives the system's error only as text, and numpy only the numbers of values.
+    text = str(error)
+    is_short = isinstance(error, OSError) and error.errno is None and " requested and " in text
+    return getattr(error, "errno", None) in FULL or is_short or any(f"os error {number})" in text for number in FULL)

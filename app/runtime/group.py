@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,12 @@ class Group:
         """Start to sum a small CPU tensor over all ranks without using the device; call the result to wait for the sum."""
         total = self.reduce_sum(values)
         return lambda: total
+
+    def gather_values(self, value: Any) -> list[Any]:
+        """Return the `value` of every rank, which can be written as JSON, in the order of ranks, on every rank."""
+        content = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        lengths = self.gather(torch.tensor([len(content)])).tolist()
+        return [json.loads(bytes(part.tolist())) for part in self.gather(content).split(lengths)]
 
     def broadcast(self, value: Any) -> Any:
         """Return rank 0's `value` (any picklable object) on every rank."""

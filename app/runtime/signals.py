@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT during training: all ranks finish the same step, save, and end with 128 + the signal's number.
+"""SIGTERM and SIGINT: in training all ranks finish the same step, save, and end with 128 + the signal's number; later, at once.
 
 Slurm, Kubernetes and pre-emptible machines send SIGTERM before they take a machine away; a person presses Ctrl-C.
 """
@@ -7,16 +7,53 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from app.errors import TrainingError
 from app.runtime.group import Group
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the first of them wins where ranks received different ones
 SAME_SIGNAL_SECONDS = 1.0
+
+
+class Stopped(BaseException):
+    """A signal has ended this process where nothing has to be saved; no Exception, so that nothing handles it as an error."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+def install(receive: Callable[[int, Any], None]) -> dict[int, Any]:
+    """Call `receive` for each signal from now on; return the handlers before, none outside of the main thread.
+
+    Python allows only the main thread to set handlers; a training in another thread is stopped by what the program does.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.signal(number, receive) for number in SIGNALS}
+
+
+class StopAtOnce:
+    """A context in which the first SIGTERM or SIGINT raises `Stopped`, and the second does what it did before."""
+
+    def __enter__(self) -> StopAtOnce:
+        self.previous_handlers = install(self.receive)
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        for number, handler in self.previous_handlers.items():
+            signal.signal(number, handler)
+
+    def receive(self, number: int, frame: object = None) -> None:
+        """End what this process does; it still closes its files."""
+        self.__exit__()
+        raise Stopped(number)
 
 
 class StopSignals:
@@ -25,8 +62,9 @@ class StopSignals:
     A signal may reach one rank or all, at different steps. So in each step the ranks sum up what they have received. The
     sum starts before the optimizer step and is read after it, on the CPU, so that no rank waits for its device.
 
-    Once the ranks have agreed to stop, each of several ranks ignores SIGTERM from the end of the context on: a launcher
-    sends it as soon as the first rank has ended, and all ranks are to end with the status of the signal that stopped the run.
+    Once the ranks have agreed to stop, or training has ended with an error, each of several ranks ignores SIGTERM from the end
+    of the context on: a launcher sends it as soon as the first rank has ended, and all ranks are to finish what they write,
+    and to end with the status of what stopped the run.
     """
 
     def __init__(self, group: Group) -> None:
@@ -37,11 +75,12 @@ class StopSignals:
         self.read_sum: Callable[[], torch.Tensor] | None = None
 
     def __enter__(self) -> StopSignals:
-        self.previous_handlers = {number: signal.signal(number, self.receive) for number in SIGNALS}
+        self.previous_handlers = install(self.receive)
         return self
 
     def __exit__(self, *failure: Any) -> None:
-        if self.stopped_by and self.group.world_size > 1:
+        is_over = self.stopped_by or any(isinstance(part, TrainingError) for part in failure)
+        if is_over and self.previous_handlers and self.group.world_size > 1:
             self.previous_handlers[signal.SIGTERM] = signal.SIG_IGN
         for number, handler in self.previous_handlers.items():
             signal.signal(number, handler)

@@ -5,7 +5,6 @@ training state names the caches of that data; what they are named after must not
 """
 
 import json
-import logging
 import shutil
 from pathlib import Path
 
@@ -26,15 +25,10 @@ JOB = [
 
 
 @pytest.fixture(autouse=True)
-def _place(tmp_path, monkeypatch):
-    """Work in a copy of the earlier run's folder, whose paths are relative, and give pytest its log handlers back."""
+def _place(tmp_path, monkeypatch, log_handlers):
+    """Work in a copy of the earlier run's folder, whose paths are relative."""
     shutil.copytree(EARLIER, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def run(folder: str, *arguments: str) -> int:
@@ -79,3 +73,15 @@ def test_it_trains_for_longer():
 def test_another_job_is_still_refused(capsys):
     assert run("run", "--train.learning_rate=0.01") == 2
     assert "train.learning_rate was 0.02 and is 0.01; change them back" in capsys.readouterr().err
+
+
+def test_another_place_of_its_data_is_refused_with_the_reason(capsys):
+    """Its state has no digest of the file, only names that depend on the path."""
+    Path("rows.tsv").rename("moved.tsv")
+    assert run("run", "--data.train=moved.tsv") == 2
+    said = capsys.readouterr().err
+    assert "data.train was rows.tsv and is moved.tsv (" in said
+    assert "this state of an earlier version resumes only with the same paths" in said
+    Path("moved.tsv").rename("rows.tsv")
+    assert run("run", "--data.split_seed=7") == 2
+    assert "data.split_seed was 42 and is 7" in capsys.readouterr().err

@@ -24,6 +24,7 @@ STATUS = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}
 # 6 steps an epoch; states and evaluations fall inside epochs, and rarely together.
 EXACT = {"train__epochs": 8, "train__eval_every": 5, "train__save_every": 4, "train__accumulation_steps": 2}
 EXACT |= {"model__dropout": 0.2, "train__early_stopping": 3, "output__tensorboard": "true"}
+WINDOWS = EXACT | {"data__long": "windows", "data__max_length": 10, "data__max_windows": 3}
 FP16 = EXACT | {"train__precision": "fp16", "train__max_grad_norm": 0.5}
 
 
@@ -79,6 +80,7 @@ def stop_thrice(mode: str, world_size: int, argv: list[str], log: Path, seed: in
             pytest.param("deepspeed", 2, EXACT | {"deepspeed__stage": stage}, id=f"deepspeed-2-stage{stage}")
             for stage in (1, 3)
         ],
+        *[pytest.param(*mode, WINDOWS, id=f"{mode[0]}-{mode[1]}-windows") for mode in (("single", 1), ("ddp", 2))],
     ],
 )
 def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, changes, data, tmp_path):
@@ -91,7 +93,8 @@ def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, chan
     assert run(mode, world_size, argv, log=log) == [0] * world_size, log.read_text()[-3000:]
     assert log.read_text().count("Resuming from step") == 3, steps
     assert run(mode, world_size, settings(data, whole, **changes), log=log) == [0] * world_size
-    for name in ("stopped.final", "stopped/model.safetensors", "stopped/predictions.csv", "stopped/report.json"):
+    names = ("model.safetensors", "logits.safetensors", "predictions.csv", "report.json")
+    for name in ("stopped.final", *(f"stopped/{name}" for name in names)):
         twin = tmp_path / name.replace("stopped", "whole")
         assert (tmp_path / name).read_bytes() == twin.read_bytes(), (name, steps)
     assert evaluations(stopped) == evaluations(whole)

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from app.checkpoints.background_writer import BackgroundWriter
 from app.checkpoints.run_folder import saved_states
 from app.checkpoints.training_state import drop_states, load_training_state, restore_best_model, save_training_state
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
+from app.runtime.disk import checksum
 from app.runtime.group import Group
 from app.runtime.signals import StopSignals
 from app.strategies.single import Single
@@ -113,13 +115,16 @@ def test_a_damaged_state_takes_no_whole_ones_place(tmp_path, keep_states, name, 
     assert steps(tmp_path) == [7, 5][:keep_states]
     assert load_training_state(tmp_path).run_state.step == 7
     names = {path.name for path in (tmp_path / "state").iterdir()}
-    assert {"damaged-step-00000010", "damaged-step-00000015"} <= names
+    assert [name for name in names if name.startswith("damaged-")] == ["damaged-step-00000015"], "the newest is kept"
     save(tmp_path, 15, keep_states)
     assert steps(tmp_path) == [15, 7, 5][:keep_states]
     flip_a_bit(tmp_path / "state" / "step-00000015" / "weights.safetensors")
     save(tmp_path, 20, keep_states)
     save(tmp_path, 25, keep_states)
     assert steps(tmp_path) == [25, 20, 7][:keep_states]
+    assert len(list((tmp_path / "state").glob("damaged-*"))) == 1
+    drop_states(tmp_path, 1, keep_damaged=0)
+    assert not list((tmp_path / "state").glob("damaged-*")), "a finished run keeps none"
 
 
 def test_a_state_that_cannot_be_read_now_is_neither_renamed_nor_removed(tmp_path, monkeypatch, caplog):
@@ -132,8 +137,19 @@ def test_a_state_that_cannot_be_read_now_is_neither_renamed_nor_removed(tmp_path
             raise OSError(24, "Too many open files")
 
         patch.setattr("app.checkpoints.training_state.checksum", refuse)
-        assert load_training_state(tmp_path) is None
-    assert "step-00000010 cannot be read and is skipped: [Errno 24] Too many open files" in caplog.text
+        with pytest.raises(TrainingError, match="step-00000010: .*Too many open files; it is not removed; start again"):
+            load_training_state(tmp_path)
+    assert "step-00000010 cannot be read now and is skipped: [Errno 24] Too many open files" in caplog.text
+    assert steps(tmp_path) == [10, 5]
+    with monkeypatch.context() as patch:
+
+        def refuse_newest(path):
+            if "step-00000010" in str(path):
+                raise SafetensorError("Error while reading: Input/output error (os error 5)")
+            return checksum(path)
+
+        patch.setattr("app.checkpoints.training_state.checksum", refuse_newest)
+        assert load_training_state(tmp_path).run_state.step == 5, "the one before is used"
     assert steps(tmp_path) == [10, 5]
     assert load_training_state(tmp_path).run_state.step == 10
 
@@ -234,7 +250,7 @@ def loader(tmp_path_factory):
 
 
 def step_log(finite: list[bool], norm: float, skipped: bool = False) -> StepLog:
-    passes = PassResults(torch.tensor(0.0), torch.arange(len(finite)).numpy() + 3, torch.tensor(finite))
+    passes = PassResults(torch.tensor(0.0), torch.arange(len(finite)).numpy() + 3, torch.tensor(finite), len(finite))
     return StepLog(17, len(finite), 0.1, torch.tensor(norm), skipped, passes)
 
 

@@ -6,7 +6,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from app.run.modes.equivalence import compare
+from app import strategies
+from app.config.command_line import load_config
+from app.run.modes.equivalence import comparable, compare, probe, tolerances
+from tests.tiny import write_tiny
+
+COUNTS = {"expected_rows": "4", "processes": "2", "dtypes": "torch.float32"}
 
 
 @pytest.fixture
@@ -18,14 +23,14 @@ def result(tmp_path):
         tensors |= {"gradients/a": torch.zeros(2), "weights/a": torch.zeros(2)} | {
             k.replace("__", "/"): v for k, v in changes.items()
         }
-        save_file(tensors, tmp_path / name, metadata={"rows": str(rows), "expected_rows": "4", "processes": "2"})
+        save_file(tensors, tmp_path / name, metadata=COUNTS | {"rows": str(rows)})
         return tmp_path / name
 
     return write
 
 
 def test_equal_results_pass(result):
-    outcome = compare("ddp", result("a"), result("b"), "adamw")
+    outcome = compare("ddp", result("a"), result("b"), tolerances("adamw"))
     assert (outcome.verdict, outcome.processes, outcome.weights, outcome.rows) == ("PASS", 2, 0.0, 4)
 
 
@@ -42,6 +47,41 @@ def test_equal_results_pass(result):
     ],
 )
 def test_differences_fail(result, changes, reason):
-    outcome = compare("ddp", result("a"), result("b", **changes), "adamw")
+    outcome = compare("ddp", result("a"), result("b", **changes), tolerances("adamw"))
     assert outcome.verdict == "FAIL"
     assert reason in outcome.reason
+
+
+def test_low_precision_may_differ_as_much_as_it_differs_from_fp32(result):
+    limits = tolerances("adamw", result("bf16"), result("exact", gradients__a=torch.tensor([0.01, 0.0])))
+    assert limits == {"losses": 1e-5, "gradients": pytest.approx(0.03), "weights": 1e-5, "logits": 1e-4}
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory):
+    """Return a function that trains three steps in this process, as a mode does, and returns what it wrote."""
+    folder = tmp_path_factory.mktemp("verify")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 64}
+    words = [f"--model.config.{key}={size}" for key, size in sizes.items()]
+    words += ["--data.train", str(write_tiny(folder / "rows.tsv")), "--data.cache_dir", str(folder / "cache")]
+    config = load_config([*words, "--data.max_length", "32", "--train.device", "cpu"])
+
+    def train(mode: str, precision: str) -> Path:
+        result = folder / f"{mode}-{precision}.safetensors"
+        assert result.exists() or probe(comparable(config, 3, precision), mode, str(result)) == 0
+        return result
+
+    return train
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "dtype"), [("WrongPrecision", "float16"), ("NoPrecision", "float32")])
+def test_a_mode_that_computes_in_another_precision_is_found(train, monkeypatch, strategy, dtype):
+    """Numbers alone do not tell: fp16 is nearer to fp32 than bf16 is."""
+    monkeypatch.setitem(strategies.MODES, strategy, f"tests.strategies.broken_strategies:{strategy}")
+    single = train("single", "bf16")
+    limits = tolerances("adamw", single, train("single", "fp32"))
+    assert compare("single", single, single, limits, "bf16").verdict == "PASS"
+    outcome = compare(strategy, single, train(strategy, "bf16"), limits, "bf16")
+    assert outcome.verdict == "FAIL"
+    assert outcome.reason.endswith(f"it computed in torch.{dtype}, and torch.bfloat16 was asked for")

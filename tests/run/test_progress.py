@@ -17,20 +17,15 @@ from app.strategies.single import Single
 from app.training.forward_backward import PassResults
 from app.training.loop import StepLog
 
+METRICS = ("loss", "accuracy", "macro_f1", "weighted_f1")
 QUIET = OutputConfig(tensorboard=False, progress=False)
 
 
-@pytest.fixture(autouse=True)
-def _log_handlers():
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("log_handlers")
 
 
 def step_log(step: int, loss_sum: float, rows: int, skipped: bool = False) -> StepLog:
-    passes = PassResults(torch.tensor(loss_sum), np.arange(rows), torch.ones(rows, dtype=torch.bool))
+    passes = PassResults(torch.tensor(loss_sum), np.arange(rows), torch.ones(rows, dtype=torch.bool), rows)
     return StepLog(step, rows, 0.001, torch.tensor(2.5), skipped, passes)
 
 
@@ -40,7 +35,7 @@ def read_log(folder) -> list[str]:
 
 def test_logged_loss_is_a_mean_over_rows_not_of_means(tmp_path, capsys):
     start_logging(is_main=True)
-    log = RunLog(tmp_path, QUIET, total_steps=3, log_every=3)
+    log = RunLog(tmp_path, QUIET, METRICS, total_steps=3, log_every=3)
     losses = Losses(Single(Config()), [])
     entries = [step_log(1, 4.0, 1), step_log(2, 8.0, 8), step_log(3, 1.0, 2, skipped=True)]
     for entry in entries:
@@ -76,7 +71,7 @@ def test_log_file_begins_with_what_was_said_before_there_was_a_folder(tmp_path, 
     start_logging(is_main=True)
     logging.getLogger("app.data.report").info("the data\n  and more")
     logging.getLogger("app.model").warning("weights start at random")
-    log = RunLog(tmp_path, QUIET, total_steps=3, log_every=1)
+    log = RunLog(tmp_path, QUIET, METRICS, total_steps=3, log_every=1)
     log.say("the end")
     log.close()
     logging.getLogger("app.run.job").info("after the end")
@@ -87,7 +82,7 @@ def test_log_file_begins_with_what_was_said_before_there_was_a_folder(tmp_path, 
 
 def test_a_training_without_end_is_logged(tmp_path):
     start_logging(is_main=True)
-    log = RunLog(tmp_path, QUIET, total_steps=10**20, log_every=1)
+    log = RunLog(tmp_path, QUIET, METRICS, total_steps=10**20, log_every=1)
     log.count(step_log(1, 1.0, 1))
     log.step(step_log(1, 1.0, 1), 1.0)
     log.close()
@@ -96,7 +91,7 @@ def test_a_training_without_end_is_logged(tmp_path):
 
 def test_other_ranks_keep_nothing_and_say_nothing(tmp_path, capsys):
     start_logging(is_main=False)
-    log = RunLog(None, OutputConfig(progress=True), total_steps=2, log_every=1)
+    log = RunLog(None, OutputConfig(progress=True), METRICS, total_steps=2, log_every=1)
     log.count(step_log(1, 1.0, 1))
     log.step(step_log(1, 1.0, 1), 1.0)
     log.evaluation(1, "dev", {}, True, 0.1)

@@ -33,7 +33,7 @@ SMALL = [
 FILES = {
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
     *("config.yaml", "environment.json", "metrics.jsonl", "predictions.csv", "report.json", "report.txt", "train.log"),
-    *("tensorboard", "state"),
+    *("tensorboard", "state", "report.html", "logits.safetensors", "calibration.json", "README.md"),
 }
 
 
@@ -45,14 +45,9 @@ def data(tmp_path_factory) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    """Run in an empty folder, and give pytest its log handlers back afterwards."""
-    monkeypatch.chdir(tmp_path)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+def _in_an_empty_folder(empty_folder):
+    """Run in an empty folder, and take back what --train.deterministic sets."""
     yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
     torch.use_deterministic_algorithms(False)
 
 
@@ -398,7 +393,7 @@ def test_without_dev_the_last_weights_are_kept(data):
     report = read_json(folder / "report.json")
     assert (report["split"], report["step"]) == ("test", 7)
     assert "dev" not in report["data"]
-    assert {path.name for path in folder.iterdir()} == FILES - {"metrics.jsonl"}
+    assert {path.name for path in folder.iterdir()} == FILES - {"metrics.jsonl", "calibration.json"}
     assert "chosen by" not in (folder / "report.txt").read_text(encoding="utf-8")
 
 

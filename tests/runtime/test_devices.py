@@ -69,6 +69,7 @@ def new_pages(*what: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc is what is set")
 def test_freed_memory_is_kept_until_it_is_to_be_given_back():
     pages = 240 * 256  # of 4 KiB

@@ -9,7 +9,7 @@ from app.training.loop import StepLog
 
 
 class Losses:
-    """`window` is the list of (sum of row losses, rows) of the steps since the last log line; it is the run state's own."""
+    """`window` is the list of (sum of losses, targets) of the steps since the last log line; it is the run state's own."""
 
     def __init__(self, strategy: Strategy, window: list[tuple[float, int]]) -> None:
         self.strategy = strategy
@@ -21,7 +21,7 @@ class Losses:
         self.on_device.append(step)
 
     def collect(self) -> tuple[list[StepLog], list[float]]:
-        """Return the steps since the last call and the sums of their row losses over all ranks, which the window gets too.
+        """Return the steps since the last call and the sums of their losses over all ranks, which the window gets too.
 
         Every rank calls it. Waits for the device.
         """
@@ -29,11 +29,11 @@ class Losses:
         if not steps:
             return [], []
         sums = self.strategy.group.reduce_sum(torch.stack([step.passes.loss_sum for step in steps])).tolist()
-        self.window += [(loss_sum, step.rows) for loss_sum, step in zip(sums, steps, strict=True)]
+        self.window += [(loss_sum, step.passes.divisor) for loss_sum, step in zip(sums, steps, strict=True)]
         return steps, sums
 
     def take_mean(self) -> float:
-        """Return the mean loss of the rows in the window, not a mean of means, and empty the window."""
-        loss_sums, rows = zip(*self.window, strict=True)
+        """Return the mean loss of the targets in the window, not a mean of means, and empty the window."""
+        loss_sums, targets = zip(*self.window, strict=True)
         self.window.clear()
-        return sum(loss_sums) / sum(rows)
+        return sum(loss_sums) / sum(targets)

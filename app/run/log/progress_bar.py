@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 
 from tqdm import tqdm
 
@@ -14,6 +15,9 @@ class ProgressBar:
     """The bar of a training; `wanted` None: shown where a person is watching (standard error is a terminal)."""
 
     def __init__(self, wanted: bool | None, is_main: bool, total_steps: int, first_step: int) -> None:
+        # tqdm's own lock also takes a semaphore of the system. A process that mp.spawn started would leave it behind, with a
+        # warning, because it ends without Python's shutdown.
+        tqdm.set_lock(threading.RLock())
         self.is_shown = is_main and (sys.stderr.isatty() if wanted is None else wanted)
         self.bar = tqdm(
             total=total_steps,

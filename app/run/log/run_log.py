@@ -9,11 +9,14 @@ from pathlib import Path
 from tqdm import tqdm
 
 from app.config.schema import OutputConfig
-from app.run.log.metrics_file import METRICS, append_metrics, drop_later_lines
+from app.run.log.metrics_file import append_metrics, drop_later_lines
 from app.run.log.progress_bar import ProgressBar
 from app.run.log.setup import close_log_file, open_log_file
 from app.run.log.speed import Speed
 from app.run.log.tensorboard import TensorBoard
+from app.run.log.trackers import open_trackers
+from app.run.log.trackers.background import BackgroundTracker
+from app.run.log.trackers.tracker import TrackedRun
 from app.training.loop import StepLog
 
 logger = logging.getLogger(__name__)
@@ -23,15 +26,29 @@ class RunLog:
     """Shows and keeps the numbers of a run. Every rank has one; only that of rank 0, which has a `folder`, says anything."""
 
     def __init__(
-        self, folder: Path | None, config: OutputConfig, total_steps: int, log_every: int, first_step: int = 0
+        self,
+        folder: Path | None,
+        config: OutputConfig,
+        metrics: tuple[str, ...],
+        total_steps: int,
+        log_every: int,
+        first_step: int = 0,
+        settings: dict | None = None,
     ) -> None:
+        """`metrics` are the names of those that are shown after an evaluation; trackers get the `settings`, nested in groups."""
         self.folder = folder
+        self.metrics = metrics
         self.total_steps = total_steps
         self.log_every = log_every
         self.skipped = 0
         self.speed = Speed()
         self.handler = open_log_file(folder / "train.log") if folder else None
         self.tensorboard = TensorBoard(folder / "tensorboard", first_step) if folder and config.tensorboard else None
+        self.trackers: list[BackgroundTracker] = []
+        if folder and config.trackers:
+            run = TrackedRun(folder, folder.resolve().name, config.project, flat(settings or {}))
+            self.trackers = open_trackers(config, run)
+        self.outcome = "failed"  # until the run knows better
         if folder:
             drop_later_lines(folder / "metrics.jsonl", first_step)
         self.bar = ProgressBar(config.progress, folder is not None, total_steps, first_step)
@@ -61,21 +78,29 @@ class RunLog:
             self.handler.emit(logging.makeLogRecord({"msg": line, "levelno": logging.INFO}))
         else:
             logger.info(line)
-        if self.tensorboard:
-            values = {"loss": loss, "learning_rate": step.learning_rate, "rows_per_second": rows_per_second}
-            if step.grad_norm is not None:
-                values["grad_norm"] = float(step.grad_norm)
-            self.tensorboard.add("train", values, step.step)
+        values = {"loss": loss, "learning_rate": step.learning_rate, "rows_per_second": rows_per_second}
+        if step.grad_norm is not None:
+            values["grad_norm"] = float(step.grad_norm)
+        self.track("train", values, step.step)
 
     def evaluation(self, step: int, split: str, metrics: dict, is_best: bool, seconds: float) -> None:
         """Show the metrics of one evaluation and append them to metrics.jsonl."""
         if self.folder is None:
             return
-        append_metrics(self.folder / "metrics.jsonl", step, split, metrics, is_best, seconds)
-        shown = "  ".join(f"{name} {metrics[name]:.4f}" for name in METRICS)
+        append_metrics(self.folder / "metrics.jsonl", step, split, metrics, self.metrics, is_best, seconds)
+        shown = "  ".join(f"{name} {metrics[name]:.4f}" for name in self.metrics)
         self.say(f"step {step}  {split}: {shown}{'  (best so far)' if is_best else ''}")
-        if self.tensorboard:
-            self.tensorboard.add(split, {name: metrics[name] for name in METRICS}, step)
+        self.track(split, {name: metrics[name] for name in self.metrics}, step)
+
+    def track(self, group: str, values: dict[str, float], step: int) -> None:
+        """Add a point at `step` to the curve `group/name` of each value, in TensorBoard and the trackers."""
+        for curves in [*([self.tensorboard] if self.tensorboard else []), *self.trackers]:
+            curves.add(group, values, step)
+
+    def track_report(self, split: str, metrics: dict, step: int) -> None:
+        """Give the trackers the metrics of the report, after the last step."""
+        for tracker in self.trackers:
+            tracker.add(f"report_{split}", {name: metrics[name] for name in self.metrics}, step)
 
     def say(self, line: str) -> None:
         """Log a line without breaking the progress bar."""
@@ -90,9 +115,17 @@ class RunLog:
         self.bar.close()
 
     def close(self) -> None:
-        """Close the bar, the event file and the log file."""
+        """Close the bar, the event file, the trackers and the log file."""
         self.close_bar()
+        for tracker in self.trackers:
+            tracker.close(self.outcome)
         if self.tensorboard:
             self.tensorboard.close()
         if self.handler:
             close_log_file(self.handler)
+
+
+def flat(settings: dict) -> dict:
+    """Return settings nested in groups by their dotted names; those that are none are left out."""
+    pairs = ((f"{group}.{key}", value) for group, values in settings.items() for key, value in values.items())
+    return {name: value for name, value in pairs if value is not None}

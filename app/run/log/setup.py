@@ -16,7 +16,7 @@ def start_logging(is_main: bool) -> None:
     logging.raiseExceptions = False  # a full disk must not fill the terminal with tracebacks of the log file
     if is_main:
         logging.getLogger().addHandler(MemoryHandler(capacity=1000))  # it keeps more until it has a target
-    for noisy in ("transformers", "httpx", "tensorboard", "filelock"):
+    for noisy in ("transformers", "httpx", "httpx2", "tensorboard", "filelock"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

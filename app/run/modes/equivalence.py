@@ -13,10 +13,12 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from app.config.schema import Config
 from app.run.assembly import Components, assemble, set_up
 from app.run.modes.environment import module_environment
+from app.runtime.precision import DTYPES
 from app.strategies import load_strategy, open_strategy
 from app.strategies.strategy import Strategy
 from app.training.evaluate import evaluate
@@ -25,6 +27,10 @@ from app.training.state import RunState
 
 WEIGHT_TOLERANCE = {"sgd": 1e-6, "adamw": 1e-5}
 TOLERANCE = {"losses": 1e-5, "gradients": 1e-5, "logits": 1e-4}
+ROUNDING_FACTOR = (
+    3.0  # two results in low precision may each differ from fp32, and what differs most is the largest of many
+)
+COMPUTES_IN = {"fp32": torch.float32} | DTYPES
 
 
 @dataclass(frozen=True)
@@ -43,17 +49,19 @@ class Outcome:
     reason: str = ""
 
 
-def comparable(config: Config, steps: int) -> Config:
-    """Return the configuration with what makes modes differ by design turned off: dropout, and low precision."""
-    train_settings = replace(config.train, max_steps=steps, precision="fp32", log_every=1, early_stopping=None)
+def comparable(config: Config, steps: int, precision: str) -> Config:
+    """Return the configuration in a precision, with what makes modes differ by design, dropout, turned off."""
+    train_settings = replace(config.train, max_steps=steps, precision=precision, log_every=1, early_stopping=None)
     return replace(config, model=replace(config.model, dropout=0.0), train=train_settings)
 
 
 def probe(config: Config, mode: str, result: str) -> int:
     """Train the steps in this process, one rank of `mode`; rank 0 writes losses, last gradients, weights and logits."""
     with open_strategy(mode, config) as strategy:
+        config = strategy.config
         components = assemble(config, strategy)
         set_up(strategy, components, config.train)
+        dtypes = watch_dtypes(strategy.unwrapped_module())
         losses: list[float] = []
         gradients: dict[str, torch.Tensor] = {}
 
@@ -61,34 +69,44 @@ def probe(config: Config, mode: str, result: str) -> int:
             gradients.update(strategy.full_state.gradients())
 
         def after_step(state: RunState, step: StepLog) -> None:
-            losses.append(float(strategy.group.reduce_sum(step.passes.loss_sum)) / step.rows)
+            losses.append(float(strategy.group.reduce_sum(step.passes.loss_sum)) / step.passes.divisor)
 
-        loader, plan, row_loss = components.loaders["train"], components.plan, components.row_loss
-        train(strategy, loader, plan, row_loss, config.train, RunState(), after_step, before_step)
-        write_result(strategy, components, config.train.eval_batch_size, losses, gradients, result)
+        loader, plan, loss = components.loaders["train"], components.plan, components.task.loss
+        train(strategy, loader, plan, loss, config.train, RunState(), after_step, before_step)
+        tensors = {"losses": torch.tensor(losses, dtype=torch.float64)}
+        tensors |= {f"gradients/{name}": value.contiguous() for name, value in gradients.items()}
+        write_result(strategy, components, config.train.eval_batch_size, tensors, dtypes, result)
     return 0
+
+
+def watch_dtypes(model: nn.Module) -> set[str]:
+    """Return a set that receives the dtype of what the model's first linear layer computes."""
+    dtypes: set[str] = set()
+    layer = next(module for module in model.modules() if isinstance(module, nn.Linear))
+    layer.register_forward_hook(lambda module, inputs, output: dtypes.add(str(output.dtype)))
+    return dtypes
 
 
 def write_result(
     strategy: Strategy,
     components: Components,
     batch_size: int,
-    losses: list[float],
-    gradients: dict[str, torch.Tensor],
+    tensors: dict[str, torch.Tensor],
+    dtypes: set[str],
     result: str,
 ) -> None:
-    """Evaluate on test (else dev, else train) and write what is compared; every rank calls it, rank 0 writes."""
+    """Evaluate on test (else dev, else train) and write what is compared, `tensors` too; every rank calls it, rank 0 writes."""
     split = next(name for name in ("test", "dev", "train") if name in components.loaders)
     loader = components.loaders[split]
-    logits = torch.from_numpy(evaluate(strategy, loader, batch_size).copy())
+    results = evaluate(strategy, loader, batch_size, row_results=components.task.row_results)
+    logits = torch.from_numpy(results.copy())
     weights = strategy.full_state.weights()
     if strategy.group.rank != 0:
         return
-    tensors = {"losses": torch.tensor(losses, dtype=torch.float64), "logits": logits}
-    tensors |= {f"gradients/{name}": value.contiguous() for name, value in gradients.items()}
-    tensors |= {f"weights/{name}": value.contiguous() for name, value in weights.items()}
+    tensors |= {"logits": logits} | {f"weights/{name}": value.contiguous() for name, value in weights.items()}
     counts = {"rows": len(logits), "expected_rows": len(loader), "processes": strategy.group.world_size}
-    save_file(tensors, result, metadata={name: str(count) for name, count in counts.items()})
+    metadata = {name: str(count) for name, count in counts.items()} | {"dtypes": ", ".join(sorted(dtypes))}
+    save_file(tensors, result, metadata=metadata)
 
 
 def start(mode: str, processes: int, arguments: list[str], timeout: float) -> str | None:
@@ -111,21 +129,35 @@ def start(mode: str, processes: int, arguments: list[str], timeout: float) -> st
     return None
 
 
-def compare(mode: str, single: Path, other: Path, optimizer: str) -> Outcome:
-    """Return the largest differences between two results, and PASS where each is within its tolerance."""
+def tolerances(optimizer: str, single: Path | None = None, exact: Path | None = None) -> dict[str, float]:
+    """Return how far losses, gradients, weights and logits may differ from those of one process.
+
+    For low precision: `single` is the result of one process in it, `exact` in fp32. Modes group rows differently, and low
+    precision rounds differently then; that may move a result about as far as low precision itself moves it from fp32.
+    """
+    limits = TOLERANCE | {"weights": WEIGHT_TOLERANCE[optimizer]}
+    if exact is None:
+        return limits
+    moved = largest_differences(load_file(exact), load_file(single))
+    return {group: max(limit, ROUNDING_FACTOR * moved[group]) for group, limit in limits.items()}
+
+
+def compare(mode: str, single: Path, other: Path, limits: dict[str, float], precision: str = "fp32") -> Outcome:
+    """Return the largest differences between two results; PASS where each is in its limit, and both have the precision."""
     one, two = load_file(single), load_file(other)
     with safe_open(other, framework="pt") as file:
         counts = file.metadata()
     if set(one) != set(two):
         return Outcome(mode, int(counts["processes"]), reason="the names of the parameters differ")
     differences = largest_differences(one, two)
-    limits = TOLERANCE | {"weights": WEIGHT_TOLERANCE[optimizer]}
     rows, expected = int(counts["rows"]), int(counts["expected_rows"])
     reasons = [
-        f"{group} differ by more than {limits[group]:g}"
+        f"{group} differ by more than {limits[group]:.2g}"
         for group, difference in differences.items()
-        if not difference <= limits[group]
+        if not (difference <= limits[group] and math.isfinite(difference))
     ]
+    if counts["dtypes"] != str(COMPUTES_IN[precision]):
+        reasons.append(f"it computed in {counts['dtypes']}, and {COMPUTES_IN[precision]} was asked for")
     reasons += ["not every row was counted once"] if rows != expected else []
     return Outcome(
         mode,

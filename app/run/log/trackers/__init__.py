@@ -1,0 +1,39 @@
+"""The services that follow a run beside TensorBoard, one file each; a library is imported only where its tracker is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from app.config.schema import OutputConfig
+from app.errors import InputError
+from app.run.log.trackers.background import BackgroundTracker
+from app.run.log.trackers.tracker import TrackedRun
+
+TRACKERS = {
+    "mlflow": "app.run.log.trackers.mlflow:MLflow",
+    "wandb": "app.run.log.trackers.wandb:WeightsAndBiases",
+    "swanlab": "app.run.log.trackers.swanlab:SwanLab",
+}
+
+
+def check_trackers(config: OutputConfig) -> None:
+    """Raise InputError for an unknown tracker, and for one whose library is not installed."""
+    for name in config.trackers:
+        if find_spec(name) is None:
+            raise InputError(
+                f"output.trackers {name} needs a library: pip install -r requirements-{name}.txt, or leave it out"
+            )
+
+
+def open_trackers(config: OutputConfig, run: TrackedRun) -> list[BackgroundTracker]:
+    """Return the trackers of a run; each works in a thread, and none can end the run."""
+    trackers = []
+    for name in dict.fromkeys(config.trackers):
+        module, tracker = TRACKERS[name].split(":")
+
+        def start(module: str = module, tracker: str = tracker):
+            return getattr(import_module(module), tracker)
+
+        trackers.append(BackgroundTracker(name, start, run))
+    return trackers

@@ -1,0 +1,24 @@
+"""SwanLab; SWANLAB_MODE=offline writes into a folder, for `swanlab sync`."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from app.run.log.trackers.tracker import TrackedRun, Tracker
+
+
+class SwanLab(Tracker):
+    """Curves and settings of a run; a resumed one continues it."""
+
+    def __init__(self, run: TrackedRun, run_id: str | None) -> None:
+        import swanlab
+
+        self.swanlab = swanlab
+        self.run_id = run_id or uuid4().hex[:21]  # as long as it wants them
+        swanlab.init(project=run.project, experiment_name=run.name, id=self.run_id, resume="allow", config=run.settings)
+
+    def add(self, values: dict[str, float], step: int) -> None:
+        self.swanlab.log(values, step=step)
+
+    def close(self, status: str) -> None:
+        self.swanlab.finish(*([] if status == "finished" else ["crashed"]))

@@ -1,0 +1,123 @@
+"""A cross-validation: every row of the train file is tested once, by a model that was trained without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from app.config.schema import Config
+from app.data.dataset import Dataset, open_dataset
+from app.evaluation.measures.row_scores import score_rows
+from app.evaluation.measures.summary import NAMES, summarize
+from app.evaluation.metrics import compute_metrics
+from app.evaluation.text_table import short_label, text_table
+from app.run.many_runs.out_of_fold import OOF, OutOfFold, gather_folds, write_oof
+from app.run.many_runs.series import Series
+from app.runtime.disk import write_json, write_text
+
+FIGURES, TEXT = "cross_validation.json", "cross_validation.txt"
+SHOWN = ("accuracy", "macro_f1", "loss")
+MOST_OVERLAPS = 10  # shown
+
+
+def fold_datasets(config: Config, folds: int) -> list[Dataset]:
+    """Return the dataset of each fold; raises InputError before anything is trained where one of them cannot be made."""
+    return [open_dataset(replace(config.data, folds=folds, fold=fold)) for fold in range(folds)]
+
+
+def train_folds(series: Series, folds: int, chosen: range, words: list[str], prefix: str = "") -> dict[int, Path]:
+    """Train the chosen folds, in their order, and return their run folders by fold."""
+    for fold in chosen:
+        series.run(f"{prefix}fold-{fold}", ["--data.folds", str(folds), "--data.fold", str(fold), *words])
+    return {fold: series.path(f"{prefix}fold-{fold}") for fold in chosen}
+
+
+def cross_validate(series: Series, datasets: list[Dataset]) -> tuple[OutOfFold, dict]:
+    """Train all folds and write oof.parquet; return the out-of-fold rows, and the figures as JSON has them."""
+    runs = train_folds(series, len(datasets), range(len(datasets)), [])
+    found = gather_folds(runs, datasets)
+    write_oof(series.folder / OOF, found)
+    return found, fold_figures(found)
+
+
+def fold_figures(found: OutOfFold) -> dict:
+    """Return accuracy, macro F1 and loss of each fold, their mean and spread, and those of all rows with intervals."""
+    split, names = found.split, found.label_names
+    by_fold = []
+    for fold in np.unique(found.folds):
+        rows = np.flatnonzero(found.folds == fold)
+        metrics = compute_metrics(split.labels[rows], split.logits[rows], names)
+        by_fold.append({"fold": int(fold), "rows": len(rows), **{name: metrics[name] for name in SHOWN}})
+    pooled = compute_metrics(split.labels, split.logits, names)
+    summary = summarize(score_rows(split.labels, split.logits), len(names))
+    return {
+        "folds": by_fold,
+        "mean": {name: float(np.mean([one[name] for one in by_fold])) for name in SHOWN},
+        "standard_deviation": {name: float(np.std([one[name] for one in by_fold], ddof=1)) for name in SHOWN},
+        "all_rows": {
+            "rows": len(split),
+            **{name: pooled[name] for name in SHOWN},
+            **summary,
+            "classes": pooled["classes"],
+        },
+    }
+
+
+def render_folds(figures: dict) -> str:
+    """Return the figures as text."""
+    rows = [
+        [f"fold {one['fold']}", f"{one['rows']:,}", *(f"{one[name]:.4f}" for name in SHOWN)] for one in figures["folds"]
+    ]
+    for name in ("mean", "standard_deviation"):
+        rows.append([name.replace("_", " "), "", *(f"{figures[name][key]:.4f}" for key in SHOWN)])
+    pooled = figures["all_rows"]
+    lines = [text_table(["", "rows", *(NAMES[name] for name in SHOWN)], rows), ""]
+    lines.append(f"All {pooled['rows']:,} rows together, each by the model that was trained without it; 95 % intervals")
+    lines += [
+        f"  {NAMES[name]:17} {pooled[name]:.4f}   {low:.4f} to {high:.4f}"
+        for name, (low, high) in pooled["intervals"].items()
+    ]
+    lines.append(
+        "The standard deviation is that of single folds. Folds share most of their training rows, so it says little about the "
+        "mean."
+    )
+    return "\n".join(lines)
+
+
+def render_labels(figures: dict) -> str:
+    """Return what was found about labels as text."""
+    lines = [
+        f"{figures['ranked']:,} rows are predicted as another class than their label, {figures['flagged']:,} of them are flagged "
+        "by confident learning: label_issues.csv"
+    ]
+    overlaps = [one for one in figures["overlapping_classes"] if one["rows"]][:MOST_OVERLAPS]
+    if overlaps:
+        lines.append("Classes that overlap, and in about how many rows:")
+        lines += [
+            f"  {short_label(one['classes'][0])} / {short_label(one['classes'][1])}  {one['rows']:,}"
+            for one in overlaps
+        ]
+    return "\n".join(lines)
+
+
+def render_planted(figures: dict, fraction: float, folds: int) -> str:
+    """Return how well flipped labels were found as text."""
+    if not figures["k"]:
+        return f"No label could be flipped: {fraction:.1%} of the rows is less than one text, or all classes are small."
+    low, high = figures["interval"]
+    return (
+        f"How good is this ranking? {fraction:.1%} of the labels were flipped at random, and {folds} fold(s) trained and tested so.\n"
+        f"  Of the first {figures['k']:,} places {figures['found']:,} are flipped labels: precision {figures['precision_at_k']:.4f} "
+        f"(95 % interval {low:.4f} to {high:.4f}); in random order {figures['random']:.4f}\n"
+        f"  Of the first {figures['half_k']:,} places: precision {figures['precision_at_half_k']:.4f}\n"
+        "  The other places may be real errors of the data. Real errors are harder to find than these: people confuse similar "
+        "classes."
+    )
+
+
+def write_figures(folder: Path, figures: dict, text: str) -> None:
+    """Write cross_validation.txt and cross_validation.json."""
+    write_text(folder / TEXT, text + "\n")
+    write_json(folder / FIGURES, figures)

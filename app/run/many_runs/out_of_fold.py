@@ -1,0 +1,107 @@
+"""The logits of all folds -> one row for each row of the train file, and oof.parquet."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from app.data.dataset import Dataset
+from app.data.relabel import written_hash
+from app.data.table import Table
+from app.errors import InputError
+from app.evaluation.logits_file import LOGITS, SplitLogits, read_logits
+
+OOF = "oof.parquet"
+CHUNK_NUMBERS = 1 << 22  # logits in memory at once
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """Rows with the logits of the model that was trained without them, in the order of their ids.
+
+    `rows`, `labels`, `hashes` and `logits` as in `SplitLogits`; `folds` (num_rows,) is the fold of each row.
+    """
+
+    table: Table
+    label_names: list[str]
+    folds: np.ndarray
+    split: SplitLogits
+
+
+def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
+    """Return the out-of-fold rows of finished runs, by fold; raises InputError where a run tested other rows than its fold."""
+    parts, names = [], datasets[0].label_names
+    for fold, run in runs.items():
+        splits, found_names = read_logits(run / LOGITS)
+        tested = datasets[fold].splits["test"]
+        part = splits.get("test")
+        is_same = part is not None and all(
+            np.array_equal(getattr(part, name), getattr(tested, name)) for name in ("rows", "labels")
+        )
+        if found_names != names or not is_same:
+            raise InputError(
+                f"{run / LOGITS}: the rows and labels of fold {fold} are needed, found others; remove this run, or choose another "
+                "output.dir"
+            )
+        parts.append(part)
+    rows = np.concatenate([part.rows for part in parts])
+    order = np.argsort(rows, kind="stable")
+    folds = np.repeat(list(runs), [len(part) for part in parts])[order]
+    labels, hashes = (np.concatenate([getattr(part, name) for part in parts])[order] for name in ("labels", "hashes"))
+    logits = np.empty((len(rows), len(names)), np.float32)
+    places = np.empty(len(rows), np.int64)
+    places[order] = np.arange(len(rows))
+    start = 0
+    for part in parts:
+        logits[places[start : start + len(part)]] = part.logits
+        start += len(part)
+    split = SplitLogits(rows[order], labels, hashes, logits)
+    return OutOfFold(datasets[0].splits["test"].table, names, folds, split)
+
+
+def write_oof(path: Path, found: OutOfFold) -> None:
+    """Write a Parquet file with a row for each row: row_id, file, line, text_hash, fold, label, predicted, logits.
+
+    `logits` is a list of numbers in the order of `label_names`, which the file's metadata have as JSON.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    num_labels = len(found.label_names)
+    label_type = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema(
+        {
+            "row_id": pa.int64(),
+            "file": pa.dictionary(pa.int32(), pa.string()),
+            "line": pa.int64(),
+            "text_hash": pa.string(),
+            "fold": pa.int32(),
+            "label": label_type,
+            "predicted": label_type,
+            "logits": pa.list_(pa.float32(), num_labels),
+        },
+        {"label_names": json.dumps(found.label_names, ensure_ascii=False)},
+    )
+    names, files = pa.array(found.label_names, pa.string()), pa.array([found.table.source], pa.string())
+    split, step = found.split, max(1, CHUNK_NUMBERS // num_labels)
+    aside = path.with_name(f".{path.name}")
+    with parquet.ParquetWriter(aside, schema) as writer:
+        for start in range(0, len(split), step):
+            part = slice(start, start + step)
+            rows, logits = split.rows[part], split.logits[part]
+            ids = [np.asarray(ids, np.int32) for ids in (np.zeros(len(rows)), split.labels[part], logits.argmax(1))]
+            columns = [
+                pa.array(rows),
+                pa.DictionaryArray.from_arrays(ids[0], files),
+                pa.array(found.table.lines[rows]),
+                pa.array([written_hash(value) for value in split.hashes[part].tolist()]),
+                pa.array(found.folds[part].astype(np.int32)),
+                pa.DictionaryArray.from_arrays(ids[1], names),
+                pa.DictionaryArray.from_arrays(ids[2], names),
+                pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), num_labels),
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
+    aside.replace(path)

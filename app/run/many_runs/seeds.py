@@ -1,0 +1,65 @@
+"""The same split with several seeds: the spread of the seeds, kept apart from the error of sampling the test rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.config.schema import Config
+from app.data.dataset import open_dataset
+from app.errors import InputError
+from app.evaluation.comparison import check_same_rows
+from app.evaluation.logits_file import LOGITS, read_logits
+from app.evaluation.measures.seed_spread import seed_spread
+from app.evaluation.measures.summary import NAMES
+from app.evaluation.text_table import text_table
+from app.run.comparing import SPLITS
+from app.run.many_runs.series import Series
+
+
+def check_seeds(config: Config) -> None:
+    """Raise InputError for data that cannot be opened, before anything is trained."""
+    open_dataset(replace(config.data, folds=None, fold=None))
+
+
+def train_seeds(series: Series, config: Config, count: int) -> dict:
+    """Train the configuration with `count` seeds from train.seed on; return the figures as JSON has them."""
+    seeds = [config.train.seed + number for number in range(count)]
+    parts = []
+    for seed in seeds:
+        series.run(f"seed-{seed}", ["--train.seed", str(seed)])
+    for seed in seeds:
+        splits, names = read_logits(series.path(f"seed-{seed}") / LOGITS)
+        name = next(name for name in SPLITS if name in splits)
+        parts.append(splits[name])
+        try:
+            check_same_rows(parts[0], parts[-1])
+        except InputError as error:
+            raise InputError(f"{series.folder}: seed-{seeds[0]}, seed-{seed}: {error}") from error
+    predicted = [part.logits.argmax(axis=1) for part in parts]
+    spreads = seed_spread(parts[0].labels, predicted, len(names))
+    return {
+        "seeds": seeds,
+        "split": name,
+        "rows": len(parts[0]),
+        **{key: one.to_dict() for key, one in spreads.items()},
+    }
+
+
+def render_seeds(figures: dict) -> str:
+    """Return the figures as text."""
+    keys = ("accuracy", "macro_f1")
+    rows = [
+        [f"seed {seed}", *(f"{figures[key]['values'][at]:.4f}" for key in keys)]
+        for at, seed in enumerate(figures["seeds"])
+    ]
+    rows.append(["mean", *(f"{figures[key]['mean']:.4f}" for key in keys)])
+    lines = [f"{len(rows) - 1} seeds, the same {figures['rows']:,} rows of {figures['split']}"]
+    lines += [text_table(["", *(NAMES[key] for key in keys)], rows), ""]
+    for key in keys:
+        spread, (low, high) = figures[key], figures[key]["sampling_interval"]
+        lines.append(
+            f"{NAMES[key]}: another seed moves it by ±{spread['seed_standard_deviation']:.4f} (standard deviation of a single run, "
+            f"same rows)\n  other test rows move the mean by ±{spread['sampling_standard_deviation']:.4f}; 95 % interval of the mean "
+            f"{low:.4f} to {high:.4f} (bootstrap over the rows)"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,155 @@
+"""A series of runs in one folder, each started by the launcher of its mode; what is finished is kept, the rest is resumed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.checkpoints.find_run import CHECKPOINTS, is_finished
+from app.config.schema import Config
+from app.data.cache import content_key, file_digest
+from app.data.dataset import with_sample
+from app.errors import InputError, TrainingError
+from app.run.job_signature import FILES, FREE, FREE_DATA, LENGTH, changes, listed_changes
+from app.run.modes.environment import module_environment
+from app.runtime.disk import write_json
+from app.strategies import load_strategy
+
+JOB = "job.json"
+
+
+@dataclass(frozen=True)
+class Series:
+    """Runs of one job in `folder`; `kind` is what they are (5 folds), `settings` the words of the command line."""
+
+    folder: Path
+    kind: str
+    mode: str
+    processes: int
+    settings: list[str]
+    overwrite: bool = False
+
+    def path(self, name: str) -> Path:
+        """Return the run folder of one run."""
+        return self.folder / name
+
+    def run(self, name: str, words: list[str]) -> None:
+        """Train one run with `words` added to the settings, unless it is finished; raises TrainingError where it fails.
+
+        What it prints goes to `<name>.log`. SIGTERM and SIGINT are passed on; the run then saves its state and ends, and so does
+        this process, with Stopped.
+        """
+        folder = self.path(name)
+        if is_finished(folder) and not self.overwrite:
+            say(f"{name}: finished before")
+            return
+        log = folder.with_name(f"{name}.log")
+        say(f"{name}: training, its messages are in {log}")
+        again = ["--output.overwrite", "true", "--output.resume", "never"]
+        ends = again if self.overwrite else ["--output.overwrite", "false", "--output.resume", "auto"]
+        states = ["--output.keep_final_state", "false"]  # first: the user's own word on it comes later and wins
+        arguments = ["-m", "app.run", self.mode, *states, *self.settings, *words, "--output.dir", str(folder), *ends]
+        command = load_strategy(self.mode).launcher.command(arguments, self.processes)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            status = run_to_end(command, file)
+        if status or not is_finished(folder):
+            raise TrainingError(
+                f"{name} failed with status {status}: {last_error(log)}; the whole output is in {log}. The same command "
+                "continues where it stopped"
+            )
+
+
+def run_to_end(command: list[str], output) -> int:
+    """Run a command to its end and return its status; raises Stopped once it has ended after SIGTERM or SIGINT to this process."""
+    from app.runtime.signals import SIGNALS, Stopped
+
+    received: list[int] = []
+    process: subprocess.Popen | None = None
+
+    def pass_on(number: int, frame: object = None) -> None:
+        received.append(number)
+        if process is not None:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in SIGNALS}
+    try:
+        # Its own session: Ctrl-C in a terminal reaches it once, by us, and not a second time, which would end it at once.
+        options = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output, "start_new_session": True}
+        process = subprocess.Popen(command, env=module_environment(), **options)
+        if received:
+            process.send_signal(received[0])
+        status = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if process is not None and process.poll() is None:
+            process.terminate()
+    if received:
+        raise Stopped(received[0])
+    return status
+
+
+def last_error(log: Path) -> str:
+    """Return the last line of a log that names an error, shortened."""
+    with log.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - 65536))
+        lines = file.read().decode(errors="replace").splitlines()
+    errors = [line.strip() for line in lines if "rror" in line]
+    return errors[-1][:500] if errors else "it printed no error"
+
+
+def say(text: str) -> None:
+    """Print a line for people on standard error."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def default_folder(config: Config, kind: str) -> Path:
+    """Return output.dir, or the folder in which the same command finds what it did before."""
+    return (
+        Path(config.output.dir) if config.output.dir else CHECKPOINTS / f"{config.output.name}-{kind.replace(' ', '-')}"
+    )
+
+
+def open_series(series: Series, config: Config) -> None:
+    """Make the folder of a series; raises InputError unless it holds nothing before, or runs of this very job."""
+    job = series_job(series, config)
+    folder, record = series.folder, series.folder / JOB
+    if record.is_file():
+        try:
+            saved = json.loads(record.read_text(encoding="utf-8"))
+            before = None if saved.get("kind") == series.kind else [f"it was {saved.get('kind')} and is {series.kind}"]
+            found = before or changes(saved["settings"], job["settings"])
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            raise InputError(f"{record} is damaged ({error!r}); choose another output.dir") from error
+        if found and not series.overwrite:
+            raise InputError(
+                f"{folder} holds these runs with other settings or data: {listed_changes(found)}; change them back, choose another "
+                "output.dir, or replace its runs with --output.overwrite true"
+            )
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is not an empty folder, and holds no series of runs; choose another output.dir")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(record, job)
+    except OSError as error:
+        raise InputError(f"output.dir: {folder} cannot be written: {error.strerror}") from error
+
+
+def series_job(series: Series, config: Config) -> dict:
+    """Return what must be the same for runs to be of one series: settings, and the content of the data files."""
+    free = set(FREE) - set(LENGTH)
+    values = config.to_dict()
+    settings = {f"train.{key}": value for key, value in values["train"].items() if key not in free}
+    settings |= {f"model.{key}": value for key, value in values["model"].items()}
+    settings |= {f"data.{key}": value for key, value in values["data"].items() if key not in FREE_DATA}
+    data = with_sample(config.data)
+    for name in (*FILES, "relabel"):
+        path = getattr(data, name)
+        settings[f"data.{name}"] = path and {"path": str(path), "content": content_key(file_digest(Path(path)))}
+    return {"kind": series.kind, "settings": settings}

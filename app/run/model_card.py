@@ -1,0 +1,65 @@
+"""A finished run -> what its model card says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from app.config.schema import Config
+from app.config.shipped import E5_SMALL
+from app.data.dataset import Split
+from app.evaluation.card.card import CardContent, SplitFacts, split_content
+from app.run.assembly import Components
+
+E5_SMALL_ON_HUB = "intfloat/multilingual-e5-small"
+
+
+def card_content(name: str, config: Config, components: Components, split: str, metrics: Mapping) -> CardContent:
+    """Return the content of the card of a run `name`, whose `metrics` are on the rows of `split`.
+
+    It says what the model is, not how it was computed: the card is the same in every mode.
+    """
+    dataset, settings = components.dataset, config.train
+    base_model, hub_name = base_model_of(config.model.name)
+    training = {
+        "seed": settings.seed,
+        "steps": metrics["step"],
+        "batch size": settings.batch_size,
+        "optimizer": settings.optimizer,
+        "best checkpoint by": components.task.best_metric if "dev" in dataset.splits else "none",
+    }
+    if dataset.relabelled:
+        training["rows with corrected labels"] = dataset.relabelled["changed"]
+    return CardContent(
+        name=name,
+        split=split,
+        metrics=metrics,
+        data=dataset.statistics,
+        splits={key: _facts(found) for key, found in dataset.splits.items()},
+        model_type=components.model.model.config.model_type,
+        base_model=base_model,
+        hub_name=hub_name,
+        max_length=config.data.max_length,
+        settings=training,
+        has_pairs=dataset.splits["train"].table.has_pairs,
+        long=config.data.long,
+        max_windows=config.data.max_windows,
+    )
+
+
+def base_model_of(name: str | None) -> tuple[str | None, str | None]:
+    """Return how the card names `model.name`, and its name on the hub; of a folder only the last part, None for random weights."""
+    if name is None:
+        return None, None
+    if name == E5_SMALL:
+        return f"{E5_SMALL_ON_HUB} (its tokens for Chinese)", E5_SMALL_ON_HUB
+    if Path(name).exists():
+        return Path(name).resolve().name, None
+    return name, name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else None
+
+
+def _facts(split: Split) -> SplitFacts:
+    table = split.table
+    content = split_content(table.array("hashes")[split.rows], split.labels)
+    return SplitFacts(Path(table.source).name, len(split), table.content, content)

@@ -1,0 +1,46 @@
+"""A run of e5-small-zh, from its data file to the pipeline of transformers: python -m pytest tests/run/test_e5_run.py -m slow"""
+
+import csv
+
+import pytest
+import torch
+import yaml
+from transformers import pipeline
+
+from app.config import shipped
+from app.model.e5_small import local
+from app.run.entry import main
+from app.runtime.disk import checksum
+from tests.model.e5_small.tiny_file import write_tiny_file
+from tests.tiny import LABELS, write_tiny
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
+
+@pytest.mark.slow
+def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(shipped, "find_spec", lambda name: None)
+    path = shipped.fetched_e5_file()
+    path.parent.mkdir(parents=True)
+    write_tiny_file(path)
+    monkeypatch.setattr(local, "SHA256", checksum(path))
+    data = ["--data.train", str(write_tiny(tmp_path / "rows.tsv", 20)), "--data.max_length", "16"]
+    assert main("single", "", [*data, "--train.device", "cpu", "--train.precision", "fp32", "--output.dir", "run"]) == 0
+    shown = capsys.readouterr().err
+    assert "Not set, so as usual for a model like e5-small-zh: train.learning_rate 0.0002" in shown
+    settings = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text(encoding="utf-8"))
+    assert settings["model"]["name"] == "e5-small-zh"
+    assert (settings["train"]["learning_rate"], settings["train"]["head_learning_rate"]) == (2e-4, pytest.approx(2e-3))
+
+    with (tmp_path / "run" / "predictions.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    with torch.inference_mode():
+        found = pipeline("text-classification", model="run")([row["text"] for row in rows], truncation=True, top_k=None)
+    assert len(rows) > 3
+    for row, scores in zip(rows, found, strict=True):
+        assert scores[0]["label"] == row["predicted"]
+        by_label = {score["label"]: score["score"] for score in scores}
+        assert [by_label[name] for name in LABELS] == pytest.approx(
+            [float(row[f"p_{name}"]) for name in LABELS], abs=1e-5
+        )

@@ -1,0 +1,102 @@
+"""Whole runs on long texts: training, its report, resuming and prediction read them alike: python -m pytest tests/run/test_long_text_runs.py"""
+
+import csv
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.data.rows import Row
+from app.prediction.open_model import ComputeOptions, open_model
+from app.run.entry import main
+from tests.run.test_run import SMALL
+from tests.tiny import LABELS, WORDS
+
+LONG = {
+    "head_tail": ["--data.long", "head_tail"],
+    "windows": ["--data.long", "windows", "--data.stride", "14", "--data.max_windows", "5"],
+}
+
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> list[str]:
+    """The arguments for a file of 120 rows whose label is only in the end of the text, which is long in every third row.
+
+    One text has 100,000 characters.
+    """
+    folder = tmp_path_factory.mktemp("data")
+    generator = random.Random(0)
+    lines = ["text\tlabel"]
+    for number in range(120):
+        label = LABELS[number % 3]
+        filler = "的一" * (generator.randint(12, 30) if number % 4 == 0 else 2)
+        text = f"{'的一' * 50_000 if number == 60 else filler}{number}{''.join(generator.choices(WORDS[label], k=6))}"
+        lines.append(f"{text}\t{label}")
+    (folder / "rows.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return ["--data.train", str(folder / "rows.tsv"), "--data.cache_dir", str(folder / "cache")]
+
+
+def run(data: list[str], folder: str, *arguments: str) -> Path:
+    # A later value of the same setting counts: max_length is 24 in SMALL.
+    assert (
+        main(
+            "single",
+            "",
+            [*data, *SMALL, "--data.max_length", "20", "--train.epochs", "1", "--output.dir", folder, *arguments],
+        )
+        == 0
+    )
+    return Path(folder)
+
+
+def predicted(folder: Path) -> list[dict]:
+    with (folder / "predictions.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def check_prediction(folder: Path, model: Path) -> None:
+    """Compare what `model` makes of the test rows of a run with predictions.csv of the run."""
+    rows = predicted(folder)
+    texts = [Row(at, row["text"], None, None) for at, row in enumerate(rows)]
+    opened = open_model(model, ComputeOptions("cpu", calibrate=False))
+    found = [prediction.probabilities for prediction in opened.predictor.predict(texts, chunk_rows=5)]
+    wanted = [[float(row[f"p_{name}"]) for name in LABELS] for row in rows]
+    np.testing.assert_allclose(found, wanted, atol=2e-5)
+
+
+@pytest.mark.parametrize("way", LONG)
+def test_prediction_reads_texts_as_the_training_did(data, way):
+    folder = run(data, "run", *LONG[way])
+    check_prediction(folder, folder)
+    assert sum(len(row["text"]) > 25 for row in predicted(folder)) >= 2
+    report = json.loads((folder / "report.json").read_text("utf-8"))["long_texts"]
+    parts = {name: part["rows"] for name, part in report.items() if isinstance(part, dict)}
+    assert {"whole", "not_whole" if way == "head_tail" else "several_windows"} <= set(parts)
+    assert sum(parts.values()) == len(predicted(folder))
+    assert "Accuracy by what was read" in (folder / "report.txt").read_text("utf-8")
+    assert "by what was read of the text" in (folder / "report.html").read_text("utf-8")
+    logged = (folder / "train.log").read_text("utf-8")
+    assert ("read as head and tail of 20" in logged) == (way == "head_tail")
+    assert ("rows in several windows of 20; 1 rows" in logged) == (way == "windows")
+
+
+@pytest.mark.slow
+def test_several_labels_a_row_and_windows(data, tmp_path):
+    """The task knows nothing of windows: a row has one output for each label."""
+    source = Path(data[1]).read_text(encoding="utf-8").replace("\t正面", "\t正面|中性").replace("\t负面", "\t")
+    (tmp_path / "sets.tsv").write_text(source, encoding="utf-8")
+    sets = ["--data.train", str(tmp_path / "sets.tsv"), "--data.cache_dir", data[3], "--data.task", "multi_label"]
+    folder = run(sets, "run", "--data.label_separator", "|", *LONG["windows"])
+    report = json.loads((folder / "report.json").read_text("utf-8"))["long_texts"]
+    assert report["several_windows"]["rows"] >= 2
+    rows = predicted(folder)
+    opened = open_model(folder, ComputeOptions("cpu"))
+    texts = [Row(at, row["text"], None, None) for at, row in enumerate(rows)]
+    found = [prediction.probabilities for prediction in opened.predictor.predict(texts)]
+    wanted = [[float(row[f"p_{name}"]) for name in opened.predictor.label_names] for row in rows]
+    np.testing.assert_allclose(found, wanted, atol=2e-5)

@@ -1,0 +1,25 @@
+"""metrics.jsonl of a run that resumes: python -m pytest tests/run/test_metrics_file.py"""
+
+from app.run.log.metrics_file import drop_later_lines
+
+LINES = ['{"step": 3, "loss": 1.0}\n', '{"step": 6, "loss": 0.5}\n', '{"step": 9, "loss": 0.4}\n']
+
+
+def test_later_evaluations_and_a_line_cut_off_are_removed(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    drop_later_lines(path, 6)
+    assert not path.exists()
+    path.write_text("".join(LINES) + '{"step": 3, "lo')
+    drop_later_lines(path, 6)
+    assert path.read_text() == "".join(LINES[:2])
+    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_damaged_line_stays_and_is_named(tmp_path, caplog):
+    path = tmp_path / "metrics.jsonl"
+    damaged = ["\n", "{\n", "[]\n", '{"loss": 1}\n', '{"step": "x"}\n', "\x00\x00\n"]
+    for line in damaged:
+        path.write_text(LINES[0] + line + LINES[1] + LINES[2])
+        drop_later_lines(path, 6)
+        assert path.read_text() == LINES[0] + line + LINES[1]
+    assert caplog.text.count("metrics.jsonl, line 2 is no evaluation in JSON and stays as it is") == len(damaged)

@@ -1,0 +1,104 @@
+"""Ranks that would not train the same are refused before the first step: python -m pytest tests/run/test_rank_agreement.py"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.config.schema import Config, DataConfig, ModelConfig, OutputConfig, TrainConfig
+from app.run.assembly import assemble
+from app.run.rank_agreement import differences, rank_signature
+from app.runtime.group import Group
+from app.strategies import load_strategy
+from app.strategies.single import Single
+from tests.ranks import run, settings
+from tests.tiny import SIZES, write_tiny
+
+HOSTS = ["one", "two", "three"]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> Config:
+    folder = tmp_path_factory.mktemp("ranks")
+    data = DataConfig(train=str(write_tiny(folder / "rows.tsv")), cache_dir=str(folder / "cache"), max_length=16)
+    return Config(data, ModelConfig(config=SIZES), TrainConfig(device="cpu", threads=1))
+
+
+def signature(config: Config, mode: str = "ddp") -> dict:
+    with Single(config) as strategy:
+        return json.loads(json.dumps(rank_signature(config, mode, assemble(config, strategy))))
+
+
+def test_what_may_differ_is_no_difference(config, tmp_path):
+    """Paths, caches, devices, and what only rank 0 looks at."""
+    copy = tmp_path / "copy.txt"
+    copy.write_bytes(Path(config.data.train).read_bytes())
+    data = replace(config.data, train=str(copy), cache_dir=str(tmp_path / "cache"))
+    train, output = replace(config.train, device="auto", threads=2, timeout=60), OutputConfig(dir="run", name="x")
+    other = replace(config, data=data, train=train, output=output)
+    assert differences([signature(config), signature(other)], HOSTS) == []
+
+
+def test_other_rows_are_named_with_rank_host_and_both_files(config, tmp_path):
+    path = write_tiny(tmp_path / "stale.tsv", 19)
+    own, other = signature(config), signature(replace(config, data=replace(config.data, train=str(path))))
+    (found,) = differences([own, own, other], HOSTS)
+    assert found.startswith(f"data.train: rank 0 (one) has {config.data.train} (60 rows, content ")
+    assert f"rank 2 (three) has {path} (57 rows, content " in found
+
+
+@pytest.mark.parametrize(
+    ("group", "key", "value"),
+    [
+        *(("train", "seed", 7), ("train", "log_every", 3), ("train", "accumulation_steps", 2)),
+        *(("data", "split_seed", 7), ("output", "keep_final_state", False), ("ddp", "compression", "bf16")),
+    ],
+)
+def test_another_setting_is_named(config, group, key, value):
+    own = getattr(config, group)
+    other = replace(config, **{group: replace(own, **{key: value})})
+    found = differences([signature(config), signature(other), signature(other)], HOSTS)
+    assert found == [
+        f"{group}.{key}: rank 0 (one) has {getattr(own, key)}, rank 1 (two) has {value}; 2 ranks differ from rank 0"
+    ]
+
+
+def test_other_code_is_named(config):
+    own = signature(config)
+    assert differences([own, own | {"the version of app": "beef", "the version of torch": "1.0"}], HOSTS) == [
+        f"the version of app: rank 0 (one) has {own['the version of app']}, rank 1 (two) has beef",
+        f"the version of torch: rank 0 (one) has {own['the version of torch']}, rank 1 (two) has 1.0",
+    ]
+
+
+def test_one_rank_has_its_own_value():
+    assert Group().gather_values({"行": [1, None]}) == [{"行": [1, None]}]
+
+
+MODES = [("ddp", 3), ("fsdp", 2), ("accelerate", 2), ("deepspeed", 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "world_size"), MODES)
+def test_ranks_with_other_rows_end_with_one_error_and_leave_no_folder(mode, world_size, tmp_path):
+    if reason := load_strategy(mode).unavailable_reason():
+        pytest.skip(reason)
+    for rank in range(world_size):
+        write_tiny(tmp_path / f"rows-{rank}.tsv", 40 - (rank == 1))
+    data = [f"--data.train={tmp_path}/rows-RANK.tsv", f"--data.cache_dir={tmp_path}/cache-RANK"]
+    folder, log = tmp_path / "run", tmp_path / "log"
+    codes = run(mode, world_size, settings(data, folder, train__epochs=1), log=log)
+    assert codes == [2] * world_size, log.read_text()[-3000:]
+    assert "rows-0.tsv (120 rows, content " in log.read_text()
+    assert "rows-1.tsv (117 rows, content " in log.read_text()
+    assert not folder.exists()
+
+
+@pytest.mark.slow
+def test_ranks_with_copies_of_the_data_train(tmp_path):
+    for rank in range(2):
+        write_tiny(tmp_path / f"rows-{rank}.tsv")
+    data = [f"--data.train={tmp_path}/rows-RANK.tsv", f"--data.cache_dir={tmp_path}/cache-RANK"]
+    argv = settings(data, tmp_path / "run", train__epochs=1)
+    assert run("ddp", 2, argv, log=tmp_path / "log") == [0, 0], (tmp_path / "log").read_text()[-3000:]

@@ -1,0 +1,139 @@
+"""The whole path in every mode: training, report.html, calibration, card and logits: -m slow tests/run/test_report_of_modes.py"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from huggingface_hub import ModelCard
+
+from app.evaluation.logits_file import SplitLogits, read_logits
+from app.run.modes.environment import module_environment
+from app.strategies import load_strategy, strategy_names
+from tests.evaluation.test_page import Checker
+from tests.tiny import SIZES, write_tiny
+
+EXACT = (
+    "accuracy",
+    "macro_f1",
+    "weighted_f1",
+    "classes",
+    "confusion_matrix",
+    "rows",
+    "split",
+    "step",
+    "data",
+    "baselines",
+)
+NEAR = ("loss", "brier", "ece")
+NUMBER = re.compile(r"\d+\.\d+")
+pytestmark = pytest.mark.slow
+
+
+def run(mode: str, place: Path) -> Path:
+    """Train a few steps in a mode, with two processes where it has several; return the run folder."""
+    folder = place / mode / "run"
+    folder.parent.mkdir()
+    sizes = [f"--model.config.{key}={value}" for key, value in SIZES.items()]
+    words = [
+        "--data.train",
+        str(place / "rows.tsv"),
+        "--data.cache_dir",
+        str(place / "cache"),
+        "--data.max_length",
+        "32",
+    ]
+    words += [
+        "--train.max_steps",
+        "8",
+        "--train.eval_every",
+        "4",
+        "--train.batch_size",
+        "16",
+        "--train.learning_rate",
+        "5e-3",
+    ]
+    words += [
+        "--model.dropout",
+        "0",
+        "--train.device",
+        "cpu",
+        "--train.precision",
+        "fp32",
+        "--train.threads",
+        "1",
+        "--output.dir",
+        str(folder),
+    ]
+    program = ["-m", "app.run", mode, *sizes, *words]
+    command = load_strategy(mode).launcher.command(program, 2)
+    done = subprocess.run(
+        command, env=module_environment() | {"OMP_NUM_THREADS": "1"}, cwd=folder.parent, capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("modes")
+    write_tiny(folder / "rows.tsv", 40)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def single(place) -> Path:
+    return run("single", place)
+
+
+def read_report(folder: Path) -> dict:
+    return json.loads((folder / "report.json").read_text(encoding="utf-8"))
+
+
+def logits_of(folder: Path) -> dict[str, SplitLogits]:
+    return read_logits(folder / "logits.safetensors")[0]
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number) for number in NUMBER.findall(text)]
+
+
+@pytest.mark.parametrize("mode", [mode for mode in strategy_names() if mode != "single"])
+def test_every_mode_leaves_the_same_behind(mode, place, single):
+    if lacks := load_strategy(mode).unavailable_reason():
+        pytest.skip(lacks)
+    folder = run(mode, place)
+    assert {path.name for path in folder.iterdir()} == {path.name for path in single.iterdir()}
+    expected, report = read_report(single), read_report(folder)
+    assert set(report) == set(expected)
+    assert {key: report[key] for key in EXACT} == {key: expected[key] for key in EXACT}
+    for key in NEAR:
+        assert report[key] == pytest.approx(expected[key], abs=1e-3)
+        assert report["intervals"][key] == pytest.approx(expected["intervals"][key], abs=1e-2)
+    assert report["intervals"]["accuracy"] == expected["intervals"]["accuracy"]
+    assert report["calibration"]["temperature"] == pytest.approx(expected["calibration"]["temperature"], rel=1e-2)
+    for split, found in logits_of(folder).items():
+        other = logits_of(single)[split]
+        assert (found.rows == other.rows).all()
+        assert (found.labels == other.labels).all()
+        assert (found.hashes == other.hashes).all()
+        np.testing.assert_allclose(found.logits, other.logits, atol=1e-3)
+    card, card_of_single = (ModelCard.load(path / "README.md") for path in (folder, single))
+    assert [result.metric_value for result in card.data.eval_results] == [
+        result.metric_value for result in card_of_single.data.eval_results
+    ]
+    assert NUMBER.sub("", card.text) == NUMBER.sub("", card_of_single.text)
+    assert numbers(card.text) == pytest.approx(numbers(card_of_single.text), abs=0.02)
+    pages = [Checker((path / "report.html").read_text(encoding="utf-8")) for path in (folder, single)]
+    assert pages[0].tags == pages[1].tags
+
+
+def test_single_is_the_run_of_its_script(single):
+    said = subprocess.run([sys.executable, "-m", "app", "predict", "--checkpoint", str(single), "好棒美"], cwd=single.parent,
+                          env=module_environment(), capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    assert "正面" in said.stdout

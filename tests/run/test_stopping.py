@@ -1,0 +1,98 @@
+"""Signals around the end of a run: a stop is never swallowed, and no work is lost: python -m pytest tests/run/test_stopping.py"""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+import app.run.evaluation
+import app.run.job
+from app.run.entry import main
+from app.strategies.single import Single
+from tests.ranks import Disturbance, run, settings
+from tests.tiny import write_tiny
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("data")
+    return [f"--data.train={write_tiny(folder / 'rows.tsv', 40)}", f"--data.cache_dir={folder / 'cache'}"]
+
+
+@pytest.fixture
+def start(data, tmp_path, monkeypatch, log_handlers):
+    """Return a function that runs as run_single.py does; the run gets a signal in its evaluation on a split."""
+    evaluate = app.run.evaluation.evaluate
+
+    def start_run(split: str = "", number: int = 0) -> int:
+        def disturbed(strategy, loader, *values):
+            if loader.split.name == split:
+                os.kill(os.getpid(), number)
+            return evaluate(strategy, loader, *values)
+
+        monkeypatch.setattr(app.run.evaluation, "evaluate", disturbed)
+        return main("single", "", settings(data, tmp_path / "run", train__epochs=1))
+
+    return start_run
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("split", "said"), [("dev", "only the report is missing"), ("test", "before the report was")])
+def test_a_signal_in_the_last_evaluations_stops_and_only_the_report_is_missing(
+    split, said, number, start, tmp_path, capsys
+):
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    assert start(split, number) == 128 + number
+    stderr = capsys.readouterr().err
+    assert f"Stopped by {signal.Signals(number).name}" in stderr
+    assert said in stderr
+    assert not (tmp_path / "run" / "report.json").exists()
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    assert start() == 0
+    stderr = capsys.readouterr().err
+    assert "Resuming from step 6." in stderr
+    assert "step 6/6  loss" not in stderr, "no step is trained again"
+    assert (tmp_path / "run" / "report.json").exists()
+
+
+def test_the_cache_may_be_removed_while_a_run_trains(data, start, tmp_path, monkeypatch):
+    """The report and the predictions have the texts and lines of their rows all the same."""
+    step = Single.step
+    cache = Path(data[1].partition("=")[2])
+
+    def disturbed(self, max_norm: float):
+        shutil.rmtree(cache, ignore_errors=True)
+        return step(self, max_norm)
+
+    monkeypatch.setattr(Single, "step", disturbed)
+    assert start() == 0
+    assert not cache.exists()
+    lines = Path(tmp_path, "run", "predictions.csv").read_text(encoding="utf-8").splitlines()
+    rows = Path(data[0].partition("=")[2]).read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 13
+    assert all(rows[int(line.split(",")[1]) - 1].split("\t")[0] == line.split(",")[2] for line in lines[1:])
+
+
+def test_a_report_that_is_being_written_is_finished(start, tmp_path, monkeypatch):
+    drop_states = app.run.job.drop_states
+    monkeypatch.setattr(
+        app.run.job,
+        "drop_states",
+        lambda *values, **keys: (signal.raise_signal(signal.SIGTERM), drop_states(*values, **keys)),
+    )
+    assert start() == 0
+    assert json.loads(Path(tmp_path, "run", "report.json").read_text())["split"] == "test"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["ddp", "fsdp"])
+def test_a_signal_to_one_rank_in_the_last_evaluation_stops_all(mode, data, tmp_path):
+    argv, log = settings(data, tmp_path / "run", train__epochs=1), tmp_path / "log"
+    codes = run(mode, 2, argv, [Disturbance(-1, "terminate_in_evaluation", 1)], log)
+    assert codes == [143, 143], log.read_text()[-3000:]
+    assert "only the report is missing" in log.read_text()
+    assert run(mode, 2, argv, log=log) == [0, 0]
+    assert (tmp_path / "run" / "report.json").exists()
