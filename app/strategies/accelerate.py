@@ -1,4 +1,4 @@
-"""Hugging Face Accelerate: it wraps model and optimizer, and handles precision, clipping and synchronisation itself.
+"""Hugging Face Accelerate: it wraps model and optimizer, and handles precision and synchronisation itself.
 
 https://huggingface.co/docs/accelerate/concept_guides/gradient_synchronization
 """
@@ -31,8 +31,16 @@ class Accelerate(DDP):
     def unavailable_reason(cls) -> str | None:
         return None if find_spec("accelerate") else "Accelerate is not installed: pip install accelerate"
 
+    @classmethod
+    def refuses(cls, precision: str, device: torch.device) -> str | None:
+        if precision == "fp16" and device.type == "cpu":
+            return "Accelerate has no fp16 on the CPU; set train.precision to fp32 or bf16, or use another mode"
+        return None
+
     def __enter__(self) -> Accelerate:
         super().__enter__()
+        if problem := self.refuses(self.config.train.precision, self.device):
+            raise InputError(problem)
         from accelerate import Accelerator, DistributedDataParallelKwargs
 
         # Broadcasting buffers is a collective in the forward pass: after a failure there a rank could not retry the step.
@@ -77,7 +85,8 @@ class Accelerate(DDP):
         self.accelerator.backward(loss * self.group.world_size)
 
     def step(self, max_norm: float) -> StepResult:
-        norm = self.accelerator.clip_grad_norm_(self.module.parameters(), max_norm or float("inf"))
+        self.accelerator.unscale_gradients()
+        norm = self.clip(max_norm)
         skipped = self.scaler is None and self.should_skip_step(norm)
         if not skipped:
             self.optimizer.step()

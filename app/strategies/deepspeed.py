@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from app.model.windows import row_outputs
 from app.strategies.deepspeed_config import deepspeed_config, import_deepspeed
 from app.strategies.full_state import FullState
 from app.strategies.strategy import BuildOptimizer, StepResult
@@ -74,7 +75,7 @@ class DeepSpeed(ProcessGroupStrategy):
         return self.engine.module
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        return self.module(**inputs).float()
+        return row_outputs(self.module, inputs)
 
     @contextmanager
     def micro_batch(self, is_last: bool) -> Iterator[None]:

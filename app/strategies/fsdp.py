@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import distribute_tensor
 
-from app.strategies.full_state import Tensors, full_tensor
+from app.strategies.full_state import Tensors
 from app.strategies.strategy import BuildOptimizer
 from app.strategies.torch_group import BroadcastState, ProcessGroupStrategy
 
@@ -53,15 +53,23 @@ class FSDP(ProcessGroupStrategy):
         return self
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
+        options = {"mesh": self.mesh, "mp_policy": self.gathered_in()}
         layers = [module for name, module in model.named_modules() if name.rpartition(".")[2].isdigit()]
         for layer in layers:
-            fully_shard(layer, mesh=self.mesh)
-        super().wrap(fully_shard(model, mesh=self.mesh), build_optimizer)
+            fully_shard(layer, **options)
+        super().wrap(fully_shard(model, **options), build_optimizer)
+
+    def gathered_in(self) -> MixedPrecisionPolicy:
+        """Return the dtypes of what is sent: under bf16, parameters are gathered as autocast would cast them, in half the bytes.
+
+        Shards, gradients that are added up, and the optimizer stay fp32; activations are left to autocast. Not for fp16: the
+        loss scaler would have to fit gradients of fp16 parameters too.
+        """
+        if self.config.train.precision != "bf16":
+            return MixedPrecisionPolicy()
+        return MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
 
     @contextmanager
     def micro_batch(self, is_last: bool) -> Iterator[None]:
         self.module.set_requires_gradient_sync(is_last)
         yield
-
-    def clip(self, max_norm: float) -> torch.Tensor:
-        return full_tensor(super().clip(max_norm))

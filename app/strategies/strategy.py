@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from app.config.schema import Config
+from app.model.windows import row_outputs
 from app.runtime.cuda_graphs import GraphRecorder
-from app.runtime.devices import choose_device
+from app.runtime.devices import choose_device, fastest_precision
 from app.runtime.group import Group
 from app.runtime.precision import Precision
-from app.strategies.full_state import FullState
+from app.strategies.full_state import FullState, full_tensor
 from app.strategies.launchers import Launcher
 
 BuildOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
@@ -64,16 +65,29 @@ class Strategy:
         """Return what this machine lacks to run the mode, with the remedy, or None."""
         return None
 
+    @classmethod
+    def refuses(cls, precision: str, device: torch.device) -> str | None:
+        """Return why the mode does not train in a precision on a device, with the remedy, or None."""
+        return None
+
     def __enter__(self) -> Strategy:
         self.group = self.group_class()
         self.device = choose_device(self.config.train.device, self.group.local_rank)
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         self.group.join(self.device, self.config.train.timeout)
+        self.config = replace(self.config, train=replace(self.config.train, precision=self.agreed_precision()))
         return self
 
     def __exit__(self, *failure: Any) -> None:
         self.group.leave(has_failed=failure[0] is not None)
+
+    def agreed_precision(self) -> str:
+        """Return the configured precision; auto: what is fastest on rank 0. Every rank calls it and gets the same."""
+        precision = self.config.train.precision
+        if precision == "auto" and self.group.rank == 0:
+            precision = fastest_precision(self.device)
+        return self.group.broadcast(precision)
 
     def setup(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         """Move the model to the device, wrap it and build its optimizer; every rank calls it."""
@@ -114,7 +128,7 @@ class Strategy:
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return float32 logits, (num_rows, num_labels), of inputs on this rank's device."""
         with self.precision.autocast():
-            return self.module(**inputs).float()
+            return row_outputs(self.module, inputs)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients of `loss`: this rank's sum over rows, divided by the rows of the global batch."""
@@ -124,7 +138,7 @@ class Strategy:
         """Unscale, clip to `max_norm` (0: only measure), step, update the scaler, zero the gradients, in this order."""
         if self.scaler:
             self.scaler.unscale_(self.optimizer)
-        norm = self.clip(max_norm or float("inf"))
+        norm = self.clip(max_norm)
         skipped = False
         if self.scaler:
             scale = self.scaler.get_scale()
@@ -139,8 +153,13 @@ class Strategy:
         return StepResult(norm, skipped)
 
     def clip(self, max_norm: float) -> torch.Tensor:
-        """Scale all gradients down to an L2 norm of at most `max_norm`; return the norm before."""
-        return nn.utils.clip_grad_norm_(self.module.parameters(), max_norm)
+        """Scale all gradients down to an L2 norm of at most `max_norm` (0: only measure); return the norm before."""
+        parameters = list(self.module.parameters())
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        norm = full_tensor(nn.utils.get_total_norm(gradients))
+        if max_norm and not is_known_below(norm, max_norm):
+            nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+        return norm
 
     def should_skip_step(self, norm: torch.Tensor) -> bool:
         """Return whether gradients of this norm are not finite and such steps are to be skipped; waits for the device."""
@@ -152,3 +171,8 @@ class Strategy:
             self.optimizer.zero_grad(set_to_none=False)
         else:
             self.optimizer.zero_grad()  # Horovod's takes no arguments
+
+
+def is_known_below(norm: torch.Tensor, max_norm: float) -> bool:
+    """Return whether torch's clipping to `max_norm` would multiply by exactly 1; only where that needs no wait for a device."""
+    return norm.device.type == "cpu" and bool(max_norm / (norm + 1e-6) >= 1)  # the factor of clip_grads_with_norm_

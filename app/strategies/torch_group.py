@@ -44,7 +44,11 @@ class TorchGroup(Group):
         """Join the process group: gloo for the CPU, and NCCL too where the device is CUDA."""
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         store = rendezvous_store(self.rank, self.world_size)
-        dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world_size, timeout=TIMEOUT)
+        # Told its device, NCCL connects at once, and never guesses the device of a rank that has not sent a tensor yet.
+        bound = device if device.type == "cuda" else None
+        dist.init_process_group(
+            backend, store=store, rank=self.rank, world_size=self.world_size, timeout=TIMEOUT, device_id=bound
+        )
         self.device = device
         if self.world_size > 1:
             self.heartbeat = Heartbeat(store.clone(), self.rank, self.world_size, timeout)

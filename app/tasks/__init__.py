@@ -1,1 +1,25 @@
-"""What a task decides: its loss. The training loop knows no task by name."""
+"""What a task decides: targets, model, loss, metrics and report. The training loop knows no task by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from app.config.schema import Config
+    from app.data.dataset import Dataset
+    from app.tasks.task import Task
+
+TASKS = {  # of data.task
+    "single_label": "app.tasks.single_label:SingleLabel",
+    "multi_label": "app.tasks.multi_label:MultiLabel",
+    "masked_words": "app.tasks.masked_words:MaskedWords",
+}
+
+
+def open_task(config: Config, dataset: Dataset, tokenizer, device: torch.device) -> Task:
+    """Return the task of a run; raises InputError for settings that do not fit the data."""
+    module, name = TASKS[config.data.task].split(":")
+    return getattr(import_module(module), name)(config, dataset, tokenizer, device)

@@ -11,7 +11,7 @@ from app.batching.loader import Loader
 from app.batching.plan import BatchPlan
 from app.config.schema import TrainConfig
 from app.strategies.strategy import Strategy
-from app.training.forward_backward import ForwardBackward, PassResults, RowLoss
+from app.training.forward_backward import ForwardBackward, Loss, PassResults
 from app.training.optimizer import learning_rate_factor, set_learning_rate, warmup_steps
 from app.training.state import RunState
 
@@ -35,7 +35,7 @@ def train(
     strategy: Strategy,
     loader: Loader,
     plan: BatchPlan,
-    row_loss: RowLoss,
+    loss: Loss,
     config: TrainConfig,
     state: RunState,
     after_step: Callable[[RunState, StepLog], None],
@@ -43,12 +43,12 @@ def train(
 ) -> None:
     """Train from `state.step` to the last step of the plan, or until `state.stop`.
 
-    The loss of a step is the sum over the rows of its global batch divided by their number, for any number of processes
+    The loss of a step is the sum over the targets of its global batch divided by their number, for any number of processes
     and micro-batches. Every rank calls `before_step` when the gradients of a step are complete, and `after_step` after it.
     """
     total_steps = planned_steps(plan, config)
     warmup = warmup_steps(config.warmup, total_steps)
-    forward_backward = ForwardBackward(strategy, loader, row_loss, config, state)
+    forward_backward = ForwardBackward(strategy, loader, loss, config, state)
     forward_backward.warm_up(plan.batch(state.step))
     while state.step < total_steps and not state.stop:
         strategy.module.train()

@@ -13,9 +13,12 @@ from app.data.dataset import Split
 from app.errors import TrainingError
 from app.strategies.strategy import Strategy
 from app.training.loop import StepLog
+from app.training.state import RunState
 
 logger = logging.getLogger(__name__)
 SHOWN_ROWS = 10
+MOST_SKIPPED = 50  # steps in a row; by then a loss scale of 65,536 would be below 1e-10
+REMEDY = "start again from another checkpoint, with a lower train.learning_rate or with train.precision fp32"
 
 
 class FiniteCheck:
@@ -25,24 +28,41 @@ class FiniteCheck:
         self.strategy = strategy
         self.loader = loader
         self.on_nonfinite = on_nonfinite
+        self.skipped_in_a_row = 0
 
     def __call__(self, steps: list[StepLog], losses: list[float]) -> None:
-        """Check steps with their sums of row losses over all ranks.
+        """Check steps with their sums of losses over all ranks.
 
-        Raises TrainingError for the first step that is not finite, or warns of each where such steps are skipped.
+        Raises TrainingError for the first step that is not finite, or warns of each where such steps are skipped, and raises
+        it after MOST_SKIPPED of them in a row.
         """
         for step, loss in zip(steps, losses, strict=True):
-            if self.is_fine(step, loss):
-                continue
-            norm = math.nan if step.grad_norm is None else float(step.grad_norm)
-            problem = f"step {step.step}: the loss is {loss / step.rows:.4g} and the gradient norm {norm:.4g}; {self.rows(step)}"
-            if self.on_nonfinite == "stop":
+            self.skipped_in_a_row = self.skipped_in_a_row + 1 if step.skipped else 0
+            if not self.is_fine(step, loss):
+                self.report(step, loss)
+            if self.skipped_in_a_row == MOST_SKIPPED:
                 raise TrainingError(
-                    f"{problem}. No training state was written since; look at these rows, lower train.learning_rate, or skip "
-                    "such steps: --output.resume auto --train.on_nonfinite skip"
+                    f"step {step.step}: the last {MOST_SKIPPED} steps were all skipped, because their losses or gradients were not "
+                    f"finite: the model no longer learns; {REMEDY}"
                 )
-            if self.strategy.group.rank == 0:
-                logger.warning("%s; the step was skipped", problem)
+
+    def report(self, step: StepLog, loss: float) -> None:
+        """Warn of a step that is not finite, or raise TrainingError where the run is to stop."""
+        norm = math.nan if step.grad_norm is None else float(step.grad_norm)
+        problem = f"step {step.step}: the loss is {loss / step.passes.divisor:.4g} and the gradient norm {norm:.4g}; {self.rows(step)}"
+        if self.on_nonfinite == "stop":
+            raise TrainingError(f"{problem}. No training state was written since; {self.advice(step)}")
+        if self.strategy.group.rank == 0:
+            logger.warning("%s; the step was skipped", problem)
+
+    def advice(self, step: StepLog) -> str:
+        """Return what to do about a step that is not finite; every rank calls it."""
+        if not self.strategy.group.reduce_sum(step.passes.finite.sum()):
+            return f"no row has finite logits, so the weights are to blame and skipping steps would skip all of them: {REMEDY}"
+        return (
+            "look at these rows, lower train.learning_rate, or skip such steps: --output.resume auto "
+            "--train.on_nonfinite skip"
+        )
 
     def is_fine(self, step: StepLog, loss: float) -> bool:
         """Return whether the loss and the gradient norm of a step are finite, or only overflowed under fp16."""
@@ -62,10 +82,19 @@ class FiniteCheck:
         return f"{description}: {named_rows(self.loader.split, positions.cpu().numpy())}"
 
 
+def check_trained(state: RunState, total_steps: int) -> None:
+    """Raise TrainingError where the training has ended and no step has changed the weights."""
+    if state.is_trained(total_steps) and not state.updates:
+        raise TrainingError(
+            f"all {state.step} steps were skipped, because their losses or gradients were not finite: nothing was trained, and "
+            f"there is no report; {REMEDY}"
+        )
+
+
 def named_rows(split: Split, positions: np.ndarray) -> str:
     """Return the first rows at `positions` of a split by row id and line, how many more there are, and their file."""
-    rows = np.sort(split.rows[positions])
-    lines = split.table.array("lines")
+    rows = np.unique(split.rows[positions])
+    lines = split.table.lines
     shown = ", ".join(f"{row} ({split.table.row_unit} {lines[row]})" for row in rows[:SHOWN_ROWS])
     more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
     return f"{shown}{more} of {split.table.source}"

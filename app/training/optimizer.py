@@ -16,18 +16,20 @@ def parameter_groups(
     weight_decay: float,
     layer_lr_decay: float,
     num_layers: int,
+    head_scale: float = 1.0,
 ) -> list[dict]:
     """Return groups of parameters with their `weight_decay` and their `lr_scale`, in an order that depends on names only.
 
-    Biases and norms have no weight decay. With `layer_lr_decay` below 1 the scale is 1 for the head and is multiplied by
-    it for each layer below, down to the embeddings.
+    Biases and norms have no weight decay. The scale is `head_scale` for the head and 1 for the last layer; with
+    `layer_lr_decay` below 1 it is multiplied by that for each layer below the head, down to the embeddings.
     """
     groups: dict[tuple[float, float], dict] = {}
     for name, parameter in named_parameters:
         if not parameter.requires_grad:
             continue
         plain = name.endswith("bias") or "norm" in name.lower()
-        scale = layer_lr_decay ** (num_layers + 1 - layer_depth(name, num_layers))
+        below = num_layers + 1 - layer_depth(name, num_layers)
+        scale = layer_lr_decay**below if below else head_scale
         key = (0.0 if plain else weight_decay, scale)
         group = groups.setdefault(key, {"params": [], "weight_decay": key[0], "lr_scale": scale})
         group["params"].append(parameter)
@@ -44,7 +46,10 @@ def layer_depth(name: str, num_layers: int) -> int:
 
 def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int) -> torch.optim.Optimizer:
     """Return AdamW (fused on CPU and CUDA) or SGD over the model's trainable parameters."""
-    groups = parameter_groups(model.named_parameters(), config.weight_decay, config.layer_lr_decay, num_layers)
+    head_scale = (config.head_learning_rate or config.learning_rate) / (config.learning_rate or 1.0)
+    groups = parameter_groups(
+        model.named_parameters(), config.weight_decay, config.layer_lr_decay, num_layers, head_scale
+    )
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=config.learning_rate)
     device = groups[0]["params"][0].device.type

@@ -9,7 +9,7 @@ import torch
 
 from app.batching.plan import micro_batches
 from app.config.schema import TrainConfig
-from app.errors import TrainingError
+from app.errors import TrainingError, first_line
 from app.runtime.host_memory import give_back_memory
 from app.strategies.strategy import Strategy
 
@@ -85,7 +85,8 @@ class MicroBatches:
         largest = -(-self.rows_per_rank(batch_rows) // self.count(batch_rows))
         if largest <= 1:
             raise TrainingError(
-                f"memory ran out in step {step} with micro-batches of one row; lower data.max_length, or use a smaller model"
+                f"memory ran out in step {step} with micro-batches of one row; lower data.max_length (with data.long windows also "
+                "data.max_windows), or use a smaller model"
             )
         self.limit = -(-largest // 2)
         give_back_memory(self.strategy.device)
@@ -100,8 +101,3 @@ class MicroBatches:
 def is_out_of_memory(error: Exception) -> bool:
     """Return whether an allocation failed, on a device or on the host."""
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(text in str(error) for text in MESSAGES)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message."""
-    return (str(error) or type(error).__name__).splitlines()[0]

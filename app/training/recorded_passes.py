@@ -16,14 +16,16 @@ from functools import partial
 import torch
 
 from app.batching.loader import Batch
+from app.errors import first_line
 from app.runtime.cuda_graphs import GraphRecorder
 from app.strategies.strategy import Strategy
+from app.training.out_of_memory import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 MOST_GRAPHS = 64
 TOLERANCE = 1e-2  # how far a replayed pass may differ from an eager one: what the order of additions can do in bf16
 PassOutput = tuple[torch.Tensor, torch.Tensor]
-# A pass takes a micro-batch and the rows of its global batch; it adds gradients, and returns the sum of row losses and logits.
+# A pass takes a micro-batch and by what losses are divided; it adds gradients, and returns the sum of losses and the outputs.
 Pass = Callable[[Batch, int], PassOutput]
 
 
@@ -33,7 +35,7 @@ class Recording:
 
     replay: Callable[[], PassOutput]
     batch: Batch
-    batch_rows: torch.Tensor
+    divisor: torch.Tensor
 
 
 class RecordedPasses:
@@ -54,49 +56,58 @@ class RecordedPasses:
         self.gradients: list[torch.Tensor] = []
         strategy.keep_gradients = True
 
-    def __call__(self, batch: Batch, batch_rows: int) -> PassOutput:
+    def __call__(self, batch: Batch, divisor: int) -> PassOutput:
         """Add the gradients of a micro-batch; the tensors returned are valid until the next call."""
         shape = shape_of(batch)
         if not self.enabled:
-            return self.run_eagerly(batch, self.scalar(batch_rows))
+            return self.run_eagerly(batch, self.scalar(divisor))
         if shape not in self.recordings:
             if shape not in self.seen_shapes or len(self.recordings) == MOST_GRAPHS:
                 self.seen_shapes.add(shape)
-                return self.run_on_stream(batch, batch_rows)
+                return self.run_on_stream(batch, divisor)
             try:
-                self.recordings[shape] = self.record(batch, batch_rows)
-            except RuntimeError as error:
-                self.disable(str(error).splitlines()[0])
-                return self.run_eagerly(batch, self.scalar(batch_rows))
+                self.recordings[shape] = self.record(batch, divisor)
+            except (RuntimeError, MemoryError) as error:
+                if is_out_of_memory(error):  # smaller micro-batches are recorded again
+                    self.forget()
+                    raise
+                self.disable(first_line(error))
+                return self.run_eagerly(batch, self.scalar(divisor))
         self.check_gradients()
         recording = self.recordings[shape]
         torch._foreach_copy_(tensors(recording.batch), tensors(batch))
-        recording.batch_rows.fill_(batch_rows)
+        recording.divisor.fill_(divisor)
         return recording.replay()
 
     def scalar(self, number: int) -> torch.Tensor:
         """Return a number as a tensor: dividing by a tensor and by a Python number may differ in the last bit."""
         return torch.full((), number, dtype=torch.float32, device=self.strategy.device)
 
-    def run_on_stream(self, batch: Batch, batch_rows: int) -> PassOutput:
+    def run_on_stream(self, batch: Batch, divisor: int) -> PassOutput:
         """Run a pass eagerly, on the recorder's stream."""
         try:
-            return self.recorder.run(partial(self.run_eagerly, batch, self.scalar(batch_rows)))
-        except RuntimeError:  # out of memory, usually; recordings would keep theirs
-            self.recordings.clear()
-            self.seen_shapes.clear()
+            return self.recorder.run(partial(self.run_eagerly, batch, self.scalar(divisor)))
+        except (RuntimeError, MemoryError):  # out of memory, usually; recordings would keep theirs
+            self.forget()
             raise
 
-    def record(self, batch: Batch, batch_rows: int) -> Recording:
+    def forget(self) -> None:
+        """Free all recordings; shapes are recorded again when they come again."""
+        self.recordings.clear()
+        self.seen_shapes.clear()
+
+    def record(self, batch: Batch, divisor: int) -> Recording:
         """Record the pass of a batch's shape."""
         inputs = {name: value.clone() if torch.is_tensor(value) else value for name, value in batch.inputs.items()}
         static = Batch(inputs, batch.labels.clone(), batch.positions, batch.num_rows)
-        divisor = self.scalar(batch_rows)
+        static_divisor = self.scalar(divisor)
         # A cast from autocast's cache would be one of the present weights, in every later step.
         caches_casts = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)
         try:
-            return Recording(self.recorder.record(partial(self.run_eagerly, static, divisor)), static, divisor)
+            return Recording(
+                self.recorder.record(partial(self.run_eagerly, static, static_divisor)), static, static_divisor
+            )
         finally:
             torch.set_autocast_cache_enabled(caches_casts)
 
@@ -107,31 +118,36 @@ class RecordedPasses:
         if len(gradients) != len(self.gradients) or any(map(lambda a, b: a is not b, gradients, self.gradients)):
             raise AssertionError("gradients have moved since passes were recorded")
 
-    def verify(self, batch: Batch, batch_rows: int) -> None:
-        """Disable graphs unless replay matches eager on new inputs and weights.
+    def verify(self, batch: Batch, divisor: int) -> None:
+        """Disable graphs unless replay matches eager on new inputs and weights, with other dropout masks.
 
-        To be called before the first step; weights and gradients are afterwards as they were.
+        To be called before the first step; weights and gradients are afterwards as they were. Raises the error of memory
+        that has run out; smaller micro-batches may be verified then.
         """
         flipped = {name: value.flip(-1) if name == "input_ids" else value for name, value in batch.inputs.items()}
         other = replace(batch, inputs=flipped, labels=batch.labels.flip(-1))
         try:
             for _ in range(2):
-                self.results(self, batch, batch_rows)  # runs eagerly, then records and replays
+                self.results(self, batch, divisor, seed=0)  # runs eagerly, then records and replays
             with self.doubled_weights():
-                replayed = self.results(self, other, batch_rows + 1)
-                eager = self.results(self.run_on_stream, other, batch_rows + 1)
-        except RuntimeError as error:  # out of memory, perhaps, which the training step can handle
-            self.disable(str(error).splitlines()[0])
+                replayed = self.results(self, other, divisor + 1, seed=1)
+                eager = self.results(self.run_on_stream, other, divisor + 1, seed=1)
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                self.forget()
+                self.strategy.zero_grad()
+                raise
+            self.disable(first_line(error))
             self.strategy.zero_grad()
             return
         if self.enabled and not all(map(is_close, replayed, eager)):
             self.disable("a replayed pass gave other results than the eager pass")
 
-    def results(self, run: Pass, batch: Batch, batch_rows: int) -> tuple[torch.Tensor, ...]:
+    def results(self, run: Pass, batch: Batch, divisor: int, seed: int) -> tuple[torch.Tensor, ...]:
         """Return the loss and the logits of a pass, and the norm of each of its gradients, which are then zeroed."""
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         with self.strategy.cached_autocast():
-            outputs = [output.flatten().clone() for output in run(batch, batch_rows)]
+            outputs = [output.flatten().clone() for output in run(batch, divisor)]
         outputs.append(torch.stack(torch._foreach_norm(gradients_of(self.strategy))))
         self.strategy.zero_grad()
         return tuple(outputs)

@@ -12,8 +12,9 @@ class RunState:
     `step`: global batches seen. `updates`: optimizer steps that changed the weights; fewer than `step` only where fp16
     overflowed or a step was skipped. `micro_batch_size`: rows that fit into memory, once it has run out. `stop`: end the
     loop after this step. `stopped_early`: early stopping has ended the training. `best_value`, `best_step`: the best
-    evaluation on dev so far; `evaluations_without_improvement` since then. `loss_window`: (sum of row losses over all
-    ranks, rows) of each step since the last log line. `scaler`: state of the loss scaler.
+    evaluation on dev so far; `evaluations_without_improvement` since then. `loss_window`: (sum of losses over all
+    ranks, targets) of each step since the last log line. `scaler`: state of the loss scaler.
+    `start_metrics`: those before the first step, where the task measures them.
     """
 
     step: int = 0
@@ -26,6 +27,7 @@ class RunState:
     evaluations_without_improvement: int = 0
     loss_window: list[tuple[float, int]] = field(default_factory=list)
     scaler: dict = field(default_factory=dict)
+    start_metrics: dict = field(default_factory=dict)
 
     def is_trained(self, total_steps: int) -> bool:
         """Return whether no step is left: all are done, or early stopping has ended the training."""

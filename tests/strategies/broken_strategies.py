@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from app.strategies.ddp import DDP
+from app.strategies.single import Single
 from app.strategies.strategy import StepResult
 
 
@@ -50,6 +51,21 @@ class UnsynchronisedGradients(DDP):
 
     def micro_batch(self, is_last: bool):
         return nullcontext()
+
+
+class WrongPrecision(Single):
+    """Turns autocast on with the device's own dtype, whatever was configured, as replicas of DataParallel once did."""
+
+    def forward(self, inputs):
+        with torch.autocast("cpu", torch.float16):
+            return self.module(**inputs).float()
+
+
+class NoPrecision(Single):
+    """Forgets autocast."""
+
+    def forward(self, inputs):
+        return self.module(**inputs).float()
 
 
 class Alone(nn.Module):

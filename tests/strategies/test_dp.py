@@ -16,7 +16,7 @@ INPUTS = {"input_ids": torch.arange(5, 17).view(3, 4), "attention_mask": torch.o
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
 def test_a_copy_in_its_own_thread_computes_in_the_configured_precision(precision, dtype):
     """torch's parallel_apply calls each copy so; autocast and its dtype belong to a thread."""
-    config = Config(train=TrainConfig(device="cpu", threads=1, precision=precision))
+    config = Config(train=TrainConfig(device="cpu", threads=1, learning_rate=1e-3, precision=precision))
     with DataParallel(config) as strategy:
         model = tiny_model()
         strategy.setup(model, lambda module: build_optimizer(module, config.train, 2))
@@ -39,7 +39,7 @@ def test_a_copy_in_its_own_thread_computes_in_the_configured_precision(precision
 
 def test_copies_have_the_weights_of_their_own_device():
     """A copy's parts are set after it is made from the attributes of the original, so nothing may be bound to the original."""
-    config = Config(train=TrainConfig(device="cpu", threads=1, precision="bf16"))
+    config = Config(train=TrainConfig(device="cpu", threads=1, learning_rate=1e-3, precision="bf16"))
     with DataParallel(config) as strategy:
         model = tiny_model()
         strategy.setup(model, lambda module: build_optimizer(module, config.train, 2))

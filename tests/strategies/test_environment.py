@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import torch
 
 from app.errors import InputError
 from app.run.entry import _refuse
@@ -71,3 +72,13 @@ def test_one_process_needs_no_meeting_place(environment, variables):
     assert (group.rank, group.world_size, group.local_rank, group.local_world_size) == (0, 1, 0, 1)
     rendezvous_store(group.rank, group.world_size).set("a", "b")
     assert "RANK" not in os.environ
+
+
+@pytest.mark.parametrize(("device", "bound"), [("cpu", None), ("cuda:1", torch.device("cuda", 1))])
+def test_nccl_is_told_its_device_from_the_start(environment, monkeypatch, device, bound):
+    """Without a GPU nothing more than what torch is asked for can be seen."""
+    asked = {}
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **given: asked.update(given))
+    environment({})
+    TorchGroup().join(torch.device(device), timeout=60)
+    assert asked["device_id"] == bound

@@ -192,6 +192,95 @@ class Wrong(Again):
         return lambda: (work(), work())[1]
 
 
+class Frozen(Again):
+    """Draws the dropout masks of the recording for ever."""
+
+    def record(self, work):
+        state = torch.get_rng_state()
+
+        def replay():
+            torch.set_rng_state(state)
+            return work()
+
+        return replay
+
+
+def test_a_recording_with_frozen_dropout_masks_is_given_up(rows, caplog, monkeypatch):
+    run(rows, replace(SETTINGS, max_steps=1), Recording, filled, dropout=0.3, reads=False)
+    assert "CUDA graphs" not in caplog.text
+    monkeypatch.setattr(Recording, "kind", Frozen)
+    run(rows, replace(SETTINGS, max_steps=1), Recording, filled, dropout=0.3, reads=False)
+    assert "not recorded as CUDA graphs and may be slower: a replayed pass gave other results" in caplog.text
+
+
+class Small(Again):
+    """A device whose memory is enough for a few rows."""
+
+    most_rows = 3
+
+    def run(self, work):
+        return self.within(work, super().run)
+
+    def record(self, work):
+        return self.within(work, super().record)
+
+    def within(self, work, do):
+        batch = next(value for value in work.args if hasattr(value, "num_rows"))
+        if batch.num_rows > self.most_rows:
+            self.counts["out of memory"] += 1
+            raise torch.OutOfMemoryError("out of memory in the proof")
+        return do(work)
+
+
+class SmallForRecordings(Small):
+    """Only recordings do not fit."""
+
+    most_rows = 0
+
+    def run(self, work):
+        return Again.run(self, work)
+
+
+def test_memory_that_runs_out_in_the_proof_makes_micro_batches_smaller(rows, monkeypatch, caplog):
+    monkeypatch.setattr(Recording, "kind", Small)
+    config = replace(SETTINGS, max_steps=5)
+    found = run(rows, config, Recording, filled)
+    assert found[3].recorder.counts["out of memory"] == 2  # 10 rows, 5 rows; 3 are enough
+    assert found[3].recorder.counts["replayed"] > 5
+    assert found[3].keep_gradients
+    assert "CUDA graphs" not in caplog.text
+    assert_same_job(found, run(rows, config))
+
+
+def test_passes_run_unrecorded_where_not_even_one_row_can_be_recorded(rows, monkeypatch, caplog):
+    monkeypatch.setattr(Recording, "kind", SmallForRecordings)
+    config = replace(SETTINGS, max_steps=5)
+    found = run(rows, config, Recording, filled)
+    assert "not recorded as CUDA graphs and may be slower: out of memory in the proof" in caplog.text
+    assert found[3].recorder.counts["replayed"] == 0
+    assert found[3].recorder.counts["run"] == 5, "one for each size that was tried, and the step has its 10 rows again"
+    assert_same_job(found, run(rows, config))
+
+
+class Overflowing(Single):
+    """A loss scale so high that the gradients of the first steps overflow."""
+
+    def new_scaler(self):
+        return torch.amp.GradScaler("cpu", init_scale=2.0**50)
+
+
+class RecordingOverflowing(Overflowing, Recording):
+    """The same with recorded passes."""
+
+
+def test_steps_that_overflow_under_fp16_are_skipped_alike_with_recorded_passes(rows):
+    config = replace(SETTINGS, precision="fp16", max_steps=10)
+    expected, found = run(rows, config, Overflowing), run(rows, config, RecordingOverflowing, filled)
+    assert found[3].recorder.counts["replayed"] > 3
+    assert found[3].scaler.get_scale() == expected[3].scaler.get_scale() < 2.0**45
+    assert_same_job(found, expected, TOLERANCES["fp16"])
+
+
 @pytest.mark.parametrize(
     ("recorder_class", "reason"),
     [(Refusing, "operation not permitted"), (Stale, "other results"), (Wrong, "other results")],

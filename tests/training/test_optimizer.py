@@ -80,7 +80,9 @@ def test_frozen_parameters_are_left_out():
 
 @pytest.mark.parametrize(("name", "kind"), [("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)])
 def test_build_optimizer(name, kind):
-    optimizer = build_optimizer(tiny_model(), TrainConfig(optimizer=name, weight_decay=0.03), num_layers=2)
+    optimizer = build_optimizer(
+        tiny_model(), TrainConfig(optimizer=name, learning_rate=1e-3, weight_decay=0.03), num_layers=2
+    )
     assert type(optimizer) is kind
     assert {group["weight_decay"] for group in optimizer.param_groups} == {0.0, 0.03}
 
@@ -88,7 +90,7 @@ def test_build_optimizer(name, kind):
 def test_decay_alone_shrinks_weights_only():
     model = tiny_model()
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    optimizer = build_optimizer(model, TrainConfig(optimizer="sgd", weight_decay=0.1), num_layers=2)
+    optimizer = build_optimizer(model, TrainConfig(optimizer="sgd", learning_rate=1e-3, weight_decay=0.1), num_layers=2)
     set_learning_rate(optimizer, 0.5)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -134,8 +136,20 @@ def test_factor_is_always_from_0_to_1_and_positive_on_steps_that_train(schedule,
 
 def test_learning_rate_is_written_with_each_groups_scale():
     model = tiny_model()
-    optimizer = build_optimizer(model, TrainConfig(layer_lr_decay=0.5), num_layers=2)
+    optimizer = build_optimizer(model, TrainConfig(learning_rate=1e-3, layer_lr_decay=0.5), num_layers=2)
     set_learning_rate(optimizer, 0.2)
     for group in optimizer.param_groups:
         assert group["lr"] == pytest.approx(0.2 * group["lr_scale"])
     assert len({group["lr"] for group in optimizer.param_groups}) == 4
+
+
+def test_the_head_has_a_learning_rate_of_its_own():
+    config = TrainConfig(learning_rate=1e-4, head_learning_rate=1e-3, layer_lr_decay=0.5)
+    model = tiny_model()
+    optimizer = build_optimizer(model, config, num_layers=2)
+    set_learning_rate(optimizer, 1e-4)
+    rates = {id(parameter): group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
+    found = {name: rates[id(parameter)] for name, parameter in model.named_parameters()}
+    assert found["model.classifier.weight"] == found["model.bert.pooler.dense.bias"] == pytest.approx(1e-3)
+    assert found["model.bert.encoder.layer.1.output.dense.weight"] == pytest.approx(5e-5)
+    assert found["model.bert.embeddings.word_embeddings.weight"] == pytest.approx(1.25e-5)

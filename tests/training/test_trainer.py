@@ -318,7 +318,7 @@ def test_evaluate_returns_the_logits_of_each_row_in_order(rows, name, batch_size
     model = new_model(tokenizer, dropout=0.3)
     loader = loaders_of(dataset, stores, model, packed)[name]
     done = []
-    with Single(Config(train=TrainConfig(device="cpu", threads=1))) as strategy:
+    with Single(Config(train=TrainConfig(device="cpu", threads=1, learning_rate=1e-3))) as strategy:
         strategy.setup(model, lambda module: build_optimizer(module, strategy.config.train, 2))
         found = evaluate(strategy, loader, batch_size, done.append)
         with torch.inference_mode():
@@ -381,6 +381,46 @@ def test_autocast_casts_a_weight_once_a_step(singles, monkeypatch):
     assert (casts, plain_casts) == (2 * SIZES["num_hidden_layers"], 2 * 3 * SIZES["num_hidden_layers"])
     assert [float(log.passes.loss_sum) for log in logs] == [float(log.passes.loss_sum) for log in plain_logs]
     assert all(torch.equal(weights[name], plain_weights[name]) for name in weights)
+
+
+class TorchClipping(Single):
+    """Clips as torch does it, which multiplies every gradient in every step."""
+
+    def clip(self, max_norm: float) -> torch.Tensor:
+        return torch.nn.utils.clip_grad_norm_(self.module.parameters(), max_norm or float("inf"))
+
+
+class MultiplicationCounter(TorchDispatchMode):
+    """Counts how often all gradients are multiplied."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function is torch.ops.aten._foreach_mul_.Tensor
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("max_norm", "multiplied"), [(0.0, 0), (1e6, 0), (6.0, None), (0.01, 10)])
+def test_gradients_are_multiplied_only_where_that_changes_them(singles, max_norm, multiplied):
+    """With the same bits as torch's own clipping."""
+    config = changed(SETTINGS["adamw"], max_grad_norm=max_norm)
+    with MultiplicationCounter() as counter:
+        weights, logs, _ = run(singles, config)
+    norms = [float(log.grad_norm) for log in logs]
+    assert counter.count == (sum(norm > 6.0 for norm in norms) if multiplied is None else multiplied)
+    torchs, torch_logs, _ = run(singles, config, strategy_class=TorchClipping)
+    assert all(torch.equal(weights[name], torchs[name]) for name in weights)
+    assert norms == [float(log.grad_norm) for log in torch_logs]
+
+
+def test_a_norm_at_the_limit_is_clipped_as_torch_does_it():
+    """Its factor is a little below 1 there: the norm is increased by 1e-6 before the division."""
+    parameter = torch.nn.Parameter(torch.ones(1))
+    parameter.grad = torch.full((1,), 0.5)
+    strategy = Single(Config())
+    strategy.module = torch.nn.ParameterList([parameter])
+    assert float(strategy.clip(0.5)) == 0.5
+    assert float(parameter.grad) == 0.5 * float(torch.tensor(0.5) / (torch.tensor(0.5) + 1e-6)) < 0.5
 
 
 def with_scale(scale: float):

@@ -1,0 +1,82 @@
+"""Masked words: predicting hidden tokens of plain texts, to continue the pretraining of an encoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from app.batching.collate import Layout
+from app.batching.loader import Batch, Loader
+from app.batching.masking import MaskedLoader, Masking
+from app.config.schema import Config
+from app.data.dataset import Dataset, Split
+from app.data.encoding import highest_id
+from app.data.tokens import TokenStore
+from app.data.words import open_words
+from app.errors import InputError
+from app.evaluation.perplexity import masked_word_metrics, render_masked_words
+from app.model.masked_language_model import MaskedLanguageModel, build_masked_model
+from app.tasks.task import Task
+
+EVALUATION_SEED = 0  # the masks of an evaluation are the same for every train.seed
+CHUNK = 1 << 22  # tokens counted at once
+
+
+class MaskedWords(Task):
+    """A target is a hidden token; the model's outputs are logits (num_targets, vocabulary)."""
+
+    best_metrics = ("loss", "accuracy")
+    log_metrics = ("loss", "perplexity", "accuracy")
+    has_fixed_shape = False
+    measures_start = True
+
+    def __init__(self, config: Config, dataset: Dataset, tokenizer, device: torch.device) -> None:
+        super().__init__(config, dataset, tokenizer, device)
+        if tokenizer.mask_token_id is None:
+            raise InputError("data.task masked_words needs a tokenizer with a mask token; choose another model.name")
+        ordinary = np.setdiff1d(list(tokenizer.get_vocab().values()), tokenizer.all_special_ids)
+        seeds = {"train": config.train.seed}
+        self.maskings = {
+            name: Masking(seeds.get(name, EVALUATION_SEED), tokenizer.mask_token_id, ordinary)
+            for name in dataset.splits
+        }
+
+    def build_model(self, stores: dict[str, TokenStore]) -> MaskedLanguageModel:
+        counts = token_counts(stores["train"].tokens, highest_id(self.tokenizer.backend_tokenizer) + 1)
+        return build_masked_model(self.config.model, self.tokenizer, self.config.data.max_length, counts)
+
+    def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
+        words = None
+        if self.config.data.whole_words:
+            words = open_words(split.table, store, self.tokenizer, self.config.data.cache_dir)
+        return MaskedLoader(split, store, layout, self.maskings[split.name], words)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(outputs, targets, reduction="sum")
+
+    def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return for each row the sum of its losses, its targets, and how many of them were predicted right."""
+        losses = cross_entropy(outputs, batch.labels, reduction="none")
+        values = torch.stack([losses, torch.ones_like(losses), (outputs.argmax(dim=1) == batch.labels).float()], dim=1)
+        rows = batch.label_rows.to(values.device, non_blocking=True)
+        return torch.zeros(batch.num_rows, 3, device=values.device).index_add_(0, rows, values)
+
+    def metrics(self, split: Split, results: np.ndarray) -> dict:
+        return masked_word_metrics(results)
+
+    def report(self, metrics: dict, start: dict, title: str) -> str:
+        return render_masked_words(metrics, start, title)
+
+    def next_command(self, folder: Path) -> str:
+        return f"train a classifier from it with: python run_single.py --model.name {folder} --data.train labelled.tsv"
+
+
+def token_counts(tokens: np.ndarray, vocabulary: int) -> torch.Tensor:
+    """Return how often each token is in a flat array of ids, (vocabulary,) int64."""
+    counts = np.zeros(vocabulary, dtype=np.int64)
+    for start in range(0, len(tokens), CHUNK):
+        counts += np.bincount(tokens[start : start + CHUNK], minlength=vocabulary)[:vocabulary]
+    return torch.from_numpy(counts)

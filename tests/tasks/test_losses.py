@@ -1,0 +1,113 @@
+"""Losses and sampling for imbalanced classes: python -m pytest tests/tasks/test_losses.py"""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+
+from app.config.command_line import load_config
+from app.errors import InputError
+from app.run.entry import work
+from app.tasks.losses import FocalLoss, LabelSetLoss, LogitAdjustedLoss
+from tests.stopped_run import stop_after
+from tests.tiny import SIZES, write_tiny
+
+LOGITS = torch.tensor([[0.5, -1.0, 0.2], [2.0, 0.0, 1.0], [-1.0, 0.3, 0.1]])
+LABELS = torch.tensor([0, 2, 1])
+
+
+def test_the_focal_loss_of_gamma_0_is_cross_entropy():
+    weights = torch.tensor([0.5, 2.0, 1.0])
+    expected = cross_entropy(LOGITS, LABELS, weights, reduction="sum")
+    assert float(FocalLoss(0.0, weights)(LOGITS, LABELS)) == pytest.approx(float(expected), rel=1e-6)
+    assert float(FocalLoss(2.0)(LOGITS[:0], LABELS[:0])) == 0
+
+
+def test_the_focal_loss_is_its_formula():
+    of_label = torch.softmax(LOGITS.double(), dim=1)[torch.arange(3), LABELS]
+    expected = (-torch.log(of_label) * (1 - of_label) ** 2).sum()
+    assert float(FocalLoss(2.0)(LOGITS, LABELS)) == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
+def test_the_gradient_of_a_sure_row_is_finite(gamma):
+    logits = torch.tensor([[200.0, 0.0, 0.0], [0.0, -200.0, 0.0]], requires_grad=True)
+    FocalLoss(gamma)(logits, torch.tensor([0, 1])).backward()
+    assert logits.grad.isfinite().all()
+    sets = torch.tensor([[200.0, -200.0], [-200.0, 200.0]], requires_grad=True)
+    LabelSetLoss(None, gamma)(sets, torch.tensor([[1, 0], [1, 0]])).backward()
+    assert sets.grad.isfinite().all()
+
+
+def test_the_adjusted_loss_is_cross_entropy_of_logits_with_the_shares():
+    shares = torch.tensor([0.7, 0.2, 0.1])
+    expected = cross_entropy(LOGITS + shares.log(), LABELS, reduction="sum")
+    assert float(LogitAdjustedLoss(shares)(LOGITS, LABELS)) == pytest.approx(float(expected), rel=1e-6)
+    equal = torch.full((3,), 1 / 3)
+    plain = cross_entropy(LOGITS, LABELS, reduction="sum")
+    assert float(LogitAdjustedLoss(equal)(LOGITS, LABELS)) == pytest.approx(float(plain), rel=1e-6)
+
+
+def test_the_focal_loss_of_label_sets_is_its_formula():
+    labels = torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
+    probabilities = torch.sigmoid(LOGITS.double())
+    true = torch.where(labels.bool(), probabilities, 1 - probabilities)
+    weights = torch.where(labels.bool(), torch.tensor([3.0, 1.0, 0.5]).double(), 1.0)
+    expected = (-torch.log(true) * (1 - true) ** 1.5 * weights).sum()
+    found = LabelSetLoss(torch.tensor([3.0, 1.0, 0.5]), gamma=1.5)(LOGITS, labels)
+    assert float(found) == pytest.approx(float(expected), rel=1e-6)
+
+
+def arguments(folder, out, **settings) -> list[str]:
+    values = {f"model__config__{key}": value for key, value in SIZES.items()}
+    values |= {"data__train": folder / "rows.tsv", "data__cache_dir": folder / "cache", "output__dir": out}
+    values |= {"data__max_length": 32, "train__device": "cpu", "train__threads": 1, "train__batch_size": 16}
+    values |= {"output__tensorboard": "false", "train__epochs": 2, "train__learning_rate": "1e-3", **settings}
+    return [word for key, value in values.items() for word in (f"--{key.replace('__', '.')}", str(value))]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"train__loss": "logit_adjusted"}, {"train__loss": "focal", "train__sampling": "balanced"}],
+    ids=["logit_adjusted", "focal, balanced"],
+)
+def test_a_run_resumes_to_the_same_bits(settings, tmp_path):
+    write_tiny(tmp_path / "rows.tsv", 20)
+    settings |= {"train__accumulation_steps": 2, "train__save_every": 2, "model__dropout": 0.1}
+    assert work(load_config(arguments(tmp_path, tmp_path / "whole", **settings)), "single") == 0
+    stop_after(3, load_config(arguments(tmp_path, tmp_path / "cut", **settings)))
+    assert work(load_config(arguments(tmp_path, tmp_path / "cut", **settings, output__resume="auto")), "single") == 0
+    whole, cut = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
+    assert all(torch.equal(value, cut[name]) for name, value in whole.items())
+    reports = [json.loads((tmp_path / name / "report.json").read_text(encoding="utf-8")) for name in ("whole", "cut")]
+    assert reports[0] == reports[1]
+    assert np.isfinite(reports[0]["loss"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["--train.loss", "focal", "--train.label_smoothing", "0.1"],
+            "train.label_smoothing must be 0 with train.loss focal",
+        ),
+        (
+            ["--train.sampling", "balanced", "--train.class_weights", "balanced"],
+            "train.class_weights balanced and train.sampling balanced correct the same imbalance",
+        ),
+        (["--train.sampling", "balanced", "--train.loss", "logit_adjusted"], "together they correct it twice"),
+        (["--data.task", "masked_words", "--train.loss", "focal"], "train.loss must be cross_entropy with data.task"),
+        (["--data.task", "masked_words", "--train.sampling", "balanced"], "train.sampling must be all with data.task"),
+        (
+            ["--data.task", "multi_label", "--data.train", "x", "--train.loss", "logit_adjusted"],
+            "train.loss must be cross_entropy or focal with data.task multi_label",
+        ),
+        (["--train.focal_gamma", "-1"], "train.focal_gamma must be from 0 to 10"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings, message):
+    with pytest.raises(InputError, match=message):
+        load_config(settings)

@@ -1,0 +1,139 @@
+"""Masked words from a file of texts to a checkpoint: python -m pytest tests/tasks/test_masked_words.py"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from app.batching.loader import Batch
+from app.config.command_line import load_config
+from app.config.schema import Config, DataConfig, TrainConfig
+from app.data.dataset import open_dataset
+from app.errors import InputError
+from app.evaluation.perplexity import masked_word_metrics
+from app.run.entry import work
+from app.tasks.masked_words import MaskedWords
+from tests.stopped_run import stop_after
+from tests.tiny import SIZES, WORDS, tiny_lines, tiny_tokenizer
+
+
+@pytest.fixture(scope="module")
+def posts(tmp_path_factory) -> Path:
+    """Texts in which words of two characters come in pairs, so that a hidden character can be guessed."""
+    path = tmp_path_factory.mktemp("posts") / "posts.txt"
+    generator = np.random.default_rng(0)
+    words = [a + b for a, b in zip("".join(WORDS.values()), reversed("".join(WORDS.values())), strict=True)]
+    texts = {"".join(generator.choice(words, 6)) for _ in range(150)}
+    path.write_text("\n".join(sorted(texts)) + "\n", encoding="utf-8")
+    return path
+
+
+def arguments(posts: Path, out: Path, sizes: dict = SIZES, **settings) -> list[str]:
+    values = {f"model__config__{key}": value for key, value in sizes.items()}
+    values |= {"data__train": posts, "data__cache_dir": posts.parent / "cache", "output__dir": out}
+    values |= {"data__task": "masked_words", "data__max_length": 32, "train__device": "cpu", "train__threads": 1}
+    values |= {"output__tensorboard": "false", "train__log_every": 5, **settings}
+    return [word for key, value in values.items() for word in (f"--{key.replace('__', '.')}", str(value))]
+
+
+def train(posts: Path, out: Path, **settings) -> dict:
+    assert work(load_config(arguments(posts, out, **settings)), "single") == 0
+    return json.loads((out / "report.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def trained(posts, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "pretrained"
+    train(posts, out, train__epochs=15, train__batch_size=16, train__learning_rate="3e-3")
+    return out
+
+
+def test_perplexity_falls_and_is_reported_before_and_after(trained):
+    report = json.loads((trained / "report.json").read_text(encoding="utf-8"))
+    assert report["perplexity"] < report["before_training"]["perplexity"] / 50
+    assert report["loss"] == pytest.approx(np.log(report["perplexity"]))
+    text = (trained / "report.txt").read_text(encoding="utf-8")
+    assert "before" in text
+    assert f"{report['targets']:,} masked tokens of {report['rows']:,} rows, the same before and after" in text
+    first = json.loads((trained / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert first["step"] == 0
+    assert first["perplexity"] == report["before_training"]["perplexity"]
+    assert not (trained / "predictions.csv").exists()
+
+
+def test_training_goes_on_from_the_checkpoint_at_the_same_perplexity(trained, posts, tmp_path):
+    before = json.loads((trained / "report.json").read_text(encoding="utf-8"))
+    split = {"data__dev_size": 0.1, "data__test_size": 0.1}
+    settings = split | {"model__name": trained, "train__max_steps": 1, "train__seed": 9}
+    argv = ["--config", "configs/pretrain.yaml", *arguments(posts, tmp_path / "again", sizes={}, **settings)]
+    assert work(load_config(argv), "single") == 0
+    after = json.loads((tmp_path / "again" / "report.json").read_text(encoding="utf-8"))
+    assert after["before_training"]["perplexity"] == pytest.approx(before["perplexity"], rel=1e-5)
+
+
+def test_a_labelled_file_is_read_without_its_labels(tmp_path):
+    path = tmp_path / "rows.tsv"
+    path.write_text("\n".join(tiny_lines(4)) + "\n", encoding="utf-8")
+    dataset = open_dataset(DataConfig(task="masked_words", train=str(path), cache_dir=str(tmp_path / "cache")))
+    assert dataset.label_names == []
+    assert sum(map(len, dataset.splits.values())) == 12
+    assert dataset.splits["train"].table.text(0)
+
+
+def test_a_run_that_was_stopped_resumes_to_the_same_bits(posts, tmp_path):
+    from safetensors.torch import load_file
+
+    settings = {"train__epochs": 2, "train__batch_size": 16, "train__accumulation_steps": 2, "train__save_every": 3}
+    settings |= {"model__dropout": 0.1, "train__learning_rate": "1e-3"}
+    train(posts, tmp_path / "whole", **settings)
+    stop_after(4, load_config(arguments(posts, tmp_path / "cut", **settings)))
+    report = train(posts, tmp_path / "cut", **settings, output__resume="auto")
+    whole = load_file(tmp_path / "whole" / "model.safetensors")
+    cut = load_file(tmp_path / "cut" / "model.safetensors")
+    assert all(torch.equal(value, cut[name]) for name, value in whole.items())
+    assert report == json.loads((tmp_path / "whole" / "report.json").read_text(encoding="utf-8"))
+
+
+def test_results_of_rows_add_up_to_the_metrics(posts):
+    config = Config(DataConfig(task="masked_words", train=str(posts), cache_dir=str(posts.parent / "cache")))
+    task = MaskedWords(config, open_dataset(config.data), tiny_tokenizer(), torch.device("cpu"))
+    outputs = torch.tensor([[5.0, 0.0], [0.0, 5.0], [0.0, 5.0]])
+    batch = Batch({}, torch.tensor([0, 1, 0]), torch.tensor([4, 9, 2]), 3, torch.tensor([0, 0, 2]))
+    results = task.row_results(outputs, batch)
+    assert results[:, 1:].tolist() == [[2, 2], [0, 0], [1, 0]]
+    assert float(results[:, 0].sum()) == pytest.approx(float(task.loss(outputs, batch.labels)), rel=1e-6)
+    metrics = masked_word_metrics(results.numpy())
+    assert metrics["targets"] == 3
+    assert metrics["accuracy"] == pytest.approx(2 / 3)
+    assert metrics["perplexity"] == pytest.approx(np.exp(metrics["loss"]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["--data.labels", "[a, b]"], "data.labels must be left out with data.task masked_words"),
+        (["--train.class_weights", "balanced"], "train.class_weights must be left out with data.task masked_words"),
+        (["--train.label_smoothing", "0.1"], "train.label_smoothing must be left out"),
+        (["--data.text_pair_column", "1"], "data.text_pair_column must be left out"),
+    ],
+)
+def test_settings_that_need_labels_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        load_config(["--data.task", "masked_words", *settings])
+
+
+@pytest.mark.parametrize("settings", [["--data.whole_words", "true"], ["--data.format", "text"]])
+def test_settings_of_masked_words_are_refused_for_labels(settings):
+    with pytest.raises(InputError, match="unless data.task is masked_words"):
+        load_config(settings)
+
+
+def test_a_metric_that_the_task_does_not_have_is_refused(posts):
+    config = Config(
+        DataConfig(task="masked_words", train=str(posts), cache_dir=str(posts.parent / "cache")),
+        train=TrainConfig(best_metric="macro_f1"),
+    )
+    with pytest.raises(InputError, match="train.best_metric must be loss or accuracy with data.task masked_words"):
+        MaskedWords(config, open_dataset(config.data), tiny_tokenizer(), torch.device("cpu"))

@@ -1,0 +1,249 @@
+"""Any number of labels a row, from a file to predictions: python -m pytest tests/tasks/test_multi_label.py"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import f1_score
+
+from app.commands.predict import main as predict
+from app.config.command_line import load_config
+from app.config.schema import Config, DataConfig, TrainConfig
+from app.data.dataset import open_dataset
+from app.errors import InputError
+from app.evaluation.logits_file import read_logits
+from app.evaluation.multi_label.decisions import choose_thresholds, sigmoid
+from app.tasks.losses import LabelSetLoss
+from app.tasks.multi_label import MultiLabel
+from tests.label_set_runs import NAMES, arguments, read_predictions, train, write_posts
+from tests.stopped_run import stop_after
+from tests.tiny import tiny_tokenizer
+
+
+@pytest.fixture(scope="module")
+def posts(tmp_path_factory) -> Path:
+    return write_posts(tmp_path_factory.mktemp("posts") / "posts.jsonl")
+
+
+@pytest.fixture(scope="module")
+def trained(posts, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "labels"
+    train(posts, out, train__epochs=12, data__test_size=0.2, data__dev_size=0.2)
+    return out
+
+
+def test_the_report_has_the_figures_of_the_thresholds_of_dev(trained):
+    report = json.loads((trained / "report.json").read_text(encoding="utf-8"))
+    splits, names = read_logits(trained / "logits.safetensors")
+    assert names == NAMES
+    thresholds = choose_thresholds(splits["dev"].labels, sigmoid(splits["dev"].logits))
+    assert [report["classes"][name]["threshold"] for name in NAMES] == pytest.approx(thresholds.tolist())
+    test = splits["test"]
+    predicted = sigmoid(test.logits) >= thresholds
+    assert report["micro_f1"] == pytest.approx(f1_score(test.labels, predicted, average="micro"))
+    assert report["micro_f1"] > 0.6
+    page = (trained / "report.html").read_text(encoding="utf-8")
+    assert all(name in page for name in NAMES)
+    assert f"{report['micro_f1']:.4f}" in page
+    assert "<polyline" in page
+    low, high = report["intervals"]["micro_f1"]
+    assert low < report["micro_f1"] < high
+    assert f"[{low:.4f}, {high:.4f}]" in page
+    assert set(report["baselines"]) == {"most frequent set", "TF-IDF + logistic regression"}
+    card = (trained / "README.md").read_text(encoding="utf-8")
+    assert f"| micro F1 | {report['micro_f1']:.4f} | {low:.4f} to {high:.4f} |" in card
+    text = (trained / "report.txt").read_text(encoding="utf-8")
+    assert "the best F1 on" in text
+    assert "subset accuracy" in text
+    assert "most frequent set: micro F1" in text
+    rows = read_predictions(trained / "predictions.csv")
+    shown = [[name in json.loads(row["predicted"]) for name in NAMES] for row in rows]
+    assert np.array_equal(shown, predicted)
+    assert [json.loads(row["labels"]) for row in rows] == [
+        [name for name, has in zip(NAMES, labels, strict=True) if has] for labels in test.labels
+    ]
+
+
+def test_predictions_of_a_saved_model_are_those_of_its_run(trained, tmp_path):
+    rows = read_predictions(trained / "predictions.csv")
+    source = tmp_path / "rows.csv"
+    source.write_text("text\n" + "".join(f"{row['text']}\n" for row in rows), encoding="utf-8")
+    for output in ("found.csv", "found.jsonl"):
+        assert predict(["--checkpoint", str(trained), "--input", str(source), "--output", str(tmp_path / output)]) == 0
+    found = read_predictions(tmp_path / "found.csv")
+    assert [row["labels"] for row in found] == [row["predicted"] for row in rows]
+    objects = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["labels"] for row in objects] == [json.loads(row["predicted"]) for row in rows]
+    for name in NAMES:
+        expected = [float(row[f"p_{name}"]) for row in rows]
+        assert [row[f"p_{name}"] for row in objects] == pytest.approx(expected, abs=2e-6)
+
+
+def test_the_pipeline_of_transformers_agrees(trained):
+    from transformers import pipeline
+
+    rows = read_predictions(trained / "predictions.csv")[:5]
+    classify = pipeline("text-classification", str(trained), top_k=None, function_to_apply="sigmoid", device="cpu")
+    assert classify.model.config.problem_type == "multi_label_classification"
+    for row, scores in zip(rows, classify([row["text"] for row in rows]), strict=True):
+        found = {score["label"]: score["score"] for score in scores}
+        assert found == pytest.approx({name: float(row[f"p_{name}"]) for name in NAMES}, abs=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--threshold", "0.5"], "--threshold and --abstain are for one label a row"),
+        (["--abstain", "precision=0.9"], "--threshold and --abstain are for one label a row"),
+    ],
+)
+def test_decisions_of_one_label_are_refused(options, message, trained, capsys):
+    assert predict(["--checkpoint", str(trained), *options, "今天"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_report_on_the_rows_of_test_has_the_figures_of_the_run(trained, tmp_path, capsys):
+    rows = read_predictions(trained / "predictions.csv")
+    lists = [{"text": row["text"], "labels": json.loads(row["labels"])} for row in rows]
+    of_columns = [{"text": row["text"]} | {name: int(name in row["labels"]) for name in NAMES} for row in lists]
+    joined = [{"text": row["text"], "tags": "|".join(row["labels"])} for row in lists]
+    wanted = json.loads((trained / "report.json").read_text(encoding="utf-8"))
+    ways = {
+        "lists": (lists, []),
+        "columns": (of_columns, ["--label_columns", f"[{', '.join(NAMES)}]"]),
+        "joined": (joined, ["--label_column", "tags", "--label_separator", "|"]),
+    }
+    for name, (records, options) in ways.items():
+        source, out = tmp_path / f"{name}.jsonl", tmp_path / name
+        source.write_text("\n".join(json.dumps(record, ensure_ascii=False) for record in records), encoding="utf-8")
+        assert predict(["--checkpoint", str(trained), "--input", str(source), "--report", str(out), *options]) == 0
+        report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+        for figure in ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy"):
+            assert report[figure] == wanted[figure]
+            assert report["intervals"][figure] == wanted["intervals"][figure]
+        assert report["classes"] == wanted["classes"]
+        assert "The rows with the most wrong labels" in (out / "report.html").read_text(encoding="utf-8")
+        assert [row["labels"] for row in read_predictions(out / "predictions.csv")] == [
+            row["predicted"] for row in rows
+        ]
+    assert "95 % intervals" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("record", "options", "message"),
+    [
+        ({"text": "好", "labels": ["别的"]}, [], "line 1: the model has no label '别的'"),
+        ({"text": "好", "labels": "正面|负面"}, [], "set --label_separator '|', or write a JSON list"),
+        ({"text": "好", "a": 2}, ["--label_columns", "[a]"], "must be 0 or 1, found 2"),
+        ({"text": "好", "labels": []}, ["--label_columns", "a"], "a list of columns is needed"),
+        ({"text": "好"}, ["--label_columns", "[a]", "--label_column", "b"], "--label_columns is instead of"),
+    ],
+)
+def test_labelled_rows_that_cannot_be_reported_are_errors(record, options, message, trained, tmp_path, capsys):
+    source = tmp_path / "rows.jsonl"
+    source.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
+    command = ["--checkpoint", str(trained), "--input", str(source), "--report", str(tmp_path / "out"), *options]
+    assert predict(command) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_limits_of_labels_hold_in_report_and_predictions(posts, tmp_path):
+    report = train(
+        posts, tmp_path / "run", train__epochs=1, data__min_labels=1, data__max_labels=1, output__language="zh"
+    )
+    assert report["predicted_per_row"] == 1
+    assert "微平均 F1" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    rows = read_predictions(tmp_path / "run" / "predictions.csv")
+    assert all(len(json.loads(row["predicted"])) == 1 for row in rows)
+    found = tmp_path / "found.jsonl"
+    assert predict(["--checkpoint", str(tmp_path / "run"), "--output", str(found), *(row["text"] for row in rows)]) == 0
+    labels = [json.loads(line)["labels"] for line in found.read_text(encoding="utf-8").splitlines()]
+    assert labels == [json.loads(row["predicted"]) for row in rows]
+
+
+def test_a_run_that_was_stopped_resumes_to_the_same_bits(posts, tmp_path):
+    from safetensors.torch import load_file
+
+    settings = {"train__epochs": 1, "train__accumulation_steps": 3, "train__save_every": 3, "model__dropout": 0.1}
+    settings["train__positive_weights"] = "balanced"
+    train(posts, tmp_path / "whole", **settings)
+    stop_after(4, load_config(arguments(posts, tmp_path / "cut", **settings)))
+    report = train(posts, tmp_path / "cut", **settings, output__resume="auto")
+    whole = load_file(tmp_path / "whole" / "model.safetensors")
+    cut = load_file(tmp_path / "cut" / "model.safetensors")
+    assert all(torch.equal(value, cut[name]) for name, value in whole.items())
+    assert report == json.loads((tmp_path / "whole" / "report.json").read_text(encoding="utf-8"))
+
+
+def test_a_run_without_dev_rows_uses_a_half(posts, tmp_path):
+    report = train(posts, tmp_path / "run", train__max_steps=1, data__dev_size=0)
+    assert {scores["threshold"] for scores in report["classes"].values()} == {0.5}
+    assert "there are no dev rows" in (tmp_path / "run" / "report.txt").read_text(encoding="utf-8")
+
+
+def task_of(posts: Path, **settings) -> MultiLabel:
+    data = DataConfig(task="multi_label", train=str(posts), cache_dir=str(posts.parent / "cache"))
+    config = Config(data, train=TrainConfig(**settings))
+    return MultiLabel(config, open_dataset(data), tiny_tokenizer(), torch.device("cpu"))
+
+
+def test_the_loss_is_a_sum_over_rows_and_labels():
+    logits = torch.tensor([[0.5, -1.0], [2.0, 0.0]])
+    labels = torch.tensor([[1, 0], [0, 1]])
+    probabilities = torch.sigmoid(logits)
+    expected = -(3 * torch.log(probabilities[0, 0]) + torch.log(1 - probabilities[0, 1]))
+    expected -= torch.log(1 - probabilities[1, 0]) + 0.5 * torch.log(probabilities[1, 1])
+    assert float(LabelSetLoss(torch.tensor([3.0, 0.5]))(logits, labels)) == pytest.approx(float(expected), rel=1e-6)
+    assert float(LabelSetLoss(None)(logits[:0], labels[:0])) == 0
+
+
+def test_balanced_weights_are_rows_without_to_rows_with(posts):
+    task = task_of(posts, positive_weights="balanced")
+    labels = np.asarray(task.dataset.splits["train"].labels)
+    expected = (len(labels) - labels.sum(axis=0)) / labels.sum(axis=0)
+    assert task.loss.positive_weights.tolist() == pytest.approx(expected.tolist(), rel=1e-6)
+
+
+def test_rows_are_drawn_by_their_rarest_label(posts):
+    task = task_of(posts)
+    split = task.dataset.splits["train"]
+    labels, classes = np.asarray(split.labels), task.sampling_classes(split)
+    counts = labels.sum(axis=0)
+    for row, drawn_as in zip(labels, classes, strict=True):
+        present = np.flatnonzero(row)
+        assert drawn_as == (min(present, key=counts.__getitem__) if len(present) else 3)
+
+
+def test_the_python_interface_gives_the_same_label_sets(trained):
+    from chinese_text_classifier import load
+
+    rows = read_predictions(trained / "predictions.csv")
+    model = load(trained, device="cpu")
+    found = model.predict([row["text"] for row in rows])
+    assert found.tolist() == [json.loads(row["predicted"]) for row in rows]
+    assert model.predict([rows[0]["text"]]).tolist() == [json.loads(rows[0]["predicted"])]
+
+
+@pytest.mark.parametrize("long", ["head_tail", "windows"])
+def test_long_texts_are_read_in_training_as_in_prediction(long, posts, tmp_path):
+    train(posts, tmp_path / "run", train__max_steps=3, data__long=long, data__max_length=8)
+    rows = read_predictions(tmp_path / "run" / "predictions.csv")
+    found = tmp_path / "found.jsonl"
+    assert predict(["--checkpoint", str(tmp_path / "run"), "--output", str(found), *(row["text"] for row in rows)]) == 0
+    objects = [json.loads(line) for line in found.read_text(encoding="utf-8").splitlines()]
+    for name in NAMES:
+        expected = [float(row[f"p_{name}"]) for row in rows]
+        assert [row[f"p_{name}"] for row in objects] == pytest.approx(expected, abs=2e-6)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0, 1.0], [1.0, float("inf"), 1.0]])
+def test_weights_that_make_no_sense_are_refused(weights, posts):
+    with pytest.raises(InputError, match="train.positive_weights must be 3 finite numbers above 0"):
+        task_of(posts, positive_weights=weights)
+
+
+def test_metrics_that_the_task_does_not_have_are_refused(posts):
+    with pytest.raises(InputError, match="train.best_metric must be micro_f1, .* with data.task multi_label"):
+        task_of(posts, best_metric="accuracy")

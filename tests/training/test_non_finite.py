@@ -1,0 +1,56 @@
+"""Training that cannot learn any more ends with an error: python -m pytest tests/training/test_non_finite.py"""
+
+import pytest
+import torch
+
+from app.config.schema import Config, TrainConfig
+from app.errors import TrainingError
+from app.strategies.single import Single
+from app.training.forward_backward import PassResults
+from app.training.loop import StepLog
+from app.training.non_finite import MOST_SKIPPED, FiniteCheck, check_trained
+from app.training.state import RunState
+from tests.tiny import loaders_of, open_tiny, tiny_model
+
+
+@pytest.fixture(scope="module")
+def loader(tmp_path_factory):
+    dataset, _, stores = open_tiny(tmp_path_factory.mktemp("finite"))
+    return loaders_of(dataset, stores, tiny_model(), packed=True)["train"]
+
+
+def step_log(number: int, finite: list[bool], skipped: bool) -> StepLog:
+    passes = PassResults(torch.tensor(0.0), torch.arange(len(finite)).numpy(), torch.tensor(finite), len(finite))
+    return StepLog(number, len(finite), 0.1, torch.tensor(float("nan") if skipped else 1.0), skipped, passes)
+
+
+def new_check(loader, on_nonfinite: str, precision: str = "fp32") -> FiniteCheck:
+    return FiniteCheck(Single(Config(train=TrainConfig(precision=precision))), loader, on_nonfinite)
+
+
+def test_skipping_is_not_advised_where_it_would_skip_every_step(loader):
+    with pytest.raises(TrainingError, match="no row has finite logits, so the weights are to blame") as error:
+        new_check(loader, "stop")([step_log(1, [False, False], skipped=False)], [float("nan")])
+    assert "on_nonfinite" not in str(error.value)
+    with pytest.raises(TrainingError, match="--train.on_nonfinite skip"):
+        new_check(loader, "stop")([step_log(1, [False, True], skipped=False)], [float("nan")])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_too_many_skipped_steps_in_a_row_end_the_run(loader, precision):
+    check, loss = new_check(loader, "skip", precision), 1.0 if precision == "fp16" else float("nan")
+    for number in range(1, MOST_SKIPPED):
+        check([step_log(number, [True], skipped=True)], [loss])
+    check([step_log(MOST_SKIPPED, [True], skipped=False)], [1.0])  # one that learns
+    steps = [step_log(number, [True], skipped=True) for number in range(1, MOST_SKIPPED + 1)]
+    check(steps[:-1], [loss] * (MOST_SKIPPED - 1))
+    with pytest.raises(TrainingError, match=f"step {MOST_SKIPPED}: the last {MOST_SKIPPED} steps were all skipped"):
+        check(steps[-1:], [loss])
+
+
+def test_a_training_without_an_update_has_no_report():
+    check_trained(RunState(step=3), 5)
+    check_trained(RunState(step=5, updates=1), 5)
+    for state in (RunState(step=5), RunState(step=2, stopped_early=True)):
+        with pytest.raises(TrainingError, match=f"all {state.step} steps were skipped, .* nothing was trained"):
+            check_trained(state, 5)
