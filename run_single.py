@@ -1,6 +1,6 @@
 """Train a Chinese text classifier in one process on one device (CUDA, MPS or CPU).
 
-python run_single.py                                        a small BERT on the embedded sample set
+python run_single.py                                        a pretrained encoder on the embedded sample set
 python run_single.py --data.train reviews.csv               the same on a file of yours
 python run_single.py --config configs/weibo_emotion6.yaml   settings from a file; any --group.key overrides them
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from itertools import islice
@@ -40,10 +41,20 @@ def nearest(name: Any, candidates: Iterable) -> str:
     return f"; did you mean '{shorten(close[0], LONGEST_NAME)}'?" if close else ""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message."""
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
 def shorten(text: str, length: int = 40) -> str:
     """Return the first `length` characters of `text`; those that cannot be printed or encoded become escapes."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:length])
     return shown + ("…" if len(text) > length else "")
+
+
+def printable_path(path: str) -> str:
+    """Return a path with the bytes of another encoding replaced."""
+    return os.fsencode(path).decode(errors="replace")
 
 
 def listed(names: Iterable, count: int = 20) -> str:

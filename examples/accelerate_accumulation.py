@@ -9,6 +9,18 @@ micro-batches of two rows have gradients -10, -50, -122 and -226; their mean is 
 number of rows. (Where their sizes differ, the mean of means is wrong: see examples/ddp_equals_accumulation.py.)
 
 Two processes take four micro-batches of one row each: the same eight rows, the same weight. Any CUDA device is used.
+
+The end of a loader ends an accumulation as well, unless `sync_with_dataloader` is false. Two passes over six micro-batches (two rows
+each, x = 1 ... 12, SGD at 0.002), four accumulated:
+
+sync_with_dataloader  a step after micro-batches  what the steps see                                       weight
+True, the default     4, 6, 10, 12                the last step of a pass has two micro-batches, each      1.02630
+                                                  still divided by four: half the gradient of their mean
+False                 4, 8, 12                    four micro-batches each; the second step has the last    1.05570
+                                                  two of one pass and the first two of the next
+
+With False, gradients wait from one pass to the next: what is evaluated or saved in between does not have them, and where the
+training ends within an accumulation, they are lost.
 """
 
 import os
@@ -16,6 +28,7 @@ import sys
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import GradientAccumulationPlugin
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -24,9 +37,13 @@ LR = 0.02
 INPUTS = torch.arange(1.0, 9.0).unsqueeze(1)  # (8, 1)
 TARGETS = 2 * INPUTS
 
+# For the two passes: six micro-batches, no multiple of the accumulation steps.
+MICRO_BATCHES, PASSES, SMALL_LR = 6, 2, 0.002
+MORE_INPUTS = torch.arange(1.0, 13.0).unsqueeze(1)  # (12, 1)
+
 
 def main() -> None:
-    """Print the weight after one step in four micro-batches, and after one step in one batch."""
+    """Print the weight after one step in four micro-batches, after one step in one batch, and after two passes, both ways."""
     # Where there is no GPU, each process would train alone without `cpu=True`, and without a warning.
     accelerator = Accelerator(gradient_accumulation_steps=ACCUMULATION_STEPS, cpu=not torch.cuda.is_available())
     started = int(os.environ.get("WORLD_SIZE", 1))
@@ -35,6 +52,11 @@ def main() -> None:
     accumulated = train_accumulated(accelerator)
     accelerator.print(f"with accumulation, {started} process(es): the final weight is {accumulated:.5f}")
     accelerator.print(f"without accumulation: the final weight is {train_at_once():.5f}")
+    for syncs in (True, False):
+        steps, weight = train_two_passes(syncs)
+        accelerator.print(
+            f"sync_with_dataloader={syncs}: steps after micro-batches {steps}; the final weight is {weight:.5f}"
+        )
     accelerator.end_training()
 
 
@@ -54,6 +76,28 @@ def train_accumulated(accelerator: Accelerator) -> float:
             optimizer.step()
             optimizer.zero_grad()
     return accelerator.unwrap_model(model).weight.item()
+
+
+def train_two_passes(sync_with_dataloader: bool) -> tuple[list[int], float]:
+    """Return after which micro-batches a step was taken, counted over both passes, and the final weight."""
+    plugin = GradientAccumulationPlugin(num_steps=ACCUMULATION_STEPS, sync_with_dataloader=sync_with_dataloader)
+    accelerator = Accelerator(gradient_accumulation_plugin=plugin, cpu=not torch.cuda.is_available())
+    model = new_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=SMALL_LR)
+    batch_size = len(MORE_INPUTS) // (MICRO_BATCHES * accelerator.num_processes)
+    loader = DataLoader(TensorDataset(MORE_INPUTS, 2 * MORE_INPUTS), batch_size=batch_size)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    steps, count = [], 0
+    for _ in range(PASSES):
+        for inputs, targets in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(nn.functional.mse_loss(model(inputs), targets))
+                optimizer.step()
+                optimizer.zero_grad()
+                count += 1
+                if accelerator.sync_gradients:  # the step was taken, not skipped
+                    steps.append(count)
+    return steps, accelerator.unwrap_model(model).weight.item()
 
 
 def train_at_once() -> float:

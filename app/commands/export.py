@@ -1,0 +1,85 @@
+"""Export a trained model for ONNX Runtime, and compare it with the original on its own dev rows.
+
+python -m app export checkpoints/sample-001 --to onnx
+python -m app export checkpoints/sample-001 --to onnx --precision int8 --output small-model
+python predict.py --checkpoint small-model 今天真开心
+
+Writes a new folder with the graph, the tokenizer and a record of the comparison: the largest difference of a logit, how
+many labels changed, macro F1 before and after. predict and serve take the folder like a run, and do not need torch for it.
+Exit status: 0, 1 where more changed than allowed (the folder is then kept under another name), 2 for bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from app.commands.exit_status import exit_status
+from app.commands.predict import say
+from app.commands.predict_options import Parser
+from app.errors import InputError
+
+TOLERANCE = {"fp32": 0.001, "int8": 0.01}
+LOGIT_TOLERANCE = {"fp32": 0.001, "int8": None}
+
+
+def build_parser(program: str) -> Parser:
+    """Return the parser of the command line."""
+    description = __doc__.replace("python -m app export", program)
+    parser = Parser(
+        program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("model", type=Path, metavar="RUN", help="a run, or a checkpoint of another program (then with --rows)")
+    add("--to", choices=["onnx"], default="onnx", help="the form to export to (default: onnx)")
+    precision = "int8 is smaller, and faster on most CPUs (default: fp32)"
+    add("--precision", choices=list(TOLERANCE), default="fp32", help=precision)
+    scales = "int8: how inputs of layers are scaled, by each batch, or fixed by training rows (default: dynamic)"
+    add("--quantization", choices=["dynamic", "static"], help=scales)
+    add("--output", type=Path, metavar="FOLDER", help="folder to write (default: RUN-onnx, or RUN-onnx-int8)")
+    share = "largest share of rows whose label may change (default: 0.001, for int8 0.01)"
+    add("--tolerance", type=float, metavar="SHARE", help=share)
+    difference = "largest difference that a logit may have (default: 0.001, for int8 any)"
+    add("--logit_tolerance", type=float, metavar="DIFFERENCE", help=difference)
+    add("--rows", metavar="FILE", help="file of texts to compare on (default: the dev rows of the run)")
+    add("--num_rows", type=int, default=1000, help="rows to compare on, chosen at random (default: 1000)")
+    return parser
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raise InputError for values that are out of range."""
+    if args.tolerance is not None and not 0 <= args.tolerance <= 1:
+        raise InputError(f"--tolerance must be a share from 0 to 1, found {args.tolerance:g}")
+    if args.logit_tolerance is not None and not args.logit_tolerance >= 0:
+        raise InputError(f"--logit_tolerance must be at least 0, found {args.logit_tolerance:g}")
+    if args.quantization and args.precision != "int8":
+        raise InputError(f"--quantization needs --precision int8, found {args.precision}")
+    if args.num_rows < 1:
+        raise InputError(f"--num_rows must be at least 1, found {args.num_rows}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export and print the comparison; return the exit status."""
+    check(args)
+    from app.export.exported_folder import ExportOptions, export
+
+    ending = "-onnx" if args.precision == "fp32" else f"-onnx-{args.precision}"
+    output = args.output or Path(f"{args.model}{ending}")
+    tolerance = TOLERANCE[args.precision] if args.tolerance is None else args.tolerance
+    largest = LOGIT_TOLERANCE[args.precision] if args.logit_tolerance is None else args.logit_tolerance
+    quantization = args.quantization or "dynamic"
+    options = ExportOptions(args.precision, tolerance, largest, args.rows, args.num_rows, quantization)
+    done = export(args.model, output, options, say)
+    print(done.proof.render())
+    if done.problem is None:
+        print(f"Saved in {done.folder}; classify text with: python predict.py --checkpoint {done.folder} 今天真开心")
+        return 0
+    say(
+        f"error: {done.problem}; the export is kept in {done.folder}, do not use it without a look at the changed labels"
+    )
+    return 1
+
+
+def main(argv: list[str], program: str = "python -m app export") -> int:
+    """Run the command line; return the exit status."""
+    return exit_status(lambda: run(build_parser(program).parse_args(argv)), say)

@@ -1,0 +1,74 @@
+"""Have label issues looked at in Label Studio or doccano, and take the decisions back as a file of fixes.
+
+python -m app labels export label_issues.csv tasks.json --to label-studio --limit 200
+python -m app labels export label_issues.csv tasks.jsonl --to doccano
+python -m app labels import decided.json fixes.csv
+
+label_issues.csv comes from cross-validate. For Label Studio the labelling interface is printed, to be pasted into the project.
+fixes.csv is for --data.relabel; it has the rows whose label was changed. No file is overwritten. Exit status: 0, 2 for bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from app.commands.exit_status import exit_status
+from app.errors import InputError
+
+TOOLS = ("label-studio", "doccano")
+
+
+def main(argv: list[str], program: str = "python -m app labels") -> int:
+    """Run the command line; return the exit status."""
+    options = parse(argv, program)
+    return exit_status(lambda: print(export(options) if options.action == "export" else import_decisions(options)))
+
+
+def parse(argv: list[str], program: str) -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(
+        program,
+        description=__doc__.replace("python -m app labels", program),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="export|import")
+    exporting = actions.add_parser("export", help="label_issues.csv -> tasks", allow_abbrev=False)
+    exporting.add_argument("source", metavar="ISSUES", help="a label_issues.csv")
+    exporting.add_argument("target", metavar="OUT", help="the new file: JSON for Label Studio, JSON Lines for doccano")
+    exporting.add_argument("--to", choices=TOOLS, required=True, help="the tool")
+    exporting.add_argument("--limit", type=int, help="only this many of the first issues (default: all)")
+    importing = actions.add_parser("import", help="an export of the tool -> fixes", allow_abbrev=False)
+    importing.add_argument("source", metavar="IN", help="JSON or JSON-MIN of Label Studio, or JSONL of doccano")
+    importing.add_argument("target", metavar="FIXES", help="the new CSV file for --data.relabel")
+    return parser.parse_args(argv)
+
+
+def export(options: argparse.Namespace) -> str:
+    """Write the tasks; return what to tell people."""
+    from app.data.annotation_tools import export_issues, labelling_configuration, read_issues
+
+    if options.limit is not None and options.limit < 1:
+        raise InputError(f"--limit must be at least 1, found {options.limit}")
+    source, target = Path(options.source), Path(options.target)
+    count, labels = export_issues(source, target, options.to, options.limit)
+    text = f"{count:,} tasks in {target}"
+    if options.to == "doccano" or not count:
+        return text
+    has_pairs = "text_pair" in next(read_issues(source))
+    return (
+        f"{text}; the labelling interface (add labels that are missing):\n{labelling_configuration(labels, has_pairs)}"
+    )
+
+
+def import_decisions(options: argparse.Namespace) -> str:
+    """Write the fixes; return what to tell people."""
+    from app.data.annotation_tools import import_fixes
+
+    found = import_fixes(Path(options.source), Path(options.target))
+    several = f", {found.several:,} left out because they have several labels" if found.several else ""
+    return (
+        f"{found.changed:,} changed labels in {options.target}; {found.confirmed:,} confirmed, {found.open:,} without a "
+        f"decision{several}"
+    )

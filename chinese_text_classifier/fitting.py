@@ -1,0 +1,147 @@
+"""One run of the trainer in this process, on rows that are in memory."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from app.config.command_line import LONGEST_LIST, load_config
+from app.config.schema import Config
+from app.config.shipped import default_config
+from app.data.rows import Row
+from app.errors import InputError
+
+# What `fit` says itself.
+SET_BY_FIT = ("train", "dev", "test", "test_size", "format", "task", "labels", "text_column", "text_pair_column")
+SET_BY_FIT += ("label_column", "header", "encoding", "quoting", "on_bad_row", "cache_dir")
+
+
+def write_rows(folder: Path, rows: list[Row], labels: list[str]) -> dict[str, Any]:
+    """Write rows and their labels into a file in `folder`; return the settings that read it, by their dotted names."""
+    path = folder / "train.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for row, label in zip(rows, labels, strict=True):
+            pair = {} if row.pair is None else {"pair": row.pair}
+            file.write(json.dumps({"text": row.text, **pair, "label": label}) + "\n")
+    columns = {"data.text_column": "text", "data.label_column": "label"}
+    if rows[0].pair is not None:
+        columns["data.text_pair_column"] = "pair"
+    return {"data.train": str(path), "data.format": "jsonl", "data.test_size": 0, **columns}
+
+
+def train_folder(
+    folder: Path, settings: dict[str, Any], names: list[str], cache_dir: str | Path | None, verbose: bool
+) -> Path:
+    """Train with `settings`, by their dotted names, and return the run's folder; the labels are `names`.
+
+    Without output.dir the run is in `folder`, without a report. Raises KeyboardInterrupt where Ctrl-C stopped it.
+    """
+    from app.model.source import checkpoint_place
+
+    has_folder = "output.dir" in settings
+    if not has_folder:
+        settings = settings | {"output.dir": str(folder / "run"), "output.tensorboard": False}
+        settings["output.keep_final_state"] = False
+    config = build_config(folder, settings, names)
+    encoders = str(cache_dir or config.data.cache_dir)
+    place = checkpoint_place(config.model, encoders)
+    model = config.model if place is None else replace(config.model, name=str(place))
+    data = replace(config.data, cache_dir=str(folder / "cache"))  # the rows of one call are of no use to the next
+    status = run_quietly(replace(config, model=model, data=data), verbose, with_report=has_folder)
+    if status == 128 + signal.SIGINT:
+        raise KeyboardInterrupt
+    if status:
+        raise SystemExit(status)
+    return Path(config.output.dir)
+
+
+def build_config(folder: Path, settings: dict[str, Any], names: list[str]) -> Config:
+    """Return the configuration of dotted settings, on top of the default file that a command line with them starts from."""
+    if len(names) <= LONGEST_LIST:
+        settings = settings | {"data.labels": names}
+    path = folder / "settings.yaml"
+    path.write_text(yaml.safe_dump(nested(settings), allow_unicode=True, sort_keys=False), encoding="utf-8")
+    files = ["--config", str(default_config(set(settings))), "--config", str(path)]
+    try:
+        return load_config([*files, "--output.progress", "false", "--output.name", "fit"])
+    except InputError as error:
+        raise InputError(str(error).replace(str(path), "TextClassifier")) from error
+
+
+def nested(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return dotted settings as mappings in mappings; raises InputError for a name without a group."""
+    tree: dict[str, Any] = {}
+    for name, value in settings.items():
+        group, _, key = str(name).partition(".")
+        if not key:
+            raise InputError(f"settings are named group.key, as train.epochs, found '{name}'")
+        branch = tree.setdefault(group, {})
+        *parents, last = ["config", key.removeprefix("config.")] if key.startswith("config.") else [key]
+        for parent in parents:
+            branch = branch.setdefault(parent, {})
+        branch[last] = value
+    return tree
+
+
+def check_settings(settings: dict[str, Any] | None) -> None:
+    """Raise InputError for a setting that `fit` sets itself."""
+    for name in settings or {}:
+        if str(name).removeprefix("data.") in SET_BY_FIT and str(name).startswith("data."):
+            raise InputError(f"{name} follows from what fit is given, or has a parameter; leave it out of settings")
+
+
+def run_quietly(config: Config, verbose: bool, with_report: bool) -> int:
+    """Run one job in this process; return its exit status. torch's settings of this process are restored."""
+    from app.run.job import Job
+    from app.runtime.signals import Stopped
+    from app.strategies import open_strategy
+
+    with shown_log(verbose), restored_torch(), open_strategy("single", config) as strategy:
+        try:
+            return Job("single", strategy, with_report).run()
+        except Stopped as stop:
+            return 128 + stop.number
+
+
+@contextmanager
+def shown_log(verbose: bool) -> Iterator[None]:
+    """Show the trainer's log lines and report, or neither."""
+    logger, handler = logging.getLogger("app"), logging.StreamHandler()
+    level = logger.level
+    if verbose:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        if verbose:
+            yield
+        else:
+            with redirect_stdout(StringIO()):
+                yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@contextmanager
+def restored_torch() -> Iterator[None]:
+    """Restore torch's random state, its number of threads and its choice of kernels afterwards."""
+    import torch
+
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    precision = torch.get_float32_matmul_precision()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(deterministic)
+            torch.set_float32_matmul_precision(precision)

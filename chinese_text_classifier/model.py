@@ -1,0 +1,119 @@
+"""A trained model in memory: `load` opens a run, a checkpoint or an export, and `Model` classifies texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatch
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from app.errors import InputError
+from app.prediction.open_model import ComputeOptions, open_model
+from chinese_text_classifier.texts import rows_of
+
+# The files of a run folder that its predictions depend on.
+KEPT = (
+    "config.json",
+    "*.yaml",
+    "calibration.json",
+    "thresholds.json",
+    "model*.safetensors",
+    "model*.json",
+    "*token*",
+    "*vocab*",
+)
+KEPT += ("merges.txt", "*.model", "*.onnx", "export.json")
+
+
+def load(
+    folder: str | Path | None = None,
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    batch_tokens: int | None = None,
+    calibrate: bool = True,
+    runtime: str = "auto",
+) -> Model:
+    """Return the model in a folder: a run, a checkpoint of another program, or an export; None: the run that finished last.
+
+    The options are those of `python -m app predict`. Raises InputError (a ValueError) saying what is wrong with the folder.
+    """
+    options = ComputeOptions(device, precision, batch_tokens, calibrate, runtime)
+    return Model(None if folder is None else Path(folder), options)
+
+
+class Model:
+    """A trained classifier; `label_names` has its labels in the order of the columns of `predict_proba`.
+
+    It can be pickled: the pickle holds the files of the model, and is as large as they are.
+    """
+
+    def __init__(
+        self, folder: Path | None, options: ComputeOptions, temporary: TemporaryDirectory | None = None
+    ) -> None:
+        """`temporary` is a folder that exists as long as this model does."""
+        self.options = options
+        self._temporary = temporary
+        self._opened = open_model(folder, options)
+        self.folder = self._opened.folder
+        self.label_names = list(self._opened.predictor.label_names)
+
+    def __repr__(self) -> str:
+        return f"Model({str(self.folder)!r}, {len(self.label_names)} labels)"
+
+    def predict(self, texts: Iterable) -> np.ndarray:
+        """Return the label of each text, (num_texts,) strings; with any number of labels a text, (num_texts,) lists of strings.
+
+        `texts` are strings or, for a model that was trained on pairs, pairs of strings. Raises InputError for texts that
+        `chinese_text_classifier.texts.rows_of` refuses, and TrainingError for logits that are not finite.
+        """
+        predictor = self._opened.predictor
+        if predictor.has_label_sets:
+            decided = predictor.rule.decide(self.predict_proba(texts))
+            found = np.empty(len(decided), dtype=object)
+            for at, row in enumerate(decided):
+                found[at] = [self.label_names[label] for label in np.flatnonzero(row)]
+            return found
+        labels = np.array(self.label_names)
+        return labels[self.predict_proba(texts).argmax(axis=1)]
+
+    def predict_proba(self, texts: Iterable) -> np.ndarray:
+        """Return the probability of each label, (num_texts, num_labels) float64; raises as `predict` does."""
+        opened = self._opened
+        rows = rows_of(texts, opened.remove_spaces)
+        if not rows:
+            return np.empty((0, len(self.label_names)))
+        has_pairs = rows[0].pair is not None
+        if opened.has_pairs not in (None, has_pairs):
+            trained, given = ("single texts", "pairs") if has_pairs else ("pairs of texts", "single texts")
+            raise InputError(f"{self.folder} was trained on {trained}, found {given}")
+        return np.array([prediction.probabilities for prediction in opened.predictor.predict(rows)])
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the files of the model into a new folder, which `load`, predict.py and transformers open; return its path.
+
+        Raises InputError for a folder that has something in it.
+        """
+        folder = Path(folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"a model is saved in a new folder, found something in {folder}; choose another name")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self._files().items():
+            (folder / name).write_bytes(content)
+        return folder
+
+    def _files(self) -> dict[str, bytes]:
+        paths = [path for path in sorted(self.folder.iterdir()) if path.is_file()]
+        return {path.name: path.read_bytes() for path in paths if any(fnmatch(path.name, kept) for kept in KEPT)}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"files": self._files(), "options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        temporary = TemporaryDirectory(prefix="chinese-text-classifier-")
+        for name, content in state["files"].items():
+            (Path(temporary.name) / name).write_bytes(content)
+        self.__init__(Path(temporary.name), state["options"], temporary)

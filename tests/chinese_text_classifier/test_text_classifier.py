@@ -1,0 +1,148 @@
+"""The estimator, in scikit-learn's own tools: python -m pytest tests/chinese_text_classifier/test_text_classifier.py"""
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from app.checkpoints.find_run import is_finished
+from app.errors import InputError
+from chinese_text_classifier import TextClassifier, load
+from tests.tiny import LABELS, tiny_lines
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+SMALL = {f"model.config.{key}": value for key, value in SIZES.items()}
+SMALL |= {"model.config.initializer_range": 0.1, "train.threads": 1, "train.precision": "fp32"}
+
+
+def rows(pairs: bool = False) -> tuple[list, list[str]]:
+    fields = [line.split("\t") for line in tiny_lines(20, pairs)[1:]]
+    return [tuple(row[:-1]) if pairs else row[0] for row in fields], [row[-1] for row in fields]
+
+
+TEXTS, TARGETS = rows()
+
+
+def tiny(**parameters) -> TextClassifier:
+    defaults = {"epochs": 6, "batch_size": 8, "learning_rate": 5e-3, "max_length": 24, "device": "cpu"}
+    return TextClassifier(**{**defaults, "random_state": 1, "settings": SMALL, **parameters})
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory) -> TextClassifier:
+    folder = tmp_path_factory.mktemp("here")
+    before = torch.random.get_rng_state()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        classifier = tiny().fit(TEXTS, TARGETS)
+    assert list(folder.iterdir()) == [], "nothing is left in the working directory"
+    assert torch.equal(before, torch.random.get_rng_state())
+    return classifier
+
+
+def test_it_learns_and_answers_as_a_classifier(fitted, capsys):
+    assert is_classifier(fitted)
+    assert fitted.classes_.tolist() == sorted(LABELS)
+    assert fitted.score(TEXTS, TARGETS) > 0.9
+    probabilities = fitted.predict_proba(TEXTS)
+    assert probabilities.shape == (60, 3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    assert (fitted.predict(TEXTS) == fitted.classes_[probabilities.argmax(axis=1)]).all()
+    assert capsys.readouterr().out == ""
+
+
+def test_parameters_are_read_set_and_cloned():
+    classifier = tiny()
+    assert classifier.get_params()["learning_rate"] == 5e-3
+    other = clone(classifier).set_params(learning_rate=1e-3, dev_size=0.2)
+    assert other.get_params() == {**classifier.get_params(), "learning_rate": 1e-3, "dev_size": 0.2}
+    with pytest.raises(NotFittedError, match=r"after fit\(texts, labels\)"):
+        other.predict(TEXTS)
+
+
+def test_a_fitted_one_can_be_pickled(fitted):
+    copied = pickle.loads(pickle.dumps(fitted))
+    assert (copied.predict_proba(TEXTS) == fitted.predict_proba(TEXTS)).all()
+
+
+@pytest.mark.parametrize(
+    ("classifier", "texts", "labels", "problem"),
+    [
+        (tiny(), TEXTS, TARGETS[1:], r"one label for each text, found shape \(59,\) for 60 texts"),
+        (tiny(), TEXTS, ["好"] * 60, "at least two different labels are needed, found"),
+        (tiny(), ["好", ""], ["a", "b"], r"texts\[1\]: the text is empty"),
+        (tiny(), ["好", "坏"], [0.5, 1.5], "labels must be all strings or all integers, found 0.5"),
+        (tiny(), ["好", "坏"], np.array(["a", 1], dtype=object), "found both"),
+        (tiny(), ["好", "坏"], ["a", None], "found null"),
+        (tiny(), ["好", "坏"], ["a", " a"], "names without white space around them"),
+        (tiny(epochs=-1), ["好", "坏"], ["a", "b"], r"^TextClassifier: train.epochs must be at least 1, found -1"),
+        (tiny(settings={"train.epoch": 1}), ["好", "坏"], ["a", "b"], "did you mean 'train.epochs'"),
+        (tiny(settings={"data.train": "x"}), ["好", "坏"], ["a", "b"], "data.train follows from what fit is given"),
+        (tiny(settings={"train.epochs": 2}), ["好", "坏"], ["a", "b"], "found train.epochs as a parameter and in"),
+        (tiny(settings={"epochs": 2}), ["好", "坏"], ["a", "b"], "named group.key, as train.epochs, found 'epochs'"),
+    ],
+)
+def test_bad_input_is_said_before_anything_is_trained(classifier, texts, labels, problem):
+    with pytest.raises(InputError, match=problem):
+        classifier.fit(texts, labels)
+
+
+@pytest.mark.slow
+def test_cross_validation_pipeline_and_grid_search():
+    assert cross_val_score(tiny(), TEXTS, TARGETS, cv=3).min() > 0.7
+    strip = FunctionTransformer(lambda texts: [text.rstrip("0123456789") for text in texts])
+    pipeline = Pipeline([("strip", strip), ("classify", tiny(epochs=1))])
+    search = GridSearchCV(pipeline, {"classify__learning_rate": [1e-6, 5e-3], "classify__epochs": [6]}, cv=2)
+    search.fit(TEXTS, TARGETS)
+    assert search.best_params_["classify__learning_rate"] == 5e-3
+    assert search.best_estimator_.score(TEXTS, TARGETS) > 0.9
+
+
+@pytest.mark.slow
+def test_integer_labels_pairs_and_a_kept_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts, labels = rows(pairs=True)
+    numbers = [10 * LABELS.index(label) for label in labels]
+    classifier = tiny(output_dir="run", dev_size=0.2).fit(texts, numbers)
+    assert classifier.classes_.tolist() == [0, 10, 20]
+    assert set(classifier.predict(texts).tolist()) <= {0, 10, 20}
+    assert classifier.score(texts, numbers) > 0.8
+    assert is_finished(Path("run"))
+    assert (load("run", device="cpu").predict_proba(texts) == classifier.predict_proba(texts)).all()
+    with pytest.raises(InputError, match="holds a finished run"):
+        classifier.fit(texts, numbers)
+
+
+@pytest.mark.slow
+def test_it_trains_in_another_thread():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(tiny(epochs=1).fit(TEXTS, TARGETS).predict(TEXTS[:2])))
+    thread.start()
+    thread.join(300)
+    assert [len(labels) for labels in found] == [2]
+
+
+@pytest.mark.slow
+def test_a_script_without_a_main_guard_runs_once(tmp_path):
+    script = (
+        "from tests.chinese_text_classifier.test_text_classifier import TARGETS, TEXTS, tiny\n"
+        "print('start')\nprint(len(tiny(epochs=1).fit(TEXTS, TARGETS).predict(TEXTS)))\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "start\n60\n"

@@ -1,0 +1,84 @@
+"""python -m app explain: python -m pytest tests/commands/test_explain_verb.py"""
+
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from app.commands.explain import main
+from tests.saved_classifier import save_checkpoint
+
+TEXT = "今天真开心，手机质量不好"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return str(save_checkpoint(tmp_path_factory.mktemp("run")))
+
+
+def test_it_prints_and_writes_a_page_and_replaces_only_its_own(model, tmp_path, capsys):
+    page = tmp_path / "why.html"
+    assert main([model, TEXT, "--html", str(page)]) == 0
+    said = capsys.readouterr()
+    assert "Deletion test" in said.out
+    assert "convergence delta" in said.out
+    assert said.err == f"Saved in {page}\n"
+    first = page.read_text(encoding="utf-8")
+    assert "‹U+202E›" not in first
+    assert main([model, f"\u202e{TEXT}\u202e", "--html", str(page), "--language", "zh"]) == 0
+    assert "删除检验" in capsys.readouterr().out
+    assert "‹U+202E›" in page.read_text(encoding="utf-8")
+    page.write_text("my notes")
+    assert main([model, TEXT, "--html", str(page)]) == 2
+    assert "no earlier explanation" in capsys.readouterr().err
+    assert page.read_text() == "my notes"
+    link = tmp_path / "link.html"
+    link.symlink_to(page)
+    assert main([model, TEXT, "--html", str(link)]) == 2
+    assert link.is_symlink()
+
+
+def test_a_pair_and_standard_input(model, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("今天真开心\n".encode())))
+    assert main([model, "-", "--text_pair", "手机质量不好"]) == 0
+    assert "2: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--label", "没有"], "--label must be a label of the model, found '没有'"),
+        (["--draws", "3"], "--draws must be at least 19, found 3"),
+        (["--seed", "-1"], "--seed must be at least 0"),
+        (["--html", "nowhere/x.html"], "there is no folder nowhere"),
+        (["--colour", "red"], "command line: unrecognized arguments"),
+    ],
+)
+def test_what_cannot_be_explained_is_an_error(model, capsys, arguments, message):
+    assert main([model, TEXT, *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_other_folders_are_errors(tmp_path, capsys):
+    assert main([str(tmp_path / "none"), TEXT]) == 2
+    assert "there is no such folder" in capsys.readouterr().err
+    (tmp_path / "export.json").write_text("{}")
+    assert main([str(tmp_path), TEXT]) == 2
+    assert "an exported model has no gradients" in capsys.readouterr().err
+
+
+def test_without_captum_the_error_says_how_to_install_it(model, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    assert main([model, TEXT]) == 2
+    assert "pip install -r requirements-explain.txt -c constraints.txt" in capsys.readouterr().err
+
+
+def test_settings_of_the_run_are_used(tmp_path, capsys):
+    folder = Path(save_checkpoint(tmp_path))
+    (folder / "config.yaml").write_text("data: {max_length: 8, remove_spaces: true, text_pair_column: other}\n")
+    assert main([str(folder), "今天 真 开心手机质量不好"]) == 0
+    said = capsys.readouterr()
+    assert "was trained on pairs, and this is a single text" in said.err
+    assert "at most 8 tokens: characters 1 to 6 of 11" in said.out

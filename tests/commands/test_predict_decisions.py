@@ -1,0 +1,102 @@
+"""predict with a temperature and with a threshold: python -m pytest tests/commands/test_predict_decisions.py"""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from app.commands.predict import main
+from app.evaluation.logits_file import SplitLogits, write_logits
+from tests.saved_classifier import LABELS, random_texts, save_checkpoint
+
+TEMPERATURE = 2.5
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A checkpoint with calibration.json and dev logits, whose predictions are right as often as they say."""
+    folder = save_checkpoint(tmp_path_factory.mktemp("run"))
+    (folder / "calibration.json").write_text(json.dumps({"temperature": TEMPERATURE}))
+    generator = np.random.default_rng(0)
+    logits = generator.normal(0, 2, (600, 3)).astype(np.float32)
+    chances = softmax(logits / TEMPERATURE, axis=1).cumsum(axis=1)
+    labels = (generator.random((600, 1)) > chances).sum(axis=1).clip(max=2)
+    hashes = generator.integers(0, 1 << 63, 600).astype(np.uint64)
+    write_logits(folder / "logits.safetensors", {"dev": SplitLogits(np.arange(600), labels, hashes, logits)}, LABELS, 5)
+    return folder
+
+
+def predict(folder: Path, tmp_path: Path, *options: str) -> list[dict]:
+    (tmp_path / "texts.txt").write_text("\n".join(random_texts(40)), encoding="utf-8")
+    output = tmp_path / "output.csv"
+    files = ["--input", str(tmp_path / "texts.txt"), "--output", str(output), "--device", "cpu"]
+    assert main(["--checkpoint", str(folder), *files, *options]) == 0
+    with output.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def probabilities_of(rows: list[dict]) -> np.ndarray:
+    return np.array([[float(row[f"p_{name}"]) for name in LABELS] for row in rows])
+
+
+def test_probabilities_are_those_of_the_run_s_temperature(run, tmp_path):
+    plain, calibrated = predict(run, tmp_path, "--calibrate", "none"), predict(run, tmp_path)
+    expected = softmax(np.log(np.maximum(probabilities_of(plain), 1e-12)) / TEMPERATURE, axis=1)
+    sure = probabilities_of(plain).min(axis=1) > 1e-3  # six digits are enough for the rest
+    assert sure.sum() > 5
+    np.testing.assert_allclose(probabilities_of(calibrated)[sure], expected[sure], atol=1e-3)
+    assert [row["label"] for row in plain] == [row["label"] for row in calibrated]
+    assert list(plain[0]) == ["line", "text", "label", "probability", *(f"p_{name}" for name in LABELS)]
+
+
+def test_threshold_decides_rows(run, tmp_path):
+    rows = predict(run, tmp_path, "--threshold", "0.5")
+    assert list(rows[0])[:6] == ["line", "text", "label", "probability", "decision", "margin"]
+    assert {row["decision"] for row in rows} == {"accept", "abstain"}
+    for row, chances in zip(rows, np.sort(probabilities_of(rows)), strict=True):
+        assert (row["decision"] == "accept") == (float(row["probability"]) >= 0.5)
+        assert float(row["margin"]) == pytest.approx(chances[-1] - chances[-2], abs=2e-6)
+
+
+def test_threshold_for_a_precision_is_chosen_on_dev_and_measured_on_its_other_half(run, tmp_path, capsys):
+    rows = predict(run, tmp_path, "--abstain", "precision=0.6")
+    said = capsys.readouterr().err
+    threshold = float(said.split("threshold ")[1].split()[0])
+    assert "for precision 0.6, chosen on half of dev; on the " in said
+    assert 0.4 < threshold < 0.7
+    assert [row["decision"] == "accept" for row in rows] == [float(row["probability"]) >= threshold for row in rows]
+
+
+def test_jsonl_and_lines_have_decisions_too(run, capsys):
+    arguments = ["--checkpoint", str(run), "--device", "cpu", "--threshold", "0.5", "今天真开心"]
+    assert main([*arguments, "--output_format", "jsonl"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["decision"] in ("accept", "abstain")
+    assert 0 <= record["margin"] <= 1
+    assert main([*arguments, "--output_format", "lines"]) == 0
+    assert record["decision"] in capsys.readouterr().out.split("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--abstain", "precision=0.99999"], "cannot be reached"),
+        (["--abstain", "0.9"], "precision=P is needed"),
+        (["--abstain", "precision="], "found nothing"),
+        (["--threshold", "1.5"], "above 0 and up to 1"),
+        (["--threshold", "high"], "above 0 and up to 1"),
+        (["--threshold", "0.5", "--abstain", "precision=0.6"], "remove one of them"),
+    ],
+)
+def test_what_cannot_be_decided_is_an_error(run, options, message, capsys):
+    assert main(["--checkpoint", str(run), "--device", "cpu", *options, "今天真开心"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_is_no_run_cannot_choose_a_threshold(tmp_path, capsys):
+    folder = save_checkpoint(tmp_path / "model")
+    assert main(["--checkpoint", str(folder), "--device", "cpu", "--abstain", "precision=0.6", "今天真开心"]) == 2
+    assert "--abstain needs the logits of a run" in capsys.readouterr().err

@@ -1,0 +1,100 @@
+"""python -m app serve: its options, its signals and its end: python -m pytest tests/commands/test_serve_verb.py"""
+
+import re
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("fastapi")
+import httpx2
+
+from app.commands.serve import KEY, main
+from tests.saved_classifier import save_checkpoint
+from tests.serving.running_server import server_process
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--port", "70000"], "--port must be from 0 to 65535, found 70000"),
+        (["--prot", "80"], "--prot"),
+        (["--timeout", "0"], "--timeout must be above 0"),
+        (["--timeout", "nan"], "--timeout must be above 0"),
+        (["--receive_timeout", "0"], "--receive_timeout must be above 0"),
+        (["--max_connections", "0"], "--max_connections must be at least 1"),
+        (["--max_texts", "0"], "--max_texts must be at least 1"),
+        (["--max_texts", "1000"], "--max_waiting must be at least --max_texts 1000, found 512"),
+        (["--batch_wait", "-1"], "--batch_wait must be from 0 to 1000"),
+        (["--batch_tokens", "0"], "--batch_tokens must be at least 1"),
+        (["--threshold", "0.5", "--abstain", "precision=0.9"], "remove one of them"),
+        (["no/model"], "no/model: a checkpoint must be a folder"),
+        (["--host", "256.0.0.1"], "--host 256.0.0.1 --port 0: cannot listen there"),
+    ],
+)
+def test_errors_of_the_command_line(capsys, options, message):
+    assert main([*(["--port", "0"] if "--port" not in options else []), *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+
+
+def test_a_port_that_is_taken(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["--port", str(taken.getsockname()[1])]) == 2
+    assert "cannot listen there: Address already in use; choose another port or host" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["", " ", "钥匙", "a\n"])
+def test_a_key_that_no_header_can_have(capsys, monkeypatch, key):
+    monkeypatch.setenv(KEY, key)
+    assert main(["--port", "0"]) == 2
+    assert f"{KEY} must be printable ASCII" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_sighup_loads_again_and_sigterm_finishes_what_has_arrived(tmp_path):
+    folder = tmp_path / "model"
+    folder.symlink_to(save_checkpoint(tmp_path / "first"))
+    texts = ["今天真好" * 10] * 128
+    with server_process(folder, "--max_waiting", "2000", key="secret") as (process, address):
+        client = httpx2.Client(base_url=address, headers={"Authorization": "Bearer secret"}, timeout=120)
+        while client.get("/health", headers={"Authorization": ""}).status_code != 200:
+            time.sleep(0.1)
+        folder.unlink()
+        folder.symlink_to(save_checkpoint(tmp_path / "second", id2label={0: "甲", 1: "乙", 2: "丙"}))
+        process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 120
+        while client.get("/info").json()["labels"] != ["甲", "乙", "丙"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        statuses = []
+        threads = [
+            threading.Thread(
+                target=lambda: statuses.append(client.post("/predict", json={"inputs": texts}).status_code)
+            )
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        arrived = 0
+        while arrived < 8 * len(texts):  # the first may be answered before the last arrives
+            answered = len(statuses)  # before the metrics are asked for: none is counted twice
+            waiting = re.search(r"^classifier_waiting_texts (\S+)$", client.get("/metrics").text, re.MULTILINE)
+            arrived = float(waiting[1]) + answered * len(texts)
+        process.send_signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join()
+        assert statuses == [200] * 8
+        assert process.wait(60) == 0
+
+
+@pytest.mark.slow
+def test_ctrl_c(tmp_path):
+    with server_process(save_checkpoint(tmp_path), key="secret") as (process, address):
+        assert httpx2.get(f"{address}/info").status_code == 401
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert len(process.log_lines()) == 1  # the address
