@@ -47,7 +47,7 @@ def stepper(strategy: Strategy, parts: Components) -> Callable[[Loader, np.ndarr
 
     def step(loader: Loader, positions: np.ndarray) -> tuple[int, int]:
         batch = loader.load(positions, strategy.device)
-        run_pass(strategy, parts.row_loss, batch, len(positions))
+        run_pass(strategy, parts.task.loss, batch, len(positions))
         strategy.step(0)
         if strategy.device.type == "cuda":
             torch.cuda.synchronize()
@@ -100,8 +100,8 @@ def main(argv: list[str] | None = None) -> int:
     def work(folder: Path, report: dict) -> bool:
         config = load_config(settings, "benchmarks.batching")
         with open_strategy("single", config) as strategy:
-            parts = assemble(config, strategy)
-            set_up(strategy, parts, config.train)
+            parts = assemble(strategy.config, strategy)
+            set_up(strategy, parts, strategy.config.train)
             report["lines"] = measure(strategy, parts, options.steps, options.rounds)
         print(f"{'way':36} rows/s  padding  time, as a multiple of packed random batches")
         for line in report["lines"]:

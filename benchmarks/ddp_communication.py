@@ -89,7 +89,7 @@ def measure(strategy: MeteredDDP, config: Config, steps: int) -> dict[str, float
         clock[0] = time.perf_counter()
 
     settings = replace(config.train, max_steps=2 + 2 * steps, max_grad_norm=0)
-    train(strategy, parts.loaders["train"], parts.plan, parts.row_loss, settings, RunState(), after_step)
+    train(strategy, parts.loaders["train"], parts.plan, parts.task.loss, settings, RunState(), after_step)
     done = max(1, len(seconds[True]))
     return {
         "step": statistics.median(seconds[True]),

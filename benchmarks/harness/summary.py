@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 
+MOST_SPREAD = 0.1  # of the ratios of the rounds, as a fraction of their median, for a result that holds
+
 
 def summarise(answers: list[dict]) -> dict:
     """Return one program's results over all its rounds; rates are of all rounds together."""
@@ -25,16 +27,30 @@ def summarise(answers: list[dict]) -> dict:
 
 
 def ratios(ours: list[dict], peer: list[dict], per: str = "rows") -> dict:
-    """Return how many times as many rows (or `per`) per second ours did, in each round, and their spread."""
+    """Return how many times as many rows (or `per`) per second ours did, in each round, and their spread.
+
+    `spread` is the difference of the highest and the lowest, as a fraction of the median.
+    """
     rounds = [
         (mine[per] / mine["seconds"]) / (other[per] / other["seconds"]) for mine, other in zip(ours, peer, strict=True)
     ]
-    return {"min": min(rounds), "median": statistics.median(rounds), "max": max(rounds), "rounds": rounds}
+    lowest, median, highest = min(rounds), statistics.median(rounds), max(rounds)
+    return {"min": lowest, "median": median, "max": highest, "spread": (highest - lowest) / median, "rounds": rounds}
 
 
 def spread(ratio: dict) -> str:
     """Return a ratio for the table: median, and lowest and highest round."""
     return f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})"
+
+
+def unsteady(ratios: dict[str, dict]) -> list[str]:
+    """Return a line for each ratio, by the name of its program, that differs too much from round to round."""
+    return [
+        f"{name}: the ratios of the rounds spread over {ratio['spread']:.0%} of their median, more than "
+        f"{MOST_SPREAD:.0%}: more rounds or more steps are needed"
+        for name, ratio in ratios.items()
+        if ratio["spread"] > MOST_SPREAD
+    ]
 
 
 def render_table(header: list[str], rows: list[list[str]]) -> str:

@@ -2,10 +2,13 @@
 
 python -m benchmarks.prediction --rows 2048 --rounds 5 --output results.json
 python -m benchmarks.prediction --model small --rows 200 --rounds 2
+python -m benchmarks.prediction --runtimes --checkpoint checkpoints/weibo-001 --rows 1024 --rounds 3
 
 `predict` is predict.py's way from texts to labels, `evaluate` that of a run's evaluation, whose rows are tokenised already;
 `pipeline` is transformers'. Each uses the settings that it finds fastest. First all must give the same labels and
-probabilities in fp32. Exit status: 0; 1 where they do not, or one failed; 2 for bad input.
+probabilities in fp32. `--runtimes` times every runtime and precision of
+predict.py (torch fp32 and bf16, ONNX fp32 and int8) against the pipeline in fp32, and counts the labels that differ from
+its labels; `--checkpoint` takes a trained model for that. Exit status: 0; 1 where they do not, or one failed; 2 for bad input.
 """
 
 from __future__ import annotations
@@ -31,11 +34,15 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--rows", type=int, default=2048, help="texts, drawn from the training rows (default: 2048)")
     add("--rounds", type=int, default=5, help="times that each program classifies them all (default: 5)")
     add("--probe-rows", type=int, default=512, help="texts that settings are tried with (default: 512)")
+    add("--runtimes", action="store_true", help="time every runtime and precision against the pipeline in fp32")
+    add("--checkpoint", metavar="FOLDER", help="the model, for --runtimes (default: random weights)")
     add_job_options(parser, auto="auto: bf16 is tried where its matrix products are faster")
     args, args.settings = parser.parse_known_args(argv)
     for name in ("rows", "rounds", "probe_rows"):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1, found {getattr(args, name)}")
+    if args.checkpoint and not args.runtimes:
+        parser.error("--checkpoint needs --runtimes")
     return args
 
 
@@ -51,6 +58,8 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
 
     job, description = prepare(args, folder)
     report["job"] = description
+    if args.runtimes:
+        return measure_runtimes(args, replace(job, checkpoint=args.checkpoint or job.checkpoint), folder, report)
     names = (*OURS, PEER)
     predicted = {}
     for name in names:
@@ -63,7 +72,33 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
     if not check["same_work"]:
         print("NOT THE SAME RESULTS")
         return False
-    rounds, details = run_rounds(args, job, names, folder)
+    rounds, details = run_rounds(args, {name: (name, job) for name in names}, folder)
+    put_results(report, rounds, details)
+    print("\n" + render(report))
+    return True
+
+
+def measure_runtimes(args: argparse.Namespace, job, folder: Path, report: dict) -> bool:
+    """Time every runtime and precision, and count the labels that differ from those of the pipeline in fp32."""
+    from benchmarks.prediction.runtimes import flipped_labels, runtime_programs
+
+    programs = runtime_programs(job, folder)
+    predicted = {}
+    for name, (module, one_job) in programs.items():
+        one_job = replace(one_job, fixed=one_job.only is None)
+        with Program(name, f"benchmarks.prediction.{module}", one_job, folder) as program:
+            predicted[name] = program.run(1, outcomes=True)["outcomes"][0]
+    report["flipped"] = flipped_labels(predicted, PEER)
+    put_results(report, *run_rounds(args, programs, folder))
+    print("\n" + render(report))
+    for name, count in report["flipped"].items():
+        print(f"{name}: {count:,} of {len(job.texts):,} labels differ from {PEER}'s")
+    return True
+
+
+def put_results(report: dict, rounds: list[dict], details: dict[str, dict]) -> None:
+    """Put the results of the rounds into the report."""
+    names = list(details)
     answers = {name: [one_round[name] for one_round in rounds] for name in names}
     report["programs"] = {
         name: details[name]
@@ -74,9 +109,7 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
         }
         for name in names
     }
-    report["ratios"] = {name: ratios(answers[name], answers[PEER]) for name in OURS}
-    print("\n" + render(report))
-    return True
+    report["ratios"] = {name: ratios(answers[name], answers[PEER]) for name in names if name != PEER}
 
 
 def compare(predicted: dict[str, list]) -> dict:
@@ -96,15 +129,15 @@ def compare(predicted: dict[str, list]) -> dict:
     return {"differences": differences, "same_labels": same_labels, "tolerance": TOLERANCE, "same_work": same}
 
 
-def run_rounds(args: argparse.Namespace, job, names: tuple, folder: Path) -> tuple[list[dict], dict[str, dict]]:
+def run_rounds(args: argparse.Namespace, programs_by_name: dict, folder: Path) -> tuple[list[dict], dict[str, dict]]:
     """Start every program and run the rounds; return each round's answers, and each program's description of itself."""
     with ExitStack() as stack:
         programs = []
-        for name in names:
-            program = stack.enter_context(Program(name, f"benchmarks.prediction.{name}", job, folder))
+        for name, (module, job) in programs_by_name.items():
+            program = stack.enter_context(Program(name, f"benchmarks.prediction.{module}", job, folder))
             say(f"{name}: ready, {program.details['precision']}, {program.details['settings']}")
             programs.append(program)
-        steps = dict.fromkeys(names, 1)
+        steps = dict.fromkeys(programs_by_name, 1)
         rounds = [
             run_round(programs, steps, 0, lambda line, number=number: say(f"round {number}, {line}"))
             for number in range(1, args.rounds + 1)
@@ -117,7 +150,7 @@ def render(report: dict) -> str:
     rows = []
     for name, result in report["programs"].items():
         memory = f"{result['peak_memory'] / 1e6:,.0f} MB"
-        ratio = spread(report["ratios"][name]) if name in OURS else ""
+        ratio = spread(report["ratios"][name]) if name != PEER else ""
         rows.append([name, result["precision"], result["settings"], f"{result['rows_per_second']:.1f}", memory, ratio])
     table = render_table(["", "precision", "settings", "rows/s", "memory", f"times {PEER}"], rows)
     return f"{report['job']['rows']:,} texts of {report['job']['tokens_per_row']:.1f} tokens\n\n{table}"

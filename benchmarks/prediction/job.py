@@ -17,7 +17,7 @@ class PredictionJob:
     """Texts to classify with a checkpoint; fields as those of `benchmarks.reference_job.job.Job`.
 
     `fixed` asks for fp32 and no search of settings, where results are compared. `probe_rows` are the rows that a program
-    tries its settings with. `our_arguments` open the same rows with run_single.py's configuration.
+    tries its settings with. `only` is the one precision to use (None: any). `our_arguments` open the same rows with run_single.py's configuration.
     """
 
     checkpoint: str
@@ -29,6 +29,7 @@ class PredictionJob:
     fixed: bool
     probe_rows: int
     our_arguments: list[str]
+    only: str | None = None
 
     @property
     def texts(self) -> list[str]:
@@ -39,6 +40,8 @@ class PredictionJob:
     @property
     def precisions(self) -> list[str]:
         """The precisions to choose from."""
+        if self.only and not self.fixed:
+            return [self.only]
         return ["fp32", "bf16"] if self.bf16 and not self.fixed else ["fp32"]
 
 

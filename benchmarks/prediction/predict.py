@@ -7,7 +7,8 @@ from pathlib import Path
 
 from app.data.readers import ReadOptions
 from app.data.rows import text_rows
-from app.prediction.predictor import Prediction, load_predictor
+from app.prediction.predictor import Prediction
+from app.prediction.torch_runtime import load_predictor
 from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.prediction.job import PredictionJob, fastest
 

@@ -13,7 +13,7 @@ from benchmarks.reference_job.prepare import prepare as prepare_training
 
 def prepare(args: Namespace, folder: Path) -> tuple[PredictionJob, dict]:
     """Make checkpoint and texts in `folder`; return the job and its description. Raises InputError for bad input."""
-    prepared = prepare_training(["--config", args.config, *args.settings], args.model, args.precision, 1, 1, folder)
+    prepared = prepare_training(["--config", args.config, *args.settings], args.model, args.precision, [1], 1, folder)
     job = prepared.job
     with Path(job.rows_file).open(encoding="utf-8") as file:
         lines = list(file)

@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.harness.command import add_job_options, command_parser, run_benchmark, say
 from benchmarks.harness.rounds import Program, ProgramFailed, run_round
 from benchmarks.reference_job import OURS, PEERS
-from benchmarks.reference_job.check import check_losses, compare_losses
+from benchmarks.reference_job.check import check_losses, check_rows, compare_losses
 from benchmarks.reference_job.report import describe, render, summarise_rounds
 
 FABRIC = ("lightning_fabric", "lightning")
@@ -88,9 +88,9 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
 
     report["skipped"] = {name: reason for name in args.peers if (reason := missing(name))}
     names = [OURS, *(name for name in args.peers if name not in report["skipped"])]
-    steps = args.warmup + args.rounds * (UNTIMED + args.steps) + 1
     arguments = ["--config", args.config, *args.settings]
-    prepared = prepare(arguments, args.model, args.precision, steps, args.check_steps, folder)
+    stretches = stretches_of(args, OURS)
+    prepared = prepare(arguments, args.model, args.precision, stretches, args.check_steps, folder)
     report["job"] = prepared.description
     print(describe(prepared.description), flush=True)
     if not args.no_check:
@@ -105,6 +105,16 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
     report |= (results := summarise_rounds(rounds, details, prepared.description))
     print("\n" + render(results, prepared.description, report["skipped"]))
     return "stopped" not in report
+
+
+def steps_of(args: argparse.Namespace, name: str) -> int:
+    """Return the timed steps of a program in a round."""
+    return max(1, args.steps // FEWER_STEPS.get(name, 1))
+
+
+def stretches_of(args: argparse.Namespace, name: str) -> list[int]:
+    """Return the steps that a program is asked for: the warm-up, then those of each round, first the untimed ones."""
+    return [args.warmup, *[UNTIMED, steps_of(args, name)] * args.rounds]
 
 
 def run_rounds(
@@ -122,17 +132,19 @@ def run_rounds(
 
         products = start("matrix_products", "harness.matrix_products", prepared.shapes)
         programs = []
-        for name in names:
-            programs.append(start(name, f"reference_job.{name}", prepared.job))
+        jobs = {name: prepared.job.with_steps(stretches_of(args, name)) for name in names}
+        for name, job in jobs.items():
+            programs.append(start(name, f"reference_job.{name}", job))
             seconds = programs[-1].run(args.warmup)["seconds"]
             say(f"{name}: ready, {args.warmup} steps of warm-up in {seconds:.1f} s")
-        steps = {name: max(1, args.steps // FEWER_STEPS.get(name, 1)) for name in names}
+        steps = {name: steps_of(args, name) for name in names}
         try:
             for number in range(1, args.rounds + 1):
                 rates = products.run(1, outcomes=True)["outcomes"][0]
                 answers = run_round(
                     programs, steps, UNTIMED, lambda line, number=number: say(f"round {number}, {line}")
                 )
+                check_rows(answers, {name: job.stretches[2 * number] for name, job in jobs.items()}, prepared.lengths)
                 rounds.append(answers | {"matrix_products": rates})
         except (ProgramFailed, KeyboardInterrupt) as reason:
             if not rounds:

@@ -26,7 +26,7 @@ def main(job: Job, meter: Meter) -> None:
         return tokenizer.pad(rows, padding="longest", return_tensors="pt")
 
     loader = DataLoader(
-        tokenised(job, tokenizer), shuffle=job.shuffle, collate_fn=collate, batch_size=job.batch_size, drop_last=True
+        tokenised(job, tokenizer), sampler=job.order(), collate_fn=collate, batch_size=job.batch_size, drop_last=True
     )
     model = AutoModelForSequenceClassification.from_pretrained(job.checkpoint, **job.model_settings)
     optimizer = torch.optim.AdamW(model.parameters(), lr=job.learning_rate, weight_decay=job.weight_decay)

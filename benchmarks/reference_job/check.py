@@ -1,6 +1,6 @@
-"""Verifies that the programs do the same work: the same fixed batches must give the same losses, step by step.
+"""Verifies that the programs do the same work: the same rows in each round, and the same losses on the same batches.
 
-fp32, dropout off, the same checkpoint to start from. The second loss and those after it also depend on the optimizer, its
+Losses are compared step by step: fp32, dropout off, the same checkpoint to start from. The second loss and those after it also depend on the optimizer, its
 settings and the gradients. A program that draws other rows, pads wrongly or steps otherwise is caught.
 """
 
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.harness.rounds import Program
+import numpy as np
+
+from benchmarks.harness.rounds import Program, ProgramFailed
 from benchmarks.reference_job import OURS
 from benchmarks.reference_job.job import Job
 
@@ -36,3 +38,18 @@ def compare_losses(losses: dict[str, list[float]], tolerance: float) -> dict:
     }
     same = all(difference <= tolerance for difference in differences.values())  # False for not-a-number
     return {"losses": losses, "differences": differences, "tolerance": tolerance, "same_work": same}
+
+
+def check_rows(answers: dict[str, dict], rows: dict[str, list[int]], lengths: np.ndarray) -> None:
+    """Raise ProgramFailed unless each program has trained its `rows`, by their number and their tokens without padding.
+
+    `answers` are those of one round by the name of the program, `lengths` (num_rows,) the tokens of each row.
+    """
+    for name, answer in answers.items():
+        given = len(rows[name]), int(lengths[rows[name]].sum())
+        trained = answer["rows"], answer["real_tokens"]
+        if trained != given:
+            raise ProgramFailed(
+                f"all programs must train the same rows; {name} was given {given[0]:,} rows of {given[1]:,} tokens, and trained "
+                f"{trained[0]:,} rows of {trained[1]:,} tokens; its time cannot be compared"
+            )

@@ -28,7 +28,7 @@ def main(job: Job, meter: Meter) -> None:
         return inputs | {"labels": torch.tensor([label for _, label in rows])}
 
     loader = DataLoader(
-        job.rows, batch_size=job.batch_size, shuffle=job.shuffle, num_workers=2, collate_fn=collate, drop_last=False
+        job.rows, batch_size=job.batch_size, sampler=job.order(), num_workers=2, collate_fn=collate, drop_last=False
     )
     model = AutoModelForSequenceClassification.from_pretrained(job.checkpoint, **job.model_settings).to(device)
     plain = [value for name, value in model.named_parameters() if "bias" in name or "LayerNorm.weight" in name]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import numpy as np
 
 
 @dataclass(frozen=True)
 class Job:
     """One training job.
 
-    `checkpoint` is a folder that transformers loads; `rows_file` JSON lines of text and label id. `device` is cpu or
+    `checkpoint` is a folder that transformers loads; `rows_file` JSON lines of text and label id. A stretch is the steps that
+    are asked for at once (a warm-up, a round); `stretches` has the rows of each, as indices into `rows`. `device` is cpu or
     cuda. `bf16` says whether the machine is faster with it: programs that would choose their precision choose by it.
     `shuffle` is off, and `model_settings` turn dropout off, where losses are compared. `steps` is more than will be asked for.
     `our_arguments` is the command line of run_single.py for the same job.
@@ -19,6 +23,7 @@ class Job:
 
     checkpoint: str
     rows_file: str
+    stretches: list[list[int]]
     max_length: int
     batch_size: int
     learning_rate: float
@@ -36,6 +41,41 @@ class Job:
         """The training rows: text and label id."""
         with Path(self.rows_file).open(encoding="utf-8") as file:
             return [tuple(json.loads(line)) for line in file]
+
+    def order(self, arrange: Callable[[np.ndarray], np.ndarray] | None = None) -> list[int]:
+        """Return the rows in the order in which one program trains them, as indices into `rows`.
+
+        Stretch follows stretch. Within one, `arrange` puts the rows into the order that the program likes (none: at random);
+        without `shuffle` they stay as they are.
+        """
+        rng = np.random.default_rng(self.seed)
+        arrange = arrange or rng.permutation
+        stretches = [np.array(stretch) for stretch in self.stretches]
+        return np.concatenate([arrange(rows) for rows in stretches] if self.shuffle else stretches).tolist()
+
+    def with_steps(self, steps: list[int]) -> Job:
+        """Return the job with so many steps in each stretch, at most as many as now: rows at even distances in it."""
+
+        def some(stretch: list[int], count: int) -> list[int]:
+            return [stretch[(2 * index + 1) * len(stretch) // (2 * count)] for index in range(count)]
+
+        counts = [count * self.batch_size for count in steps]
+        stretches = [some(stretch, count) for stretch, count in zip(self.stretches, counts, strict=True)]
+        return replace(self, stretches=stretches)
+
+
+def choose_rows(lengths: np.ndarray, batch_size: int, steps: list[int], seed: int) -> list[list[int]]:
+    """Return the rows of each stretch, each drawn by another seed, the shortest first.
+
+    `lengths` (num_rows,) are the tokens of each row. A stretch has a row twice only where it has more rows than there are.
+    """
+    stretches = []
+    for number, count in enumerate(steps):
+        rng, num_rows = np.random.default_rng([seed, number]), count * batch_size
+        drawn = [rng.permutation(len(lengths)) for _ in range(-(-num_rows // len(lengths)))]
+        rows = np.concatenate(drawn)[:num_rows]
+        stretches.append(rows[np.argsort(lengths[rows], kind="stable")].tolist())
+    return stretches
 
 
 def tokenised(job: Job, tokenizer) -> list[dict]:

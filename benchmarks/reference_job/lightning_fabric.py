@@ -25,7 +25,7 @@ def main(job: Job, meter: Meter) -> None:
     loader = DataLoader(
         tokenised(job, tokenizer),
         batch_size=job.batch_size,
-        shuffle=job.shuffle,
+        sampler=job.order(),
         collate_fn=DataCollatorWithPadding(tokenizer),
     )
     model = AutoModelForSequenceClassification.from_pretrained(job.checkpoint, **job.model_settings)

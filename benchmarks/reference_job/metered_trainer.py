@@ -9,11 +9,15 @@ from benchmarks.harness.meter import Meter
 
 
 class MeteredTrainer(Trainer):
-    """A Trainer that reports each optimizer step and its loss to the meter."""
+    """A Trainer that trains the rows in `order`, and reports each optimizer step and its loss to the meter."""
 
-    def __init__(self, meter: Meter, **arguments) -> None:
+    def __init__(self, meter: Meter, order: list[int], **arguments) -> None:
         super().__init__(**arguments)
+        self.order = order
         self.add_callback(AfterStep(self, meter))
+
+    def _get_train_sampler(self, train_dataset=None) -> list[int]:
+        return self.order
 
     def training_step(self, *args, **kwargs) -> torch.Tensor:
         self.last_loss = super().training_step(*args, **kwargs)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 
-from app.batching.plan import micro_batches
+from app.batching.plan import BatchPlan, micro_batches
 from app.config.command_line import load_config
 from app.run.after_step import AfterStep
 from app.run.job import Job as Run
@@ -22,33 +25,45 @@ def fastest_settings(bf16: bool) -> list[str]:
     return ["--train.precision", "bf16" if bf16 else "fp32", "--train.collate", "auto"]
 
 
+@dataclass(frozen=True, eq=False)
+class GivenRows(BatchPlan):
+    """Global batches of the rows `positions`, (num_rows,), one after the other: those that all programs train."""
+
+    positions: np.ndarray
+
+    def batch(self, step: int) -> np.ndarray:
+        return self.positions[step * self.batch_size : (step + 1) * self.batch_size]
+
+
 def main(job: Job, meter: Meter) -> None:
     """Train, with the log, the TensorBoard events and the run folder of any run."""
     config = load_config(job.our_arguments, "run_single.py")
     start_logging(is_main=True)
     with open_strategy("single", config) as strategy:
-        run = Run(config, "single", strategy)
+        run = Run("single", strategy)
         run.resume(run.prepare())
-        components, settings = run.components, config.train
+        components, settings = run.components, strategy.config.train
+        positions = np.array(job.order())
+        plan = GivenRows(len(positions), job.batch_size, job.seed, positions)
         signals = StopSignals(strategy.group)  # not entered: a signal ends the benchmark at once
         steps = AfterStep(strategy, components, settings, run.state, run.total_steps, run.log, run.saver, signals)
 
         def after_step(state: RunState, step: StepLog) -> None:
             steps.log_step(step)
-            meter.step_done(lambda: step.passes.loss_sum / step.rows)
+            meter.step_done(lambda: step.passes.loss_sum / step.passes.divisor)
 
         loader = components.loaders["train"]
         try:
-            meter.start(lambda steps: sizes_of(run, steps), precision=settings.precision)
+            meter.start(lambda steps: sizes_of(run, plan, steps), precision=settings.precision)
             run.log.speed.start()
-            train(strategy, loader, components.plan, components.row_loss, settings, run.state, after_step)
+            train(strategy, loader, plan, components.task.loss, settings, run.state, after_step)
         finally:
             run.log.close()
 
 
-def sizes_of(run: Run, steps: int) -> Sizes:
+def sizes_of(run: Run, plan: BatchPlan, steps: int) -> Sizes:
     """Return the sizes of the last `steps` global batches, made once more; the plan says which rows they had."""
-    loader, plan = run.components.loaders["train"], run.components.plan
+    loader = run.components.loaders["train"]
     rows = real_tokens = tokens = 0
     for step in range(run.state.step - steps, run.state.step):
         batch = plan.batch(step)

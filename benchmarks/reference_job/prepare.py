@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from app.config.command_line import load_config
@@ -18,7 +18,7 @@ from app.run.assembly import Components, assemble
 from app.runtime.devices import bf16_speedup
 from app.strategies import open_strategy
 from benchmarks.harness.matrix_products import Shapes
-from benchmarks.reference_job.job import Job
+from benchmarks.reference_job.job import Job, choose_rows
 from benchmarks.reference_job.ours import fastest_settings
 
 MODELS = {
@@ -36,23 +36,31 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 @dataclass(frozen=True)
 class Prepared:
-    """`job` is to be timed, `check_job` trains a few fixed batches without dropout in fp32; `description` is for the report."""
+    """`job` is to be timed, `check_job` trains a few fixed batches without dropout in fp32; `description` is for the report.
+
+    `lengths` (num_rows,) are the tokens of each of the job's rows.
+    """
 
     job: Job
     check_job: Job
     shapes: Shapes
     description: dict
+    lengths: np.ndarray
 
 
-def prepare(arguments: list[str], model: str, precision: str, steps: int, check_steps: int, folder: Path) -> Prepared:
-    """Make the checkpoint and the files of rows in `folder`.
+def prepare(
+    arguments: list[str], model: str, precision: str, stretches: list[int], check_steps: int, folder: Path
+) -> Prepared:
+    """Make the checkpoint and the file of rows in `folder`.
 
-    `arguments` are run_single.py's, `model` a key of `MODELS`, `precision` auto, bf16 or fp32; `steps` is more than any
-    program will be asked for. Raises InputError for bad input, such as data that is not there.
+    `arguments` are run_single.py's, `model` a key of `MODELS`, `precision` auto, bf16 or fp32; `stretches` are the steps that
+    every program will be asked for, one number each time. Raises InputError for bad input, such as data that is not there.
     """
+    steps = sum(stretches) + 1
     arguments = [*arguments, *MODELS[model], *SAME_JOB]
     config = load_config([*arguments, "--train.max_steps", str(steps), "--train.epochs", str(steps)])
     with open_strategy("single", config) as strategy:
+        config = strategy.config
         parts = assemble(config, strategy)
         device = strategy.device.type
         if device not in DEVICES:
@@ -60,11 +68,12 @@ def prepare(arguments: list[str], model: str, precision: str, steps: int, check_
     checkpoint = folder / "checkpoint"
     checkpoint.mkdir()
     save_model(checkpoint, parts.model.model, parts.model.model.state_dict(), parts.tokenizer)
-    split = parts.loaders["train"].split
+    lengths = parts.loaders["train"].lengths()
     bf16 = precision == "bf16" or (precision == "auto" and _gains_by_bf16(device))
     job = Job(
         checkpoint=str(checkpoint),
-        rows_file=_write_rows(folder / "rows.jsonl", split, range(len(split))),
+        rows_file=_write_rows(folder / "rows.jsonl", parts.loaders["train"].split),
+        stretches=choose_rows(lengths, config.train.batch_size, stretches, config.train.seed),
         max_length=config.data.max_length,
         batch_size=config.train.batch_size,
         learning_rate=config.train.learning_rate,
@@ -74,34 +83,38 @@ def prepare(arguments: list[str], model: str, precision: str, steps: int, check_
         bf16=bf16,
         shuffle=True,
         steps=steps,
-        our_arguments=_our_arguments(arguments, checkpoint, steps, folder / "run")
+        our_arguments=_our_arguments(arguments, config.train.learning_rate, checkpoint, steps, folder / "run")
         + ["--train.device", device, *fastest_settings(bf16)],
     )
-    fixed = [position for step in range(check_steps) for position in parts.plan.batch(step)]
+    fixed = [int(position) for step in range(check_steps) for position in parts.plan.batch(step)]
     check_job = replace(
         job,
-        rows_file=_write_rows(folder / "check_rows.jsonl", split, fixed),
+        stretches=[fixed],
         bf16=False,
         shuffle=False,
         model_settings=NO_DROPOUT,
-        our_arguments=_our_arguments(arguments, checkpoint, steps, folder / "check_run")
+        our_arguments=_our_arguments(arguments, config.train.learning_rate, checkpoint, steps, folder / "check_run")
         + ["--train.device", device, *fastest_settings(bf16=False), "--model.dropout", "0"],
     )
-    return Prepared(job, check_job, *_describe(config, parts, device, bf16))
+    return Prepared(job, check_job, *_describe(config, parts, device, bf16), lengths)
 
 
 def _gains_by_bf16(device: str) -> bool:
     return torch.cuda.is_bf16_supported() if device == "cuda" else bf16_speedup() > 1
 
 
-def _our_arguments(arguments: list[str], checkpoint: Path, steps: int, run_folder: Path) -> list[str]:
+def _our_arguments(
+    arguments: list[str], learning_rate: float, checkpoint: Path, steps: int, run_folder: Path
+) -> list[str]:
+    """Return the settings of the same job in our program; one learning rate for all weights, as in the others."""
+    rates = ["--train.learning_rate", str(learning_rate), "--train.head_learning_rate", str(learning_rate)]
     limits = ["--train.max_steps", str(steps), "--train.epochs", str(steps)]
-    return [*arguments, *limits, "--model.name", str(checkpoint), "--output.dir", str(run_folder)]
+    return [*arguments, *rates, *limits, "--model.name", str(checkpoint), "--output.dir", str(run_folder)]
 
 
-def _write_rows(path: Path, split: Split, positions: Iterable[int]) -> str:
+def _write_rows(path: Path, split: Split) -> str:
     with path.open("w", encoding="utf-8") as file:
-        for position in positions:
+        for position in range(len(split)):
             row = [split.table.text(split.rows[position]), int(split.labels[position])]
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     return str(path)

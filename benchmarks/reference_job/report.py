@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from benchmarks.harness.summary import ratios, render_table, spread, summarise
+from benchmarks.harness.summary import ratios, render_table, spread, summarise, unsteady
 from benchmarks.reference_job import OURS
 
 
@@ -27,15 +27,15 @@ def summarise_rounds(rounds: list[dict[str, dict]], details: dict[str, dict], jo
     return {
         "matrix_products": {"operations_per_second": rates, "rounds": products},
         "programs": programs,
+        "rows": same_rows(programs),
         "ratios": {name: ratios(answers[OURS], answers[name]) for name in peers},
-        "token_ratios": {name: ratios(answers[OURS], answers[name], "real_tokens") for name in peers},
     }
 
 
 def render(results: dict, job: dict, skipped: dict[str, str]) -> str:
     """Return the table of `summarise_rounds`, with what was skipped."""
     header = ["", "precision", "s/step", "rows/s", "tokens/s", "padding", "memory", "of limit", "epoch"]
-    header += ["ours / it: rows/s", "tokens/s"]
+    header += ["ours / it", "spread"]
     rows = []
     for name, result in results["programs"].items():
         row = [name, result["precision"], f"{result['seconds_per_step']:.3f}", f"{result['rows_per_second']:.1f}"]
@@ -43,9 +43,7 @@ def render(results: dict, job: dict, skipped: dict[str, str]) -> str:
         row += [f"{result['peak_memory'] / 1e6:,.0f} MB", f"{result['share_of_limit']:.0%}"]
         row += [f"{result['epoch_seconds']:,.1f} s"]
         row += (
-            [spread(results["ratios"][name]), f"{results['token_ratios'][name]['median']:.2f}"]
-            if name != OURS
-            else ["", ""]
+            [spread(results["ratios"][name]), f"{results['ratios'][name]['spread']:.0%}"] if name != OURS else ["", ""]
         )
         rows.append(row)
     rates = results["matrix_products"]["operations_per_second"]
@@ -54,8 +52,21 @@ def render(results: dict, job: dict, skipped: dict[str, str]) -> str:
         describe(job),
         render_table(header, rows),
         f"matrix products: {limits}; the ratio is the median of the rounds (lowest to highest)",
+        "\n".join([results["rows"], *unsteady(results["ratios"])]),
     ]
     return "\n\n".join(lines) + "".join(f"\nskipped: {name}: {reason}" for name, reason in skipped.items())
+
+
+def same_rows(programs: dict[str, dict]) -> str:
+    """Return which rows the programs trained, in one line."""
+    ours = programs[OURS]
+    fewer = [
+        f"{name} trained {result['rows']:,} of them"
+        for name, result in programs.items()
+        if result["rows"] < ours["rows"]
+    ]
+    same = f"in each round all trained the same rows, {ours['rows']:,} in all; their number and real tokens are checked"
+    return "; ".join([same, *fewer])
 
 
 def describe(job: dict) -> str:

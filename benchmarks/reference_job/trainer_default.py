@@ -30,10 +30,10 @@ def main(job: Job, meter: Meter) -> None:
         save_strategy="no",
         report_to="none",
         use_cpu=job.device == "cpu",
-        train_sampling_strategy="random" if job.shuffle else "sequential",
     )
     trainer = MeteredTrainer(
         meter,
+        job.order(),
         model=model,
         args=arguments,
         train_dataset=tokenised(job, tokenizer),

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, TrainingArguments
+from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from benchmarks.harness.meter import Meter, count_inputs
 from benchmarks.reference_job.job import Job, tokenised
 from benchmarks.reference_job.metered_trainer import MeteredTrainer
 
+# Batches whose rows `group_by_length` sorts together, in an epoch of 200 batches or more.
+MEGA_BATCH = 50
 
-class FairSampleTrainer(MeteredTrainer):
-    """Trains the batches that `group_by_length` makes, in a random order.
 
-    Its own order begins each fifty batches with the longest texts; a few steps would then be no fair sample of an epoch.
+def grouped(rows: np.ndarray, lengths: np.ndarray, batch_size: int) -> np.ndarray:
+    """Return rows as `group_by_length` puts them, and then the batches in a random order.
+
+    Its own order begins with the longest texts, which are then not in the steps that follow.
     """
-
-    def _get_train_sampler(self, train_dataset=None) -> list[int]:
-        rows = list(super()._get_train_sampler(train_dataset))
-        size = self.args.train_batch_size
-        batches = [rows[start : start + size] for start in range(0, len(rows) - len(rows) % size, size)]
-        return [row for index in torch.randperm(len(batches)) for row in batches[index]]
+    order = get_length_grouped_indices(lengths[rows].tolist(), batch_size, mega_batch_mult=MEGA_BATCH)
+    batches = rows[order].reshape(-1, batch_size)
+    return batches[torch.randperm(len(batches)).numpy()].ravel()
 
 
 def main(job: Job, meter: Meter) -> None:
@@ -42,7 +44,6 @@ def main(job: Job, meter: Meter) -> None:
         bf16=job.bf16,
         tf32=True if is_cuda and job.bf16 else None,
         optim="adamw_torch_fused",
-        train_sampling_strategy="group_by_length" if job.shuffle else "sequential",
         dataloader_num_workers=2 if is_cuda else 0,
         dataloader_persistent_workers=is_cuda,
         logging_strategy="no",
@@ -52,11 +53,14 @@ def main(job: Job, meter: Meter) -> None:
         disable_tqdm=True,
         use_cpu=not is_cuda,
     )
-    trainer = (FairSampleTrainer if job.shuffle else MeteredTrainer)(
+    rows = tokenised(job, tokenizer)
+    lengths = np.array([len(row["input_ids"]) for row in rows])
+    trainer = MeteredTrainer(
         meter,
+        job.order(lambda stretch: grouped(stretch, lengths, job.batch_size)),
         model=model,
         args=arguments,
-        train_dataset=tokenised(job, tokenizer),
+        train_dataset=rows,
         data_collator=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8 if is_cuda else None),
     )
     meter.start(count_inputs(model), precision="bf16" if job.bf16 else "fp32")

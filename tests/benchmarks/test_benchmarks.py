@@ -1,6 +1,6 @@
 """The benchmarks with a tiny model: that all programs do the same work and the results are right, not how fast they are.
 
-The programs run in this process, each asked for a few steps; `slow` ones go through the command lines.
+The programs run in this process, each asked for a few steps; some `slow` ones go through the command lines.
 """
 
 import json
@@ -28,17 +28,19 @@ from benchmarks.data_path.rows import write_rows
 from benchmarks.harness.matrix_products import Shapes
 from benchmarks.harness.meter import Finished, Meter
 from benchmarks.harness.rounds import Program, ProgramFailed
-from benchmarks.harness.summary import ratios
+from benchmarks.harness.summary import ratios, unsteady
 from benchmarks.prediction.__main__ import compare
 from benchmarks.prediction.job import PredictionJob
 from benchmarks.reference_job import OURS, PEERS
 from benchmarks.reference_job.__main__ import main, missing
-from benchmarks.reference_job.check import compare_losses
+from benchmarks.reference_job.check import check_rows, compare_losses
+from benchmarks.reference_job.job import choose_rows
 from benchmarks.reference_job.prepare import Prepared, prepare
 from benchmarks.reference_job.report import render, summarise_rounds
 
 ROOT = Path(__file__).parents[2]
 BATCH_SIZE, EPOCH = 8, 6  # rows, steps
+STRETCHES = [EPOCH, 1, 3]  # steps: a warm-up, and a round after a step that is not timed
 
 
 def tiny_arguments(folder: Path, device: str = "cpu") -> list[str]:
@@ -77,7 +79,7 @@ def leave_no_traces():
 def prepared(tmp_path_factory) -> Prepared:
     """The tiny job; its check is of a whole epoch."""
     folder = tmp_path_factory.mktemp("reference-job")
-    return prepare(tiny_arguments(folder), "base", "fp32", steps=20, check_steps=EPOCH, folder=folder)
+    return prepare(tiny_arguments(folder), "base", "fp32", stretches=STRETCHES, check_steps=EPOCH, folder=folder)
 
 
 def answers_of(module: str, job, *commands: dict) -> list[dict]:
@@ -116,10 +118,12 @@ def check_sizes(name: str, answer: dict, prepared: Prepared) -> None:
         assert answer["real_tokens"] < answer["tokens"] < answer["rows"] * 32
 
 
+@pytest.mark.slow
 def test_our_batches_have_no_padding(prepared, our_answer):
     check_sizes(OURS, our_answer, prepared)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PEERS)
 def test_a_peer_has_our_losses_on_the_same_batches(name, prepared, our_answer):
     answer = train(name, prepared.check_job, EPOCH, outcomes=True)
@@ -131,6 +135,7 @@ def test_a_peer_has_our_losses_on_the_same_batches(name, prepared, our_answer):
     check_sizes(name, answer, prepared)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", [{"learning_rate": 8e-4}, {"max_length": 6}, {"shuffle": True}])
 def test_a_peer_that_does_other_work_is_caught(changed, prepared, our_answer):
     job = replace(prepared.check_job, **changed)
@@ -145,12 +150,53 @@ def test_not_a_number_is_a_difference():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [OURS, *PEERS])
-def test_an_epoch_of_what_is_timed_is_every_row_once(name, prepared):
-    answer = train(name, prepared.job, EPOCH)
-    check_sizes(name, answer, prepared)
-    assert "outcomes" not in answer
+def test_every_program_trains_the_rows_that_it_is_given(name, prepared):
+    if reason := missing(name):
+        pytest.skip(reason)
+    warmup, untimed, steps = STRETCHES
+    commands = {"steps": warmup}, {"untimed": untimed, "steps": steps}
+    _, an_epoch, a_round = answers_of(f"reference_job.{name}", prepared.job, *commands)
+    check_sizes(name, an_epoch, prepared)  # its rows are all rows once
+    assert "outcomes" not in an_epoch
+    check_rows({name: a_round}, {name: prepared.job.stretches[-1]}, prepared.lengths)
+    assert a_round["rows"] == steps * BATCH_SIZE
 
 
+def test_the_rows_of_a_round_follow_from_its_seed():
+    lengths = np.random.default_rng(0).integers(3, 40, 100)
+    stretches = choose_rows(lengths, batch_size=10, steps=[3, 3, 12], seed=1)
+    assert stretches == choose_rows(lengths, batch_size=10, steps=[3, 3, 12], seed=1)
+    assert stretches != choose_rows(lengths, batch_size=10, steps=[3, 3, 12], seed=2)
+    assert set(stretches[0]) != set(stretches[1])
+    assert [len(stretch) for stretch in stretches] == [30, 30, 120]
+    assert [len(set(stretch)) for stretch in stretches] == [30, 30, 100]  # twice only what there is too little of
+    assert all((np.diff(lengths[stretch]) >= 0).all() for stretch in stretches)
+
+
+@pytest.mark.slow
+def test_programs_order_the_rows_within_a_stretch_only(prepared):
+    job, ends = prepared.job, np.cumsum(STRETCHES)[:-1] * BATCH_SIZE
+    for order in (job.order(), job.order(lambda rows: rows[::-1])):
+        parts = [sorted(part.tolist()) for part in np.split(np.array(order), ends)]
+        assert parts == [sorted(stretch) for stretch in job.stretches]
+    assert job.order() != job.order(lambda rows: rows) == sum(job.stretches, [])
+    assert replace(job, shuffle=False).order(lambda rows: rows[::-1]) == sum(job.stretches, [])
+    fewer = job.with_steps([EPOCH, 1, 1]).stretches
+    assert fewer[:2] == job.stretches[:2]
+    assert fewer[2] == job.stretches[2][1::3]  # at even distances, from the shortest to the longest
+
+
+def test_other_rows_than_those_of_the_round_fail_the_benchmark():
+    lengths, rows = np.array([5, 6, 7, 8]), {OURS: [0, 3], "trainer_tuned": [0, 3]}
+    same = {"rows": 2, "real_tokens": 13}
+    check_rows({OURS: same, "trainer_tuned": same}, rows, lengths)
+    with pytest.raises(
+        ProgramFailed, match="trainer_tuned was given 2 rows of 13 tokens, and trained 2 rows of 11 tokens"
+    ):
+        check_rows({OURS: same, "trainer_tuned": {"rows": 2, "real_tokens": 11}}, rows, lengths)
+
+
+@pytest.mark.slow
 def test_the_meter_counts_each_command_by_itself(prepared):
     details, first, second = answers_of(
         "reference_job.trainer_default", prepared.job, {"steps": 1}, {"steps": 2, "untimed": 3, "outcomes": True}
@@ -184,6 +230,9 @@ def test_the_results_over_rounds():
     assert [results["ratios"]["trainer_tuned"][name] for name in ("min", "median", "max")] == [2, 3, 4]
     table = render(results, job, {"lightning_fabric": "needs a package"})
     assert "3.00 (2.00 to 4.00)" in table
+    assert results["ratios"]["trainer_tuned"]["spread"] == pytest.approx(2 / 3)
+    assert "spread over 67% of their median, more than 10%: more rounds or more steps are needed" in table
+    assert "in each round all trained the same rows, 192 in all" in table
     assert "skipped: lightning_fabric: needs a package" in table
 
 
@@ -193,8 +242,10 @@ def test_a_ratio_is_taken_within_a_round():
         [{"rows": 8, "seconds": 2}, {"rows": 8, "seconds": 8}],
     )
     assert ratios(ours, peer)["rounds"] == [2, 2]
+    assert unsteady({"trainer_tuned": ratios(ours, peer)}) == []
 
 
+@pytest.mark.slow
 def test_our_results_are_those_of_the_pipeline(prepared, tmp_path):
     job = prepared.job
     positions = list(range(10, 30))
@@ -268,7 +319,7 @@ def run(module: str, *words: str) -> subprocess.CompletedProcess:
 
 @pytest.mark.slow
 def test_the_reference_job_on_the_command_line(tmp_path):
-    config = ["--config", str(ROOT / "configs" / "default.yaml")]
+    config = ["--config", str(ROOT / "configs" / "small_bert.yaml")]
     words = ["--peers", "trainer_tuned", "--steps", "2", "--rounds", "2", "--warmup", "1", "--check-steps", "2"]
     output = tmp_path / "results.json"
     done = run("reference_job", *words, *config, *tiny_arguments(tmp_path), "--output", str(output))
@@ -286,7 +337,7 @@ def test_the_reference_job_on_the_command_line(tmp_path):
 
 @pytest.mark.gpu
 def test_all_programs_on_a_gpu(tmp_path):
-    config = ["--config", str(ROOT / "configs" / "default.yaml")]
+    config = ["--config", str(ROOT / "configs" / "small_bert.yaml")]
     words = ["--peers", "all", "--steps", "16", "--rounds", "2", "--tolerance", "0.01"]
     done = run(
         "reference_job", *words, *config, *tiny_arguments(tmp_path, "cuda"), "--output", str(tmp_path / "results.json")
@@ -299,7 +350,7 @@ def test_all_programs_on_a_gpu(tmp_path):
 
 @pytest.mark.slow
 def test_prediction_on_the_command_line(tmp_path):
-    config = ["--config", str(ROOT / "configs" / "default.yaml")]
+    config = ["--config", str(ROOT / "configs" / "small_bert.yaml")]
     words = ["--rows", "30", "--rounds", "2", "--probe-rows", "8", "--output", str(tmp_path / "results.json")]
     done = run("prediction", *words, *config, *tiny_arguments(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -307,6 +358,19 @@ def test_prediction_on_the_command_line(tmp_path):
     assert report["job"]["rows"] == 30
     assert set(report["ratios"]) == {"predict", "evaluate"}
     assert min(result["rows_per_second"] for result in report["programs"].values()) > 0
+
+
+@pytest.mark.slow
+def test_every_runtime_of_prediction_on_the_command_line(tmp_path):
+    pytest.importorskip("onnxruntime")
+    config = ["--config", str(ROOT / "configs" / "small_bert.yaml"), "--precision", "bf16", "--runtimes"]
+    words = ["--rows", "30", "--rounds", "1", "--probe-rows", "8", "--output", str(tmp_path / "results.json")]
+    done = run("prediction", *words, *config, *tiny_arguments(tmp_path))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "results.json").read_text())
+    assert set(report["ratios"]) == {"torch-fp32", "torch-bf16", "onnx-fp32", "onnx-int8"}
+    assert (report["flipped"]["torch-fp32"], report["flipped"]["onnx-fp32"]) == (0, 0)
+    assert report["programs"]["torch-bf16"]["precision"] == "bf16"
 
 
 @pytest.mark.slow
@@ -322,11 +386,12 @@ def test_the_data_path_on_the_command_line(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
 
 
+@pytest.mark.slow
 def test_every_way_of_batching_trains_the_same_rows(tmp_path):
     config = load_config(tiny_arguments(tmp_path), "benchmarks.batching")
     with open_strategy("single", config) as strategy:
         parts = assemble(config, strategy)
-        set_up(strategy, parts, config.train)
+        set_up(strategy, parts, strategy.config.train)
         batches_of = ways(parts, EPOCH)
         lines = measure(strategy, parts, EPOCH, rounds=1)
     rows = [sorted(np.concatenate(batches).tolist()) for _, batches in batches_of.values()]

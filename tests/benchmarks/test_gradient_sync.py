@@ -48,6 +48,7 @@ def check_scene(result: dict) -> None:
     assert synchronised == pytest.approx([gradients, gradients, gradients / 4, gradients / 4])
 
 
+@pytest.mark.slow
 def test_on_one_machine_all_columns_do_the_same_job(tmp_path):
     process, report = run(tmp_path / "results.json", "--scenes", "machine")
     assert process.returncode == 0

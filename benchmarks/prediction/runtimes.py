@@ -1,0 +1,37 @@
+"""Every runtime and precision that `predict` has, each as a separate program, and the pipeline in fp32."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from app.export.exported_folder import ExportOptions, export
+from benchmarks.harness.command import say
+from benchmarks.prediction.job import PredictionJob
+
+Programs = dict[str, tuple[str, PredictionJob]]
+
+
+def runtime_programs(job: PredictionJob, folder: Path) -> Programs:
+    """Return the module and the job of each program; writes the exported models to `folder`."""
+    fp32 = replace(job, bf16=False)
+    programs = {"pipeline": ("pipeline", fp32), "torch-fp32": ("predict", fp32)}
+    if job.bf16:
+        programs["torch-bf16"] = ("predict", replace(job, only="bf16"))
+    texts = folder / "texts_to_compare.txt"
+    texts.write_text("\n".join(" ".join(text.split()) for text in job.texts), encoding="utf-8")
+    for precision in ("fp32", "int8"):
+        output = folder / f"onnx-{precision}"
+        # What changes is reported here, so no export is refused.
+        export(Path(job.checkpoint), output, ExportOptions(precision, 1.0, None, str(texts), num_rows=256), say)
+        programs[output.name] = ("onnx", replace(fp32, checkpoint=str(output)))
+    return programs
+
+
+def flipped_labels(predicted: dict[str, list], peer: str) -> dict[str, int]:
+    """Return how many labels of each program differ from those of `peer`."""
+    return {
+        name: sum(mine[0] != other[0] for mine, other in zip(rows, predicted[peer], strict=True))
+        for name, rows in predicted.items()
+        if name != peer
+    }

@@ -1,0 +1,80 @@
+"""The quality benchmark on tiny data: python -m pytest tests/benchmarks/test_quality.py"""
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.quality.__main__ import main
+from benchmarks.quality.cells import summarise
+from benchmarks.quality.texts import data_settings, open_rows
+from tests.tiny import write_tiny
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return str(write_tiny(tmp_path / "rows.tsv", 30))
+
+
+def test_baselines_learn_and_finished_results_are_kept(job, tmp_path, capsys):
+    command = ["--jobs", job, "--seeds", "2", "--output", "quality.json"]
+    systems = ["--systems", "ngrams+svm", "ngrams+logistic", "hashed-bag"]
+    assert main([*command, *systems]) == 0
+    table = capsys.readouterr().out
+    results = json.loads((tmp_path / "quality.json").read_text(encoding="utf-8"))["results"][job]
+    for system in systems[1:]:
+        assert system in table
+        assert results[system]["accuracy"] > 0.9
+        assert results[system]["interval"][0] <= results[system]["accuracy"] <= results[system]["interval"][1]
+    cells = sorted((tmp_path / ".cache" / "quality").glob("*/seed-*.json"))
+    assert len(cells) == 6
+    kept = json.loads(cells[0].read_text(encoding="utf-8"))
+    cells[0].write_text(json.dumps(kept | {"minutes": 99.0}), encoding="utf-8")
+    cells[1].unlink()
+    assert main([*command, *systems]) == 0
+    assert "49.5" in capsys.readouterr().out  # the mean of a kept result and one that was measured again
+
+
+def test_settings_are_chosen_on_rows_that_are_not_test_rows(job):
+    dataset, rows = open_rows(data_settings(job))
+    assert len(rows["choose"].texts) == len(dataset.splits["dev"])
+    texts = {name: set(part.texts) for name, part in rows.items()}
+    assert not texts["test"] & (texts["train"] | texts["choose"])
+
+
+def test_without_dev_rows_some_training_rows_choose(job, tmp_path):
+    (tmp_path / "job.yaml").write_text(f"data: {{train: {job}, dev_size: 0}}\n", encoding="utf-8")
+    dataset, rows = open_rows(data_settings("job.yaml"))
+    assert "dev" not in dataset.splits
+    assert len(rows["choose"].texts) + len(rows["train"].texts) == len(dataset.splits["train"])
+    assert not set(rows["choose"].texts) & set(rows["train"].texts)
+
+
+def test_a_job_without_test_rows_is_refused(job, capsys):
+    (job_file := job.replace("rows.tsv", "job.yaml"))
+    with open(job_file, "w", encoding="utf-8") as file:
+        file.write(f"data: {{train: {job}, test_size: 0}}\n")
+    assert main(["--jobs", job_file, "--systems", "ngrams+svm"]) == 2
+    assert "a job with test rows is needed" in capsys.readouterr().err
+
+
+def test_the_summary_is_over_seeds():
+    labels = np.array([0, 1, 1, 0])
+    cells = [
+        {"predicted": [0, 1, 1, 0], "accuracy": 1.0, "macro_f1": 1.0, "minutes": 1.0},
+        {"predicted": [0, 1, 1, 1], "accuracy": 0.75, "macro_f1": 0.7, "minutes": 3.0},
+    ]
+    summary = summarise(cells, labels)
+    assert summary["accuracy"] == pytest.approx(0.875)
+    assert summary["accuracy_spread"] == pytest.approx(0.1768, abs=1e-4)
+    assert summary["minutes"] == 2.0
+
+
+@pytest.mark.slow
+def test_networks_are_fine_tuned_by_the_published_command(job, tmp_path):
+    short = ["train.max_steps=2", "train.device=cpu", "train.precision=fp32"]
+    assert main(["--jobs", job, "--systems", "random-bert", "--seeds", "1", "--output", "q.json", "--set", *short]) == 0
+    [(system, found)] = json.loads((tmp_path / "q.json").read_text(encoding="utf-8"))["results"][job].items()
+    assert system == "random-bert"
+    assert found["command"].startswith("python run_single.py --config")

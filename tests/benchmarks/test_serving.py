@@ -1,0 +1,45 @@
+"""The load benchmark finds wrong answers, and its soak runs: python -m pytest tests/benchmarks/test_serving.py -m "" """
+
+import asyncio
+import json
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("aiohttp")
+pytest.importorskip("onnxruntime")
+
+from app.prediction.open_model import ComputeOptions, open_model
+from app.serving.service import ServeOptions, Service
+from benchmarks.serving.client import main as ask
+from tests.benchmarks.test_benchmarks import ROOT, run, tiny_arguments
+from tests.saved_classifier import as_rows, random_texts, save_checkpoint
+from tests.serving.running_server import running
+
+
+def test_the_client_counts_answers_that_are_of_another_text(tmp_path):
+    opened = open_model(save_checkpoint(tmp_path), ComputeOptions("cpu"))
+    texts, names = random_texts(12), opened.predictor.label_names
+    wanted = [
+        dict(zip(names, prediction.probabilities.tolist(), strict=True))
+        for prediction in opened.predictor.predict(as_rows(texts))
+    ]
+    job = {"clients": 3, "seconds": 0.5, "texts": texts, "wanted": wanted, "tolerance": 1e-4, "hostile": 2}
+    with running(Service(lambda: opened, ServeOptions())) as address:
+        job["port"] = int(address.rpartition(":")[2])
+        right = asyncio.run(ask(job))
+        swapped = asyncio.run(ask(job | {"wanted": wanted[1:] + wanted[:1]}))
+    assert right["requests"] >= 3
+    assert (right["wrong"], right["refused"]) == (0, 0)
+    assert swapped["wrong"] > swapped["requests"] / 2
+
+
+@pytest.mark.slow
+def test_the_soak_on_the_command_line(tmp_path):
+    words = ["--soak", "0.05", "--rows", "30", "--config", str(ROOT / "configs" / "small_bert.yaml")]
+    done = run("serving", *words, *tiny_arguments(tmp_path), "--output", str(tmp_path / "results.json"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "results.json").read_text())["soak"]
+    assert found["requests"] > 0
+    assert found["wrong"] == 0
+    assert min(found["memory"]) > 0
