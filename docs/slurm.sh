@@ -18,5 +18,5 @@ export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # a restarted group must not read th
 srun torchrun \
     --nnodes="$SLURM_NNODES" --nproc_per_node=8 --max-restarts=1 \
     --rdzv_backend=c10d --rdzv_id="$SLURM_JOB_ID" --rdzv_endpoint="$head_node:29400" \
-    run_ddp.py --config configs/pretrained.yaml --data.train train.csv --train.batch_size 512 --train.learning_rate 1.2e-4 \
+    run_ddp.py --config configs/macbert.yaml --data.train train.csv --train.batch_size 512 --train.learning_rate 1.2e-4 \
     --output.dir "checkpoints/$SLURM_JOB_NAME" --resume auto

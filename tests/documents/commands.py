@@ -28,6 +28,7 @@ DOCUMENTS = [
     "README.zh-CN.md",
     "CONTRIBUTING.md",
     "data/sample/README.md",
+    "data/composed/README.md",
     *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
 ]
 PROGRAMS = ("python", "torchrun", "deepspeed", "horovodrun", "accelerate", "bash", "pip", "chinese-text-classifier")
@@ -125,7 +126,7 @@ def check(command: list[str]) -> None:
     elif "/" in program:
         assert (ROOT / program).is_file(), f"there is no {program}"
     else:
-        assert program in ("cat", "kill", "ruff", "kubectl", "git", "cd"), f"no check for {program}"
+        assert program in ("cat", "kill", "ruff", "kubectl", "git", "cd", "curl", "docker"), f"no check for {program}"
 
 
 def check_python(words: list[str]) -> None:
@@ -204,7 +205,7 @@ def check_pytest(words: list[str]) -> None:
     for option, word in zip(["", *words], words, strict=False):
         if option == "-m":
             assert set(re.findall(r"\w+", word)) - {"not", "and", "or"} <= markers, f"-m {word}: no such marker"
-        elif not word.startswith("-") and option not in ("-k", "-n"):
+        elif not word.startswith("-") and option not in ("-k", "-n", "--dist"):
             assert (ROOT / word.split("::")[0]).exists(), f"there is no {word}"
 
 
@@ -310,7 +311,7 @@ def known_options() -> set[str]:
     from accelerate.commands.launch import launch_command_parser
     from torch.distributed.run import get_args_parser
 
-    benchmarks = ["batching", "data_path", "ddp_communication", "prediction", "reference_job"]
+    benchmarks = ["batching", "data_path", "ddp_communication", "prediction", "quality", "reference_job"]
     targets = [
         ROOT / "predict.py",
         ROOT / "verify_modes.py",
@@ -318,6 +319,16 @@ def known_options() -> set[str]:
         ROOT / "benchmarks/gradient_sync.py",
     ]
     parsers = [parse_with(target, []).parser for target in [*targets, *(f"benchmarks.{name}" for name in benchmarks)]]
+    verbs = (
+        ["serve"],
+        ["fetch"],
+        ["export", "run"],
+        ["compare", "a", "b"],
+        ["cross-validate"],
+        ["labels", "export", "a", "b", "--to", "doccano"],
+        ["explain", "a", "b"],
+    )
+    parsers += [parse_with("app", words).parser for words in verbs]
     parsers += [get_args_parser(), launch_command_parser()]
     options = {option for parser in parsers for option in parser._option_string_actions}
     return options | {f"--{name}" for name in [*SHORT_OPTIONS, "config", *setting_types()]}

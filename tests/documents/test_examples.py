@@ -57,6 +57,7 @@ def numbers_in(parameters: dict[str, list[float]]) -> list[float]:
     return [number for values in parameters.values() for number in values]
 
 
+@pytest.mark.slow
 def test_ddp_and_accumulation_end_with_the_same_bits():
     accumulated, distributed = (output_of(command) for command in commands_of(DDP)[:2])
     assert "1 process(es), 2 accumulation step(s)" in accumulated
@@ -108,7 +109,13 @@ def test_distributed_without_a_launcher_names_the_command():
     assert f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed" in result.stderr
 
 
-@pytest.mark.parametrize("command", commands_of(ACCELERATE))
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=pytest.mark.slow if command.startswith("torchrun") else [])
+        for command in commands_of(ACCELERATE)
+    ],
+)
 def test_accelerate_reaches_the_known_weight(command):
     processes = 2 if command.startswith("torchrun") else 1
     said = [
@@ -117,7 +124,27 @@ def test_accelerate_reaches_the_known_weight(command):
     assert said == [
         f"with accumulation, {processes} process(es): the final weight is 2.04000",
         "without accumulation: the final weight is 2.04000",
+        f"sync_with_dataloader=True: steps after micro-batches [4, 6, 10, 12]; the final weight is {two_passes([4, 6, 10, 12]):.5f}",
+        f"sync_with_dataloader=False: steps after micro-batches [4, 8, 12]; the final weight is {two_passes([4, 8, 12]):.5f}",
     ]
+
+
+def two_passes(steps: list[int]) -> float:
+    """Return the weight after two passes over x = 1 ... 12 in pairs, a step after these micro-batches, by arithmetic alone."""
+    weight = gradient = 0.0
+    for number in range(1, 13):
+        first = 2 * ((number - 1) % 6) + 1
+        gradient += (first**2 + (first + 1) ** 2) * (weight - 2) / 4  # the mean of 2x(wx - 2x) over two rows, of four
+        if number in steps:
+            weight, gradient = weight - 0.002 * gradient, 0.0
+    return weight
+
+
+def test_the_docstring_has_the_weights_of_both_ways():
+    docstring = ast.get_docstring(ast.parse((ROOT / ACCELERATE).read_text(encoding="utf-8")))
+    for steps in ([4, 6, 10, 12], [4, 8, 12]):
+        line = next(line for line in docstring.splitlines() if f" {', '.join(map(str, steps))}  " in line)
+        assert line.endswith(f" {two_passes(steps):.5f}")
 
 
 def test_the_docstrings_hold_commands():
