@@ -1,9 +1,15 @@
 """Fixtures that several test files share."""
 
-from collections.abc import Callable
+import logging
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+# Tests that run side by side would slow each other down with threads on the same cores.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -15,6 +21,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not torch.cuda.is_available():
             for item in for_gpu:
                 item.add_marker(pytest.mark.skip(reason="torch finds no CUDA device"))
+
+
+@pytest.fixture
+def log_handlers() -> Iterator[None]:
+    """Give pytest its log handlers back after a test: a run replaces them."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def empty_folder(tmp_path, monkeypatch, log_handlers) -> None:
+    """Run in an empty folder."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

@@ -61,7 +61,10 @@ def start_server() -> None:
 
 
 class Run:
-    """The ranks of one run: `exit_codes` after `join`; a negative one is the signal that ended the rank."""
+    """The ranks of one run: `exit_codes` after `join`; a negative one is the signal that ended the rank.
+
+    RANK in an argument is the rank's number.
+    """
 
     def __init__(
         self,
@@ -151,7 +154,7 @@ def rank_main(
             ACTIONS[entry.what](None)
     app.config.checks.LEAST_TIMEOUT = 1  # so that the tests need not wait
     disturb(load_strategy(mode), rank, disturbances)
-    leave(work(load_config(argv), mode))
+    leave(work(load_config([word.replace("RANK", str(rank)) for word in argv]), mode))
 
 
 def keep_final_state(job_class: type) -> None:
@@ -185,7 +188,7 @@ def disturb(strategy_class: type, rank: int, disturbances: list[Disturbance]) ->
 
 
 def fail(strategy) -> None:
-    """Raise what nobody expected."""
+    """Raise what was not expected."""
     raise RuntimeError("this rank gives up")
 
 
@@ -233,6 +236,14 @@ def limit_memory(strategy) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
 
 
+def terminate_in_evaluation(strategy) -> None:
+    """Get SIGTERM in the middle of each evaluation."""
+    import app.run.evaluation
+
+    evaluate = app.run.evaluation.evaluate
+    app.run.evaluation.evaluate = lambda *values: (os.kill(os.getpid(), signal.SIGTERM), evaluate(*values))[1]
+
+
 def close_late(strategy) -> None:
     """Take a second to close the log, in which the other ranks have left and the launcher sends SIGTERM."""
     from app.run.log.run_log import RunLog
@@ -252,6 +263,6 @@ ACTIONS = {
     action.__name__: action
     for action in (
         *(limit_memory, fail, crawl, two_signals, spoil_gradients, spoil_weights),
-        *(jump_back, jump_ahead, close_late, die_in_save),
+        *(jump_back, jump_ahead, close_late, die_in_save, terminate_in_evaluation),
     )
 }

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LAYERS = ["errors", "config", "runtime", "data", "batching", "tasks", "evaluation", "model", "strategies", "training"]
-LAYERS += ["checkpoints", "prediction", "run", "commands"]
+LAYERS = ["errors", "config", "runtime", "data", "batching", "evaluation", "model", "tasks", "strategies", "training"]
+LAYERS += ["checkpoints", "prediction", "explanation", "export", "serving", "run", "commands"]
 ENTRIES = ("app", "app.__main__", "app.run.__main__")  # what `python -m` runs; the scripts at the root are found
 MOST_LINES, MOST_SCRIPT_LINES = 260, 25
 
@@ -25,6 +25,7 @@ def name_of(path: Path) -> str:
 
 MODULES = {name_of(path): path for path in sorted((ROOT / "app").rglob("*.py"))}
 SCRIPTS = sorted(ROOT.glob("*.py"))
+FROM_PYTHON = sorted((ROOT / "chinese_text_classifier").rglob("*.py"))  # what people import; it stands above app/
 
 
 @cache
@@ -113,9 +114,15 @@ def test_every_module_is_reached_from_an_entry_point():
 
 
 def test_files_are_short():
-    limits = dict.fromkeys(MODULES.values(), MOST_LINES) | dict.fromkeys(SCRIPTS, MOST_SCRIPT_LINES)
+    limits = dict.fromkeys([*MODULES.values(), *FROM_PYTHON], MOST_LINES) | dict.fromkeys(SCRIPTS, MOST_SCRIPT_LINES)
     lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in limits}
     assert {path.name: lines[path] for path in limits if lines[path] > limits[path]} == {}
+
+
+def test_nothing_imports_the_package_for_python():
+    assert len(FROM_PYTHON) > 3
+    others = [*MODULES.values(), *SCRIPTS]
+    assert [path.name for path in others if "chinese_text_classifier" in path.read_text(encoding="utf-8")] == []
 
 
 @pytest.mark.parametrize(

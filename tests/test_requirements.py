@@ -13,9 +13,25 @@ ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+WITH_FILE = (
+    "deepspeed",
+    "excel",
+    "onnx",
+    "serve",
+    "modelscope",
+    "words",
+    "labels",
+    "explain",
+    "notebook",
+    "mlflow",
+    "wandb",
+    "swanlab",
+    "benchmarks",
+    "dev",
+)
 FILES = {
     "requirements.txt": PROJECT["dependencies"] + EXTRAS["test"],
-    **{f"requirements-{extra}.txt": EXTRAS[extra] for extra in ("deepspeed", "benchmarks", "dev")},
+    **{f"requirements-{extra}.txt": EXTRAS[extra] for extra in WITH_FILE},
     "requirements-horovod.txt": ["horovod==0.28.1"],  # no extra: pip alone cannot build it
 }
 
@@ -38,7 +54,7 @@ def test_requirements_are_those_of_pyproject(name):
 
 def test_no_file_and_no_extra_is_forgotten():
     assert {path.name for path in ROOT.glob("requirements*.txt")} == set(FILES)
-    assert set(EXTRAS) == {"test", "deepspeed", "benchmarks", "dev"}
+    assert set(EXTRAS) == {"test", *WITH_FILE}
 
 
 def test_every_requirement_has_a_tested_version():
@@ -51,7 +67,7 @@ def test_every_requirement_has_a_tested_version():
 
 def test_a_wheel_has_the_files_that_the_defaults_need():
     included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    for path in (shipped.DEFAULT_CONFIG, shipped.SAMPLE_FOLDER):
+    for path in (*shipped.DEFAULT_CONFIGS, shipped.SAMPLE_FOLDER):
         place = path.relative_to(shipped.ROOT)
         assert path.exists()
         assert included.pop(str(place)) == str((shipped.INSTALLED / place).relative_to(ROOT))

@@ -76,7 +76,7 @@ def open_tiny(folder: Path, rows_per_label: int = 20, pairs: bool = False) -> tu
     )
     dataset = open_dataset(data)
     tokenizer = load_tokenizer(ModelConfig(), dataset, data.max_length, data.cache_dir)
-    return dataset, tokenizer, open_stores(dataset, tokenizer, data.max_length, data.cache_dir)
+    return dataset, tokenizer, open_stores(dataset, tokenizer, data)
 
 
 def loaders_of(dataset: Dataset, stores: dict, model: Classifier, packed: bool) -> dict[str, Loader]:
