@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,18 +24,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="torch finds no CUDA device"))
 
 
-@pytest.fixture
-def log_handlers() -> Iterator[None]:
-    """Give pytest its log handlers back after a test: a run replaces them."""
+@pytest.fixture(autouse=True)
+def _process_as_before() -> Iterator[None]:
+    """Undo what a run sets in its process (log, environment, threads, determinism), so that no test depends on another."""
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    handlers = [handler for handler in root.handlers if type(handler).__module__ == "_pytest.logging"]
+    root.handlers[:] = handlers  # a fixture of a whole file may have run the program already
+    root.setLevel(logging.WARNING)
+    environment = dict(os.environ)
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else None
     yield
     root.handlers[:] = handlers
-    root.setLevel(level)
+    root.setLevel(logging.WARNING)
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment)
+    if torch:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture
-def empty_folder(tmp_path, monkeypatch, log_handlers) -> None:
+def empty_folder(tmp_path, monkeypatch) -> None:
     """Run in an empty folder."""
     monkeypatch.chdir(tmp_path)
 

@@ -4,7 +4,6 @@ The programs run in this process, each asked for a few steps; some `slow` ones g
 """
 
 import json
-import logging
 import subprocess
 import sys
 from dataclasses import replace
@@ -67,11 +66,8 @@ def tiny_arguments(folder: Path, device: str = "cpu") -> list[str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def leave_no_traces():
-    """Take back what programs leave in this process: log handlers, and Accelerate's state."""
-    root = logging.getLogger()
-    handlers = list(root.handlers)
+    """Take back what programs leave in this process: Accelerate's state."""
     yield
-    root.handlers[:] = handlers
     AcceleratorState._reset_state(reset_partial_state=True)
 
 

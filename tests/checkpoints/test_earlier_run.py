@@ -25,7 +25,7 @@ JOB = [
 
 
 @pytest.fixture(autouse=True)
-def _place(tmp_path, monkeypatch, log_handlers):
+def _place(tmp_path, monkeypatch):
     """Work in a copy of the earlier run's folder, whose paths are relative."""
     shutil.copytree(EARLIER, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)

@@ -5,7 +5,6 @@ import logging
 import re
 
 import numpy as np
-import pytest
 import torch
 
 from app.config.schema import Config, OutputConfig
@@ -19,9 +18,6 @@ from app.training.loop import StepLog
 
 METRICS = ("loss", "accuracy", "macro_f1", "weighted_f1")
 QUIET = OutputConfig(tensorboard=False, progress=False)
-
-
-pytestmark = pytest.mark.usefixtures("log_handlers")
 
 
 def step_log(step: int, loss_sum: float, rows: int, skipped: bool = False) -> StepLog:

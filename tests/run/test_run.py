@@ -2,7 +2,6 @@
 
 import csv
 import json
-import logging
 import math
 import os
 import subprocess
@@ -35,6 +34,7 @@ FILES = {
     *("config.yaml", "environment.json", "metrics.jsonl", "predictions.csv", "report.json", "report.txt", "train.log"),
     *("tensorboard", "state", "report.html", "logits.safetensors", "calibration.json", "README.md"),
 }
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,6 @@ def data(tmp_path_factory) -> list[str]:
     """The arguments for a data file of 120 rows, whose prepared form all runs here share."""
     folder = tmp_path_factory.mktemp("data")
     return ["--data.train", str(write_tiny(folder / "rows.tsv", 40)), "--data.cache_dir", str(folder / "cache")]
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(empty_folder):
-    """Run in an empty folder, and take back what --train.deterministic sets."""
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 def start(data: list[str], *arguments: str, folder: str | None = "run") -> tuple[int, Path]:
@@ -90,8 +83,6 @@ def check_against_pipeline(folder: Path, rows: list[dict], texts: list) -> None:
 def finished(data, tmp_path_factory):
     """One finished run: its folder, and what it printed to standard output and standard error."""
     place = tmp_path_factory.mktemp("finished")
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setattr(sys, "stdout", (place / "stdout").open("w+", encoding="utf-8"))
@@ -99,8 +90,6 @@ def finished(data, tmp_path_factory):
         folder = finish(data)
         sys.stdout.close()
         sys.stderr.close()
-    root.handlers[:] = handlers
-    root.setLevel(level)
     return place / folder, (place / "stdout").read_text("utf-8"), (place / "stderr").read_text("utf-8")
 
 

@@ -23,7 +23,7 @@ def data(tmp_path_factory) -> list[str]:
 
 
 @pytest.fixture
-def start(data, tmp_path, monkeypatch, log_handlers):
+def start(data, tmp_path, monkeypatch):
     """Return a function that runs as run_single.py does; the run gets a signal in its evaluation on a split."""
     evaluate = app.run.evaluation.evaluate
 

@@ -3,14 +3,11 @@
 import os
 import resource
 
-import pytest
-
 from app.run.entry import main
 from tests.ranks import settings
 from tests.tiny import write_tiny
 
 
-@pytest.mark.usefixtures("log_handlers")
 def test_too_many_open_files_is_one_error_and_removes_nothing(tmp_path, capsys):
     data = [f"--data.train={write_tiny(tmp_path / 'rows.tsv')}", f"--data.cache_dir={tmp_path / 'cache'}"]
 

@@ -56,9 +56,6 @@ def run(tmp_path) -> TrackedRun:
     return TrackedRun(tmp_path, "name", "project", {"train.epochs": 3})
 
 
-pytestmark = pytest.mark.usefixtures("log_handlers")
-
-
 def test_points_arrive_in_their_order_and_once_after_resuming(run):
     first = recorder()
     tracker = BackgroundTracker("x", lambda: first, run)
