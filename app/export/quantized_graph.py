@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from app.export.onnx_graph import quiet
+from app.prediction.cpu_check import cuts_off_sums
 
 DYNAMIC = ["MatMul", "Attention"]  # the linear layers; attention is one operator with the three before it
 STATIC = ["MatMul"]  # ONNX Runtime has no operator for attention with fixed scales; it stays dynamic
@@ -18,7 +19,7 @@ class Quantizer:
 
     Weights get one scale for each output channel. The inputs of layers are quantised while the graph runs, or, where
     `is_static`, with scales fixed by the largest values seen in `batches`: inputs of the graph by name, arrays
-    (num_rows, length).
+    (num_rows, length). Where this CPU cuts off large sums of 8-bit products, weights have 7 bits, whose sums fit.
     """
 
     def __init__(self, graph: Path, batches: list[dict[str, np.ndarray]], is_static: bool) -> None:
@@ -27,6 +28,7 @@ class Quantizer:
         self.graph = graph
         self.batches = batches
         self.is_static = is_static
+        self.has_7_bits = cuts_off_sums()
         model = onnx.load(str(graph))
         self.weights = {entry.name: entry for entry in model.graph.initializer}
         self.layers = [node for node in model.graph.node if node.op_type in DYNAMIC and node.input[1] in self.weights]
@@ -46,6 +48,7 @@ class Quantizer:
             "DefaultTensorType": onnx.TensorProto.FLOAT
         }  # the quantiser does not know the types behind fused operators
         settings = {"per_channel": True, "weight_type": QuantType.QInt8, "nodes_to_exclude": kept}
+        settings["reduce_range"] = self.has_7_bits
         with quiet():
             if not self.is_static:
                 quantize_dynamic(self.graph, path, DYNAMIC, extra_options=known, **settings)
@@ -91,12 +94,16 @@ class Quantizer:
             probe.unlink(missing_ok=True)
         seen = {name: [run[place] for run in runs] for place, name in enumerate(inputs)}
         weights = {layer.name: numpy_helper.to_array(self.weights[layer.input[1]]) for layer in self.layers}
-        return {layer.name: _loss(seen[layer.input[0]], weights[layer.name]) for layer in self.layers}
+        largest = 63 if self.has_7_bits else 127
+        return {layer.name: _loss(seen[layer.input[0]], weights[layer.name], largest) for layer in self.layers}
 
 
-def _loss(batches: list[np.ndarray], weight: np.ndarray) -> float:
-    """Return how far a quantised product is from the product: the sum of squared errors by the sum of squares."""
-    scales = np.maximum(np.abs(weight).max(axis=0), 1e-30) / 127
+def _loss(batches: list[np.ndarray], weight: np.ndarray, largest: int) -> float:
+    """Return how far a quantised product is from the product: the sum of squared errors by the sum of squares.
+
+    `largest` is the integer of a column's largest weight.
+    """
+    scales = np.maximum(np.abs(weight).max(axis=0), 1e-30) / largest
     rounded_weight = np.round(weight / scales) * scales
     error = size = 0.0
     for values in batches:

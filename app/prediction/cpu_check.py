@@ -15,6 +15,7 @@ from app.errors import InputError
 from app.prediction.predictor import Predictor, Tokens
 
 FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
+EXACT = {"avx512_vnni", "avx_vnni", "amx_int8"}  # x86 instructions that add 8-bit products in 32 bits
 NUM_ROWS, MOST_TOKENS = 8, 64
 SLACK = 2  # sums in another order differ too, by less than what quantising changed
 
@@ -24,6 +25,12 @@ def cpu_kind() -> str:
     path = Path("/proc/cpuinfo")
     words = set(path.read_text(encoding="utf-8", errors="replace").split()) if path.is_file() else set()
     return " ".join([platform.machine(), *(name for name in FEATURES if name in words)])
+
+
+def cuts_off_sums(kind: str = "") -> bool:
+    """Return whether a CPU, by default this one, adds pairs of 8-bit products in 16 bits, where large sums are cut off."""
+    features = set((kind or cpu_kind()).split())
+    return "avx2" in features and not features & EXACT
 
 
 def make_check(predictor: Predictor, tolerance: float) -> dict:

@@ -322,7 +322,7 @@ def test_an_interrupted_run_leaves_what_it_has_under_another_name(tmp_path, chec
             file.write("今天\n" * 5000)
             file.flush()
             while not ended.wait(0.05):
-                if list(tmp_path.glob("output.csv.*.part")):
+                if any(part.stat().st_size for part in tmp_path.glob("output.csv.*.part")):
                     os.kill(os.getpid(), signal.SIGINT)
                     return
 

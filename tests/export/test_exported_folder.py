@@ -16,7 +16,7 @@ pytest.importorskip("onnx")
 from app.commands.export import main as export
 from app.commands.predict import main as predict
 from app.errors import InputError
-from app.prediction.cpu_check import cpu_kind
+from app.prediction.cpu_check import cpu_kind, cuts_off_sums
 from app.prediction.exported_model import GRAPH, RECORD, TOKENIZER, WEIGHTS, read_record, write_record
 from app.prediction.onnx_runtime import load_exported
 from app.prediction.open_model import ComputeOptions, open_model
@@ -240,13 +240,21 @@ def test_int8_is_computed_again_on_another_kind_of_cpu(exported, tmp_path):
     assert export([str(exported[0]), *options, "--rows", texts_file(tmp_path)]) == 0
     record = read_record(output)
     assert record.cpu_check["cpu"] == cpu_kind()
-    other = record.cpu_check | {"cpu": "x86_64 avx2"}
+    other = record.cpu_check | {"cpu": "x86_64 of another kind"}
     write_record(output, replace(record, cpu_check=other))
     assert load_exported(output)[1].precision == "int8"
     other["logits"][3][0] += 2 * other["tolerance"]
     write_record(output, replace(record, cpu_check=other))
-    with pytest.raises(InputError, match="quantised on another kind of CPU \\(x86_64 avx2\\)"):
+    with pytest.raises(InputError, match="quantised on another kind of CPU \\(x86_64 of another kind\\)"):
         load_exported(output)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cuts_off"),
+    [("x86_64 avx2", True), ("x86_64 avx2 avx512f", True), ("x86_64 avx2 avx_vnni", False), ("aarch64 asimddp", False)],
+)
+def test_which_cpus_cut_off_large_sums(kind, cuts_off):
+    assert cuts_off_sums(kind) is cuts_off
 
 
 def test_a_layer_that_8_bits_spoil_stays_in_fp32(tmp_path):
@@ -283,3 +291,8 @@ def test_a_layer_that_8_bits_spoil_stays_in_fp32(tmp_path):
             found = InferenceSession(str(output), providers=["CPUExecutionProvider"]).run(None, {"x": rows})[0]
             errors.append(np.square(found - exact).mean() / np.square(exact).mean())
         assert errors[1] < 0.01 < errors[0]
+        quantizer.has_7_bits = True  # as on a CPU that cuts off large sums
+        quantizer.write(output, 0)
+        stored = [numpy_helper.to_array(entry) for entry in onnx.load(str(output)).graph.initializer]
+        sizes_stored = [np.abs(array.astype(int)).max() for array in stored if array.dtype == np.int8]
+        assert max(sizes_stored) in (63, 64)
