@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from app.data.cache import content_key, file_digest
+from app.runtime.cores import num_cores
 
 
 def environment(mode: str, world_size: int, device: str) -> dict:
@@ -37,7 +38,7 @@ def environment(mode: str, world_size: int, device: str) -> dict:
         "device_name": torch.cuda.get_device_name()
         if device.startswith("cuda")
         else platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
+        "cores": num_cores(),
         "threads": torch.get_num_threads(),
         "code": code_version()["app"],
         "commit": git.stdout.strip() if git and git.returncode == 0 else None,

@@ -15,6 +15,7 @@ from app.prediction.cpu_check import run_check
 from app.prediction.exported_model import GRAPH, MULTI_LABEL, RECORD, TOKENIZER, ExportRecord, read_record
 from app.prediction.label_sets import LabelSetPredictor
 from app.prediction.predictor import Predictor, Tokens
+from app.runtime.cores import num_cores
 
 BATCH_TOKENS = 256  # larger batches are padded more, and compute no faster
 
@@ -74,8 +75,7 @@ def _session(graph: Path):
 def _threads() -> int:
     """Return the threads to compute with: OMP_NUM_THREADS as for torch, else the cores that this process may use."""
     given = os.environ.get("OMP_NUM_THREADS", "")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return int(given) if given.isdecimal() and int(given) else cores
+    return int(given) if given.isdecimal() and int(given) else num_cores()
 
 
 def load_exported(folder: Path, batch_tokens: int | None = None) -> tuple[Predictor, ExportRecord]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 
 import torch
 from torch.nn.functional import linear
 
 from app.errors import InputError
+from app.runtime.cores import num_cores
 
 FASTER = 1.2  # bf16 needs casts, too: below this ratio of matrix products a training step gains nothing
 
@@ -67,5 +67,4 @@ def _product_seconds(dtype: torch.dtype) -> float:
 
 def set_threads(threads: int | None, local_world_size: int) -> None:
     """Give this process its part of the machine's cores: more threads than cores can make a step ten times slower."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    torch.set_num_threads(threads or max(1, cores // local_world_size))
+    torch.set_num_threads(threads or max(1, num_cores() // local_world_size))

@@ -11,6 +11,8 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from app.runtime.cores import num_cores
+
 PACKAGES = ("torch", "transformers", "accelerate", "lightning-fabric", "lightning", "tokenizers", "numpy")
 
 
@@ -20,7 +22,7 @@ def describe_machine() -> dict:
         "time": time.strftime("%F %T"),
         "platform": platform.platform(),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": num_cores(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "load_before": os.getloadavg()[0],
         "python": platform.python_version(),
