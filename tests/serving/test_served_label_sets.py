@@ -81,6 +81,9 @@ def test_the_page_shows_label_sets(checkpoint):
         items = page.locator("#results li").all()
         assert [set(item.locator(".first").all_inner_texts()) for item in items] == wanted
         assert page.locator("#results .abstain").all_inner_texts() == ["no label"] * wanted.count(set())
+        counts = page.inner_text("#counts")
+        assert counts.endswith(f"no label {wanted.count(set())}")
+        assert all(f"{name} {sum(name in names for names in wanted)}" in counts for name in set().union(*wanted))
         with page.expect_download() as download:
             page.click("#download")
         text = Path(download.value.path()).read_bytes().decode("utf-8-sig")

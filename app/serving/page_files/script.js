@@ -188,7 +188,9 @@ function setBusy(busy) {
   const counts = new Map();
   for (const row of results) for (const { label } of chosen(row)) counts.set(label, (counts.get(label) ?? 0) + 1);
   const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 12);
-  at("counts").textContent = most.map(([label, count]) => `${label} ${count}`).join("  ");
+  const none = results.filter((row) => row.labels && !chosen(row).length).length;
+  const shares = none ? [...most, [say("noLabel"), none]] : most;
+  at("counts").textContent = shares.map(([label, count]) => `${label} ${count}`).join("  ");
 }
 
 function element(name, className, text) {
