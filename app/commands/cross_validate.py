@@ -85,11 +85,9 @@ def check_options(options: argparse.Namespace) -> None:
 
 def plan_mode(options: argparse.Namespace, config: Config) -> PlannedMode:
     """Return the mode to run; raises InputError where it cannot, and for a task or settings that do not fit."""
-    if config.data.task != "single_label":
-        several = "; train runs with other values of train.seed or data.split_seed, and compare their reports"
+    if config.data.task == "masked_words":
         raise InputError(
-            f"cross-validate is for data.task single_label, found {config.data.task}"
-            f"{several if config.data.task == 'multi_label' else ''}"
+            "cross-validate needs labels, with data.task single_label or multi_label; found data.task masked_words"
         )
     if config.data.folds is not None:
         raise InputError("data.folds and data.fold are set by cross-validate; leave them out and give --folds")
@@ -135,6 +133,8 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
 
     without_labels = None
     try:
+        if config.data.task == "multi_label":
+            raise InputError("it is for one label a row")
         check_cleanlab()
     except InputError as error:
         without_labels = f"There will be no label_issues.csv: {error}"

@@ -116,9 +116,8 @@ def _check_multi_label(config: Config) -> None:
             value, default = getattr(getattr(config, group), name), getattr(getattr(Config(), group), name)
             _require(key, value, value == default, "left out unless data.task is multi_label")
         return
-    for key, remedy in (("folds", "set data.split_seed for another split"), ("relabel", "correct the data file")):
-        rule = f"left out with data.task multi_label; {remedy}"
-        _require(f"data.{key}", getattr(data, key), getattr(data, key) is None, rule)
+    rule = "left out with data.task multi_label; correct the data file"
+    _require("data.relabel", data.relabel, data.relabel is None, rule)
     _require(
         "data.train",
         data.train,

@@ -13,13 +13,13 @@ from app.config.shipped import SAMPLE_FOLDER
 from app.data.cache import build_once, content_key
 from app.data.folds import FOLDS_FILE, build_folds, split_of_fold
 from app.data.formats import unlabelled_format
-from app.data.label_sets import label_counts, label_matrix, names_in_sets, rows_with
-from app.data.labels import resolve_label, sort_labels
+from app.data.label_sets import label_counts, rows_with
 from app.data.readers import LabelSetOptions, ReadOptions
 from app.data.relabel import Fixes, apply_fixes, read_fixes
 from app.data.splits import split_rows
 from app.data.statistics import dataset_statistics
 from app.data.table import Table, open_table
+from app.data.table_labels import LABEL_SETS, labels_of_rows, names_of_labels
 from app.errors import InputError, listed, shorten
 
 VERSION = 1
@@ -27,7 +27,6 @@ RELABELLED_FILE = "relabelled.json"
 STATISTICS_FILE = "figures.json"  # its name in caches that were written before
 SPLITS = ("train", "dev", "test")
 UNLABELLED = ("masked_words",)  # tasks whose files have texts only
-LABEL_SETS = ("multi_label",)  # tasks whose rows have any number of labels
 SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
 
 
@@ -87,7 +86,7 @@ def open_dataset(config: DataConfig) -> Dataset:
     tables = {
         "train": open_table(config.train, options["train"], skip, config.cache_dir, config.labels, True, has_labels)
     }
-    label_names = _label_names(config, tables["train"]) if has_labels else []
+    label_names = names_of_labels(config, tables["train"]) if has_labels else []
     for name in ("dev", "test"):
         if getattr(config, name):
             given = config.labels is not None  # ids have no meaning if the labels come from the train file
@@ -130,7 +129,8 @@ def _folds_folder(config: DataConfig, train: Table, label_names: list[str]) -> P
     """Return the cached folder with the fold of each row, which depends on neither the fold nor the fixes."""
     key = content_key("folds", train.folder.name, label_names, config.folds, config.split_seed)
     folder = Path(config.cache_dir) / f"folds-{key}"
-    arguments = (_class_ids(train, label_names), train.array("hashes"), config.folds, config.split_seed)
+    labels = labels_of_rows(train, label_names, config.task)
+    arguments = (labels, train.array("hashes"), config.folds, config.split_seed)
     return build_once(folder, build_folds, *arguments)
 
 
@@ -164,8 +164,7 @@ def build_dataset(
     Without `label_names` the rows have no labels, and all are of class 0. Rows of label sets have any number. Which
     rows are in which split does not depend on `fixes`: what was found before stays comparable.
     """
-    is_multi = config.task in LABEL_SETS
-    ids = {name: (_label_sets if is_multi else _class_ids)(table, label_names) for name, table in tables.items()}
+    ids = {name: labels_of_rows(table, label_names, config.task) for name, table in tables.items()}
     train = tables["train"]
     hashes = train.array("hashes")
     dev_size, test_size = (0 if name in tables else getattr(config, f"{name}_size") for name in ("dev", "test"))
@@ -209,24 +208,6 @@ def _relabel(
     }
     (folder / RELABELLED_FILE).write_text(json.dumps(found), encoding="utf-8")
     return relabelled
-
-
-def _class_ids(table: Table, label_names: list[str]) -> np.ndarray:
-    if not label_names:
-        return np.zeros(table.num_rows, dtype=np.int64)
-    codes = np.array([resolve_label(value, label_names) for value in table.label_values], dtype=np.int64)
-    return codes[table.array("labels")]
-
-
-def _label_sets(table: Table, label_names: list[str]) -> np.ndarray:
-    return label_matrix(table.label_values, label_names)[table.array("labels")]
-
-
-def _label_names(config: DataConfig, train: Table) -> list[str]:
-    """Return the names in the order of their ids: those of the settings, else those in the train file."""
-    if config.task in LABEL_SETS:
-        return config.labels or config.label_columns or names_in_sets(train.label_values)
-    return config.labels or sort_labels(train.label_values)
 
 
 def _check_labels_in_train(

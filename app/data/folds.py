@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from app.data.label_set_split import deal_label_sets
 from app.data.splits import split_rows
 from app.errors import InputError
 
@@ -16,17 +17,29 @@ GROUPED_UP_TO = 50_000  # rows; scikit-learn's StratifiedGroupKFold needs minute
 
 
 def build_folds(folder: Path, labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> None:
-    """Write the fold of each row, (num_rows,), into `folder`; `labels` are class ids, `hashes` those of the texts."""
+    """Write the fold of each row, (num_rows,), into `folder`; `labels` and `hashes` as in `fold_of_rows`."""
     np.save(folder / FOLDS_FILE, fold_of_rows(labels, np.asarray(hashes), folds, seed).astype(np.int32))
     np.save(folder / ROWS_FILE, np.arange(len(labels)))
 
 
 def fold_of_rows(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Return the fold of each row, (num_rows,), from 0: classes keep their proportions, rows of one text are in one fold.
+    """Return the fold of each row, (num_rows,), from 0: labels keep their proportions, rows of one text are in one fold.
 
-    Of many rows, texts are dealt to the folds, each as the class of its first row. Raises InputError for more folds than any
-    class has rows.
+    `labels` are class ids (num_rows,), or (num_rows, num_labels) 0 and 1; `hashes` (num_rows,) are those of the texts. Raises
+    InputError for more folds than different texts, or than any class has rows.
     """
+    if labels.ndim == 1:
+        return _folds_of_classes(labels, hashes, folds, seed)
+    num_texts = len(np.unique(hashes))
+    if num_texts < folds:
+        raise InputError(
+            f"data.folds must be at most the number of different texts; found {folds} folds for {num_texts:,} texts"
+        )
+    return deal_label_sets(labels, hashes, np.full(folds, 1 / folds), seed)
+
+
+def _folds_of_classes(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """Return the fold of each row. Of many rows, texts are dealt to the folds, each as the class of its first row."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
     options = {"shuffle": True, "random_state": seed % (1 << 32)}

@@ -43,7 +43,10 @@ def cross_validate(folder: Path, *words: str) -> subprocess.CompletedProcess:
         (["--plant", "0.9"], "--plant must be a fraction from 0 to 0.5"),
         (["--mode", "ddpp"], "there is no mode ddpp"),
         (["--data.folds", "3", "--data.fold", "0"], "data.folds and data.fold are set by cross-validate"),
-        (["--data.task", "masked_words", "--data.train", "a.txt"], "is for data.task single_label, found masked_words"),
+        (
+            ["--data.task", "masked_words", "--data.train", "a.txt"],
+            "needs labels, with data.task single_label or multi_label",
+        ),
         (["--train.epoch", "3"], "there is no setting 'train.epoch'"),
     ],
 )

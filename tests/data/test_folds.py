@@ -80,3 +80,34 @@ def test_a_fold_that_is_none_of_the_folds_is_refused(words):
 def test_numbers_of_folds_are_checked(words):
     with pytest.raises(InputError, match=r"data\.folds? must be (from 2|at least 0)"):
         load_config(words)
+
+
+def label_set_rows(num_rows: int = 900) -> tuple[np.ndarray, np.ndarray]:
+    """Return label sets, 0 and 1, of rows whose texts come more than once, and the hashes of the texts."""
+    generator = np.random.default_rng(6)
+    hashes = generator.integers(0, 600, num_rows).astype(np.uint64)
+    of_text = (generator.random((600, 4)) < [0.6, 0.3, 0.1, 0.03]).astype(np.uint8)
+    return of_text[hashes.astype(np.int64)], hashes
+
+
+def test_folds_of_label_sets_keep_sets_labels_and_texts_together():
+    labels, hashes = label_set_rows()
+    found = fold_of_rows(labels, hashes, 5, 42)
+    assert set(found.tolist()) == set(range(5))
+    for text in np.unique(hashes):
+        assert len(set(found[hashes == text].tolist())) == 1
+    sizes = np.bincount(found, minlength=5)
+    assert sizes.max() - sizes.min() <= 10
+    for label in range(4):
+        counts = np.bincount(found[labels[:, label] == 1], minlength=5)
+        assert counts.max() - counts.min() <= 8
+    pairs = np.bincount(found[(labels[:, :2] == 1).all(axis=1)], minlength=5)  # a frequent set is spread too
+    assert pairs.max() - pairs.min() <= 10
+    assert (found == fold_of_rows(labels, hashes, 5, 42)).all()
+    assert (found != fold_of_rows(labels, hashes, 5, 43)).any()
+
+
+def test_more_folds_than_texts_with_label_sets_are_refused():
+    labels, hashes = np.ones((8, 2), np.uint8), (np.arange(8) // 2).astype(np.uint64)
+    with pytest.raises(InputError, match=r"data\.folds must be at most .* found 5 folds for 4 texts"):
+        fold_of_rows(labels, hashes, 5, 0)

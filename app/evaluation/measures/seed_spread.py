@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from app.evaluation.measures.intervals import Interval, percentiles, resampled_counts
+
+Figures = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,18 @@ def seed_spread(labels: np.ndarray, predicted: list[np.ndarray], num_labels: int
             scores.append([found.sum(axis=1) / len(labels), (2 * found / np.maximum(sizes, 1)).mean(axis=1)])
         return np.array(scores)
 
+    return spread_of(figures, counts, ("accuracy", "macro_f1"), seed)
+
+
+def spread_of(figures: Figures, counts: np.ndarray, names: Sequence[str], seed: int = 0) -> dict[str, Spread]:
+    """Return the spread of the figures of `names`; `counts` (num_cells,) rows of each cell of a table.
+
+    `figures` gives those of each seed, (num_seeds, num_names, num_resamples), for counts (num_resamples, num_cells).
+    """
     generator = np.random.default_rng(seed)
     measured = figures(counts[None])[:, :, 0]
     means = np.concatenate([figures(drawn).mean(axis=0) for drawn in resampled_counts(counts, generator)], axis=1)
     return {
         name: Spread(measured[:, at].tolist(), percentiles(means[at]), float(means[at].std(ddof=1)))
-        for at, name in enumerate(("accuracy", "macro_f1"))
+        for at, name in enumerate(names)
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from app.evaluation.metrics import MOST_CLASSES
-from app.evaluation.multi_label.decisions import LabelRule, describe_rule, mean_loss, sigmoid
+from app.evaluation.multi_label.decisions import LabelRule, describe_rule, mean_loss
+from app.evaluation.multi_label.row_sets import RowSets, decide_rows
 from app.evaluation.text_table import short_label, text_table
 
 SCORES = ("precision", "recall", "f1")
@@ -14,28 +15,34 @@ SHOWN = 20  # labels in the report of many
 
 
 def label_set_metrics(labels: np.ndarray, logits: np.ndarray, rule: LabelRule, label_names: list[str]) -> dict:
-    """Return precision, recall, F1, support and threshold of each label, averages, subset accuracy, Hamming loss and loss.
+    """Return the metrics of `row_set_metrics` for what a rule decides, with the threshold of each label."""
+    metrics = row_set_metrics(decide_rows(labels, logits, rule), label_names)
+    for name, threshold in zip(label_names, rule.thresholds, strict=True):
+        metrics["classes"][name]["threshold"] = float(threshold)
+    return metrics
 
-    `labels` (num_rows, num_labels) are 0 and 1, `logits` of the same shape. `loss` is the mean binary cross entropy over
-    rows and labels, without positive weights. A label that is never predicted has precision 0. `samples_f1` is the mean F1
-    of the rows; a row without labels that gets none has 1.
+
+def row_set_metrics(rows: RowSets, label_names: list[str]) -> dict:
+    """Return precision, recall, F1 and support of each label, averages, subset accuracy, Hamming loss and loss.
+
+    `loss` is the mean binary cross entropy over rows and labels, without positive weights. A label that is never predicted has
+    precision 0. `samples_f1` is the mean F1 of the rows; a row without labels that gets none has 1.
     """
     from sklearn.metrics import f1_score, hamming_loss, precision_recall_fscore_support
 
-    labels = np.asarray(labels)
-    predicted = rule.decide(sigmoid(logits)).astype(np.uint8)
+    labels, predicted = rows.labels.astype(np.uint8), rows.predicted.astype(np.uint8)
     by_label = precision_recall_fscore_support(labels, predicted, average=None, zero_division=0)
     metrics = {
-        "rows": len(labels),
-        "loss": mean_loss(labels, logits),
-        "subset_accuracy": float((predicted == labels).all(axis=1).mean()),
+        "rows": len(rows),
+        "loss": mean_loss(labels, rows.logits),
+        "subset_accuracy": float(rows.correct.mean()),
         "hamming_loss": float(hamming_loss(labels, predicted)),
         "samples_f1": float(f1_score(labels, predicted, average="samples", zero_division=1)),
         "labels_per_row": float(labels.sum(axis=1, dtype=np.int64).mean()),
         "predicted_per_row": float(predicted.sum(axis=1, dtype=np.int64).mean()),
         "classes": {
-            name: {"precision": float(p), "recall": float(r), "f1": float(f), "support": int(s), "threshold": float(t)}
-            for name, p, r, f, s, t in zip(label_names, *by_label, rule.thresholds, strict=True)
+            name: {"precision": float(p), "recall": float(r), "f1": float(f), "support": int(s)}
+            for name, p, r, f, s in zip(label_names, *by_label, strict=True)
         },
     }
     for average in AVERAGES:

@@ -9,16 +9,13 @@ import numpy as np
 
 from app.config.schema import Config
 from app.data.dataset import Dataset, open_dataset
-from app.evaluation.measures.row_scores import score_rows
-from app.evaluation.measures.summary import NAMES, summarize
-from app.evaluation.metrics import compute_metrics
 from app.evaluation.text_table import short_label, text_table
 from app.run.many_runs.out_of_fold import OOF, OutOfFold, gather_folds, write_oof
+from app.run.many_runs.outcomes import NAMES
 from app.run.many_runs.series import Series
 from app.runtime.disk import write_json, write_text
 
 FIGURES, TEXT = "cross_validation.json", "cross_validation.txt"
-SHOWN = ("accuracy", "macro_f1", "loss")
 MOST_OVERLAPS = 10  # shown
 
 
@@ -43,37 +40,38 @@ def cross_validate(series: Series, datasets: list[Dataset]) -> tuple[OutOfFold, 
 
 
 def fold_figures(found: OutOfFold) -> dict:
-    """Return accuracy, macro F1 and loss of each fold, their mean and spread, and those of all rows with intervals."""
-    split, names = found.split, found.label_names
+    """Return the figures of each fold, their mean and spread, and those of all rows with intervals."""
+    split, names, outcomes = found.split, found.label_names, found.outcomes
     by_fold = []
     for fold in np.unique(found.folds):
         rows = np.flatnonzero(found.folds == fold)
-        metrics = compute_metrics(split.labels[rows], split.logits[rows], names)
-        by_fold.append({"fold": int(fold), "rows": len(rows), **{name: metrics[name] for name in SHOWN}})
-    pooled = compute_metrics(split.labels, split.logits, names)
-    summary = summarize(score_rows(split.labels, split.logits), len(names))
-    return {
+        metrics = outcomes.measure(split.labels[rows], found.predicted[rows], split.logits[rows], names)
+        by_fold.append({"fold": int(fold), "rows": len(rows), **{name: metrics[name] for name in outcomes.shown}})
+    pooled = outcomes.measure(split.labels, found.predicted, split.logits, names)
+    figures = {
         "folds": by_fold,
-        "mean": {name: float(np.mean([one[name] for one in by_fold])) for name in SHOWN},
-        "standard_deviation": {name: float(np.std([one[name] for one in by_fold], ddof=1)) for name in SHOWN},
+        "mean": {name: float(np.mean([one[name] for one in by_fold])) for name in outcomes.shown},
+        "standard_deviation": {name: float(np.std([one[name] for one in by_fold], ddof=1)) for name in outcomes.shown},
         "all_rows": {
             "rows": len(split),
-            **{name: pooled[name] for name in SHOWN},
-            **summary,
+            **{name: pooled[name] for name in outcomes.shown},
+            **outcomes.summary(split.labels, found.predicted, split.logits),
             "classes": pooled["classes"],
         },
     }
+    return figures | ({"note": f"{outcomes.note} Dev rows are never rows of the fold."} if outcomes.note else {})
 
 
 def render_folds(figures: dict) -> str:
     """Return the figures as text."""
+    shown = list(figures["mean"])
     rows = [
-        [f"fold {one['fold']}", f"{one['rows']:,}", *(f"{one[name]:.4f}" for name in SHOWN)] for one in figures["folds"]
+        [f"fold {one['fold']}", f"{one['rows']:,}", *(f"{one[name]:.4f}" for name in shown)] for one in figures["folds"]
     ]
     for name in ("mean", "standard_deviation"):
-        rows.append([name.replace("_", " "), "", *(f"{figures[name][key]:.4f}" for key in SHOWN)])
+        rows.append([name.replace("_", " "), "", *(f"{figures[name][key]:.4f}" for key in shown)])
     pooled = figures["all_rows"]
-    lines = [text_table(["", "rows", *(NAMES[name] for name in SHOWN)], rows), ""]
+    lines = [text_table(["", "rows", *(NAMES[name] for name in shown)], rows), ""]
     lines.append(f"All {pooled['rows']:,} rows together, each by the model that was trained without it; 95 % intervals")
     lines += [
         f"  {NAMES[name]:17} {pooled[name]:.4f}   {low:.4f} to {high:.4f}"
@@ -83,7 +81,7 @@ def render_folds(figures: dict) -> str:
         "The standard deviation is that of single folds. Folds share most of their training rows, so it says little about the "
         "mean."
     )
-    return "\n".join(lines)
+    return "\n".join([*lines, *([figures["note"]] if "note" in figures else [])])
 
 
 def render_labels(figures: dict) -> str:

@@ -13,6 +13,7 @@ from app.data.relabel import written_hash
 from app.data.table import Table
 from app.errors import InputError
 from app.evaluation.logits_file import LOGITS, SplitLogits, read_logits
+from app.run.many_runs.outcomes import Classes, outcomes_of
 
 OOF = "oof.parquet"
 CHUNK_NUMBERS = 1 << 22  # logits in memory at once
@@ -22,18 +23,25 @@ CHUNK_NUMBERS = 1 << 22  # logits in memory at once
 class OutOfFold:
     """Rows with the logits of the model that was trained without them, in the order of their ids.
 
-    `rows`, `labels`, `hashes` and `logits` as in `SplitLogits`; `folds` (num_rows,) is the fold of each row.
+    `rows`, `labels`, `hashes` and `logits` as in `SplitLogits`; `folds` (num_rows,) is the fold of each row. `predicted`
+    are class ids (num_rows,), or of label sets (num_rows, num_labels) bool, by the thresholds of the fold's run.
     """
 
     table: Table
     label_names: list[str]
     folds: np.ndarray
     split: SplitLogits
+    predicted: np.ndarray
+
+    @property
+    def outcomes(self) -> Classes:
+        """What is said of these rows."""
+        return outcomes_of(self.split.labels)
 
 
 def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
     """Return the out-of-fold rows of finished runs, by fold; raises InputError where a run tested other rows than its fold."""
-    parts, names = [], datasets[0].label_names
+    parts, predicted, names = [], [], datasets[0].label_names
     for fold, run in runs.items():
         splits, found_names = read_logits(run / LOGITS)
         tested = datasets[fold].splits["test"]
@@ -47,6 +55,7 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
                 "output.dir"
             )
         parts.append(part)
+        predicted.append(outcomes_of(part.labels).predict(part, run, names))
     rows = np.concatenate([part.rows for part in parts])
     order = np.argsort(rows, kind="stable")
     folds = np.repeat(list(runs), [len(part) for part in parts])[order]
@@ -59,19 +68,19 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
         logits[places[start : start + len(part)]] = part.logits
         start += len(part)
     split = SplitLogits(rows[order], labels, hashes, logits)
-    return OutOfFold(datasets[0].splits["test"].table, names, folds, split)
+    return OutOfFold(datasets[0].splits["test"].table, names, folds, split, np.concatenate(predicted)[order])
 
 
 def write_oof(path: Path, found: OutOfFold) -> None:
     """Write a Parquet file with a row for each row: row_id, file, line, text_hash, fold, label, predicted, logits.
 
-    `logits` is a list of numbers in the order of `label_names`, which the file's metadata have as JSON.
+    Of label sets, `labels` and `predicted` are lists of names. `logits` is a list of numbers in the order of `label_names`, which the file's metadata have as JSON.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
     num_labels = len(found.label_names)
-    label_type = pa.dictionary(pa.int32(), pa.string())
+    name, label_type = found.outcomes.label_columns()
     schema = pa.schema(
         {
             "row_id": pa.int64(),
@@ -79,28 +88,30 @@ def write_oof(path: Path, found: OutOfFold) -> None:
             "line": pa.int64(),
             "text_hash": pa.string(),
             "fold": pa.int32(),
-            "label": label_type,
+            name: label_type,
             "predicted": label_type,
             "logits": pa.list_(pa.float32(), num_labels),
         },
         {"label_names": json.dumps(found.label_names, ensure_ascii=False)},
     )
-    names, files = pa.array(found.label_names, pa.string()), pa.array([found.table.source], pa.string())
+    files = pa.array([found.table.source], pa.string())
     split, step = found.split, max(1, CHUNK_NUMBERS // num_labels)
     aside = path.with_name(f".{path.name}")
     with parquet.ParquetWriter(aside, schema) as writer:
         for start in range(0, len(split), step):
             part = slice(start, start + step)
             rows, logits = split.rows[part], split.logits[part]
-            ids = [np.asarray(ids, np.int32) for ids in (np.zeros(len(rows)), split.labels[part], logits.argmax(1))]
+            labels = (
+                found.outcomes.labels_array(of_rows[part], found.label_names)
+                for of_rows in (split.labels, found.predicted)
+            )
             columns = [
                 pa.array(rows),
-                pa.DictionaryArray.from_arrays(ids[0], files),
+                pa.DictionaryArray.from_arrays(np.zeros(len(rows), np.int32), files),
                 pa.array(found.table.lines[rows]),
                 pa.array([written_hash(value) for value in split.hashes[part].tolist()]),
                 pa.array(found.folds[part].astype(np.int32)),
-                pa.DictionaryArray.from_arrays(ids[1], names),
-                pa.DictionaryArray.from_arrays(ids[2], names),
+                *labels,
                 pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), num_labels),
             ]
             writer.write_batch(pa.record_batch(columns, schema=schema))

@@ -9,10 +9,9 @@ from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.evaluation.comparison import check_same_rows
 from app.evaluation.logits_file import LOGITS, read_logits
-from app.evaluation.measures.seed_spread import seed_spread
-from app.evaluation.measures.summary import NAMES
 from app.evaluation.text_table import text_table
 from app.run.comparing import SPLITS
+from app.run.many_runs.outcomes import NAMES, outcomes_of
 from app.run.many_runs.series import Series
 
 
@@ -35,9 +34,15 @@ def train_seeds(series: Series, config: Config, count: int) -> dict:
             check_same_rows(parts[0], parts[-1])
         except InputError as error:
             raise InputError(f"{series.folder}: seed-{seeds[0]}, seed-{seed}: {error}") from error
-    predicted = [part.logits.argmax(axis=1) for part in parts]
-    spreads = seed_spread(parts[0].labels, predicted, len(names))
-    return {
+    outcomes = outcomes_of(parts[0].labels)
+    predicted = [
+        outcomes.predict(part, series.path(f"seed-{seed}"), names) for seed, part in zip(seeds, parts, strict=True)
+    ]
+    spreads = outcomes.spread(parts[0].labels, predicted, len(names))
+    same = (
+        " These are the rows above; a test file or data.test_size gives figures of other rows." if name == "dev" else ""
+    )
+    return ({"note": outcomes.note + same} if outcomes.note else {}) | {
         "seeds": seeds,
         "split": name,
         "rows": len(parts[0]),
@@ -47,7 +52,7 @@ def train_seeds(series: Series, config: Config, count: int) -> dict:
 
 def render_seeds(figures: dict) -> str:
     """Return the figures as text."""
-    keys = ("accuracy", "macro_f1")
+    keys = [key for key in figures if key in NAMES]
     rows = [
         [f"seed {seed}", *(f"{figures[key]['values'][at]:.4f}" for key in keys)]
         for at, seed in enumerate(figures["seeds"])
@@ -62,4 +67,4 @@ def render_seeds(figures: dict) -> str:
             f"same rows)\n  other test rows move the mean by ±{spread['sampling_standard_deviation']:.4f}; 95 % interval of the mean "
             f"{low:.4f} to {high:.4f} (bootstrap over the rows)"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *([figures["note"]] if "note" in figures else [])])

@@ -1,0 +1,128 @@
+"""Folds and seeds of rows with any number of labels: python -m pytest tests/run/many_runs/test_label_set_folds.py"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+from sklearn.metrics import f1_score
+
+from app.config.schema import Config, DataConfig, TrainConfig
+from app.data.dataset import Dataset
+from app.errors import InputError
+from app.evaluation.logits_file import logits_of, write_logits
+from app.evaluation.multi_label.decisions import LabelRule, write_rule
+from app.run.many_runs.cross_validation import fold_datasets, fold_figures, render_folds
+from app.run.many_runs.out_of_fold import OutOfFold, gather_folds, write_oof
+from app.run.many_runs.seeds import render_seeds, train_seeds
+from app.run.many_runs.series import Series
+from tests.label_set_runs import NAMES, write_posts
+
+FOLDS = 3
+THRESHOLDS = ([0.3, 0.5, 0.7], [0.6, 0.4, 0.5], [0.5, 0.5, 0.5])  # of each fold's run
+
+
+def finished_run(run: Path, dataset: Dataset, splits: tuple[str, ...], thresholds: list[float], seed: int) -> None:
+    """Leave in a folder what a run leaves there: the logits of a model that is right more often than not, and thresholds."""
+    generator = np.random.default_rng(seed)
+    run.mkdir(parents=True)
+    found = {}
+    for name in splits:
+        split = dataset.splits[name]
+        logits = generator.normal(0, 1.5, split.labels.shape) + 2.0 * split.labels - 1
+        found[name] = logits_of(split, logits.astype(np.float32))
+    write_logits(run / "logits.safetensors", found, NAMES, 5)
+    write_rule(run, LabelRule(np.array(thresholds), chosen_on="dev", rows=30), NAMES, 5)
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory) -> list[Dataset]:
+    folder = tmp_path_factory.mktemp("folds")
+    posts = write_posts(folder / "posts.jsonl")
+    data = DataConfig(task="multi_label", train=str(posts), cache_dir=str(folder / "cache"), dev_size=0.2)
+    return fold_datasets(Config(data), FOLDS)
+
+
+@pytest.fixture(scope="module")
+def runs(datasets, tmp_path_factory) -> dict[int, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    for fold, dataset in enumerate(datasets):
+        finished_run(folder / f"fold-{fold}", dataset, ("test", "dev"), THRESHOLDS[fold], fold)
+    return {fold: folder / f"fold-{fold}" for fold in range(FOLDS)}
+
+
+@pytest.fixture(scope="module")
+def found(runs, datasets) -> OutOfFold:
+    return gather_folds(runs, datasets)
+
+
+def expected_sets(found: OutOfFold) -> np.ndarray:
+    """Return what the thresholds of each row's fold make of its logits."""
+    thresholds = np.array(THRESHOLDS)[found.folds]
+    return 1 / (1 + np.exp(-found.split.logits.astype(float))) >= thresholds
+
+
+def test_each_row_is_decided_by_the_thresholds_of_the_run_that_did_not_see_it(found, datasets):
+    assert found.split.rows.tolist() == list(range(150))
+    assert np.array_equal(found.predicted, expected_sets(found))
+    for fold, dataset in enumerate(datasets):
+        assert np.flatnonzero(found.folds == fold).tolist() == dataset.splits["test"].rows.tolist()
+
+
+def test_figures_are_those_of_sklearn(found):
+    figures = fold_figures(found)
+    labels, predicted = found.split.labels, expected_sets(found)
+    for one in figures["folds"]:
+        rows = found.folds == one["fold"]
+        assert one["rows"] == rows.sum()
+        assert one["micro_f1"] == pytest.approx(f1_score(labels[rows], predicted[rows], average="micro"))
+        assert one["subset_accuracy"] == pytest.approx((labels[rows] == predicted[rows]).all(axis=1).mean())
+    of_folds = [one["macro_f1"] for one in figures["folds"]]
+    assert figures["mean"]["macro_f1"] == pytest.approx(np.mean(of_folds))
+    assert figures["standard_deviation"]["macro_f1"] == pytest.approx(np.std(of_folds, ddof=1))
+    pooled = figures["all_rows"]
+    assert pooled["samples_f1"] == pytest.approx(f1_score(labels, predicted, average="samples", zero_division=1))
+    low, high = pooled["intervals"]["micro_f1"]
+    assert low < pooled["micro_f1"] < high
+    text = render_folds(figures)
+    assert f"{pooled['micro_f1']:.4f}   {low:.4f} to {high:.4f}" in text
+    assert "Dev rows are never rows of the fold." in text
+
+
+def test_the_file_of_logits_has_label_sets(found, tmp_path):
+    write_oof(tmp_path / "oof.parquet", found)
+    table = parquet.read_table(tmp_path / "oof.parquet")
+    assert json.loads(table.schema.metadata[b"label_names"]) == NAMES
+    rows = table.to_pylist()
+    lines = Path(found.table.source).read_text(encoding="utf-8").splitlines()
+    assert [row["labels"] for row in rows] == [sorted(json.loads(line)["labels"]) for line in lines]
+    shown = [[name in row["predicted"] for name in NAMES] for row in rows]
+    assert np.array_equal(shown, expected_sets(found))
+    assert np.array_equal([row["logits"] for row in rows], found.split.logits)
+    assert [row["fold"] for row in rows] == found.folds.tolist()
+
+
+def test_a_run_of_other_rows_is_refused(runs, datasets):
+    with pytest.raises(InputError, match="the rows and labels of fold 1 are needed"):
+        gather_folds({0: runs[0], 1: runs[2]}, datasets)
+
+
+@pytest.mark.parametrize("split", ["test", "dev"])
+def test_the_spread_of_seeds_is_at_the_thresholds_of_each_seed(split, datasets, tmp_path):
+    for seed in (7, 8):
+        run = tmp_path / f"seed-{seed}"
+        finished_run(run, datasets[0], (split,), THRESHOLDS[seed - 7], seed)
+        (run / "report.json").write_text("{}")  # a finished run, which is not trained again
+    series = Series(tmp_path, "2 seeds", "single", 1, [])
+    config = Config(DataConfig(task="multi_label"), train=TrainConfig(seed=7))
+    figures = train_seeds(series, config, 2)
+    labels = np.asarray(datasets[0].splits[split].labels)
+    for at, seed in enumerate((7, 8)):
+        generator = np.random.default_rng(seed)
+        logits = (generator.normal(0, 1.5, labels.shape) + 2.0 * labels - 1).astype(np.float32).astype(float)
+        predicted = 1 / (1 + np.exp(-logits)) >= THRESHOLDS[at]
+        assert figures["micro_f1"]["values"][at] == pytest.approx(f1_score(labels, predicted, average="micro"))
+    text = render_seeds(figures)
+    assert "samples F1: another seed moves it by" in text
+    assert ("a test file or data.test_size gives figures of other rows" in text) == (split == "dev")
