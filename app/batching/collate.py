@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from app.batching.buckets import Bucket, filled_shape
+
 PAD_TO = 8  # the length of a padded batch is a multiple of this many tokens
-FILL_TO = 32  # the tokens of a filled batch are a multiple of at least this
-LONGEST_TO = 128  # `longest` of a filled batch is rounded up to a multiple of this, so that it has few values
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Layout:
     `varlen`: attention of packed batches takes rows of any lengths, not groups of similar length.
     `filled`: a packed batch for varlen attention ends with an additional row of padding tokens, so that different batches
     have one of a few total lengths: a recorded CUDA graph fits one total length only.
+    `buckets`: the shapes of filled batches, as far as they were chosen beforehand.
     `pad_id`: the id of the padding token.
     `first_position`: the position id of a row's first token (RoBERTa counts from pad_id + 1).
     `token_types`: whether the model tells the two texts of a pair apart.
@@ -31,16 +32,11 @@ class Layout:
     packed: bool
     varlen: bool = False
     filled: bool = False
+    buckets: tuple[Bucket, ...] = ()
     pad_id: int = 0
     first_position: int = 0
     token_types: bool = True
     max_positions: int | None = None
-
-
-def filled_tokens(tokens: int) -> int:
-    """Return the next number above `tokens` that a filled batch may have: at most eight from one power of 2 to the next."""
-    step = max(FILL_TO, (1 << tokens.bit_length() - 1) // 8)
-    return (tokens // step + 1) * step
 
 
 def length_groups(lengths: np.ndarray) -> list[np.ndarray]:
@@ -59,8 +55,9 @@ def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, lay
     `second_starts` is for each row the number of tokens before its second text, or None for single texts. Padded:
     `input_ids`, `attention_mask` and, for pairs, `token_type_ids`, each (num_rows, longest) int64. Packed: `input_ids`,
     `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64; `first_tokens` (num_rows,) int64, the
-    index of each row's first token; and what attention needs, from `_varlen_layout` or `_grouped_layout`. A filled batch
-    has one row more than `rows`; ignore the logits of that row.
+    index of each row's first token; and what attention needs: `row_offsets` (num_rows + 1,) int32, the index of each row's
+    first token and the end of the last row, and `longest`, at least the tokens of the longest row; or the arrays of
+    `_grouped_layout`. A filled batch has one row more than `rows`; ignore the logits of that row.
     """
     if not layout.token_types:
         second_starts = None
@@ -92,9 +89,10 @@ def _pad(
 def _pack(
     rows: Sequence[np.ndarray], lengths: np.ndarray, second_starts: Sequence[int] | None, layout: Layout
 ) -> dict[str, Any]:
-    total = int(lengths.sum())
+    total, longest = int(lengths.sum()), int(lengths.max())
     if layout.filled:
-        padding = filled_tokens(total) - total
+        filled, longest = filled_shape(len(rows), total, longest, layout.buckets)
+        padding = filled - total
         rows = [*rows, np.full(padding, layout.pad_id)]
         lengths = np.append(lengths, padding)
         second_starts = None if second_starts is None else np.append(second_starts, padding)
@@ -112,17 +110,10 @@ def _pack(
         second = position >= np.asarray(second_starts, dtype=np.int64)[row_of_token]
         arrays["token_type_ids"] = second.astype(np.int64)[None]
     if layout.varlen:
-        return arrays | _varlen_layout(lengths, layout.filled)
+        # `longest` is an upper bound of the tokens in a row, from which kernels derive how much to launch.
+        row_offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        return arrays | {"row_offsets": row_offsets, "longest": longest}
     return arrays | _grouped_layout(lengths, row_of_token, position)
-
-
-def _varlen_layout(lengths: np.ndarray, filled: bool) -> dict[str, Any]:
-    """Return `row_offsets` (num_rows + 1,) int32, the index of each row's first token and the end of the last row, and
-    `longest`, an upper bound of the tokens in a row, from which kernels derive how much to launch."""
-    longest = int(lengths.max())
-    if filled:
-        longest = -(-longest // LONGEST_TO) * LONGEST_TO
-    return {"row_offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), "longest": longest}
 
 
 def _grouped_layout(lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray) -> dict[str, Any]:

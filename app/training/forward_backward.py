@@ -10,10 +10,12 @@ import numpy as np
 import torch
 
 from app.batching.loader import Batch, Loader
+from app.batching.plan import BatchPlan
 from app.config.schema import TrainConfig
 from app.errors import first_line
 from app.strategies.strategy import Strategy
 from app.training.out_of_memory import MicroBatches
+from app.training.planned_shapes import PlannedShapes
 from app.training.recorded_passes import RecordedPasses
 from app.training.state import RunState
 
@@ -38,39 +40,59 @@ class ForwardBackward:
     Where memory runs out, the rows of a micro-batch are halved, for this step and all later ones, also in `state`.
     """
 
-    def __init__(self, strategy: Strategy, loader: Loader, loss: Loss, config: TrainConfig, state: RunState) -> None:
+    def __init__(
+        self,
+        strategy: Strategy,
+        loader: Loader,
+        plan: BatchPlan,
+        total_steps: int,
+        loss: Loss,
+        config: TrainConfig,
+        state: RunState,
+    ) -> None:
         self.strategy = strategy
         self.loader = loader
         self.seed = config.seed
         self.state = state
         self.micro_batches = MicroBatches(strategy, config, state.micro_batch_size)
+        self.shapes = PlannedShapes(loader, plan, total_steps, self.micro_batches)
         self.run_pass = partial(run_pass, strategy, loss)
         if loader.layout.filled:
             self.run_pass = RecordedPasses(self.run_pass, strategy, strategy.recorder_class(strategy.device))
 
-    def warm_up(self, batch: np.ndarray) -> None:
-        """Do what only the first pass does, and verify recorded passes on a global batch; no gradient stays."""
-        self.strategy.module.train()
-        no_rows = self.loader.load(np.empty(0, np.int64), self.strategy.device)
-        self.strategy.warm_up(no_rows.inputs)
-        if isinstance(self.run_pass, RecordedPasses):
-            self.verify(self.run_pass, batch)
+    def warm_up(self) -> None:
+        """Do what only the first passes do, and record those whose shapes are planned; no gradient stays.
 
-    def verify(self, passes: RecordedPasses, batch: np.ndarray) -> None:
-        """Verify recorded passes on the first micro-batch of a global batch; where memory runs out, on smaller ones."""
+        The generators of random numbers are afterwards as they were.
+        """
+        device = self.strategy.device
+        self.strategy.module.train()
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            no_rows = self.loader.load(np.empty(0, np.int64), device)
+            self.strategy.warm_up(no_rows.inputs)
+            if isinstance(self.run_pass, RecordedPasses):
+                self.record(self.run_pass)
+
+    def record(self, passes: RecordedPasses) -> None:
+        """Record and verify a pass of each planned shape; where memory runs out, of smaller micro-batches."""
         before = self.micro_batches.limit, self.state.micro_batch_size
-        while passes.enabled:
-            rows = self.micro_batches.cut(batch, self.loader.lengths(batch))[0]
+        examples = self.shapes.choose()
+        while passes.enabled and examples:
+            step, index = examples[0]
+            rows, batch_rows = self.shapes.cut(step)[index], len(self.shapes.plan.batch(step))
             try:
-                passes.verify(self.loader.load(rows, self.strategy.device), len(batch))
-                return
+                passes.verify(self.loader.load(rows, self.strategy.device), batch_rows)
+                examples = examples[1:]
             except (RuntimeError, MemoryError) as error:
                 self.micro_batches.check(error, in_exchange=True)
                 if len(rows) <= 1:  # passes that are not recorded need less memory
                     passes.disable(first_line(error))
                     self.micro_batches.limit, self.state.micro_batch_size = before
                 else:
-                    self.state.micro_batch_size = self.micro_batches.halve(self.state.step + 1, len(batch))
+                    self.state.micro_batch_size = self.micro_batches.halve(self.state.step + 1, batch_rows)
+                    examples = self.shapes.choose()
+        if not passes.enabled:
+            self.shapes.set_buckets(())
 
     def __call__(self, batch: np.ndarray) -> PassResults:
         """Add the gradients of a global batch of row positions, (batch_rows,)."""
@@ -82,6 +104,8 @@ class ForwardBackward:
                 return results
             self.strategy.zero_grad()
             self.state.micro_batch_size = self.micro_batches.halve(self.state.step + 1, len(batch))
+            if self.loader.layout.buckets:
+                self.shapes.choose()  # passes of these are recorded when a shape comes for the second time
 
     def run_micro_batches(self, micro_batches: list[np.ndarray], divisor: int) -> PassResults | None:
         """Add the gradients of this rank's micro-batches; return None where memory ran out on some rank."""

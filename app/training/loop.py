@@ -48,8 +48,8 @@ def train(
     """
     total_steps = planned_steps(plan, config)
     warmup = warmup_steps(config.warmup, total_steps)
-    forward_backward = ForwardBackward(strategy, loader, loss, config, state)
-    forward_backward.warm_up(plan.batch(state.step))
+    forward_backward = ForwardBackward(strategy, loader, plan, total_steps, loss, config, state)
+    forward_backward.warm_up()
     while state.step < total_steps and not state.stop:
         strategy.module.train()
         learning_rate = config.learning_rate * learning_rate_factor(state.updates, total_steps, warmup, config.schedule)

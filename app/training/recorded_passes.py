@@ -1,8 +1,9 @@
 """Forward and backward of a micro-batch as a CUDA graph: one launch instead of some two thousand.
 
 For 32 short texts a large GPU needs half a millisecond of arithmetic, several times less than it takes to launch the kernels.
-A graph has fixed shapes, and reads and writes the same memory each time. So batches are filled up to few numbers of tokens
-(`Layout.filled`), inputs are copied to where the graph reads them, and gradients keep their memory: zeroed, not freed.
+A graph has fixed shapes, and reads and writes the same memory each time. So batches are filled up to few shapes
+(`Layout.filled`); those that are planned are recorded and verified before the first step. Inputs are copied to where the
+graph reads them, and gradients keep their memory: zeroed, not freed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Recording:
 class RecordedPasses:
     """A pass that records itself: the second batch of a shape is recorded and replayed; the first one runs eagerly.
 
-    Where recording fails, or gives other results than the eager pass, all passes run eagerly from then on, with a warning.
+    `verify` does both with one batch. Where recording fails, or gives other results than the eager pass, all passes run eagerly
+    from then on, with a warning.
     """
 
     def __init__(

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from app.batching.collate import FILL_TO, LONGEST_TO, Layout, collate, filled_tokens
+from app.batching.buckets import FILL_TO, LONGEST_TO, filled_tokens
+from app.batching.collate import Layout, collate
 from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
 from app.errors import InputError

@@ -1,0 +1,106 @@
+"""The few shapes to which packed batches are filled up with padding, because a recorded CUDA graph fits one shape only.
+
+Where the sizes of all batches are known before the training, `choose_buckets` chooses shapes that fit them. The size of any
+other batch is rounded up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+FILL_TO = 32  # the tokens of a rounded batch are a multiple of at least this
+BUCKET_TO = 64  # the tokens of a bucket are a multiple of this
+LONGEST_TO = 128  # `longest` of a filled batch is rounded up to a multiple of this, so that it has few values
+FEWEST = 2  # buckets for batches with the same number of rows
+MOST = 8  # the same, where fewer need more padding than FILLER; 0: no buckets, all batches are rounded
+FILLER = 0.25  # of the real tokens
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A shape of batches with `rows` rows: with a row of padding they have `tokens` tokens, and no row above `longest`."""
+
+    rows: int
+    tokens: int
+    longest: int
+
+    def fits(self, rows: int, tokens: int, longest: int) -> bool:
+        """Return whether a batch of so many rows and tokens, the longest row of `longest`, can be filled up to this shape."""
+        return rows == self.rows and tokens < self.tokens and max(longest, self.tokens - tokens) <= self.longest
+
+
+def filled_shape(rows: int, tokens: int, longest: int, buckets: tuple[Bucket, ...]) -> tuple[int, int]:
+    """Return how many tokens a batch has with its row of padding, at least one more than before, and what to take for `longest`.
+
+    They are those of the first bucket that fits; where none does, both are rounded up.
+    """
+    for bucket in buckets:
+        if bucket.fits(rows, tokens, longest):
+            return bucket.tokens, bucket.longest
+    filled = filled_tokens(tokens)
+    return filled, rounded_longest(max(longest, filled - tokens))
+
+
+def filled_tokens(tokens: int) -> int:
+    """Return the next number above `tokens` that a rounded batch may have: at most eight from one power of 2 to the next."""
+    step = max(FILL_TO, (1 << tokens.bit_length() - 1) // 8)
+    return (tokens // step + 1) * step
+
+
+def rounded_longest(longest: int) -> int:
+    """Return the next value that `longest` of a filled batch may have."""
+    return -(-longest // LONGEST_TO) * LONGEST_TO
+
+
+def choose_buckets(rows: np.ndarray, tokens: np.ndarray, longest: np.ndarray) -> dict[Bucket, int]:
+    """Return shapes that fit all batches with little padding, fewest rows and tokens first, each with the index of a batch in it.
+
+    `rows`, `tokens`, `longest`, each (num_batches,) int64: the rows and the tokens of each batch, and those of its longest row.
+    """
+    buckets = {}
+    for num_rows in np.unique(rows):
+        alike = np.flatnonzero(rows == num_rows)
+        sizes = few_sizes(tokens[alike])
+        size_of = np.searchsorted(sizes, tokens[alike], side="right")
+        for index, size in enumerate(sizes.tolist()):
+            members = alike[size_of == index]
+            most = max(int(longest[members].max()), size - int(tokens[members].min()))
+            buckets[Bucket(int(num_rows), size, rounded_longest(most))] = int(members[0])
+    return buckets
+
+
+def few_sizes(tokens: np.ndarray) -> np.ndarray:
+    """Return sizes, ascending, to which batches of `tokens` (num_batches,) are filled up: as few as `FILLER` allows."""
+    sizes = np.empty(0, np.int64)
+    for number in range(FEWEST, MOST + 1):
+        sizes = best_sizes(tokens, number)
+        padding = sizes[np.searchsorted(sizes, tokens, side="right")] - tokens
+        if padding.sum() <= FILLER * tokens.sum():
+            break
+    return sizes
+
+
+def best_sizes(tokens: np.ndarray, most: int) -> np.ndarray:
+    """Return at most `most` multiples of `BUCKET_TO`, ascending, that take the least padding for batches of `tokens` (num_batches,).
+
+    Each batch is filled up to the next size above its own. The least padding is found for the smallest batches first, with one
+    size, then two, and so on.
+    """
+    values, counts = np.unique((tokens // BUCKET_TO + 1) * BUCKET_TO, return_counts=True)
+    before = np.append(0, np.cumsum(counts))  # batches smaller than each value
+    ends = range(1, len(values) + 1)
+    least = np.append(0.0, np.full(len(values), np.inf))  # filled tokens of the batches before each value
+    starts = []
+    for _ in range(min(most, len(values))):
+        # The last size is values[end - 1]; it takes the batches from `start` on.
+        totals = (least[:end] + (before[end] - before[:end]) * values[end - 1] for end in ends)
+        found = [(int(total.argmin()), total.min()) for total in totals]
+        starts.append([start for start, _ in found])
+        least = np.append(np.inf, [total for _, total in found])
+    sizes, end = [], len(values)
+    for start in reversed(starts):
+        sizes.append(values[end - 1])
+        end = start[end - 1]
+    return np.array(sizes[::-1])

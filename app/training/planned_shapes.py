@@ -1,0 +1,55 @@
+"""The shapes of recorded passes, chosen before the first step from the sizes of all micro-batches of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from app.batching.buckets import Bucket, choose_buckets
+from app.batching.loader import Loader
+from app.batching.plan import BatchPlan
+from app.training.out_of_memory import MicroBatches
+
+MOST_STEPS = 100_000  # that are looked at; rows come in random order, so that later micro-batches have similar sizes
+
+
+class PlannedShapes:
+    """Chooses the buckets to which a loader fills up its batches.
+
+    They depend on the plan, on its number of steps and on the rows of a micro-batch, not on the step at which a run starts. So
+    a resumed run has the same batches as one that was never stopped, to the last bit.
+    """
+
+    def __init__(self, loader: Loader, plan: BatchPlan, steps: int, micro_batches: MicroBatches) -> None:
+        self.loader = loader
+        self.plan = plan
+        self.steps = steps
+        self.micro_batches = micro_batches
+
+    def choose(self) -> list[tuple[int, int]]:
+        """Choose the loader's buckets for micro-batches of the present size.
+
+        Returns where a micro-batch of each bucket is: its step and its index in it; most tokens first. Without buckets, that
+        of the first micro-batch.
+        """
+        places, sizes = [], []
+        for step in range(min(self.steps, MOST_STEPS)):
+            for index, positions in enumerate(self.cut(step)):
+                lengths = self.loader.lengths(positions)
+                places.append((step, index))
+                sizes.append((len(lengths), lengths.sum(), lengths.max()))
+        buckets = choose_buckets(*np.array(sizes).T)
+        self.set_buckets(buckets)
+        largest_first = sorted(buckets, key=lambda bucket: -bucket.tokens)
+        return [places[buckets[bucket]] for bucket in largest_first] or [(0, 0)]
+
+    def cut(self, step: int) -> list[np.ndarray]:
+        """Return the micro-batches of a step, as arrays of row positions."""
+        batch = self.plan.batch(step)
+        return self.micro_batches.cut(batch, self.loader.lengths(batch))
+
+    def set_buckets(self, buckets: Iterable[Bucket]) -> None:
+        """Let the loader fill up its batches to these buckets; without any, it rounds their sizes."""
+        self.loader.layout = replace(self.loader.layout, buckets=tuple(buckets))
