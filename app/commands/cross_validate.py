@@ -133,8 +133,6 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
 
     without_labels = None
     try:
-        if config.data.task == "multi_label":
-            raise InputError("it is for one label a row")
         check_cleanlab()
     except InputError as error:
         without_labels = f"There will be no label_issues.csv: {error}"

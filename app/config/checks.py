@@ -116,8 +116,6 @@ def _check_multi_label(config: Config) -> None:
             value, default = getattr(getattr(config, group), name), getattr(getattr(Config(), group), name)
             _require(key, value, value == default, "left out unless data.task is multi_label")
         return
-    rule = "left out with data.task multi_label; correct the data file"
-    _require("data.relabel", data.relabel, data.relabel is None, rule)
     _require(
         "data.train",
         data.train,

@@ -15,7 +15,7 @@ from app.data.folds import FOLDS_FILE, build_folds, split_of_fold
 from app.data.formats import unlabelled_format
 from app.data.label_sets import label_counts, rows_with
 from app.data.readers import LabelSetOptions, ReadOptions
-from app.data.relabel import Fixes, apply_fixes, read_fixes
+from app.data.relabel import Fixes, apply_fixes, configured_fixes
 from app.data.splits import split_rows
 from app.data.statistics import dataset_statistics
 from app.data.table import Table, open_table
@@ -94,7 +94,7 @@ def open_dataset(config: DataConfig) -> Dataset:
             tables[name] = open_table(
                 getattr(config, name), options[name], skip, config.cache_dir, known, given, has_labels
             )
-    fixes = read_fixes(config.relabel, config.encoding, config.remove_spaces) if config.relabel else None
+    fixes = configured_fixes(config)
     fixes_content = content_key(fixes.hashes.tolist(), fixes.labels) if fixes else None
     folds_folder = _folds_folder(config, tables["train"], label_names) if config.folds else None
     changed = [config.folds, config.fold, fixes_content, fixes and fixes.lines] if config.folds or fixes else []
@@ -191,12 +191,12 @@ def build_dataset(
 def _relabel(
     folder: Path, ids: dict[str, np.ndarray], tables: dict[str, Table], fixes: Fixes, label_names: list[str]
 ) -> dict[str, np.ndarray]:
-    """Return the class ids of the rows of each file after the fixes; write what they did into `folder`."""
-    new_ids, rows_of_fix = fixes.class_ids(label_names), np.zeros(len(fixes.hashes), np.int64)
+    """Return the labels of the rows of each file after the fixes; write what they did into `folder`."""
+    new_ids, rows_of_fix = fixes.new_labels(label_names), np.zeros(len(fixes.hashes), np.int64)
     changed, relabelled = 0, {}
     for name, table in tables.items():
         relabelled[name], matched = apply_fixes(ids[name], table.array("hashes"), fixes, new_ids)
-        changed += int((relabelled[name] != ids[name]).sum())
+        changed += int((relabelled[name] != ids[name]).reshape(table.num_rows, -1).any(axis=1).sum())
         rows_of_fix += matched
     unused = np.flatnonzero(rows_of_fix == 0)
     found = {

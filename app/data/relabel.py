@@ -1,7 +1,8 @@
 """Corrected labels by text: a file of fixes -> other class ids for the rows that have these texts. Data files stay as they are.
 
 A fix is a row of a CSV file (or TSV, Excel, JSON Lines) with the column `label`, and `text_hash` as label_issues.csv has it,
-or `text` (and `text_pair`). A row without a label is no fix, so a list of label issues may be filled in part by part.
+or `text` (and `text_pair`). A row without a label is no fix, so a list of label issues may be filled in part by part. For rows
+with any number of labels, `label` is a set of labels as the data has them; the list [] is no label.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
+from app.config.schema import DataConfig
 from app.data.excel import NotText
 from app.data.formats import file_format, row_unit
+from app.data.label_cells import decode_set, encode_set, labels_in_cell
 from app.data.labels import resolve_label
 from app.data.readers import BadRow, ReadOptions, read_records
 from app.data.table_builder import text_hash
+from app.data.table_labels import LABEL_SETS
 from app.data.text_files import check_file
 from app.errors import InputError, excerpt, listed, nearest, printable_path, shorten
 
@@ -38,18 +42,29 @@ class Fixes:
     labels: list[str]
     lines: list[int]
 
-    def class_ids(self, names: list[str]) -> np.ndarray:
+    def new_labels(self, names: list[str]) -> np.ndarray:
         """Return the class id of each fix, (num_fixes,); raises InputError for a label that is not one of `names`."""
-        ids = np.empty(len(self.labels), np.int64)
-        for at, label in enumerate(self.labels):
-            found = resolve_label(label, names)
-            if found is None:
-                raise InputError(
-                    f"{self.source}, {self.unit} {self.lines[at]}: a fix must have a label of the data, found "
-                    f"{excerpt(label)}{nearest(label, names)} (known: {listed(names)}); correct it, or set --data.labels"
-                )
-            ids[at] = found
-        return ids
+        return np.array([self._id(at, label, names) for at, label in enumerate(self.labels)], np.int64)
+
+    def _id(self, at: int, label: str, names: list[str]) -> int:
+        found = resolve_label(label, names)
+        if found is None:
+            raise InputError(
+                f"{self.source}, {self.unit} {self.lines[at]}: a fix must have a label of the data, found "
+                f"{excerpt(label)}{nearest(label, names)} (known: {listed(names)}); correct it, or set --data.labels"
+            )
+        return found
+
+
+class LabelSetFixes(Fixes):
+    """The corrected label sets of a file; `labels` has each set as text, as `app/data/label_cells.py` encodes it."""
+
+    def new_labels(self, names: list[str]) -> np.ndarray:
+        """Return which labels each fix has, (num_fixes, num_labels) uint8; raises InputError for one not in `names`."""
+        matrix = np.zeros((len(self.labels), len(names)), np.uint8)
+        for at, text in enumerate(self.labels):
+            matrix[at, [self._id(at, label, names) for label in decode_set(text)]] = 1
+        return matrix
 
 
 def written_hash(value: int) -> str:
@@ -57,8 +72,22 @@ def written_hash(value: int) -> str:
     return f"h{value:016x}"
 
 
-def read_fixes(path: str | Path, encoding: str = "utf-8", remove_spaces: bool = False) -> Fixes:
-    """Read a file of fixes; texts are cleaned as those of the data are.
+def configured_fixes(config: DataConfig) -> Fixes | None:
+    """Return the fixes of data.relabel, None without; raises InputError as `read_fixes` does."""
+    if not config.relabel:
+        return None
+    sets = config.task in LABEL_SETS
+    return read_fixes(config.relabel, config.encoding, config.remove_spaces, sets, config.label_separator)
+
+
+def read_fixes(
+    path: str | Path,
+    encoding: str = "utf-8",
+    remove_spaces: bool = False,
+    label_sets: bool = False,
+    label_separator: str | None = None,
+) -> Fixes:
+    """Read a file of fixes; texts are cleaned as those of the data are. With `label_sets`, labels are sets of labels.
 
     Raises InputError, with file and line, for rows that are no fixes and for two different labels of one text.
     """
@@ -70,19 +99,34 @@ def read_fixes(path: str | Path, encoding: str = "utf-8", remove_spaces: bool = 
     found: dict[int, tuple[str, int]] = {}
     for line, values in _rows(file, options, format):
         where = f"{source}, {unit} {line}"
-        label = _string(where, values.get("label"), "label").strip()
+        given = values.get("label")
+        label = _label_set(where, given, label_separator) if label_sets else _string(where, given, "label").strip()
         if not label:
             continue
         key = _key(where, values, remove_spaces)
         before = found.setdefault(key, (label, line))
         if before[0] != label:
             raise InputError(
-                f"{where}: a text can have one label only, found {excerpt(label)} here and {excerpt(before[0])} in {unit} "
+                f"{where}: a text can have one {'set of labels' if label_sets else 'label'} only, found {excerpt(label)} here and {excerpt(before[0])} in {unit} "
                 f"{before[1]}; keep one of the two"
             )
     hashes = sorted(found)
     labels, lines = ([found[key][at] for key in hashes] for at in (0, 1))
-    return Fixes(source, unit, np.array(hashes, np.uint64), labels, lines)
+    return (LabelSetFixes if label_sets else Fixes)(source, unit, np.array(hashes, np.uint64), labels, lines)
+
+
+def _label_set(where: str, value: object, separator: str | None) -> str:
+    """Return the text of a set of labels, an empty one where the row is no fix."""
+    if value is None or (isinstance(value, (str, NotText)) and not _string(where, value, "label").strip()):
+        return ""
+    try:
+        labels = labels_in_cell(value, separator)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from error
+    names = [_string(where, label, "label").strip() for label in labels]
+    if not all(names):
+        raise InputError(f"{where}: a label of the set is empty, found {excerpt(value)}; remove it or write its name")
+    return encode_set(names)
 
 
 def _rows(path: Path, options: ReadOptions, format: str) -> Iterator[tuple[int, dict]]:
@@ -148,12 +192,14 @@ def _string(where: str, value: object, name: str) -> str:
 def apply_fixes(
     ids: np.ndarray, hashes: np.ndarray, fixes: Fixes, new_ids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the class ids of rows after the fixes, and how many rows each fix is about, (num_fixes,).
+    """Return the labels of rows after the fixes, and how many rows each fix is about, (num_fixes,).
 
-    `ids` and `hashes` are (num_rows,); `new_ids` (num_fixes,) are those of `Fixes.class_ids`.
+    `ids` are (num_rows,), or (num_rows, num_labels) 0 and 1; `hashes` (num_rows,); `new_ids` are those of `Fixes.new_labels`.
     """
     if not len(fixes.hashes):
         return ids, np.empty(0, np.int64)
     at = np.minimum(np.searchsorted(fixes.hashes, hashes), len(fixes.hashes) - 1)
     matches = fixes.hashes[at] == hashes
-    return np.where(matches, new_ids[at], ids), np.bincount(at[matches], minlength=len(fixes.hashes))
+    fixed = np.array(ids)
+    fixed[matches] = new_ids[at[matches]]
+    return fixed, np.bincount(at[matches], minlength=len(fixes.hashes))

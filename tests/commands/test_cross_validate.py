@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from app.commands.cross_validate import main
+from tests.label_set_runs import write_posts
 from tests.tiny import LABELS, write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +115,28 @@ def test_folds_from_the_first_command_to_fixed_labels(tmp_path):
     other = cross_validate(tmp_path, *words, "--train.learning_rate", "0.02")
     assert other.returncode == 2
     assert "holds these runs with other settings or data: train.learning_rate was 0.003 and is 0.02" in other.stderr
+
+
+@pytest.mark.slow
+def test_folds_of_label_sets(tmp_path):
+    """Sets with a flipped label are found again, and a second command trains nothing."""
+    pytest.importorskip("cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt")
+    write_posts(tmp_path / "rows.tsv").rename(tmp_path / "rows.jsonl")
+    out = tmp_path / "out"
+    words = ["--folds", "2", "--output.dir", str(out), "--data.task", "multi_label"]
+    words += ["--data.train", str(tmp_path / "rows.jsonl"), "--train.epochs", "25"]
+    done = cross_validate(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((out / "cross_validation.json").read_text(encoding="utf-8"))
+    for one in figures["folds"]:
+        report = json.loads((out / f"fold-{one['fold']}" / "report.json").read_text(encoding="utf-8"))
+        assert {name: report[name] for name in figures["mean"]} == {name: one[name] for name in figures["mean"]}
+    assert figures["mean"]["micro_f1"] > 0.6
+    assert figures["planted"]["k"] >= 5
+    assert figures["planted"]["precision_at_k"] > 3 * figures["planted"]["random"]
+    again = cross_validate(tmp_path, *words)
+    assert again.stdout == done.stdout
+    assert again.stderr.count("finished before") == 4
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Corrected labels: python -m pytest tests/data/test_relabel.py"""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,7 +134,7 @@ def test_a_fix_has_a_label_of_the_data(write):
     with pytest.raises(
         InputError, match=r"f.csv, line 3: a fix must have a label of the data, found '没有'.*known: 中性, 正"
     ):
-        fixes.class_ids(["中性", "正面"])
+        fixes.new_labels(["中性", "正面"])
 
 
 def test_a_file_that_is_not_there_is_an_input_error(tmp_path):
@@ -143,3 +145,55 @@ def test_a_file_that_is_not_there_is_an_input_error(tmp_path):
 def test_texts_without_labels_have_no_fixes():
     with pytest.raises(InputError, match=r"data\.relabel must be left out with data\.task masked_words"):
         load_config(["--data.task", "masked_words", "--data.train", "a.txt", "--data.relabel", "f.csv"])
+
+
+SETS = [("甲一", ["b", "a"]), ("乙二", []), ("丙三", ["c"]), ("丁四", ["a"]), ("戊五", ["b", "c"]), ("甲一", ["a"])]
+
+
+def sets_of(dataset: Dataset) -> list[list[str]]:
+    rows = np.asarray(dataset.splits["train"].labels)
+    return [[name for name, has in zip(dataset.label_names, row, strict=True) if has] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "separator"),
+    [
+        ("f.csv", 'text,label\n甲一,"[""c"", ""b""]"\n乙二,a\n丙三,\n丁四,[]\n不在,a\n', None),
+        ("f.csv", "text,label\n甲一,b|c\n乙二,a\n丁四,[]\n不在,a\n", "|"),
+        ("f.jsonl", '{"text": "甲一", "label": ["b", "c", "b"]}\n{"text": "丙三", "label": null}\n'
+                    '{"text": "乙二", "label": "a"}\n{"text": "丁四", "label": []}\n{"text": "不在", "label": ["a"]}\n', None),
+    ],
+)  # fmt: skip
+def test_fixes_of_label_sets(tmp_path, write, name, content, separator):
+    lines = "".join(f"{text}\t{(separator or '|').join(labels)}\n" for text, labels in SETS)
+    if separator is None:
+        lines = "".join(f"{text}\t{json.dumps(labels)}\n" for text, labels in SETS)
+    data = DataConfig(
+        task="multi_label", train=str(write("rows.tsv", lines)), dev_size=0, test_size=0, label_separator=separator,
+        relabel=str(write(name, content)), cache_dir=str(tmp_path / "cache"),
+    )  # fmt: skip
+    dataset = open_dataset(data)
+    assert sets_of(dataset) == [["b", "c"], ["a"], ["c"], [], ["b", "c"], ["b", "c"]]
+    found = {key: dataset.relabelled[key] for key in ("fixes", "rows", "changed", "unused")}
+    assert found == {"fixes": 4, "rows": 4, "changed": 4, "unused": 1}
+    assert sets_of(open_dataset(replace(data, relabel=None))) == [sorted(labels) for _, labels in SETS]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text,label\n甲,a|b\n", "f.csv, line 2: cannot tell whether this is one label or several: found 'a|b'"),
+        ("text,label\n甲,[a]\n", "f.csv, line 2: a list of labels must be JSON"),
+        ('text,label\n甲,"["""",""a""]"\n', "f.csv, line 2: a label of the set is empty"),
+        ("text,label\n甲,a\n甲,[]\n", r"f.csv, line 3: a text can have one set of labels only, found '\[\]' here"),
+    ],
+)
+def test_errors_of_label_set_fixes_name_file_and_line(write, content, message):
+    with pytest.raises(InputError, match=message):
+        read_fixes(write("f.csv", content), label_sets=True)
+
+
+def test_a_label_of_a_set_must_be_one_of_the_data(write):
+    fixes = read_fixes(write("f.csv", 'text,label\n甲,a\n乙,"[""a"", ""d""]"\n'), label_sets=True)
+    with pytest.raises(InputError, match=r"f.csv, line 3: a fix must have a label of the data, found 'd'.*known: a, b"):
+        fixes.new_labels(["a", "b"])

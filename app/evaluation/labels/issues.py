@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,17 +20,20 @@ REMEDY = "cleanlab is needed: pip install -r requirements-labels.txt -c constrai
 class LabelIssues:
     """What out-of-fold logits say about labels.
 
-    `order` are positions of the rows that are predicted as another class than their label, the least plausible label first;
-    `score` (num_rows,) is cleanlab's label quality, the probability of the label; `suggested` (num_rows,) are class ids;
-    `flagged` (num_rows,) bool is what confident learning takes for wrong. `overlaps` are pairs of class ids with the number
-    of rows that are estimated to have the one label and to be of the other class, the most first.
+    `order` are positions of the rows that are predicted with other labels than they have, the least plausible first; `score`
+    (num_rows,) is cleanlab's label quality; `suggested` are class ids (num_rows,), or label sets (num_rows, num_labels) bool;
+    `flagged` (num_rows,) bool is what confident learning takes for wrong. Of one label a row, `overlaps` are pairs of class ids
+    with the number of rows that are estimated to have the one label and to be of the other class, the most first; of label
+    sets, `missing` and `extra` (num_labels,) say in how many rows each label is taken for left out or put in by mistake.
     """
 
     order: np.ndarray
     score: np.ndarray
     suggested: np.ndarray
     flagged: np.ndarray
-    overlaps: list[tuple[int, int, int]]
+    overlaps: list[tuple[int, int, int]] = field(default_factory=list)
+    missing: np.ndarray | None = None
+    extra: np.ndarray | None = None
 
 
 def check_cleanlab() -> None:
@@ -49,8 +52,7 @@ def find_label_issues(labels: np.ndarray, logits: np.ndarray) -> LabelIssues:
     check_cleanlab()
     labels = np.asarray(labels, np.int64)
     score, suggested = score_labels(labels, logits)
-    wrong = np.flatnonzero(suggested != labels)
-    order = wrong[np.argsort(score[wrong], kind="stable")]
+    order = least_plausible(suggested != labels, score)
     flagged, overlaps = np.zeros(len(labels), bool), []
     if logits.size <= MOST_NUMBERS:
         flagged, overlaps = _confident_learning(labels, probabilities(np.asarray(logits)))
@@ -59,6 +61,12 @@ def find_label_issues(labels: np.ndarray, logits: np.ndarray) -> LabelIssues:
             "%s logits are too many for confident learning: rows are ranked, not flagged.", f"{logits.size:,}"
         )
     return LabelIssues(order, score, suggested, flagged, overlaps)
+
+
+def least_plausible(is_other: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Return the positions of the rows that are predicted otherwise, `is_other` (num_rows,) bool, the lowest score first."""
+    other = np.flatnonzero(is_other)
+    return other[np.argsort(score[other], kind="stable")]
 
 
 def score_labels(labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

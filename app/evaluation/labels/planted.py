@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.evaluation.labels.issues import score_labels
+from app.data.label_sets import set_ids
 from app.evaluation.measures.selective import proportion_interval
 
 SMALL_CLASS = 10  # texts of a class that stay as they are: a class must not disappear from train
@@ -21,24 +21,71 @@ def choose_flips(
     of a text together. A text with conflicting labels is left out, and no class loses more than half of its texts.
     """
     generator = np.random.default_rng(seed)
-    _, first, group, sizes = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
-    lowest, highest = np.full(len(first), num_labels), np.full(len(first), -1)
-    np.minimum.at(lowest, group, labels)
-    np.maximum.at(highest, group, labels)
-    of_text = labels[first]
-    counts = np.bincount(of_text, minlength=num_labels)
-    left = np.where(counts > SMALL_CLASS, counts // 2, 0)  # how many texts each class may lose
+    texts = Texts(labels, hashes)
+    of_text = labels[texts.first]
+    left = may_change(np.bincount(of_text, minlength=num_labels))
     chosen, wanted = [], fraction * len(labels)
-    for text in generator.permutation(np.flatnonzero(lowest == highest)):
-        if wanted < sizes[text] / 2:
+    for text in generator.permutation(texts.agreed):
+        if wanted < texts.sizes[text] / 2:
             break
         if left[of_text[text]]:
             left[of_text[text]] -= 1
-            wanted -= sizes[text]
+            wanted -= texts.sizes[text]
             chosen.append(text)
-    positions = first[np.array(chosen, np.int64)]
+    positions = texts.first[np.array(chosen, np.int64)]
     wrong = generator.integers(0, num_labels - 1, len(positions))
     return positions, wrong + (wrong >= labels[positions])
+
+
+def choose_set_flips(
+    labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions of rows to change, one for each chosen text, (num_flips,), and the sets they get, (num_flips, num_labels).
+
+    `labels` (num_rows, num_labels) are 0 and 1. In about `fraction` of the rows one label is added or removed, which of the two
+    by chance; all rows of a text together. No label gets or loses more than half as many texts as it has, and no set gets
+    smaller or larger than sets of the data are. A text with conflicting sets is left out.
+    """
+    generator = np.random.default_rng(seed)
+    texts = Texts(set_ids(labels), hashes)
+    of_text = labels[texts.first].astype(bool)
+    to_add, to_remove = (may_change(of_text.sum(axis=0, dtype=np.int64)) for _ in range(2))
+    sizes = of_text.sum(axis=1)
+    fewest, most = sizes.min(), sizes.max()
+    chosen, sets, wanted = [], [], fraction * len(labels)
+    for text in generator.permutation(texts.agreed):
+        if wanted < texts.sizes[text] / 2:
+            break
+        has = of_text[text]
+        size = has.sum()
+        ways = ((to_add, ~has & (to_add > 0) & (size < most)), (to_remove, has & (to_remove > 0) & (size > fewest)))
+        ways = [(left, np.flatnonzero(can)) for left, can in ways if can.any()]
+        if ways:
+            left, candidates = ways[generator.integers(len(ways))]
+            label = generator.choice(candidates)
+            left[label] -= 1
+            wanted -= texts.sizes[text]
+            chosen.append(text)
+            sets.append(has ^ (np.arange(len(has)) == label))
+    positions = texts.first[np.array(chosen, np.int64)]
+    return positions, np.array(sets, np.uint8).reshape(len(positions), labels.shape[1])
+
+
+class Texts:
+    """The texts of rows: `first` (num_texts,) row of each, `sizes` (num_texts,) rows; `agreed` are those with one label only.
+
+    `labels` (num_rows,) are class ids, or the ids of sets.
+    """
+
+    def __init__(self, labels: np.ndarray, hashes: np.ndarray) -> None:
+        _, self.first, group, self.sizes = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
+        other = np.bincount(group[labels != labels[self.first][group]], minlength=len(self.first))
+        self.agreed = np.flatnonzero(other == 0)
+
+
+def may_change(counts: np.ndarray) -> np.ndarray:
+    """Return how many texts each label may lose, or get, of `counts` (num_labels,) texts that have it."""
+    return np.where(counts > SMALL_CLASS, counts // 2, 0)
 
 
 @dataclass(frozen=True)
@@ -76,14 +123,8 @@ class PlantedResult:
         }
 
 
-def measure_planted(labels: np.ndarray, logits: np.ndarray, is_planted: np.ndarray) -> PlantedResult:
-    """Return how well the ranking of `find_label_issues` finds the rows that `is_planted`, (num_rows,) bool.
-
-    `labels` (num_rows,) have the flips; `logits` (num_rows, num_labels) are of models that were trained with flips elsewhere.
-    """
-    score, suggested = score_labels(np.asarray(labels, np.int64), logits)
-    wrong = np.flatnonzero(suggested != labels)
-    order = wrong[np.argsort(score[wrong], kind="stable")]
+def measure_planted(order: np.ndarray, is_planted: np.ndarray) -> PlantedResult:
+    """Return how well a ranking finds the rows that `is_planted`, (num_rows,) bool; `order` as in `LabelIssues`."""
     planted = int(is_planted.sum())
     found, half = (int(is_planted[order[:places]].sum()) for places in (planted, max(1, planted // 2)))
-    return PlantedResult(len(labels), planted, found, half if planted else 0)
+    return PlantedResult(len(is_planted), planted, found, half if planted else 0)

@@ -87,16 +87,21 @@ def render_folds(figures: dict) -> str:
 def render_labels(figures: dict) -> str:
     """Return what was found about labels as text."""
     lines = [
-        f"{figures['ranked']:,} rows are predicted as another class than their label, {figures['flagged']:,} of them are flagged "
+        f"{figures['ranked']:,} rows are predicted with other labels than they have, {figures['flagged']:,} of them are flagged "
         "by confident learning: label_issues.csv"
     ]
-    overlaps = [one for one in figures["overlapping_classes"] if one["rows"]][:MOST_OVERLAPS]
+    overlaps = [one for one in figures.get("overlapping_classes", ()) if one["rows"]][:MOST_OVERLAPS]
     if overlaps:
         lines.append("Classes that overlap, and in about how many rows:")
         lines += [
             f"  {short_label(one['classes'][0])} / {short_label(one['classes'][1])}  {one['rows']:,}"
             for one in overlaps
         ]
+    if wrong := figures.get("wrong_labels", ())[:MOST_OVERLAPS]:
+        lines.append(
+            "Labels that confident learning takes for left out (missing) or put in by mistake (extra), and in how many rows:"
+        )
+        lines += [f"  {short_label(one['label'])}  {one['kind']}  {one['rows']:,}" for one in wrong]
     return "\n".join(lines)
 
 
@@ -106,7 +111,7 @@ def render_planted(figures: dict, fraction: float, folds: int) -> str:
         return f"No label could be flipped: {fraction:.1%} of the rows is less than one text, or all classes are small."
     low, high = figures["interval"]
     return (
-        f"How good is this ranking? {fraction:.1%} of the labels were flipped at random, and {folds} fold(s) trained and tested so.\n"
+        f"How good is this ranking? In {fraction:.1%} of the rows a label was flipped at random, and {folds} fold(s) trained and tested so.\n"
         f"  Of the first {figures['k']:,} places {figures['found']:,} are flipped labels: precision {figures['precision_at_k']:.4f} "
         f"(95 % interval {low:.4f} to {high:.4f}); in random order {figures['random']:.4f}\n"
         f"  Of the first {figures['half_k']:,} places: precision {figures['precision_at_half_k']:.4f}\n"

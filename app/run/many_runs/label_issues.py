@@ -10,9 +10,9 @@ import numpy as np
 
 from app.config.schema import Config
 from app.data.dataset import Dataset
-from app.data.relabel import Fixes, read_fixes, written_hash
-from app.evaluation.labels.issues import LabelIssues, find_label_issues
-from app.evaluation.labels.planted import choose_flips, measure_planted
+from app.data.relabel import Fixes, configured_fixes, written_hash
+from app.evaluation.labels.issues import LabelIssues
+from app.evaluation.labels.planted import measure_planted
 from app.run.many_runs.cross_validation import fold_datasets, train_folds
 from app.run.many_runs.out_of_fold import OutOfFold, gather_folds
 from app.run.many_runs.series import Series
@@ -23,16 +23,10 @@ ENOUGH_FLIPS = 100  # flipped rows to be tested; more folds than needed for thes
 
 def list_issues(folder: Path, found: OutOfFold) -> dict:
     """Write label_issues.csv, the least plausible label first; return the figures about it."""
-    issues = find_label_issues(found.split.labels, found.split.logits)
+    issues = found.outcomes.find_issues(found.split.labels, found.predicted, found.split.logits)
     write_issues(folder / ISSUES, found, issues)
-    overlaps = [
-        {"classes": [found.label_names[a], found.label_names[b]], "rows": rows} for a, b, rows in issues.overlaps
-    ]
-    return {
-        "ranked": len(issues.order),
-        "flagged": int(issues.flagged[issues.order].sum()),
-        "overlapping_classes": overlaps[:1000],
-    }
+    figures = {"ranked": len(issues.order), "flagged": int(issues.flagged[issues.order].sum())}
+    return figures | found.outcomes.patterns(issues, found.label_names)
 
 
 def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
@@ -47,7 +41,7 @@ def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
         for rank, at in enumerate(issues.order.tolist(), 1):
             row = int(split.rows[at])
             texts = [table.text(row), *(table.pair(row) for _ in pairs)]
-            given, suggested = names[int(split.labels[at])], names[int(issues.suggested[at])]
+            given, suggested = (found.outcomes.cell(labels[at], names) for labels in (split.labels, issues.suggested))
             about = [given, suggested, f"{issues.score[at]:.6f}", "yes" if issues.flagged[at] else "no"]
             line, text_hash = int(table.lines[row]), written_hash(int(split.hashes[at]))
             writer.writerow([rank, table.source, line, row, *texts, *about, text_hash, ""])
@@ -62,28 +56,31 @@ def measure_ranking(
     The flips are a file of fixes in the series' folder, so the data stay as they are.
     """
     split, names = found.split, found.label_names
-    at, wrong = choose_flips(split.labels, split.hashes, len(names), fraction, config.data.split_seed)
+    at, wrong = found.outcomes.flips(split.labels, split.hashes, len(names), fraction, config.data.split_seed)
     if not len(at):
-        return measure_planted(split.labels, split.logits, np.zeros(len(split), bool)).to_dict(), 0
+        return measure_planted(at, np.zeros(len(split), bool)).to_dict(), 0
     path = series.folder / FLIPS.format(fraction=fraction)
     data = config.data
-    own = read_fixes(data.relabel, data.encoding, data.remove_spaces) if data.relabel else None
-    write_flips(path, found, at, wrong, own)
+    write_flips(path, found, at, wrong, configured_fixes(data))
     words = ["--data.relabel", str(path)]
     flipped = np.isin(split.hashes, split.hashes[at])
     counts = np.cumsum(np.bincount(found.folds[flipped], minlength=len(datasets)))
     chosen = range(min(len(datasets), int(np.searchsorted(counts, ENOUGH_FLIPS)) + 1))
     changed = fold_datasets(replace(config, data=replace(data, relabel=str(path))), len(datasets))
     runs = train_folds(series, len(datasets), chosen, words, prefix=f"planted-{fraction:g}-")
-    tested = gather_folds(runs, changed).split
-    result = measure_planted(tested.labels, tested.logits, np.isin(tested.hashes, split.hashes[at]))
+    again = gather_folds(runs, changed)
+    tested = again.split
+    order = again.outcomes.ranking(tested.labels, again.predicted, tested.logits)
+    result = measure_planted(order, np.isin(tested.hashes, split.hashes[at]))
     return result.to_dict(), len(chosen)
 
 
 def write_flips(path: Path, found: OutOfFold, at: np.ndarray, wrong: np.ndarray, own: Fixes | None) -> None:
     """Write the flips as fixes, with those of the user's own fixes that are about other texts."""
     split, names = found.split, found.label_names
-    flips = {int(split.hashes[row]): names[label] for row, label in zip(at.tolist(), wrong.tolist(), strict=True)}
+    flips = {
+        int(split.hashes[row]): found.outcomes.cell(label, names) for row, label in zip(at.tolist(), wrong, strict=True)
+    }
     kept = dict(zip(own.hashes.tolist(), own.labels, strict=True)) if own else {}
     aside = path.with_name(f".{path.name}")
     with aside.open("w", encoding="utf-8", newline="") as file:

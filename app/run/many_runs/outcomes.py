@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from app.evaluation.labels.issues import LabelIssues, find_label_issues, least_plausible, score_labels
+from app.evaluation.labels.planted import choose_flips, choose_set_flips
+from app.evaluation.labels.set_issues import find_set_issues, score_sets
 from app.evaluation.logits_file import SplitLogits
 from app.evaluation.measures.row_scores import score_rows
 from app.evaluation.measures.seed_spread import Spread, seed_spread
@@ -16,10 +20,12 @@ from app.evaluation.metrics import compute_metrics
 from app.evaluation.multi_label.decisions import read_rule
 from app.evaluation.multi_label.intervals import label_set_spread
 from app.evaluation.multi_label.metrics import row_set_metrics
+from app.evaluation.multi_label.predictions import list_of
 from app.evaluation.multi_label.row_sets import NAMES as SET_NAMES
 from app.evaluation.multi_label.row_sets import RowSets, decide_rows, summarize_sets
 
 NAMES = CLASS_NAMES | SET_NAMES
+MOST_PATTERNS = 1000
 
 
 class Classes:
@@ -46,6 +52,30 @@ class Classes:
     def spread(self, labels: np.ndarray, predicted: list[np.ndarray], num_labels: int) -> dict[str, Spread]:
         """Return the spread of the predictions of several seeds."""
         return seed_spread(labels, predicted, num_labels)
+
+    def find_issues(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray) -> LabelIssues:
+        """Return which labels may be wrong, given predictions and logits of models without these rows."""
+        return find_label_issues(labels, logits)
+
+    def ranking(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        """Return the positions of the rows that are predicted otherwise, the least plausible label first."""
+        score, found = score_labels(labels, logits)
+        return least_plausible(found != labels, score)
+
+    def patterns(self, issues: LabelIssues, names: list[str]) -> dict:
+        """Return which mistakes are frequent, as JSON has them."""
+        overlaps = [{"classes": [names[a], names[b]], "rows": rows} for a, b, rows in issues.overlaps]
+        return {"overlapping_classes": overlaps[:MOST_PATTERNS]}
+
+    def flips(
+        self, labels: np.ndarray, hashes: np.ndarray, num_labels: int, fraction: float, seed: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return positions of rows to flip, and the wrong labels they get."""
+        return choose_flips(labels, hashes, num_labels, fraction, seed)
+
+    def cell(self, label: np.ndarray, names: list[str]) -> str:
+        """Return the label of a row as files have it."""
+        return names[int(label)]
 
     def label_columns(self) -> tuple[str, Any]:
         """Return the name of the column of labels in oof.parquet, and the type of labels and predictions there."""
@@ -80,6 +110,32 @@ class LabelSets(Classes):
 
     def spread(self, labels: np.ndarray, predicted: list[np.ndarray], num_labels: int) -> dict[str, Spread]:
         return label_set_spread(labels, predicted)
+
+    def find_issues(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray) -> LabelIssues:
+        return find_set_issues(labels, logits, predicted)
+
+    def ranking(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        return least_plausible((predicted != labels).any(axis=1), score_sets(labels, logits))
+
+    def patterns(self, issues: LabelIssues, names: list[str]) -> dict:
+        """Return in how many rows each label is taken for left out or put in by mistake, the most first."""
+        counts = [
+            (kind, label, int(rows))
+            for kind in ("missing", "extra")
+            for label, rows in enumerate(getattr(issues, kind))
+        ]
+        counts.sort(key=lambda one: -one[2])
+        found = [{"label": names[label], "kind": kind, "rows": rows} for kind, label, rows in counts if rows]
+        return {"wrong_labels": found[:MOST_PATTERNS]}
+
+    def flips(
+        self, labels: np.ndarray, hashes: np.ndarray, num_labels: int, fraction: float, seed: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return choose_set_flips(labels, hashes, fraction, seed)
+
+    def cell(self, label: np.ndarray, names: list[str]) -> str:
+        """Return the labels of a row as a JSON list."""
+        return json.dumps(list_of(label, names), ensure_ascii=False)
 
     def label_columns(self) -> tuple[str, Any]:
         import pyarrow as pa

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from app.evaluation.labels.issues import find_label_issues, score_labels
-from app.evaluation.labels.planted import choose_flips, measure_planted
+from app.evaluation.labels.issues import find_label_issues, least_plausible, score_labels
+from app.evaluation.labels.planted import PlantedResult, choose_flips, measure_planted
 
 pytest.importorskip("cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt")
 
@@ -19,6 +19,11 @@ def noisy_rows(num_rows: int = 2000, skill: float = 3.0) -> tuple[np.ndarray, np
     labels = true.copy()
     labels[at] = wrong
     return labels, logits, labels != true
+
+
+def measure(labels: np.ndarray, logits: np.ndarray, is_planted: np.ndarray) -> PlantedResult:
+    score, suggested = score_labels(labels, logits)
+    return measure_planted(least_plausible(suggested != labels, score), is_planted)
 
 
 def test_flips_are_other_labels_of_about_the_fraction_and_whole_texts():
@@ -47,20 +52,20 @@ def test_small_classes_keep_their_labels_and_no_class_loses_more_than_half():
 
 def test_a_good_model_finds_flips_and_a_random_one_does_not():
     labels, logits, is_planted = noisy_rows()
-    good = measure_planted(labels, logits, is_planted)
+    good = measure(labels, logits, is_planted)
     assert good.planted == is_planted.sum() == pytest.approx(100, abs=2)
     assert good.precision > 0.6
     assert good.to_dict()["precision_at_half_k"] >= good.precision
     assert good.random == pytest.approx(0.05, abs=0.001)
     noise = np.random.default_rng(2).normal(0, 1, logits.shape)
-    assert measure_planted(labels, noise, is_planted).precision < 0.2
+    assert measure(labels, noise, is_planted).precision < 0.2
 
 
 def test_precision_is_that_of_the_first_places_of_the_list():
     labels, logits, is_planted = noisy_rows()
     issues = find_label_issues(labels, logits)
     k = int(is_planted.sum())
-    assert measure_planted(labels, logits, is_planted).found == is_planted[issues.order[:k]].sum()
+    assert measure(labels, logits, is_planted).found == is_planted[issues.order[:k]].sum()
 
 
 def test_issues_are_ranked_by_the_probability_of_the_label():
@@ -91,5 +96,5 @@ def test_nothing_to_flip_is_no_error():
     labels = np.array([0, 1] * 5)
     at, wrong = choose_flips(labels, np.arange(10).astype(np.uint64), 2, 0.05, seed=0)
     assert len(at) == len(wrong) == 0
-    result = measure_planted(labels, np.eye(2)[labels], np.zeros(10, bool)).to_dict()
+    result = measure(labels, np.eye(2)[labels], np.zeros(10, bool)).to_dict()
     assert (result["k"], result["found"], result["interval"]) == (0, 0, None)

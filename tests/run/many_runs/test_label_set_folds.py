@@ -1,6 +1,8 @@
 """Folds and seeds of rows with any number of labels: python -m pytest tests/run/many_runs/test_label_set_folds.py"""
 
+import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +11,13 @@ from pyarrow import parquet
 from sklearn.metrics import f1_score
 
 from app.config.schema import Config, DataConfig, TrainConfig
-from app.data.dataset import Dataset
+from app.data.dataset import Dataset, open_dataset
+from app.data.relabel import LabelSetFixes, read_fixes
 from app.errors import InputError
 from app.evaluation.logits_file import logits_of, write_logits
 from app.evaluation.multi_label.decisions import LabelRule, write_rule
-from app.run.many_runs.cross_validation import fold_datasets, fold_figures, render_folds
+from app.run.many_runs.cross_validation import fold_datasets, fold_figures, render_folds, render_labels
+from app.run.many_runs.label_issues import list_issues, write_flips
 from app.run.many_runs.out_of_fold import OutOfFold, gather_folds, write_oof
 from app.run.many_runs.seeds import render_seeds, train_seeds
 from app.run.many_runs.series import Series
@@ -63,6 +67,11 @@ def expected_sets(found: OutOfFold) -> np.ndarray:
     return 1 / (1 + np.exp(-found.split.logits.astype(float))) >= thresholds
 
 
+def parquet_rows(found: OutOfFold, folder: Path) -> list[dict]:
+    write_oof(folder / "oof.parquet", found)
+    return parquet.read_table(folder / "oof.parquet").to_pylist()
+
+
 def test_each_row_is_decided_by_the_thresholds_of_the_run_that_did_not_see_it(found, datasets):
     assert found.split.rows.tolist() == list(range(150))
     assert np.array_equal(found.predicted, expected_sets(found))
@@ -91,16 +100,62 @@ def test_figures_are_those_of_sklearn(found):
 
 
 def test_the_file_of_logits_has_label_sets(found, tmp_path):
-    write_oof(tmp_path / "oof.parquet", found)
-    table = parquet.read_table(tmp_path / "oof.parquet")
-    assert json.loads(table.schema.metadata[b"label_names"]) == NAMES
-    rows = table.to_pylist()
+    rows = parquet_rows(found, tmp_path)
+    assert json.loads(parquet.read_schema(tmp_path / "oof.parquet").metadata[b"label_names"]) == NAMES
     lines = Path(found.table.source).read_text(encoding="utf-8").splitlines()
     assert [row["labels"] for row in rows] == [sorted(json.loads(line)["labels"]) for line in lines]
     shown = [[name in row["predicted"] for name in NAMES] for row in rows]
     assert np.array_equal(shown, expected_sets(found))
     assert np.array_equal([row["logits"] for row in rows], found.split.logits)
     assert [row["fold"] for row in rows] == found.folds.tolist()
+
+
+def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets, tmp_path):
+    pytest.importorskip("cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt")
+    figures = list_issues(tmp_path, found)
+    with (tmp_path / "label_issues.csv").open(encoding="utf-8", newline="") as file:
+        issues = list(csv.DictReader(file))
+    wrong = (expected_sets(found) != found.split.labels).any(axis=1)
+    assert {int(issue["row_id"]) for issue in issues} == set(np.flatnonzero(wrong).tolist())
+    assert figures["ranked"] == len(issues)
+    rows = parquet_rows(found, tmp_path)
+    for issue in issues:
+        row = rows[int(issue["row_id"])]
+        assert (json.loads(issue["given"]), json.loads(issue["suggested"])) == (row["labels"], row["predicted"])
+        assert (issue["text_hash"], int(issue["line"])) == (row["text_hash"], row["line"])
+    scores = [float(issue["score"]) for issue in issues]
+    assert scores == sorted(scores)
+    assert "Labels that confident learning takes for" in render_labels(figures)
+
+    for issue in issues[:3]:
+        issue["label"] = issue["suggested"]
+    with (tmp_path / "fixes.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(issues[0]))
+        writer.writeheader()
+        writer.writerows(issues)
+    train = found.table.source
+    data = DataConfig(task="multi_label", train=train, cache_dir=str(tmp_path / "cache"), dev_size=0, test_size=0)
+    fixed = open_dataset(replace(data, relabel=str(tmp_path / "fixes.csv")))
+    expected = np.array(found.split.labels)
+    for issue in issues[:3]:
+        expected[int(issue["row_id"])] = [name in json.loads(issue["suggested"]) for name in NAMES]
+    assert np.array_equal(fixed.splits["train"].labels, expected)
+
+
+def test_flips_are_fixes_that_change_one_label(found, tmp_path):
+    at, wrong = found.outcomes.flips(found.split.labels, found.split.hashes, len(NAMES), 0.1, 1)
+    own = LabelSetFixes(
+        "own.csv", "line", np.array([1, found.split.hashes[at[0]]], np.uint64), ['["正面"]', "[]"], [2, 3]
+    )
+    write_flips(tmp_path / "flips.csv", found, at, wrong, own)
+    fixes = read_fixes(tmp_path / "flips.csv", label_sets=True)
+    written = dict(zip(fixes.hashes.tolist(), fixes.new_labels(NAMES).tolist(), strict=True))
+    flips = dict(zip(found.split.hashes[at].tolist(), wrong.tolist(), strict=True))
+    assert written == flips | {1: [int(name == "正面") for name in NAMES]}
+    assert all(
+        sum(map(abs, np.subtract(flips[int(found.split.hashes[row])], found.split.labels[row].astype(int)))) == 1
+        for row in at
+    )
 
 
 def test_a_run_of_other_rows_is_refused(runs, datasets):
