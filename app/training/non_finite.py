@@ -36,9 +36,9 @@ class FiniteCheck:
         Raises TrainingError for the first step that is not finite, or warns of each where such steps are skipped, and raises
         it after MOST_SKIPPED of them in a row.
         """
-        for step, loss in zip(steps, losses, strict=True):
+        for step, loss, norm in zip(steps, losses, norms_on_host(steps), strict=True):
             self.skipped_in_a_row = self.skipped_in_a_row + 1 if step.skipped else 0
-            if not self.is_fine(step, loss):
+            if not self.is_fine(step, loss, norm):
                 self.report(step, loss)
             if self.skipped_in_a_row == MOST_SKIPPED:
                 raise TrainingError(
@@ -64,13 +64,13 @@ class FiniteCheck:
             "--train.on_nonfinite skip"
         )
 
-    def is_fine(self, step: StepLog, loss: float) -> bool:
-        """Return whether the loss and the gradient norm of a step are finite, or only overflowed under fp16."""
+    def is_fine(self, step: StepLog, loss: float, norm: float | None) -> bool:
+        """Return whether the loss and the gradient `norm` of a step are finite, or only overflowed under fp16."""
         if not math.isfinite(loss):
             return False
         # Gradients that overflow under fp16 while the loss is finite are handled by the loss scaler.
         overflowed = self.strategy.config.train.precision == "fp16" and step.skipped
-        return step.grad_norm is None or overflowed or math.isfinite(float(step.grad_norm))
+        return norm is None or overflowed or math.isfinite(norm)
 
     def rows(self, step: StepLog) -> str:
         """Return the rows of a step whose logits are not finite, over all ranks, by row id and line of the file."""
@@ -80,6 +80,13 @@ class FiniteCheck:
         if not len(positions):
             positions, description = self.strategy.group.gather(own), "all logits are finite; rows of the batch"
         return f"{description}: {named_rows(self.loader.split, positions.cpu().numpy())}"
+
+
+def norms_on_host(steps: list[StepLog]) -> list[float | None]:
+    """Return the gradient norm of each step, copied from the device at once: a copy of each would wait for each."""
+    norms = [step.grad_norm for step in steps if step.grad_norm is not None]
+    on_host = iter(torch.stack(norms).tolist() if norms else [])
+    return [None if step.grad_norm is None else next(on_host) for step in steps]
 
 
 def check_trained(state: RunState, total_steps: int) -> None:

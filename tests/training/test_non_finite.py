@@ -1,5 +1,8 @@
 """Training that cannot learn any more ends with an error: python -m pytest tests/training/test_non_finite.py"""
 
+from dataclasses import replace
+from unittest.mock import patch
+
 import pytest
 import torch
 
@@ -8,7 +11,7 @@ from app.errors import TrainingError
 from app.strategies.single import Single
 from app.training.forward_backward import PassResults
 from app.training.loop import StepLog
-from app.training.non_finite import MOST_SKIPPED, FiniteCheck, check_trained
+from app.training.non_finite import MOST_SKIPPED, FiniteCheck, check_trained, norms_on_host
 from app.training.state import RunState
 from tests.tiny import loaders_of, open_tiny, tiny_model
 
@@ -46,6 +49,20 @@ def test_too_many_skipped_steps_in_a_row_end_the_run(loader, precision):
     check(steps[:-1], [loss] * (MOST_SKIPPED - 1))
     with pytest.raises(TrainingError, match=f"step {MOST_SKIPPED}: the last {MOST_SKIPPED} steps were all skipped"):
         check(steps[-1:], [loss])
+
+
+def test_the_norms_of_a_window_are_copied_at_once(loader):
+    steps = [
+        replace(step_log(number, [True], skipped=False), grad_norm=torch.tensor(number / 3)) for number in range(10)
+    ]
+    steps[4] = replace(steps[4], grad_norm=None)
+    with patch.object(torch.Tensor, "__float__", side_effect=AssertionError("a copy of one norm")):
+        norms = norms_on_host(steps)
+        new_check(loader, "stop")(steps, [1.0] * 10)
+    assert norms == [None if step.grad_norm is None else step.grad_norm.item() for step in steps]
+    assert norms_on_host([steps[4]]) == [None]
+    with pytest.raises(TrainingError, match="step 8: .* the gradient norm inf"):
+        new_check(loader, "stop")([*steps[:8], replace(steps[8], grad_norm=torch.tensor(float("inf")))], [1.0] * 9)
 
 
 def test_a_training_without_an_update_has_no_report():

@@ -14,6 +14,7 @@ import torch
 from app.batching import buckets
 from app.batching.plan import BatchPlan
 from app.config.schema import Config
+from app.strategies.single import Single
 from app.tasks.single_label import RowLoss
 from app.training import planned_shapes
 from app.training.forward_backward import ForwardBackward
@@ -32,10 +33,10 @@ def rows(tmp_path_factory):
 class Training:
     """A model with its loader and plan, trained with recorded passes."""
 
-    def __init__(self, rows, config=SETTINGS, dropout=0.0):
+    def __init__(self, rows, config=SETTINGS, dropout=0.0, strategy_class=Recording):
         dataset, tokenizer, stores = rows
         self.config = config
-        self.strategy = Recording(Config(train=config)).__enter__()
+        self.strategy = strategy_class(Config(train=config)).__enter__()
         model = tiny_model(vocab_size=len(tokenizer), dropout=dropout).train()
         self.loader = loaders_of(dataset, stores, model, True)["train"]
         self.strategy.setup(model, lambda module: build_optimizer(module, config, num_layers=2))
@@ -223,3 +224,20 @@ def test_steps_beyond_those_that_are_planned_are_rounded_where_they_do_not_fit(r
     assert training.counts["recorded"] > 1
     expected = run(rows, SETTINGS)
     assert_same_job(run(rows, SETTINGS, Recording, filled), expected)
+
+
+@pytest.mark.gpu
+def test_graphs_of_planned_shapes_are_recorded_before_the_first_step_on_a_gpu(rows, caplog):
+    training = Training(rows, replace(SETTINGS, device="cuda", precision="bf16"), dropout=0.3, strategy_class=Single)
+    state, before = RunState(), torch.cuda.get_rng_state(training.strategy.device)
+    passes = training.passes(state)
+    passes.warm_up()
+    recordings = dict(passes.run_pass.recordings)
+    assert len(recordings) == len(training.loader.layout.buckets) > 0
+    assert torch.equal(torch.cuda.get_rng_state(training.strategy.device), before)
+    for step in range(training.steps):
+        passes(training.plan.batch(step))
+        training.strategy.step(0.0)
+        state.step += 1
+    assert passes.run_pass.recordings == recordings
+    assert "not recorded as CUDA graphs" not in caplog.text
