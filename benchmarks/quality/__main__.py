@@ -24,7 +24,7 @@ from benchmarks.quality import networks
 from benchmarks.quality.baselines import BASELINES
 from benchmarks.quality.baselines import predict as predict_baseline
 from benchmarks.quality.cells import cell_folder, finished_or, scores, summarise
-from benchmarks.quality.texts import data_settings, open_rows
+from benchmarks.quality.texts import open_job, rows_by_part
 
 SYSTEMS = [*BASELINES, networks.RANDOM, "e5-small-zh"]
 HEADER = ["job and system", "accuracy", "spread", "95 % interval", "macro F1", "spread", "minutes"]
@@ -60,9 +60,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def measure(args: argparse.Namespace, made: Path, report: dict) -> bool:
     """Measure every system on every job, print a table after each job, and add all to the report."""
     report["results"] = {}
-    for job in args.jobs:
-        settings = data_settings(job)
-        dataset, rows = open_rows(settings)
+    opened = [open_job(job) for job in args.jobs]  # before the first result, so that a mistake is not found hours later
+    for job, (settings, dataset) in zip(args.jobs, opened, strict=True):
+        rows = rows_by_part(dataset)
         test = rows["test"]
         lines = []
         for system in args.systems:

@@ -51,20 +51,26 @@ def rows_of(dataset: Dataset, name: str) -> Rows:
     return Rows(texts, np.asarray(split.labels))
 
 
-def open_rows(settings: DataConfig) -> tuple[Dataset, dict[str, Rows]]:
-    """Return the dataset, and the rows of `train`, `choose` and `test`.
+def open_job(job: str) -> tuple[DataConfig, Dataset]:
+    """Return the settings and the dataset of a job; raises InputError where it has no test rows."""
+    settings = data_settings(job)
+    dataset = open_dataset(settings)
+    if "test" not in dataset.splits:
+        raise InputError(f"{job}: a job with test rows is needed; give data.test or data.test_size")
+    return settings, dataset
+
+
+def rows_by_part(dataset: Dataset) -> dict[str, Rows]:
+    """Return the rows of `train`, `choose` and `test`.
 
     `choose` are the dev rows; without them, every tenth of the training rows in random order, which `train` then lacks.
     Settings are chosen on them, never on test rows.
     """
-    dataset = open_dataset(settings)
-    if "test" not in dataset.splits:
-        raise InputError("a job with test rows is needed; give data.test or data.test_size")
     rows = {name: rows_of(dataset, name) for name in dataset.splits}
     train = rows["train"]
     if "dev" in rows:
-        return dataset, {"train": train, "choose": rows["dev"], "test": rows["test"]}
+        return {"train": train, "choose": rows["dev"], "test": rows["test"]}
     order = np.random.default_rng(0).permutation(len(train.texts))
     held_out = max(1, round(HELD_OUT * len(order)))
     parts = {"train": train.part(order[held_out:]), "choose": train.part(order[:held_out])}
-    return dataset, {**parts, "test": rows["test"]}
+    return {**parts, "test": rows["test"]}

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.quality.__main__ import main
 from benchmarks.quality.cells import summarise
-from benchmarks.quality.texts import data_settings, open_rows
+from benchmarks.quality.texts import open_job, rows_by_part
 from tests.tiny import write_tiny
 
 
@@ -37,7 +37,8 @@ def test_baselines_learn_and_finished_results_are_kept(job, tmp_path, capsys):
 
 
 def test_settings_are_chosen_on_rows_that_are_not_test_rows(job):
-    dataset, rows = open_rows(data_settings(job))
+    _, dataset = open_job(job)
+    rows = rows_by_part(dataset)
     assert len(rows["choose"].texts) == len(dataset.splits["dev"])
     texts = {name: set(part.texts) for name, part in rows.items()}
     assert not texts["test"] & (texts["train"] | texts["choose"])
@@ -45,18 +46,19 @@ def test_settings_are_chosen_on_rows_that_are_not_test_rows(job):
 
 def test_without_dev_rows_some_training_rows_choose(job, tmp_path):
     (tmp_path / "job.yaml").write_text(f"data: {{train: {job}, dev_size: 0}}\n", encoding="utf-8")
-    dataset, rows = open_rows(data_settings("job.yaml"))
+    _, dataset = open_job("job.yaml")
+    rows = rows_by_part(dataset)
     assert "dev" not in dataset.splits
     assert len(rows["choose"].texts) + len(rows["train"].texts) == len(dataset.splits["train"])
     assert not set(rows["choose"].texts) & set(rows["train"].texts)
 
 
-def test_a_job_without_test_rows_is_refused(job, capsys):
-    (job_file := job.replace("rows.tsv", "job.yaml"))
-    with open(job_file, "w", encoding="utf-8") as file:
-        file.write(f"data: {{train: {job}, test_size: 0}}\n")
-    assert main(["--jobs", job_file, "--systems", "ngrams+svm"]) == 2
-    assert "a job with test rows is needed" in capsys.readouterr().err
+def test_a_job_without_test_rows_is_refused_before_any_job_is_measured(job, tmp_path, capsys):
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text(f"data: {{train: {job}, test_size: 0}}\n", encoding="utf-8")
+    assert main(["--jobs", job, str(job_file), "--systems", "ngrams+svm"]) == 2
+    assert f"{job_file}: a job with test rows is needed" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("seed-*.json"))
 
 
 def test_the_summary_is_over_seeds():
