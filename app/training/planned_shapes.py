@@ -35,11 +35,12 @@ class PlannedShapes:
         of the first micro-batch.
         """
         places, sizes = [], []
+        lengths = self.loader.lengths()  # of all rows, read once
         for step in range(min(self.steps, MOST_STEPS)):
-            for index, positions in enumerate(self.cut(step)):
-                lengths = self.loader.lengths(positions)
+            in_batch = lengths[self.plan.batch(step)]
+            for index, rows in enumerate(self.micro_batches.cut(np.arange(len(in_batch)), in_batch)):
                 places.append((step, index))
-                sizes.append((len(lengths), lengths.sum(), lengths.max()))
+                sizes.append((len(rows), in_batch[rows].sum(), in_batch[rows].max()))
         buckets = choose_buckets(*np.array(sizes).T)
         self.set_buckets(buckets)
         largest_first = sorted(buckets, key=lambda bucket: -bucket.tokens)
