@@ -47,7 +47,7 @@ def parse(argv: list[str], program: str) -> argparse.Namespace:
 
 def export(options: argparse.Namespace) -> str:
     """Write the tasks; return what to tell people."""
-    from app.data.annotation_tools import export_issues, labelling_configuration, read_issues
+    from app.data.annotation_tools import export_issues, label_list, labelling_configuration, read_issues
 
     if options.limit is not None and options.limit < 1:
         raise InputError(f"--limit must be at least 1, found {options.limit}")
@@ -56,10 +56,9 @@ def export(options: argparse.Namespace) -> str:
     text = f"{count:,} tasks in {target}"
     if options.to == "doccano" or not count:
         return text
-    has_pairs = "text_pair" in next(read_issues(source))
-    return (
-        f"{text}; the labelling interface (add labels that are missing):\n{labelling_configuration(labels, has_pairs)}"
-    )
+    first = next(read_issues(source))
+    interface = labelling_configuration(labels, "text_pair" in first, label_list(first["given"]) is not None)
+    return f"{text}; the labelling interface (add labels that are missing):\n{interface}"
 
 
 def import_decisions(options: argparse.Namespace) -> str:
@@ -67,7 +66,7 @@ def import_decisions(options: argparse.Namespace) -> str:
     from app.data.annotation_tools import import_fixes
 
     found = import_fixes(Path(options.source), Path(options.target))
-    several = f", {found.several:,} left out because they have several labels" if found.several else ""
+    several = f", {found.several:,} left out because of several different decisions" if found.several else ""
     return (
         f"{found.changed:,} changed labels in {options.target}; {found.confirmed:,} confirmed, {found.open:,} without a "
         f"decision{several}"

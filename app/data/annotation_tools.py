@@ -1,7 +1,8 @@
 """Lists of label issues -> tasks for Label Studio and doccano, and what people decided there -> a file of fixes.
 
 Neither format can say "not looked at" for a label that is filled in. So the suggested label goes to Label Studio as a prediction,
-and to doccano beside the given one: a row that was not looked at is never a fix.
+and to doccano beside the given one: a row that was not looked at is never a fix. Labels of rows with any number of them are JSON
+lists, in the list of issues and in the fixes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from app.data.formats import row_unit
+from app.data.label_cells import encode_set
 from app.data.readers import BadRow, ReadOptions, read_records
 from app.data.text_files import check_file, read_start
 from app.errors import InputError, excerpt, listed
@@ -59,45 +61,62 @@ def export_issues(source: Path, target: Path, tool: str, limit: int | None = Non
                 break
             separator = ",\n" if tool == "label-studio" and count else ""
             file.write(separator + json.dumps(convert(issue), ensure_ascii=False) + ("\n" if tool == "doccano" else ""))
-            labels |= {issue["given"], issue["suggested"]}
+            labels.update(*(labels_in(issue[name]) for name in ("given", "suggested")))
             count += 1
         file.write("\n]\n" if tool == "label-studio" else "")
     return count, sorted(labels)
 
 
+def label_list(cell: str) -> list[str] | None:
+    """Return the labels of a JSON list, None for a cell with one label."""
+    try:
+        found = json.loads(cell) if cell.startswith("[") else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, list) and all(isinstance(name, str) for name in found) else None
+
+
+def labels_in(cell: str) -> list[str]:
+    """Return the labels of a cell, one or any number."""
+    found = label_list(cell)
+    return [cell] if found is None else found
+
+
 def label_studio_task(issue: dict[str, str]) -> dict:
     """Return one issue as a task whose prediction is the suggested label; its score is 1 - that of the given label."""
-    result = {"from_name": "label", "to_name": "text", "type": "choices", "value": {"choices": [issue["suggested"]]}}
+    choices = labels_in(issue["suggested"])
+    result = {"from_name": "label", "to_name": "text", "type": "choices", "value": {"choices": choices}}
     score = round(1 - _number(issue), 6)
     texts = {name: issue[name] for name in ("text", "text_pair") if name in issue}
     about = {name: issue[name] for name in ABOUT if name in issue}
     return {
         "data": texts | about,
-        "predictions": [{"model_version": "cross-validate", "score": score, "result": [result]}],
+        "predictions": [{"model_version": "cross-validate", "score": score, "result": [result] if choices else []}],
     }
 
 
 def doccano_line(issue: dict[str, str]) -> dict:
     """Return one issue as doccano imports it: the given label is the label, all else is metadata."""
     about = {name: issue[name] for name in ("text_pair", *ABOUT) if name in issue}
-    return {"text": issue["text"], "label": [issue["given"]], **about}
+    return {"text": issue["text"], "label": labels_in(issue["given"]), **about}
 
 
-def labelling_configuration(labels: list[str], has_pairs: bool = False) -> str:
-    """Return the labelling interface of Label Studio for these tasks."""
+def labelling_configuration(labels: list[str], has_pairs: bool = False, several: bool = False) -> str:
+    """Return the labelling interface of Label Studio for these tasks; with `several`, a row may have any number of labels."""
     from xml.sax.saxutils import quoteattr
 
     pair = '  <Text name="text_pair" value="$text_pair"/>\n' if has_pairs else ""
     choices = "".join(f"    <Choice value={quoteattr(label)}/>\n" for label in labels)
     return (
         f'<View>\n  <Text name="text" value="$text"/>\n{pair}  <Header value="$given"/>\n'
-        f'  <Choices name="label" toName="text" choice="single">\n{choices}  </Choices>\n</View>'
+        f'  <Choices name="label" toName="text" choice="{"multiple" if several else "single"}">\n{choices}  </Choices>\n</View>'
     )
 
 
 @dataclass
 class Imported:
-    """What an export of a tool had: `changed` labels, `confirmed` ones, `open` rows without a label, and rows with `several`."""
+    """What an export of a tool had: `changed` labels, `confirmed` ones, `open` rows without a decision, and rows with `several`
+    different ones."""
 
     changed: int = 0
     confirmed: int = 0
@@ -109,7 +128,7 @@ class Imported:
 def import_fixes(source: Path, target: Path) -> Imported:
     """Write the decisions in an export of Label Studio (JSON, JSON-MIN) or doccano (JSONL) as a file of fixes.
 
-    A label that is the given one is no fix; rows with several different labels are left out. Raises InputError, with file and
+    A label that is the given one is no fix; rows with several different decisions are left out. Raises InputError, with file and
     place, for what is neither, and for a target that exists.
     """
     check_file(source, "json", "utf-8")
@@ -127,7 +146,7 @@ def import_fixes(source: Path, target: Path) -> Imported:
             raise InputError(f"{where}: {record.problem}")
         if not isinstance(record, dict):
             raise InputError(f"{where}: an object is needed, found {excerpt(record)}")
-        _add(found, _about(record), set(_decisions(where, record)), where)
+        _add(found, _about(record), list(_decisions(where, record)), where)
     with new_file(target) as file:
         writer = csv.DictWriter(file, FIX_COLUMNS, restval="")
         writer.writeheader()
@@ -135,12 +154,16 @@ def import_fixes(source: Path, target: Path) -> Imported:
     return found
 
 
-def _add(found: Imported, about: dict[str, str], decided: set[str], where: str) -> None:
+def _add(found: Imported, about: dict[str, str], decisions: list[list[str]], where: str) -> None:
+    given = about.get("given")
+    decided = {label for labels in decisions for label in labels}
+    if given is not None and (sets := label_list(given)) is not None:
+        given, decided = encode_set(sets), {encode_set(labels) for labels in decisions}
     if not decided:
         found.open += 1
     elif len(decided) > 1:
         found.several += 1
-    elif decided == {about.get("given")}:
+    elif decided == {given}:
         found.confirmed += 1
     else:
         if not about.get("text_hash") and not about.get("text"):
@@ -160,8 +183,8 @@ def _about(record: dict) -> dict[str, str]:
     return found
 
 
-def _decisions(where: str, record: dict) -> Iterator[str]:
-    """Yield the labels that people have chosen for a row."""
+def _decisions(where: str, record: dict) -> Iterator[list[str]]:
+    """Yield the labels that each person has chosen for a row; only an annotation can say that there are none."""
     if "annotations" in record:
         for annotation in _list(where, "annotations", record["annotations"]):
             results = annotation.get("result") if isinstance(annotation, dict) else None
@@ -171,11 +194,15 @@ def _decisions(where: str, record: dict) -> Iterator[str]:
                     "JSONL with the names of the labels"
                 )
             if not annotation.get("was_cancelled"):
-                for result in _list(where, "result", results):
-                    value = result.get("value") if isinstance(result, dict) else None
-                    yield from _names(where, value.get("choices") if isinstance(value, dict) else None)
+                values = [
+                    result.get("value") if isinstance(result, dict) else None
+                    for result in _list(where, "result", results)
+                ]
+                choices = (value.get("choices") if isinstance(value, dict) else None for value in values)
+                yield [name for chosen in choices for name in _names(where, chosen)]
         return
-    yield from _names(where, record.get("label", record.get("labels")))
+    if names := _names(where, record.get("label", record.get("labels"))):
+        yield names
 
 
 def _names(where: str, value: Any) -> list[str]:

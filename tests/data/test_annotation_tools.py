@@ -76,6 +76,55 @@ def test_doccano_there_and_back(issues, tmp_path, write, capsys):
     assert read_fixes(tmp_path / "fixes.csv").hashes.tolist() == [0xA1]
 
 
+SET_ISSUES = """rank,file,line,row_id,text,given,suggested,score,flagged,text_hash,label
+1,a.jsonl,7,5,甲,"[""A"", ""C""]","[""B""]",0.010000,yes,h00000000000000a1,
+2,a.jsonl,3,1,丙,[],"[""A""]",0.200000,no,h00000000000000b2,
+3,a.jsonl,9,7,丁,"[""A""]",[],0.300000,no,h00000000000000c3,
+4,a.jsonl,12,9,戊,"[""A""]","[""B""]",0.400000,no,h00000000000000d4,
+5,a.jsonl,13,10,己,"[""A""]","[""B""]",0.500000,no,h00000000000000e5,
+"""
+
+
+def test_label_sets_to_label_studio_and_back(tmp_path, write, capsys):
+    """The first set is changed, the second confirmed, the third is none, the fourth disputed, the fifth not looked at."""
+    target = tmp_path / "tasks.json"
+    assert main(["export", str(write("issues.csv", SET_ISSUES)), str(target), "--to", "label-studio"]) == 0
+    said = capsys.readouterr().out
+    interface = ElementTree.fromstring(said[said.index("<View>") :])
+    assert [choice.get("value") for choice in interface.iter("Choice")] == ["A", "B", "C"]
+    assert next(interface.iter("Choices")).get("choice") == "multiple"
+    tasks = json.loads(target.read_text(encoding="utf-8"))
+    assert tasks[0]["predictions"][0]["result"][0]["value"] == {"choices": ["B"]}
+    assert tasks[2]["predictions"][0]["result"] == []
+    decided = [[["C", "B"]], [[]], [[]], [["B"], ["A"]], []]
+    for task, sets in zip(tasks, decided, strict=True):
+        results = [[{"type": "choices", "value": {"choices": labels}}] if labels else [] for labels in sets]
+        task["annotations"] = [{"id": 2, "was_cancelled": False, "result": result} for result in results]
+    fixes = tmp_path / "fixes.csv"
+    assert main(["import", str(write("decided.json", json.dumps(tasks))), str(fixes)]) == 0
+    said = capsys.readouterr().out
+    assert "2 changed labels" in said
+    assert "1 confirmed, 1 without a decision, 1 left out because of several different decisions" in said
+    found = read_fixes(fixes, label_sets=True)
+    assert dict(zip(found.hashes.tolist(), found.labels, strict=True)) == {0xA1: '["B", "C"]', 0xC3: "[]"}
+
+
+def test_label_sets_to_doccano_and_back(tmp_path, write, capsys):
+    target = tmp_path / "tasks.jsonl"
+    assert main(["export", str(write("issues.csv", SET_ISSUES)), str(target), "--to", "doccano"]) == 0
+    rows = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
+    assert [row["label"] for row in rows] == [["A", "C"], [], ["A"], ["A"], ["A"]]
+    unseen = tmp_path / "unseen.csv"
+    assert main(["import", str(target), str(unseen)]) == 0
+    assert "0 changed labels" in (said := capsys.readouterr().out)
+    assert "4 confirmed, 1 without a decision" in said
+    rows[0]["label"], rows[1]["label"], rows[3]["label"] = ["C"], ["B", "A"], []
+    decided = write("decided.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["import", str(decided), str(tmp_path / "fixes.csv")]) == 0
+    found = read_fixes(tmp_path / "fixes.csv", label_sets=True)
+    assert dict(zip(found.hashes.tolist(), found.labels, strict=True)) == {0xA1: '["C"]', 0xB2: '["A", "B"]'}
+
+
 def test_a_label_cannot_leave_its_place_in_the_interface():
     hostile = '"/><Choice value="x"/> <script>'
     (choice,) = ElementTree.fromstring(labelling_configuration([hostile], has_pairs=True)).iter("Choice")
