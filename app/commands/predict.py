@@ -7,7 +7,7 @@ cat lines.txt | python -m app predict --input - --output_format jsonl
 python -m app predict --input new.csv --label_column 标签 --report out/   rows with labels: how good is the model on them?
 
 The output has a row for each row of the input, in its order: line (the row's number in its file), text, text_pair where
-there is one, label, probability, and p_<label> for each label (of a model with any number of labels a row: labels, a JSON list, and p_<label>); with --threshold or --abstain also decision and margin. Long texts are read, and spaces removed, as in the
+there is one, label, probability, and p_<label> for each label (of a model with any number of labels a row: labels, a JSON list, and p_<label>); with --threshold or --abstain also decision and margin, or confidence. Long texts are read, and spaces removed, as in the
 run's training. Exit status: 0, 1 for a full disk or a model that gives no numbers, 2 for bad input, 130 when interrupted, 141 when the reader of the output is gone.
 """
 
@@ -34,6 +34,7 @@ from app.prediction.sources import Source, open_file, open_texts
 from app.runtime.quick_imports import quick_imports
 
 if TYPE_CHECKING:
+    from app.prediction.label_sets import Abstention
     from app.prediction.predictor import Predictor
 
 # Messages of the reading code have the trainer's names of settings; here the names have no group.
@@ -94,24 +95,25 @@ def open_chosen(args: argparse.Namespace) -> OpenedModel:
 
 
 def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | None:
-    """Return the threshold from which on rows are decided, None where they are not; says how well a chosen one does on other rows.
-
-    Raises InputError for a model of any number of labels a row.
-    """
-    if opened.predictor.has_label_sets and (args.threshold, args.abstain) != (None, None):
-        raise InputError(
-            f"--threshold and --abstain are for one label a row, and {opened.folder} gives any number, each with a threshold of "
-            "the run (thresholds.json); leave them out"
-        )
+    """Return the threshold from which on rows are decided, None where they are not; says how well a chosen one does on other rows."""
     if args.abstain is None:
         return args.threshold
     from app.prediction.decisions import choose_run_threshold
 
-    threshold = choose_run_threshold(opened.folder, opened.predictor.temperature, args.abstain)
+    threshold = choose_run_threshold(opened.folder, opened.predictor, args.abstain)
     say(threshold.describe(args.abstain))
     if threshold.bound < args.abstain:
         say(f"warning: that bound is below {args.abstain:g}; more dev rows, or a higher precision, make it surer")
     return threshold.value
+
+
+def as_writers_take_it(threshold: float | None, predictor: Predictor) -> float | Abstention | None:
+    """Return a threshold as the writers of a model's predictions take it."""
+    if threshold is None or not predictor.has_label_sets:
+        return threshold
+    from app.prediction.label_sets import Abstention
+
+    return Abstention(predictor.rule, threshold)
 
 
 def writers(predictor: Predictor) -> dict[str, Callable]:
@@ -140,7 +142,7 @@ def run(args: argparse.Namespace) -> None:
     total = count_rows(source, args)
     opened = open_chosen(args)
     predictor = opened.predictor
-    threshold = choose_threshold(args, opened)
+    threshold = as_writers_take_it(choose_threshold(args, opened), predictor)
     rows = source.good_rows(opened.remove_spaces, args.on_bad_row == "skip")
     shown = _is_terminal(sys.stderr) and not (args.output is None and _is_terminal(sys.stdout))
     with open_output(args.output) as file, progress(total, shown) as on_batch:
@@ -192,7 +194,7 @@ def report(args: argparse.Namespace) -> None:
     opened = open_chosen(args)
     source = open_source(args, label_set_settings(args, opened))
     total = count_rows(source, args)
-    threshold = choose_threshold(args, opened)
+    threshold = as_writers_take_it(choose_threshold(args, opened), opened.predictor)
     with progress(total, _is_terminal(sys.stderr)) as on_batch:
         rows = source.good_rows(opened.remove_spaces, args.on_bad_row == "skip")
         has_pairs = args.text_pair_column is not None

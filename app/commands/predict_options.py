@@ -93,7 +93,7 @@ def add_decision_options(add: Callable) -> None:
     add("--calibrate", choices=["auto", "none"], default="auto", help=calibrate)
     threshold = (
         "adds the columns decision, accept from this probability on and else abstain, and margin, the distance to the second "
-        "largest probability (default: none)"
+        "largest probability; of any number of labels a row, confidence, how sure the least certain of them is (default: none)"
     )
     add("--threshold", type=_probability, metavar="PROBABILITY", help=threshold)
     abstain = "the same, with the lowest threshold that has this precision on half of the run's dev rows; says how it does on the other half (default: none)"

@@ -175,7 +175,7 @@ def _write_model(folder: Path, aside: Path, original: Predictor, precision: str)
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.save(str(aside / TOKENIZER))
     sets = isinstance(original, LabelSetPredictor)
-    for name in () if sets else (CALIBRATION, LOGITS):  # what --calibrate and --abstain read, for one label a row
+    for name in (CALIBRATION, LOGITS):  # what --calibrate and --abstain read
         if (folder / name).is_file():
             shutil.copyfile(folder / name, aside / name)
     settings = run_settings(folder)

@@ -7,11 +7,11 @@ from pathlib import Path
 from app.errors import InputError
 from app.evaluation.calibration import FITTED_ON
 from app.evaluation.logits_file import LOGITS, read_logits
-from app.evaluation.measures.row_scores import score_rows
 from app.evaluation.measures.selective import Threshold, choose_threshold
+from app.prediction.predictor import Predictor
 
 
-def choose_run_threshold(folder: Path, temperature: float, precision: float) -> Threshold:
+def choose_run_threshold(folder: Path, predictor: Predictor, precision: float) -> Threshold:
     """Return the threshold for a precision, chosen on the dev rows of a run; raises InputError where there is none."""
     path = folder / LOGITS
     remedy = "set --threshold yourself"
@@ -21,4 +21,4 @@ def choose_run_threshold(folder: Path, temperature: float, precision: float) -> 
     if FITTED_ON not in splits:
         raise InputError(f"--abstain needs a run with dev rows, and {path} has none; {remedy}")
     dev = splits[FITTED_ON]
-    return choose_threshold(score_rows(dev.labels, dev.logits, temperature), dev.hashes, precision)
+    return choose_threshold(predictor.decisions_on(dev), dev.hashes, precision)

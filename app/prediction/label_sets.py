@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import TextIO
 
 import numpy as np
 
 from app.data.rows import Row
+from app.evaluation.logits_file import SplitLogits
+from app.evaluation.measures.selective import RowDecisions
+from app.evaluation.multi_label.abstaining import held_out_decisions
 from app.evaluation.multi_label.decisions import LabelRule, default_rule, rule_values, sigmoid
 from app.evaluation.text_table import short_label
 from app.prediction.excel import write_sheet
@@ -30,6 +34,9 @@ class LabelSetPredictor(Predictor):
     def label_rule(self) -> dict:
         return rule_values(self.rule, self.label_names)
 
+    def decisions_on(self, dev: SplitLogits) -> RowDecisions:
+        return held_out_decisions(dev, self.rule)
+
     def predictions(self, rows: list[Row], logits: np.ndarray) -> list[Prediction]:
         self._check_finite(rows, logits)
         probabilities = sigmoid(logits)
@@ -39,12 +46,29 @@ class LabelSetPredictor(Predictor):
         ]
 
 
-def _records(predictions: Iterable[Prediction], label_names: list[str], has_pairs: bool) -> Iterator[dict]:
-    """Yield for each prediction the values of its columns: line, text, text_pair, labels, p_<label> for each label."""
+@dataclass(frozen=True)
+class Abstention:
+    """Label sets are accepted from the confidence `threshold` on; see `LabelRule.confidence`."""
+
+    rule: LabelRule
+    threshold: float
+
+    def decision(self, probabilities: np.ndarray) -> dict[str, str | float]:
+        """Return whether the label set of one row is accepted, and its confidence; `probabilities` (num_labels,)."""
+        confidence = float(self.rule.confidence(probabilities[None])[0])
+        decided = "accept" if confidence >= self.threshold else "abstain"
+        return {"decision": decided, "confidence": round(confidence, 6)}
+
+
+def _records(
+    predictions: Iterable[Prediction], label_names: list[str], has_pairs: bool, abstention: Abstention | None
+) -> Iterator[dict]:
+    """Yield for each prediction the values of the columns of `write_csv`, by their names."""
     for row, labels, probabilities in predictions:
         record = {"line": row.line, "text": row.text} | ({"text_pair": row.pair} if has_pairs else {})
+        record |= {"labels": labels} | ({} if abstention is None else abstention.decision(probabilities))
         by_label = zip(label_names, probabilities, strict=True)
-        yield record | {"labels": labels} | {f"p_{name}": round(float(value), 6) for name, value in by_label}
+        yield record | {f"p_{name}": round(float(value), 6) for name, value in by_label}
 
 
 def _json_lists(records: Iterable[dict]) -> Iterator[dict]:
@@ -52,35 +76,55 @@ def _json_lists(records: Iterable[dict]) -> Iterator[dict]:
 
 
 def write_csv(
-    file: TextIO, predictions: Iterable[Prediction], label_names: list[str], has_pairs: bool, threshold: None = None
+    file: TextIO,
+    predictions: Iterable[Prediction],
+    label_names: list[str],
+    has_pairs: bool,
+    abstention: Abstention | None = None,
 ) -> None:
-    """Write predictions as CSV with a header; the labels of a row are a JSON list, which training reads too."""
+    """Write predictions as CSV with a header: line, text, text_pair, labels, p_<label> for each label.
+
+    The labels of a row are a JSON list, which training reads too. With an abstention, decision and confidence follow them.
+    """
     writer = csv.writer(file)
     pairs = ["text_pair"] if has_pairs else []
-    writer.writerow(["line", "text", *pairs, "labels", *(f"p_{name}" for name in label_names)])
-    for record in _json_lists(_records(predictions, label_names, has_pairs)):
+    decided = [] if abstention is None else ["decision", "confidence"]
+    writer.writerow(["line", "text", *pairs, "labels", *decided, *(f"p_{name}" for name in label_names)])
+    for record in _json_lists(_records(predictions, label_names, has_pairs, abstention)):
         writer.writerow(f"{value:.6f}" if isinstance(value, float) else value for value in record.values())
 
 
 def write_jsonl(
-    file: TextIO, predictions: Iterable[Prediction], label_names: list[str], has_pairs: bool, threshold: None = None
+    file: TextIO,
+    predictions: Iterable[Prediction],
+    label_names: list[str],
+    has_pairs: bool,
+    abstention: Abstention | None = None,
 ) -> None:
     """Write predictions as JSON Lines, one object a line."""
-    for record in _records(predictions, label_names, has_pairs):
+    for record in _records(predictions, label_names, has_pairs, abstention):
         file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def write_xlsx(
-    file: TextIO, predictions: Iterable[Prediction], label_names: list[str], has_pairs: bool, threshold: None = None
+    file: TextIO,
+    predictions: Iterable[Prediction],
+    label_names: list[str],
+    has_pairs: bool,
+    abstention: Abstention | None = None,
 ) -> None:
     """Write predictions as an Excel file with the columns of `write_csv`, all at the end."""
-    records = _json_lists(_records(predictions, label_names, has_pairs))
+    records = _json_lists(_records(predictions, label_names, has_pairs, abstention))
     first = next(records, {})
     write_sheet(file, list(first), (record.values() for record in chain([first] if first else [], records)))
 
 
 def write_lines(
-    file: TextIO, predictions: Iterable[Prediction], label_names: list[str], has_pairs: bool, threshold: None = None
+    file: TextIO,
+    predictions: Iterable[Prediction],
+    label_names: list[str],
+    has_pairs: bool,
+    abstention: Abstention | None = None,
 ) -> None:
     """Write predictions for people: labels and text, then the most probable labels with their probabilities."""
     for row, labels, probabilities in predictions:
@@ -88,7 +132,8 @@ def write_lines(
         shown = [f"{short_label(name)} {probability:.4f}" for probability, name in ranked[:MOST_LABELS]]
         shown += [f"and {len(ranked) - MOST_LABELS:,} more labels"] if len(ranked) > MOST_LABELS else []
         names = ", ".join(map(short_label, labels)) or "(no label)"
-        for line in (f"{names}  {' '.join(row.text.split())}", f"    {'  '.join(shown)}"):
+        decided = "" if abstention is None else f"  {abstention.decision(probabilities)['decision']}"
+        for line in (f"{names}{decided}  {' '.join(row.text.split())}", f"    {'  '.join(shown)}"):
             file.write(without_controls(line) + "\n")
 
 

@@ -25,6 +25,7 @@ from app.evaluation.multi_label.row_sets import NAMES, OF_BASELINES, RowSets, de
 from app.evaluation.page.page import PageContent, render_page
 from app.evaluation.page.rows import EvaluatedRows
 from app.evaluation.report import render_report
+from app.prediction.label_sets import Abstention
 from app.prediction.label_sets import write_csv as write_set_csv
 from app.prediction.open_model import OpenedModel
 from app.prediction.output import open_output, write_csv
@@ -152,7 +153,7 @@ def report_on(
     source: Source,
     folder: Path,
     has_pairs: bool,
-    threshold: float | None,
+    threshold: float | Abstention | None,
     language: str,
     on_batch: Callable[[int], None],
 ) -> str:

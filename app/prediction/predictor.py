@@ -11,6 +11,9 @@ from app.data.long_texts import CUT, LongTexts
 from app.data.row_encoder import RowEncoder
 from app.data.rows import Row
 from app.errors import TrainingError, excerpt, listed
+from app.evaluation.logits_file import SplitLogits
+from app.evaluation.measures.row_scores import RowScores, score_rows
+from app.evaluation.measures.selective import RowDecisions
 from app.evaluation.metrics import probabilities
 
 if TYPE_CHECKING:
@@ -103,6 +106,10 @@ class Predictor:
     def label_rule(self) -> dict | None:
         """Return how the labels of a row are chosen, as values for JSON, where it may have any number; else None."""
         return None
+
+    def decisions_on(self, dev: SplitLogits) -> RowScores | RowDecisions:
+        """Return how sure the predictions of dev rows are, and whether they are right; a threshold may be chosen on them."""
+        return score_rows(dev.labels, dev.logits, self.temperature)
 
     def predict(
         self, rows: Iterable[Row], chunk_rows: int = CHUNK_ROWS, on_batch: Callable[[int], None] = lambda rows: None

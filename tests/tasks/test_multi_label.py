@@ -92,18 +92,6 @@ def test_the_pipeline_of_transformers_agrees(trained):
         assert found == pytest.approx({name: float(row[f"p_{name}"]) for name in NAMES}, abs=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--threshold", "0.5"], "--threshold and --abstain are for one label a row"),
-        (["--abstain", "precision=0.9"], "--threshold and --abstain are for one label a row"),
-    ],
-)
-def test_decisions_of_one_label_are_refused(options, message, trained, capsys):
-    assert predict(["--checkpoint", str(trained), *options, "今天"]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_a_report_on_the_rows_of_test_has_the_figures_of_the_run(trained, tmp_path, capsys):
     rows = read_predictions(trained / "predictions.csv")
     lists = [{"text": row["text"], "labels": json.loads(row["labels"])} for row in rows]

@@ -14,6 +14,17 @@ FEWEST_ROWS = 20  # that must be decided in the half that chooses the threshold;
 
 
 @dataclass(frozen=True)
+class RowDecisions:
+    """How sure a row's decision is, and whether it is right, both (num_rows,): floats and bool."""
+
+    confidence: np.ndarray
+    correct: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.confidence)
+
+
+@dataclass(frozen=True)
 class Threshold:
     """Rows are decided from the confidence `value` on. The other figures are of `rows` rows that did not choose it:
     `decided` rows, `right` of them right, and the lower bound of the precision."""
@@ -54,7 +65,7 @@ def proportion_interval(right: int, rows: int) -> tuple[float, float]:
     return low, float(betaincinv(right + 1, wrong, 1 - tail)) if wrong else 1.0
 
 
-def risk_coverage(scores: RowScores) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def risk_coverage(scores: RowScores | RowDecisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return confidences, falling, with the share of rows of at least that confidence, and the share of errors among these.
 
     All three are (num_confidences,); rows of equal confidence are decided together.
@@ -67,13 +78,18 @@ def risk_coverage(scores: RowScores) -> tuple[np.ndarray, np.ndarray, np.ndarray
     return confidence[last], counts[last] / len(order), errors[last] / counts[last]
 
 
-def choose_threshold(scores: RowScores, hashes: np.ndarray, precision: float) -> Threshold:
+def choosing_half(hashes: np.ndarray) -> np.ndarray:
+    """Return which rows choose a threshold, (num_rows,) bool, by the `hashes` of their texts: no text is in both halves."""
+    return np.asarray(hashes) % 2 == 0
+
+
+def choose_threshold(scores: RowScores | RowDecisions, hashes: np.ndarray, precision: float) -> Threshold:
     """Return the lowest confidence from which on predictions have the wanted precision, on half of the rows of `scores`.
 
-    `hashes`, (num_rows,), of the texts divide the rows, so no text is in both halves. Raises InputError where no
+    `hashes`, (num_rows,), of the texts divide the rows, see `choosing_half`. Raises InputError where no
     confidence gives this precision on enough rows.
     """
-    chooses = np.asarray(hashes) % 2 == 0
+    chooses = choosing_half(hashes)
     if not 0 < chooses.sum() < len(chooses):
         raise InputError(
             f"--abstain needs rows of dev to choose a threshold on, found {len(chooses):,}; use --threshold"
@@ -93,5 +109,5 @@ def choose_threshold(scores: RowScores, hashes: np.ndarray, precision: float) ->
     return Threshold(value, len(other), int(decided.sum()), int(other.correct[decided].sum()))
 
 
-def _part(scores: RowScores, rows: np.ndarray) -> RowScores:
-    return RowScores(*(getattr(scores, name)[rows] for name in RowScores.__dataclass_fields__))
+def _part(scores: RowScores | RowDecisions, rows: np.ndarray) -> RowDecisions:
+    return RowDecisions(scores.confidence[rows], scores.correct[rows])

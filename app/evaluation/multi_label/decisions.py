@@ -14,6 +14,7 @@ from app.runtime.disk import write_json
 
 THRESHOLDS = "thresholds.json"
 DEFAULT_THRESHOLD = 0.5
+CERTAIN = 1e-12  # probabilities are not nearer to 0 or 1 than this
 CLOSE = 1e-3  # logits nearer than this are not told apart: another batch or another runtime may swap them
 
 
@@ -40,6 +41,20 @@ class LabelRule:
         most = len(self.thresholds) if self.max_labels is None else self.max_labels
         place = np.argsort(np.argsort(-above, axis=1, kind="stable"), axis=1, kind="stable")
         return (decided | (place < self.min_labels)) & (place < most)
+
+    def confidence(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return how sure the label sets of rows are, (num_rows,): each is as sure as its least certain label is.
+
+        A decision on a label is as sure as its probability says, once logits are moved so that the threshold is at one half. So
+        1/2 is at the threshold; less is a label that only `min_labels` gives or `max_labels` takes away.
+        """
+        above = _logit(probabilities) - _logit(self.thresholds)
+        return sigmoid(np.where(self.decide(probabilities), above, -above)).min(axis=1)
+
+
+def _logit(probabilities: np.ndarray) -> np.ndarray:
+    chances = np.clip(probabilities, CERTAIN, 1 - CERTAIN)
+    return np.log(chances) - np.log1p(-chances)
 
 
 def default_rule(num_labels: int, min_labels: int = 0, max_labels: int | None = None) -> LabelRule:

@@ -1,0 +1,130 @@
+"""predict with a threshold for label sets: python -m pytest tests/commands/test_predict_set_decisions.py"""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.commands.predict import main
+from app.commands.serve import main as serve
+from app.evaluation.logits_file import SplitLogits, write_logits
+from app.evaluation.multi_label.abstaining import held_out_decisions
+from app.evaluation.multi_label.decisions import LabelRule, choose_thresholds, sigmoid, write_rule
+from tests.saved_classifier import LABELS, random_texts, save_checkpoint
+
+
+def dev_rows(num_rows: int = 800, seed: int = 0) -> SplitLogits:
+    """Return rows whose labels are there as often as the logits say."""
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(0, 3, (num_rows, 3)).astype(np.float32)
+    labels = (generator.random((num_rows, 3)) < sigmoid(logits)).astype(np.int64)
+    hashes = generator.integers(0, 1 << 63, num_rows).astype(np.uint64)
+    return SplitLogits(np.arange(num_rows), labels, hashes, logits)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = save_checkpoint(tmp_path_factory.mktemp("run"), problem_type="multi_label_classification")
+    dev = dev_rows()
+    write_logits(folder / "logits.safetensors", {"dev": dev}, LABELS, 5)
+    rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)), 0, 2, "dev", len(dev))
+    write_rule(folder, rule, LABELS, 5)
+    return folder
+
+
+def predict(folder: Path, tmp_path: Path, *options: str) -> list[dict]:
+    (tmp_path / "texts.txt").write_text("\n".join(random_texts(40)), encoding="utf-8")
+    output = tmp_path / "output.csv"
+    files = ["--input", str(tmp_path / "texts.txt"), "--output", str(output), "--device", "cpu"]
+    assert main(["--checkpoint", str(folder), *files, *options]) == 0
+    with output.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_row_is_as_sure_as_its_least_certain_label(run, tmp_path):
+    plain = predict(run, tmp_path)
+    rows = predict(run, tmp_path, "--threshold", "0.55")
+    assert list(rows[0]) == ["line", "text", "labels", "decision", "confidence", *(f"p_{name}" for name in LABELS)]
+    assert [row["labels"] for row in rows] == [row["labels"] for row in plain]
+    assert {row["decision"] for row in rows} == {"accept", "abstain"}
+    thresholds = json.loads((run / "thresholds.json").read_text(encoding="utf-8"))["thresholds"]
+    for row in rows:
+        sure = []
+        for name in LABELS:
+            chance, threshold = float(row[f"p_{name}"]), thresholds[name]
+            odds = chance / (1 - chance) * (1 - threshold) / threshold
+            sure.append(odds / (1 + odds) if name in json.loads(row["labels"]) else 1 / (1 + odds))
+        assert float(row["confidence"]) == pytest.approx(min(sure), abs=1e-4)
+        assert (row["decision"] == "accept") == (float(row["confidence"]) >= 0.55)
+
+
+def test_at_one_half_confidence_is_the_probability_of_the_decision():
+    rule = LabelRule(np.full(2, 0.5))
+    assert rule.confidence(np.array([[0.9, 0.2], [0.5, 1.0]])).tolist() == pytest.approx([0.8, 0.5])
+    at_most_one = LabelRule(np.full(2, 0.5), 1, 1)
+    assert at_most_one.confidence(np.array([[0.9, 0.8], [0.3, 0.1]])).tolist() == pytest.approx([0.2, 0.3])
+    assert LabelRule(np.array([0.2, 0.7])).confidence(np.array([[0.2, 0.7]])).tolist() == pytest.approx([0.5])
+
+
+def test_dev_rows_are_decided_by_thresholds_of_other_rows():
+    dev = dev_rows()
+    rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)))
+    found = held_out_decisions(dev, rule)
+    first = dev.hashes % 2 == 0
+    parts = [first & (dev.hashes // 2 % 2 == bit) for bit in (0, 1)]
+    for rows, choosing in ((parts[0], parts[1]), (parts[1], parts[0]), (~first, first)):
+        thresholds = choose_thresholds(dev.labels[choosing], sigmoid(dev.logits[choosing]))
+        decided = sigmoid(dev.logits[rows]) >= thresholds
+        assert found.correct[rows].tolist() == (decided == dev.labels[rows]).all(axis=1).tolist()
+        assert found.confidence[rows].tolist() == LabelRule(thresholds).confidence(sigmoid(dev.logits[rows])).tolist()
+    by_hand = LabelRule(np.array([0.3, 0.5, 0.8]))
+    sets = by_hand.decide(sigmoid(dev.logits))
+    assert held_out_decisions(dev, by_hand).correct.tolist() == (sets == dev.labels).all(axis=1).tolist()
+
+
+def test_a_precision_is_the_share_of_rows_with_all_labels_right(run, tmp_path, capsys):
+    rows = predict(run, tmp_path, "--abstain", "precision=0.8")
+    said = capsys.readouterr().err
+    threshold = float(said.split("threshold ")[1].split()[0])
+    dev = dev_rows()
+    rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)), 0, 2)
+    other = dev.hashes % 2 == 1
+    decisions = held_out_decisions(dev, rule)
+    decided = other & (decisions.confidence >= threshold - 5e-5)
+    assert f"on the {other.sum():,} rows of the other half it decides {decided.sum():,} (" in said
+    assert f"precision {decisions.correct[decided].mean():.4f}, at least" in said
+    assert decisions.correct[decided].mean() == pytest.approx(0.8, abs=0.1)
+    assert decisions.correct[other].mean() < 0.6
+    sure = [float(row["confidence"]) >= threshold for row in rows]
+    assert [row["decision"] == "accept" for row in rows] == sure
+
+
+def test_jsonl_and_lines_have_decisions_too(run, capsys):
+    arguments = ["--checkpoint", str(run), "--device", "cpu", "--threshold", "0.5", "今天真开心"]
+    assert main([*arguments, "--output_format", "jsonl"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["decision"] == ("accept" if record["confidence"] >= 0.5 else "abstain")
+    assert main([*arguments, "--output_format", "lines"]) == 0
+    assert record["decision"] in capsys.readouterr().out.split("\n")[0]
+
+
+def test_a_precision_that_cannot_be_reached_is_an_error(tmp_path, capsys):
+    folder, dev = save_checkpoint(tmp_path / "run", problem_type="multi_label_classification"), dev_rows()
+    wrong = SplitLogits(dev.rows, np.roll(dev.labels, 1, axis=0), dev.hashes, dev.logits)
+    write_logits(folder / "logits.safetensors", {"dev": wrong}, LABELS, 5)
+    assert main(["--checkpoint", str(folder), "--device", "cpu", "--abstain", "precision=0.9", "今天真开心"]) == 2
+    assert "cannot be reached on at least 20 of the" in capsys.readouterr().err
+
+
+def test_a_model_without_the_rows_of_its_run_cannot_choose_a_threshold(tmp_path, capsys):
+    folder = save_checkpoint(tmp_path / "model", problem_type="multi_label_classification")
+    assert main(["--checkpoint", str(folder), "--device", "cpu", "--abstain", "precision=0.6", "今天真开心"]) == 2
+    assert "--abstain needs the logits of a run" in capsys.readouterr().err
+
+
+def test_a_server_refuses_thresholds_of_label_sets(run, capsys):
+    pytest.importorskip("fastapi")
+    assert serve([str(run), "--device", "cpu", "--port", "0", "--threshold", "0.8"]) == 2
+    assert "serve --threshold and --abstain are for one label a row" in capsys.readouterr().err
