@@ -19,7 +19,7 @@ from app.data.excel import NotText
 from app.data.formats import file_format, row_unit
 from app.data.label_cells import decode_set, encode_set, labels_in_cell
 from app.data.labels import resolve_label
-from app.data.readers import BadRow, ReadOptions, read_records
+from app.data.readers import BadRow, LabelSetOptions, ReadOptions, read_records
 from app.data.table_builder import text_hash
 from app.data.table_labels import LABEL_SETS
 from app.data.text_files import check_file
@@ -76,18 +76,19 @@ def configured_fixes(config: DataConfig) -> Fixes | None:
     """Return the fixes of data.relabel, None without; raises InputError as `read_fixes` does."""
     if not config.relabel:
         return None
-    sets = config.task in LABEL_SETS
-    return read_fixes(config.relabel, config.encoding, config.remove_spaces, sets, config.label_separator)
+    sets = LabelSetOptions(label_separator=config.label_separator, label_columns=config.label_columns)
+    return read_fixes(
+        config.relabel, config.encoding, config.remove_spaces, sets if config.task in LABEL_SETS else None
+    )
 
 
 def read_fixes(
     path: str | Path,
     encoding: str = "utf-8",
     remove_spaces: bool = False,
-    label_sets: bool = False,
-    label_separator: str | None = None,
+    label_sets: LabelSetOptions | None = None,
 ) -> Fixes:
-    """Read a file of fixes; texts are cleaned as those of the data are. With `label_sets`, labels are sets of labels.
+    """Read a file of fixes; texts are cleaned as those of the data are. `label_sets` says how sets of labels are written.
 
     Raises InputError, with file and line, for rows that are no fixes and for two different labels of one text.
     """
@@ -100,7 +101,7 @@ def read_fixes(
     for line, values in _rows(file, options, format):
         where = f"{source}, {unit} {line}"
         given = values.get("label")
-        label = _label_set(where, given, label_separator) if label_sets else _string(where, given, "label").strip()
+        label = _label_set(where, given, label_sets) if label_sets else _string(where, given, "label").strip()
         if not label:
             continue
         key = _key(where, values, remove_spaces)
@@ -115,13 +116,17 @@ def read_fixes(
     return (LabelSetFixes if label_sets else Fixes)(source, unit, np.array(hashes, np.uint64), labels, lines)
 
 
-def _label_set(where: str, value: object, separator: str | None) -> str:
+def _label_set(where: str, value: object, options: LabelSetOptions) -> str:
     """Return the text of a set of labels, an empty one where the row is no fix."""
     if value is None or (isinstance(value, (str, NotText)) and not _string(where, value, "label").strip()):
         return ""
     try:
-        labels = labels_in_cell(value, separator)
+        labels = labels_in_cell(value, options.label_separator)
     except ValueError as error:
+        if options.label_columns is not None:  # there is no separator to set
+            raise InputError(
+                f'{where}: several labels of a fix must be a JSON list, like ["a", "b"], found {excerpt(value)}; write one'
+            ) from error
         raise InputError(f"{where}: {error}") from error
     names = [_string(where, label, "label").strip() for label in labels]
     if not all(names):

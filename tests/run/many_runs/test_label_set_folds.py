@@ -12,6 +12,7 @@ from sklearn.metrics import f1_score
 
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import Dataset, open_dataset
+from app.data.readers import LabelSetOptions
 from app.data.relabel import LabelSetFixes, read_fixes
 from app.errors import InputError
 from app.evaluation.logits_file import logits_of, write_logits
@@ -148,7 +149,7 @@ def test_flips_are_fixes_that_change_one_label(found, tmp_path):
         "own.csv", "line", np.array([1, found.split.hashes[at[0]]], np.uint64), ['["正面"]', "[]"], [2, 3]
     )
     write_flips(tmp_path / "flips.csv", found, at, wrong, own)
-    fixes = read_fixes(tmp_path / "flips.csv", label_sets=True)
+    fixes = read_fixes(tmp_path / "flips.csv", label_sets=LabelSetOptions())
     written = dict(zip(fixes.hashes.tolist(), fixes.new_labels(NAMES).tolist(), strict=True))
     flips = dict(zip(found.split.hashes[at].tolist(), wrong.tolist(), strict=True))
     assert written == flips | {1: [int(name == "正面") for name in NAMES]}
