@@ -13,9 +13,8 @@ import numpy as np
 FILL_TO = 32  # the tokens of a rounded batch are a multiple of at least this
 BUCKET_TO = 64  # the tokens of a bucket are a multiple of this
 LONGEST_TO = 128  # `longest` of a filled batch is rounded up to a multiple of this, so that it has few values
-FEWEST = 2  # buckets for batches with the same number of rows
-MOST = 8  # the same, where fewer need more padding than FILLER; 0: no buckets, all batches are rounded
-FILLER = 0.25  # of the real tokens
+MOST = 8  # buckets for batches with the same number of rows; 0: no buckets, all batches are rounded
+RECORDING = 25  # times as long as computing a batch; estimated, not measured. A bucket more must save that much padding
 
 
 @dataclass(frozen=True)
@@ -72,14 +71,18 @@ def choose_buckets(rows: np.ndarray, tokens: np.ndarray, longest: np.ndarray) ->
 
 
 def few_sizes(tokens: np.ndarray) -> np.ndarray:
-    """Return sizes, ascending, to which batches of `tokens` (num_batches,) are filled up: as few as `FILLER` allows."""
-    sizes = np.empty(0, np.int64)
-    for number in range(FEWEST, MOST + 1):
-        sizes = best_sizes(tokens, number)
-        padding = sizes[np.searchsorted(sizes, tokens, side="right")] - tokens
-        if padding.sum() <= FILLER * tokens.sum():
-            break
-    return sizes
+    """Return sizes, ascending, to which batches of `tokens` (num_batches,) are filled up: recordings and padding cost least.
+
+    So a long training gets more sizes than a short one.
+    """
+    choices = [best_sizes(tokens, number) for number in range(1, MOST + 1)]
+    return min(choices, key=lambda sizes: cost(sizes, tokens), default=np.empty(0, np.int64))
+
+
+def cost(sizes: np.ndarray, tokens: np.ndarray) -> float:
+    """Return what `sizes` cost for batches of `tokens`, (num_batches,): padding, and their recordings as so many tokens."""
+    padding = sizes[np.searchsorted(sizes, tokens, side="right")] - tokens
+    return padding.sum() + len(sizes) * RECORDING * tokens.mean()
 
 
 def best_sizes(tokens: np.ndarray, most: int) -> np.ndarray:

@@ -10,10 +10,9 @@ import torch
 from app.batching import buckets
 from app.batching.buckets import (
     BUCKET_TO,
-    FEWEST,
-    FILLER,
     LONGEST_TO,
     MOST,
+    RECORDING,
     Bucket,
     best_sizes,
     choose_buckets,
@@ -84,25 +83,24 @@ def test_more_sizes_never_take_more_padding(seed):
     assert found == sorted(found, reverse=True)
 
 
-def test_two_sizes_are_chosen_where_they_are_enough_and_up_to_eight_elsewhere():
-    generator = np.random.default_rng(0)
-    alike = generator.normal(620, 90, 1000).astype(np.int64)
-    assert len(few_sizes(alike)) == FEWEST
-    assert padding(few_sizes(alike), alike) <= FILLER * alike.sum()
-    apart = generator.integers(1, 5000, 1000)
-    number = len(few_sizes(apart))
-    assert FEWEST < number < MOST
-    assert padding(few_sizes(apart), apart) <= FILLER * apart.sum()
-    assert padding(best_sizes(apart, number - 1), apart) > FILLER * apart.sum(), "one size less is not enough"
-    short = generator.integers(1, 1000, 1000)
-    assert len(few_sizes(short)) <= MOST
+def test_another_size_is_chosen_only_where_it_saves_more_padding_than_its_recording_takes():
+    short = np.random.default_rng(0).normal(620, 90, 300).astype(np.int64)
+    numbers = []
+    for times in (1, 10, 100):
+        tokens = np.tile(short, times)
+        sizes = few_sizes(tokens)
+        numbers.append(len(sizes))
+        recording = RECORDING * tokens.mean()
+        for other in (best_sizes(tokens, number) for number in range(1, MOST + 1)):
+            assert padding(sizes, tokens) - padding(other, tokens) <= (len(other) - len(sizes)) * recording
+    assert 1 < numbers[0] < numbers[1] <= numbers[2] <= MOST, "the more steps, the more sizes pay"
     assert few_sizes(np.array([63])).tolist() == [64]
     assert few_sizes(np.array([64])).tolist() == [128]
 
 
 def test_without_buckets_sizes_are_rounded(monkeypatch):
     rows, tokens, longest = np.array([[32, 600, 90], [32, 700, 128], [16, 300, 40]]).T
-    assert len(choose_buckets(rows, tokens, longest)) == 3
+    assert len(choose_buckets(rows, tokens, longest)) == 2
     monkeypatch.setattr(buckets, "MOST", 0)
     assert choose_buckets(rows, tokens, longest) == {}
     assert filled_shape(32, 600, 90, ()) == (640, 128)

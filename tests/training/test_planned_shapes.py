@@ -30,6 +30,12 @@ def rows(tmp_path_factory):
     return open_tiny(tmp_path_factory.mktemp("rows"), rows_per_label=20, pairs=True)
 
 
+@pytest.fixture(autouse=True)
+def quick_recordings(monkeypatch):
+    """Recordings that cost little, so that a short training has several shapes."""
+    monkeypatch.setattr(buckets, "RECORDING", 0.5)
+
+
 class Training:
     """A model with its loader and plan, trained with recorded passes."""
 
