@@ -121,11 +121,6 @@ def run(args: argparse.Namespace) -> int:
 
     def load() -> OpenedModel:
         opened = open_model(args.model, compute)
-        if opened.predictor.has_label_sets and (args.threshold, args.abstain) != (None, None):
-            raise InputError(
-                f"serve --threshold and --abstain are for one label a row, and {opened.folder} gives any number, each with a "
-                "threshold of the run (thresholds.json); leave them out"
-            )
         return replace(opened, threshold=choose_threshold(args, opened))
 
     return 130 if serve(load, options, args.host, args.port) == signal.SIGINT else 0

@@ -108,8 +108,8 @@ def read_fixes(
         before = found.setdefault(key, (label, line))
         if before[0] != label:
             raise InputError(
-                f"{where}: a text can have one {'set of labels' if label_sets else 'label'} only, found {excerpt(label)} here and {excerpt(before[0])} in {unit} "
-                f"{before[1]}; keep one of the two"
+                f"{where}: a text can have one {'set of labels' if label_sets else 'label'} only, found {excerpt(label)} "
+                f"here and {excerpt(before[0])} in {unit} {before[1]}; keep one of the two"
             )
     hashes = sorted(found)
     labels, lines = ([found[key][at] for key in hashes] for at in (0, 1))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from app.commands.predict import main
-from app.commands.serve import main as serve
 from app.evaluation.logits_file import SplitLogits, write_logits
 from app.evaluation.multi_label.abstaining import held_out_decisions
 from app.evaluation.multi_label.decisions import LabelRule, choose_thresholds, sigmoid, write_rule
@@ -122,9 +121,3 @@ def test_a_model_without_the_rows_of_its_run_cannot_choose_a_threshold(tmp_path,
     folder = save_checkpoint(tmp_path / "model", problem_type="multi_label_classification")
     assert main(["--checkpoint", str(folder), "--device", "cpu", "--abstain", "precision=0.6", "今天真开心"]) == 2
     assert "--abstain needs the logits of a run" in capsys.readouterr().err
-
-
-def test_a_server_refuses_thresholds_of_label_sets(run, capsys):
-    pytest.importorskip("fastapi")
-    assert serve([str(run), "--device", "cpu", "--port", "0", "--threshold", "0.8"]) == 2
-    assert "serve --threshold and --abstain are for one label a row" in capsys.readouterr().err

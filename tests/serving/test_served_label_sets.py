@@ -1,10 +1,16 @@
 """A server of a model with any number of labels a row: python -m pytest tests/serving/test_served_label_sets.py"""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,6 +23,9 @@ from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.serving.service import ServeOptions, Service
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.serving.running_server import running
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 TEXTS = [text.strip() for text in random_texts(12)]
 THRESHOLDS = [0.51, 0.45, 0.57]
@@ -63,31 +72,56 @@ def test_an_exported_folder_gives_the_same_label_sets(checkpoint, tmp_path):
     check_served(open_model(output, ComputeOptions()), label_sets(open_model(checkpoint, ComputeOptions("cpu"))))
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
-def test_the_page_shows_label_sets(checkpoint):
-    pytest.importorskip("playwright")
-    from playwright.sync_api import sync_playwright
-
-    model = open_model(checkpoint, ComputeOptions("cpu"))
-    wanted = label_sets(model)
-    with running(Service(lambda: model, ServeOptions())) as address, sync_playwright() as started:
+@contextmanager
+def classified(model: OpenedModel) -> Iterator[Page]:
+    """Yield the page with the answers for TEXTS, in a real browser."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with running(Service(lambda: model, ServeOptions())) as address, sync_api.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(locale="en-US")
         page.goto(address)
         page.fill("#texts", "\n".join(TEXTS))
         page.click("#classify")
         page.wait_for_selector("#done:not([hidden])")
+        yield page
+        browser.close()
+
+
+def downloaded(page: Page) -> list[dict]:
+    with page.expect_download() as download:
+        page.click("#download")
+    text = Path(download.value.path()).read_bytes().decode("utf-8-sig")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+def test_the_page_shows_label_sets(checkpoint):
+    model = open_model(checkpoint, ComputeOptions("cpu"))
+    wanted = label_sets(model)
+    with classified(model) as page:
         items = page.locator("#results li").all()
         assert [set(item.locator(".first").all_inner_texts()) for item in items] == wanted
         assert page.locator("#results .abstain").all_inner_texts() == ["no label"] * wanted.count(set())
         counts = page.inner_text("#counts")
         assert counts.endswith(f"no label {wanted.count(set())}")
         assert all(f"{name} {sum(name in names for names in wanted)}" in counts for name in set().union(*wanted))
-        with page.expect_download() as download:
-            page.click("#download")
-        text = Path(download.value.path()).read_bytes().decode("utf-8-sig")
-        browser.close()
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        rows = downloaded(page)
     order = [[name for name in LABELS if name in names] for names in wanted]
     assert [row["labels"] for row in rows] == [json.dumps(names, ensure_ascii=False) for names in order]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+def test_the_page_marks_label_sets_that_are_not_sure_enough(checkpoint):
+    model = open_model(checkpoint, ComputeOptions("cpu"))
+    probabilities = np.stack([row.probabilities for row in model.predictor.predict(as_rows(TEXTS))])
+    confidence = model.predictor.rule.confidence(probabilities)
+    threshold = float(np.sort(confidence)[5:7].mean())  # between two rows: six of twelve are sure enough
+    wanted = ["accept" if value >= threshold else "abstain" for value in confidence]
+    assert wanted.count("accept") == 6
+    with classified(replace(model, threshold=threshold)) as page:
+        items = page.locator("#results li").all()
+        marked = ["not sure enough" in item.locator(".abstain").all_inner_texts() for item in items]
+        assert marked == [decision == "abstain" for decision in wanted]
+        assert [row["decision"] for row in downloaded(page)] == wanted

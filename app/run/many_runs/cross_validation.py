@@ -111,7 +111,8 @@ def render_planted(figures: dict, fraction: float, folds: int) -> str:
         return f"No label could be flipped: {fraction:.1%} of the rows is less than one text, or all classes are small."
     low, high = figures["interval"]
     return (
-        f"How good is this ranking? In {fraction:.1%} of the rows a label was flipped at random, and {folds} fold(s) trained and tested so.\n"
+        f"How good is this ranking? In {fraction:.1%} of the rows a label was flipped at random, and {folds} fold(s) trained and "
+        "tested so.\n"
         f"  Of the first {figures['k']:,} places {figures['found']:,} are flipped labels: precision {figures['precision_at_k']:.4f} "
         f"(95 % interval {low:.4f} to {high:.4f}); in random order {figures['random']:.4f}\n"
         f"  Of the first {figures['half_k']:,} places: precision {figures['precision_at_half_k']:.4f}\n"

@@ -74,7 +74,8 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
 def write_oof(path: Path, found: OutOfFold) -> None:
     """Write a Parquet file with a row for each row: row_id, file, line, text_hash, fold, label, predicted, logits.
 
-    Of label sets, `labels` and `predicted` are lists of names. `logits` is a list of numbers in the order of `label_names`, which the file's metadata have as JSON.
+    Of label sets, `labels` and `predicted` are lists of names. `logits` is a list of numbers in the order of `label_names`,
+    which the file's metadata have as JSON.
     """
     import pyarrow as pa
     from pyarrow import parquet

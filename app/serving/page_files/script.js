@@ -221,7 +221,12 @@ function shown(row) {
 
 // The labels of a row: the best one, or, of a model with any number of labels a row, those that it chose.
 const chosen = (row) => (row.labels ?? []).filter((entry, i) => entry.chosen ?? i === 0);
-const accepted = (row) => info.threshold === null || row.labels[0].score >= info.threshold;
+const logit = (score) => { const share = Math.min(Math.max(score, 1e-12), 1 - 1e-12); return Math.log(share) - Math.log1p(-share); };
+// How sure a label is, given or left out: the probability of that, once logits are moved so that its threshold is at one half.
+const certainty = ({ label, score, chosen }) => 1 / (1 + Math.exp((chosen ? -1 : 1) * (logit(score) - logit(info.label_rule.thresholds[label]))));
+// A row with any number of labels is as sure as the least certain of all labels, as predict.py has it.
+const confidence = (row) => (info.label_rule ? Math.min(...row.labels.map(certainty)) : row.labels[0].score);
+const accepted = (row) => info.threshold === null || confidence(row) >= info.threshold;
 const decision = (row) => (info.threshold === null ? [] : [row.labels ? (accepted(row) ? "accept" : "abstain") : ""]);
 const quote = (field) => (/[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field);
 // A JSON list in the order of the labels, as predict.py writes it.
