@@ -1,6 +1,5 @@
 """predict with a temperature and with a threshold: python -m pytest tests/commands/test_predict_decisions.py"""
 
-import csv
 import json
 from pathlib import Path
 
@@ -10,7 +9,8 @@ from scipy.special import softmax
 
 from app.commands.predict import main
 from app.evaluation.logits_file import SplitLogits, write_logits
-from tests.saved_classifier import LABELS, random_texts, save_checkpoint
+from tests.commands.predicted_rows import predict
+from tests.saved_classifier import LABELS, save_checkpoint
 
 TEMPERATURE = 2.5
 
@@ -27,15 +27,6 @@ def run(tmp_path_factory) -> Path:
     hashes = generator.integers(0, 1 << 63, 600).astype(np.uint64)
     write_logits(folder / "logits.safetensors", {"dev": SplitLogits(np.arange(600), labels, hashes, logits)}, LABELS, 5)
     return folder
-
-
-def predict(folder: Path, tmp_path: Path, *options: str) -> list[dict]:
-    (tmp_path / "texts.txt").write_text("\n".join(random_texts(40)), encoding="utf-8")
-    output = tmp_path / "output.csv"
-    files = ["--input", str(tmp_path / "texts.txt"), "--output", str(output), "--device", "cpu"]
-    assert main(["--checkpoint", str(folder), *files, *options]) == 0
-    with output.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def probabilities_of(rows: list[dict]) -> np.ndarray:

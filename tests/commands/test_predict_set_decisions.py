@@ -1,6 +1,5 @@
 """predict with a threshold for label sets: python -m pytest tests/commands/test_predict_set_decisions.py"""
 
-import csv
 import json
 from pathlib import Path
 
@@ -11,7 +10,8 @@ from app.commands.predict import main
 from app.evaluation.logits_file import SplitLogits, write_logits
 from app.evaluation.multi_label.abstaining import held_out_decisions
 from app.evaluation.multi_label.decisions import LabelRule, choose_thresholds, sigmoid, write_rule
-from tests.saved_classifier import LABELS, random_texts, save_checkpoint
+from tests.commands.predicted_rows import predict
+from tests.saved_classifier import LABELS, save_checkpoint
 
 
 def dev_rows(num_rows: int = 800, seed: int = 0) -> SplitLogits:
@@ -31,15 +31,6 @@ def run(tmp_path_factory) -> Path:
     rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)), 0, 2, "dev", len(dev))
     write_rule(folder, rule, LABELS, 5)
     return folder
-
-
-def predict(folder: Path, tmp_path: Path, *options: str) -> list[dict]:
-    (tmp_path / "texts.txt").write_text("\n".join(random_texts(40)), encoding="utf-8")
-    output = tmp_path / "output.csv"
-    files = ["--input", str(tmp_path / "texts.txt"), "--output", str(output), "--device", "cpu"]
-    assert main(["--checkpoint", str(folder), *files, *options]) == 0
-    with output.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_a_row_is_as_sure_as_its_least_certain_label(run, tmp_path):

@@ -1,0 +1,17 @@
+"""The rows that predict writes for a checkpoint."""
+
+import csv
+from pathlib import Path
+
+from app.commands.predict import main
+from tests.saved_classifier import random_texts
+
+
+def predict(folder: Path, tmp_path: Path, *options: str) -> list[dict]:
+    """Return the rows of the CSV file that predict writes for 40 texts."""
+    (tmp_path / "texts.txt").write_text("\n".join(random_texts(40)), encoding="utf-8")
+    output = tmp_path / "output.csv"
+    files = ["--input", str(tmp_path / "texts.txt"), "--output", str(output), "--device", "cpu"]
+    assert main(["--checkpoint", str(folder), *files, *options]) == 0
+    with output.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
