@@ -14,7 +14,9 @@ FILL_TO = 32  # the tokens of a rounded batch are a multiple of at least this
 BUCKET_TO = 64  # the tokens of a bucket are a multiple of this
 LONGEST_TO = 128  # `longest` of a filled batch is rounded up to a multiple of this, so that it has few values
 MOST = 8  # buckets for batches with the same number of rows; 0: no buckets, all batches are rounded
-RECORDING = 25  # times as long as computing a batch; estimated, not measured. A bucket more must save that much padding
+RECORDING = (
+    25  # batches that are computed in the time of a recording, an estimate; a bucket more must save so much padding
+)
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,7 @@ def few_sizes(tokens: np.ndarray) -> np.ndarray:
 
     So a long training gets more sizes than a short one.
     """
-    choices = [best_sizes(tokens, number) for number in range(1, MOST + 1)]
-    return min(choices, key=lambda sizes: cost(sizes, tokens), default=np.empty(0, np.int64))
+    return min(best_sizes(tokens, MOST), key=lambda sizes: cost(sizes, tokens), default=np.empty(0, np.int64))
 
 
 def cost(sizes: np.ndarray, tokens: np.ndarray) -> float:
@@ -85,25 +86,31 @@ def cost(sizes: np.ndarray, tokens: np.ndarray) -> float:
     return padding.sum() + len(sizes) * RECORDING * tokens.mean()
 
 
-def best_sizes(tokens: np.ndarray, most: int) -> np.ndarray:
-    """Return at most `most` multiples of `BUCKET_TO`, ascending, that take the least padding for batches of `tokens` (num_batches,).
+def best_sizes(tokens: np.ndarray, most: int) -> list[np.ndarray]:
+    """Return one size, two, and so on up to `most`, as far as there are so many: those that take the least padding.
 
-    Each batch is filled up to the next size above its own. The least padding is found for the smallest batches first, with one
-    size, then two, and so on.
+    `tokens` are (num_batches,). Sizes are multiples of `BUCKET_TO`, ascending, and each batch is filled up to the next size above
+    its own. The least padding with one size more is found from the least padding of the smallest batches with one less.
     """
     values, counts = np.unique((tokens // BUCKET_TO + 1) * BUCKET_TO, return_counts=True)
     before = np.append(0, np.cumsum(counts))  # batches smaller than each value
     ends = range(1, len(values) + 1)
     least = np.append(0.0, np.full(len(values), np.inf))  # filled tokens of the batches before each value
-    starts = []
+    starts, choices = [], []
     for _ in range(min(most, len(values))):
         # The last size is values[end - 1]; it takes the batches from `start` on.
         totals = (least[:end] + (before[end] - before[:end]) * values[end - 1] for end in ends)
         found = [(int(total.argmin()), total.min()) for total in totals]
         starts.append([start for start, _ in found])
         least = np.append(np.inf, [total for _, total in found])
-    sizes, end = [], len(values)
+        choices.append(values[last_places(starts)])
+    return choices
+
+
+def last_places(starts: list[list[int]]) -> list[int]:
+    """Return the place of each size, ascending; `starts[n][end - 1]` is where the last of n + 1 sizes begins for batches before `end`."""
+    places, end = [], len(starts[0])
     for start in reversed(starts):
-        sizes.append(values[end - 1])
+        places.append(end - 1)
         end = start[end - 1]
-    return np.array(sizes[::-1])
+    return places[::-1]

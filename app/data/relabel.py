@@ -18,6 +18,7 @@ from app.config.schema import DataConfig
 from app.data.excel import NotText
 from app.data.formats import file_format, row_unit
 from app.data.label_cells import decode_set, encode_set, labels_in_cell
+from app.data.label_sets import label_matrix
 from app.data.labels import resolve_label
 from app.data.readers import BadRow, LabelSetOptions, ReadOptions, read_records
 from app.data.table_builder import text_hash
@@ -61,10 +62,10 @@ class LabelSetFixes(Fixes):
 
     def new_labels(self, names: list[str]) -> np.ndarray:
         """Return which labels each fix has, (num_fixes, num_labels) uint8; raises InputError for one not in `names`."""
-        matrix = np.zeros((len(self.labels), len(names)), np.uint8)
         for at, text in enumerate(self.labels):
-            matrix[at, [self._id(at, label, names) for label in decode_set(text)]] = 1
-        return matrix
+            for label in decode_set(text):
+                self._id(at, label, names)
+        return label_matrix(self.labels, names)
 
 
 def written_hash(value: int) -> str:

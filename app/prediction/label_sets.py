@@ -7,19 +7,20 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
 from app.data.rows import Row
-from app.evaluation.logits_file import SplitLogits
-from app.evaluation.measures.selective import RowDecisions
-from app.evaluation.multi_label.abstaining import held_out_decisions
 from app.evaluation.multi_label.decisions import LabelRule, default_rule, rule_values, sigmoid
 from app.evaluation.text_table import short_label
 from app.prediction.excel import write_sheet
 from app.prediction.output import MOST_LABELS, without_controls
 from app.prediction.predictor import Prediction, Predictor
+
+if TYPE_CHECKING:
+    from app.evaluation.logits_file import SplitLogits
+    from app.evaluation.measures.selective import RowDecisions
 
 
 class LabelSetPredictor(Predictor):
@@ -35,6 +36,8 @@ class LabelSetPredictor(Predictor):
         return rule_values(self.rule, self.label_names)
 
     def decisions_on(self, dev: SplitLogits) -> RowDecisions:
+        from app.evaluation.multi_label.abstaining import held_out_decisions
+
         return held_out_decisions(dev, self.rule)
 
     def predictions(self, rows: list[Row], logits: np.ndarray) -> list[Prediction]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -28,6 +29,11 @@ class PlannedShapes:
         self.steps = steps
         self.micro_batches = micro_batches
 
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """The tokens of each row, (num_rows,): read once, because each step asks for some."""
+        return self.loader.lengths()
+
     def choose(self) -> list[tuple[int, int]]:
         """Choose the loader's buckets for micro-batches of the present size.
 
@@ -35,12 +41,11 @@ class PlannedShapes:
         of the first micro-batch.
         """
         places, sizes = [], []
-        lengths = self.loader.lengths()  # of all rows, read once
         for step in range(min(self.steps, MOST_STEPS)):
-            in_batch = lengths[self.plan.batch(step)]
-            for index, rows in enumerate(self.micro_batches.cut(np.arange(len(in_batch)), in_batch)):
+            for index, positions in enumerate(self.cut(step)):
+                lengths = self.lengths[positions]
                 places.append((step, index))
-                sizes.append((len(rows), in_batch[rows].sum(), in_batch[rows].max()))
+                sizes.append((len(lengths), lengths.sum(), lengths.max()))
         buckets = choose_buckets(*np.array(sizes).T)
         self.set_buckets(buckets)
         largest_first = sorted(buckets, key=lambda bucket: -bucket.tokens)
@@ -49,7 +54,7 @@ class PlannedShapes:
     def cut(self, step: int) -> list[np.ndarray]:
         """Return the micro-batches of a step, as arrays of row positions."""
         batch = self.plan.batch(step)
-        return self.micro_batches.cut(batch, self.loader.lengths(batch))
+        return self.micro_batches.cut(batch, self.lengths[batch])
 
     def set_buckets(self, buckets: Iterable[Bucket]) -> None:
         """Let the loader fill up its batches to these buckets; without any, it rounds their sizes."""

@@ -1,4 +1,4 @@
-"""How many cores a process may use: of its own, and by the limit of its container."""
+"""How many cores a process may use: those that it is bound to, and the CPU limit of its container."""
 
 import os
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.data.label_sets import set_ids
+from app.data.text_groups import text_groups
 from app.evaluation.measures.selective import proportion_interval
 
 SMALL_CLASS = 10  # texts of a class that stay as they are: a class must not disappear from train
@@ -47,7 +48,7 @@ def choose_set_flips(
     smaller or larger than sets of the data are. A text with conflicting sets is left out.
     """
     generator = np.random.default_rng(seed)
-    texts = Texts(set_ids(labels), hashes)
+    texts = Texts(labels, hashes)
     of_text = labels[texts.first].astype(bool)
     to_add, to_remove = (may_change(of_text.sum(axis=0, dtype=np.int64)) for _ in range(2))
     sizes = of_text.sum(axis=1)
@@ -72,15 +73,17 @@ def choose_set_flips(
 
 
 class Texts:
-    """The texts of rows: `first` (num_texts,) row of each, `sizes` (num_texts,) rows; `agreed` are those with one label only.
+    """The texts of rows: `first` (num_texts,) row of each, `sizes` (num_texts,) rows; `agreed` are those whose rows have equal labels.
 
-    `labels` (num_rows,) are class ids, or the ids of sets.
+    `labels` as `set_ids` takes them.
     """
 
     def __init__(self, labels: np.ndarray, hashes: np.ndarray) -> None:
-        _, self.first, group, self.sizes = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
-        other = np.bincount(group[labels != labels[self.first][group]], minlength=len(self.first))
-        self.agreed = np.flatnonzero(other == 0)
+        self.first, order, starts = text_groups(hashes)
+        self.sizes = np.diff(starts)
+        ids = set_ids(labels)
+        differs = ids[order] != np.repeat(ids[self.first], self.sizes)
+        self.agreed = np.flatnonzero(~np.logical_or.reduceat(differs, starts[:-1]))
 
 
 def may_change(counts: np.ndarray) -> np.ndarray:
