@@ -150,9 +150,9 @@ class TrainConfig:
     attention: Literal["auto", "grouped", "varlen"] = "auto"
     """Attention in packed batches: grouped (rows of similar length are padded together) or varlen (one kernel for any
     lengths); auto: varlen where the device has a fast kernel for it (CUDA, compute capability 8.0 or higher)."""
-    cuda_graphs: bool | None = None
-    """Replay training passes as CUDA graphs; needs run_single.py and varlen attention on a CUDA device; none: where
-    possible."""
+    cuda_graphs: Literal["passes"] | bool | None = None
+    """Replay training steps as CUDA graphs, in run_single.py with varlen attention on a CUDA device; none: where possible;
+    true: or stop with an error; passes: where possible, without the optimizer's update."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
     learning_rate: float | None = None

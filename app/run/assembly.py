@@ -106,10 +106,12 @@ def choose_varlen(attention: str, model: PackedModel, packed: bool, device: torc
     return attention == "varlen"
 
 
-def choose_recorded(cuda_graphs: bool | None, layout: Layout, strategy: Strategy, has_fixed_shape: bool = True) -> bool:
-    """Return whether training passes are recorded as CUDA graphs: as set in `train.cuda_graphs`; none: if possible."""
+def choose_recorded(
+    cuda_graphs: str | bool | None, layout: Layout, strategy: Strategy, has_fixed_shape: bool = True
+) -> bool:
+    """Return whether training is recorded as CUDA graphs, as set in `train.cuda_graphs`; none, passes: if possible."""
     is_possible = layout.varlen and strategy.recorder_class is not None and has_fixed_shape
-    if cuda_graphs is None:
+    if cuda_graphs in (None, "passes"):
         return is_possible
     if cuda_graphs and not is_possible:
         raise InputError(

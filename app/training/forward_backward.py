@@ -1,4 +1,7 @@
-"""Forward and backward of a global batch: this rank's micro-batches, repeated with smaller ones where memory runs out."""
+"""Forward and backward of a global batch: this rank's micro-batches, repeated with smaller ones where memory runs out.
+
+Where a whole step is recorded, the optimizer's step too.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,11 @@ from app.batching.loader import Batch, Loader
 from app.batching.plan import BatchPlan
 from app.config.schema import TrainConfig
 from app.errors import first_line
-from app.strategies.strategy import Strategy
+from app.strategies.strategy import StepResult, Strategy
 from app.training.out_of_memory import MicroBatches
 from app.training.planned_shapes import PlannedShapes
 from app.training.recorded_passes import RecordedPasses
+from app.training.recorded_steps import RecordedSteps, can_record_steps
 from app.training.state import RunState
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs, targets -> the sum of the losses
@@ -26,12 +30,13 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs, targets 
 class PassResults:
     """What the passes of a step leave: this rank's sum of losses, and for its targets, of the rows at `positions`,
     (targets,), whether all outputs are `finite`, (targets,) bool. The step's loss is the sum over all ranks divided by
-    `divisor`. Tensors stay on the device."""
+    `divisor`. `step` is what the optimizer's step did, where it was recorded with them. Tensors stay on the device."""
 
     loss_sum: torch.Tensor
     positions: np.ndarray
     finite: torch.Tensor
     divisor: int
+    step: StepResult | None = None
 
 
 class ForwardBackward:
@@ -56,9 +61,13 @@ class ForwardBackward:
         self.state = state
         self.micro_batches = MicroBatches(strategy, config, state.micro_batch_size)
         self.shapes = PlannedShapes(loader, plan, total_steps, self.micro_batches)
-        self.run_pass = partial(run_pass, strategy, loss)
+        self.run_pass = self.run_eagerly = partial(run_pass, strategy, loss)
         if loader.layout.filled:
-            self.run_pass = RecordedPasses(self.run_pass, strategy, strategy.recorder_class(strategy.device))
+            recorder = strategy.recorder_class(strategy.device)
+            if can_record_steps(config, strategy) and self.micro_batches.count(config.batch_size) == 1:
+                self.run_pass = RecordedSteps(self.run_eagerly, strategy, recorder, config.max_grad_norm)
+            else:
+                self.run_pass = RecordedPasses(self.run_eagerly, strategy, recorder)
 
     def warm_up(self) -> None:
         """Do what only the first passes do, and record those whose shapes are planned; no gradient stays.
@@ -71,13 +80,13 @@ class ForwardBackward:
             no_rows = self.loader.load(np.empty(0, np.int64), device)
             self.strategy.warm_up(no_rows.inputs)
             if isinstance(self.run_pass, RecordedPasses):
-                self.record(self.run_pass)
+                self.record()
 
-    def record(self, passes: RecordedPasses) -> None:
-        """Record and verify a pass of each planned shape; where memory runs out, of smaller micro-batches."""
+    def record(self) -> None:
+        """Record and verify a pass of each planned shape; where memory runs out, no whole steps, then smaller micro-batches."""
         before = self.micro_batches.limit, self.state.micro_batch_size
         examples = self.shapes.choose()
-        while passes.enabled and examples:
+        while (passes := self.run_pass).enabled and examples:
             step, index = examples[0]
             rows, batch_rows = self.shapes.cut(step)[index], len(self.shapes.plan.batch(step))
             try:
@@ -85,7 +94,9 @@ class ForwardBackward:
                 examples = examples[1:]
             except (RuntimeError, MemoryError) as error:
                 self.micro_batches.check(error, in_exchange=True)
-                if len(rows) <= 1:  # passes that are not recorded need less memory
+                if self.record_passes_only():
+                    examples = self.shapes.choose()
+                elif len(rows) <= 1:  # passes that are not recorded need less memory
                     passes.disable(first_line(error))
                     self.micro_batches.limit, self.state.micro_batch_size = before
                 else:
@@ -93,6 +104,14 @@ class ForwardBackward:
                     examples = self.shapes.choose()
         if not passes.enabled:
             self.shapes.set_buckets(())
+
+    def record_passes_only(self) -> bool:
+        """Record no whole steps from now on; return whether that changes something."""
+        if not isinstance(self.run_pass, RecordedSteps):
+            return False
+        self.run_pass.close()
+        self.run_pass = RecordedPasses(self.run_eagerly, self.strategy, self.run_pass.recorder)
+        return True
 
     def __call__(self, batch: np.ndarray) -> PassResults:
         """Add the gradients of a global batch of row positions, (batch_rows,)."""
@@ -103,6 +122,7 @@ class ForwardBackward:
             if results is not None:
                 return results
             self.strategy.zero_grad()
+            self.record_passes_only()
             self.state.micro_batch_size = self.micro_batches.halve(self.state.step + 1, len(batch))
             if self.loader.layout.buckets:
                 self.shapes.choose()  # passes of these are recorded when a shape comes for the second time
@@ -112,7 +132,7 @@ class ForwardBackward:
         strategy, device = self.strategy, self.strategy.device
         # Dropout is a function of the step and the rank, so that resuming needs no generator state.
         torch.manual_seed(step_seed(self.seed, self.state.step, strategy.group.rank))
-        loss_sum, seen, finite, enough_memory = torch.zeros((), device=device), [], [], True
+        loss_sum, seen, finite, norms, enough_memory = torch.zeros((), device=device), [], [], [], True
         with strategy.cached_autocast():
             for index, positions in enumerate(micro_batches):
                 is_last = index == len(micro_batches) - 1
@@ -121,7 +141,7 @@ class ForwardBackward:
                 try:
                     batch = self.loader.load(positions, device, self.state.step)
                     with strategy.micro_batch(is_last=is_last):
-                        loss, outputs = self.run_pass(batch, divisor)
+                        loss, outputs, *norm = self.run_pass(batch, divisor)
                 except (RuntimeError, MemoryError) as error:
                     self.micro_batches.check(error, is_last)
                     enough_memory = False
@@ -129,7 +149,11 @@ class ForwardBackward:
                 loss_sum += loss
                 seen.append(batch.label_positions.numpy())
                 finite.append(outputs.isfinite().all(dim=1))
-        return PassResults(loss_sum, np.concatenate(seen), torch.cat(finite), divisor) if enough_memory else None
+                norms += norm
+        if not enough_memory:
+            return None
+        step = StepResult(norms[0].clone(), skipped=False) if norms else None
+        return PassResults(loss_sum, np.concatenate(seen), torch.cat(finite), divisor, step)
 
 
 def run_pass(

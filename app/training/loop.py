@@ -44,7 +44,8 @@ def train(
     """Train from `state.step` to the last step of the plan, or until `state.stop`.
 
     The loss of a step is the sum over the targets of its global batch divided by their number, for any number of processes
-    and micro-batches. Every rank calls `before_step` when the gradients of a step are complete, and `after_step` after it.
+    and micro-batches. Every rank calls `before_step` when the gradients of a step are complete (or used up, where the whole
+    step is recorded), and `after_step` after the step.
     """
     total_steps = planned_steps(plan, config)
     warmup = warmup_steps(config.warmup, total_steps)
@@ -57,7 +58,7 @@ def train(
         batch = plan.batch(state.step)
         passes = forward_backward(batch)
         before_step()
-        result = strategy.step(config.max_grad_norm)
+        result = passes.step or strategy.step(config.max_grad_norm)
         state.step += 1
         state.updates += not result.skipped
         after_step(state, StepLog(state.step, len(batch), learning_rate, result.grad_norm, result.skipped, passes))

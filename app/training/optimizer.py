@@ -75,6 +75,10 @@ def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Write `learning_rate`, times each group's `lr_scale`, into the optimizer."""
+    """Write `learning_rate`, times each group's `lr_scale`, into the optimizer; into its memory where it is a tensor."""
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate * group.get("lr_scale", 1.0)
+        scaled = learning_rate * group.get("lr_scale", 1.0)
+        if torch.is_tensor(group["lr"]):
+            group["lr"].fill_(scaled)
+        else:
+            group["lr"] = scaled

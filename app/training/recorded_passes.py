@@ -25,7 +25,7 @@ from app.training.out_of_memory import is_out_of_memory
 logger = logging.getLogger(__name__)
 MOST_GRAPHS = 64
 TOLERANCE = 1e-2  # how far a replayed pass may differ from an eager one: what the order of additions can do in bf16
-PassOutput = tuple[torch.Tensor, torch.Tensor]
+PassOutput = tuple[torch.Tensor, ...]
 # A pass takes a micro-batch and by what losses are divided; it adds gradients, and returns the sum of losses and the outputs.
 Pass = Callable[[Batch, int], PassOutput]
 
@@ -46,6 +46,8 @@ class RecordedPasses:
     from then on, with a warning.
     """
 
+    keeps_gradients = True  # graphs add to gradients that are in the same memory in every step
+
     def __init__(
         self, run_eagerly: Callable[[Batch, torch.Tensor], PassOutput], strategy: Strategy, recorder: GraphRecorder
     ) -> None:
@@ -56,7 +58,7 @@ class RecordedPasses:
         self.seen_shapes: set[tuple] = set()
         self.enabled = True
         self.gradients: list[torch.Tensor] = []
-        strategy.keep_gradients = True
+        strategy.keep_gradients = self.keeps_gradients
 
     def __call__(self, batch: Batch, divisor: int) -> PassOutput:
         """Add the gradients of a micro-batch; the tensors returned are valid until the next call."""
@@ -103,13 +105,17 @@ class RecordedPasses:
         inputs = {name: value.clone() if torch.is_tensor(value) else value for name, value in batch.inputs.items()}
         static = Batch(inputs, batch.labels.clone(), batch.positions, batch.num_rows)
         static_divisor = self.scalar(divisor)
-        # A cast from autocast's cache would be one of the present weights, in every later step.
+        with self.recording():
+            replay = self.recorder.record(partial(self.run_eagerly, static, static_divisor))
+        return Recording(replay, static, static_divisor)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Return the context of a recording, without autocast's cache: its casts would be of the present weights, for ever."""
         caches_casts = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)
         try:
-            return Recording(
-                self.recorder.record(partial(self.run_eagerly, static, static_divisor)), static, static_divisor
-            )
+            yield
         finally:
             torch.set_autocast_cache_enabled(caches_casts)
 
@@ -131,7 +137,7 @@ class RecordedPasses:
         try:
             for _ in range(2):
                 self.results(self, batch, divisor, seed=0)  # runs eagerly, then records and replays
-            with self.doubled_weights():
+            with self.changed():
                 replayed = self.results(self, other, divisor + 1, seed=1)
                 eager = self.results(self.run_on_stream, other, divisor + 1, seed=1)
         except (RuntimeError, MemoryError) as error:
@@ -155,8 +161,8 @@ class RecordedPasses:
         return tuple(outputs)
 
     @contextmanager
-    def doubled_weights(self) -> Iterator[None]:
-        """Double the weights for a while; halving them again restores every bit."""
+    def changed(self) -> Iterator[None]:
+        """Change what a recording must read again: double the weights for a while; halving them restores every bit."""
         weights = [parameter.data for parameter in self.strategy.module.parameters()]
         torch._foreach_mul_(weights, 2.0)
         try:
@@ -166,7 +172,7 @@ class RecordedPasses:
 
     def disable(self, reason: str) -> None:
         """Run all passes eagerly from now on, and free the recordings."""
-        logger.warning("training passes are not recorded as CUDA graphs and may be slower: %s", reason)
+        logger.warning("training is not recorded as CUDA graphs and may be slower: %s", reason)
         self.enabled = False
         self.recordings.clear()
         self.strategy.keep_gradients = False

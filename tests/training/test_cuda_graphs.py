@@ -29,7 +29,9 @@ from app.training.recorded_passes import RecordedPasses
 from app.training.state import RunState
 from tests.tiny import loaders_of, open_tiny, tiny_model, token_rows
 
-SETTINGS = TrainConfig(epochs=4, batch_size=10, learning_rate=1e-3, device="cpu", threads=1, label_smoothing=0.1)
+SETTINGS = TrainConfig(
+    epochs=4, batch_size=10, learning_rate=1e-3, device="cpu", threads=1, label_smoothing=0.1, cuda_graphs="passes"
+)
 WEIGHTS = torch.tensor([0.5, 1.0, 3.0])
 TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 5e-3}
 
@@ -345,8 +347,10 @@ def test_what_is_asked_for_must_be_possible():
     assert choose_recorded(True, layout, recording)
     assert not choose_recorded(False, layout, recording)
     assert not choose_recorded(None, model.layout(True), recording)
+    assert choose_recorded("passes", layout, recording)
     for strategy in (single, ddp):
         assert not choose_recorded(None, layout, strategy)
+        assert not choose_recorded("passes", layout, strategy)
         with pytest.raises(InputError, match="needs run_single.py, a CUDA device"):
             choose_recorded(True, layout, strategy)
 
@@ -444,20 +448,21 @@ def test_varlen_kernels_do_what_groups_do(precision):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize(("accumulation", "cuda_graphs"), [(1, None), (1, "passes"), (3, None)])
 @pytest.mark.parametrize("precision", GPU)
-def test_graphs_are_the_same_job_on_a_gpu(rows, precision, accumulation, caplog):
+def test_graphs_are_the_same_job_on_a_gpu(rows, precision, accumulation, cuda_graphs, caplog):
     config = replace(SETTINGS, device="cuda", precision=precision, accumulation_steps=accumulation)
     expected = run(rows, config)
-    found = run(rows, config, Single, filled)
+    found = run(rows, replace(config, cuda_graphs=cuda_graphs), Single, filled)
     assert not caplog.records
-    assert found[3].keep_gradients
+    assert found[3].keep_gradients == ((accumulation, cuda_graphs) != (1, None)), "whole steps free them"
     assert_same_job(found, expected, 10 * GPU[precision][1])
 
 
 @pytest.mark.gpu
-def test_graphs_draw_the_masks_of_the_step_on_a_gpu(rows, caplog):
-    config = replace(SETTINGS, device="cuda")
+@pytest.mark.parametrize("cuda_graphs", [None, "passes"])
+def test_graphs_draw_the_masks_of_the_step_on_a_gpu(rows, caplog, cuda_graphs):
+    config = replace(SETTINGS, device="cuda", cuda_graphs=cuda_graphs)
     first, again = (run(rows, config, Single, filled, dropout=0.3) for _ in range(2))
     assert not caplog.records
     assert first[1] == pytest.approx(again[1], rel=1e-4)
@@ -465,9 +470,13 @@ def test_graphs_draw_the_masks_of_the_step_on_a_gpu(rows, caplog):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("layout", [lambda layout: layout, varlen, filled], ids=["grouped", "varlen", "filled"])
-def test_no_step_waits_for_the_gpu(rows, layout):
-    config = replace(SETTINGS, device="cuda", precision="bf16", epochs=8)
+@pytest.mark.parametrize(
+    ("layout", "cuda_graphs"),
+    [(lambda layout: layout, None), (varlen, None), (filled, "passes"), (filled, None)],
+    ids=["grouped", "varlen", "recorded passes", "recorded steps"],
+)
+def test_no_step_waits_for_the_gpu(rows, layout, cuda_graphs):
+    config = replace(SETTINGS, device="cuda", precision="bf16", epochs=8, cuda_graphs=cuda_graphs)
     torch.cuda.set_sync_debug_mode("default")
     try:
         run(rows, config, Single, layout, reads=False, after_step=lambda step: step == 20 and forbid_waiting())

@@ -196,23 +196,25 @@ def test_memory_that_runs_out_at_a_later_shape_makes_micro_batches_smaller(rows,
     assert_same_job(run(rows, config, Recording, filled), run(rows, config))
 
 
-def test_memory_that_runs_out_in_a_step_plans_shapes_that_a_resumed_run_has_too(rows, monkeypatch):
+class RunsOut(Training):
+    """Memory runs out once, in the fourth step."""
+
+    def run(self, state: RunState, until: int | None = None) -> RunState:
+        load = self.loader.load
+
+        def runs_out_once(positions, device, draw=-1):
+            if draw == 3 and state.micro_batch_size is None:
+                raise torch.OutOfMemoryError("out of memory")
+            return load(positions, device, draw)
+
+        self.loader.load = runs_out_once
+        result = super().run(state, until)
+        self.loader.load = load
+        return result
+
+
+def test_memory_that_runs_out_in_a_step_plans_shapes_that_a_resumed_run_has_too(rows):
     """After it, micro-batches are smaller; a run that is resumed later knows their size, and must compute the same."""
-
-    class RunsOut(Training):
-        def run(self, state, until=None):
-            load = self.loader.load
-
-            def runs_out_once(positions, device, draw=-1):
-                if draw == 3 and state.micro_batch_size is None:
-                    raise torch.OutOfMemoryError("out of memory")
-                return load(positions, device, draw)
-
-            self.loader.load = runs_out_once
-            result = super().run(state, until)
-            self.loader.load = load
-            return result
-
     whole, parts = RunsOut(rows, dropout=0.3), RunsOut(rows, dropout=0.3)
     whole.run(RunState())
     state = parts.run(RunState(), until=6)

@@ -50,8 +50,13 @@ class Outcome:
 
 
 def comparable(config: Config, steps: int, precision: str) -> Config:
-    """Return the configuration in a precision, with what makes modes differ by design, dropout, turned off."""
+    """Return the configuration in a precision, with what makes modes differ by design, dropout, turned off.
+
+    Recorded steps would leave no gradients to compare, so only passes may be recorded.
+    """
     train_settings = replace(config.train, max_steps=steps, precision=precision, log_every=1, early_stopping=None)
+    if train_settings.cuda_graphs is not False:
+        train_settings = replace(train_settings, cuda_graphs="passes")
     return replace(config, model=replace(config.model, dropout=0.0), train=train_settings)
 
 
