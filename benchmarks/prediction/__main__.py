@@ -18,6 +18,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from benchmarks.harness.command import add_job_options, command_parser, run_benchmark, say
 from benchmarks.harness.rounds import Program, run_round
@@ -56,10 +57,12 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
     """Check and time the programs, putting the results into `report`; return whether all give the same results."""
     from benchmarks.prediction.prepare import prepare  # imports torch, which --help does without
 
-    job, description = prepare(args, folder)
+    job, shapes, description = prepare(args, folder)
     report["job"] = description
     if args.runtimes:
-        return measure_runtimes(args, replace(job, checkpoint=args.checkpoint or job.checkpoint), folder, report)
+        return measure_runtimes(
+            args, replace(job, checkpoint=args.checkpoint or job.checkpoint), shapes, folder, report
+        )
     names = (*OURS, PEER)
     predicted = {}
     for name in names:
@@ -72,13 +75,12 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
     if not check["same_work"]:
         print("NOT THE SAME RESULTS")
         return False
-    rounds, details = run_rounds(args, {name: (name, job) for name in names}, folder)
-    put_results(report, rounds, details)
+    put_results(report, *run_rounds(args, {name: (name, job) for name in names}, shapes, folder))
     print("\n" + render(report))
     return True
 
 
-def measure_runtimes(args: argparse.Namespace, job, folder: Path, report: dict) -> bool:
+def measure_runtimes(args: argparse.Namespace, job, shapes, folder: Path, report: dict) -> bool:
     """Time every runtime and precision, and count the labels that differ from those of the pipeline in fp32."""
     from benchmarks.prediction.runtimes import flipped_labels, runtime_programs
 
@@ -89,15 +91,15 @@ def measure_runtimes(args: argparse.Namespace, job, folder: Path, report: dict) 
         with Program(name, f"benchmarks.prediction.{module}", one_job, folder) as program:
             predicted[name] = program.run(1, outcomes=True)["outcomes"][0]
     report["flipped"] = flipped_labels(predicted, PEER)
-    put_results(report, *run_rounds(args, programs, folder))
+    put_results(report, *run_rounds(args, programs, None if args.checkpoint else shapes, folder))
     print("\n" + render(report))
     for name, count in report["flipped"].items():
         print(f"{name}: {count:,} of {len(job.texts):,} labels differ from {PEER}'s")
     return True
 
 
-def put_results(report: dict, rounds: list[dict], details: dict[str, dict]) -> None:
-    """Put the results of the rounds into the report."""
+def put_results(report: dict, rounds: list[dict], details: dict[str, dict], rates: list[dict[str, float]]) -> None:
+    """Put the results of the rounds into the report; `rates` of matrix products, by precision, of each round."""
     names = list(details)
     answers = {name: [one_round[name] for one_round in rounds] for name in names}
     report["programs"] = {
@@ -110,6 +112,15 @@ def put_results(report: dict, rounds: list[dict], details: dict[str, dict]) -> N
         for name in names
     }
     report["ratios"] = {name: ratios(answers[name], answers[PEER]) for name in names if name != PEER}
+    report["matrix_products"] = medians = (
+        {name: median(one[name] for one in rates) for name in rates[0]} if rates else {}
+    )
+    operations = (
+        2 * report["job"]["encoder_weights"] * report["job"]["tokens_per_row"]
+    )  # of a row: each weight, each token
+    for result in report["programs"].values():
+        rate = medians.get(result["precision"])
+        result["share_of_limit"] = result["rows_per_second"] * operations / rate if rate else None
 
 
 def compare(predicted: dict[str, list]) -> dict:
@@ -129,20 +140,27 @@ def compare(predicted: dict[str, list]) -> dict:
     return {"differences": differences, "same_labels": same_labels, "tolerance": TOLERANCE, "same_work": same}
 
 
-def run_rounds(args: argparse.Namespace, programs_by_name: dict, folder: Path) -> tuple[list[dict], dict[str, dict]]:
-    """Start every program and run the rounds; return each round's answers, and each program's description of itself."""
+def run_rounds(args: argparse.Namespace, programs_by_name: dict, shapes, folder: Path) -> tuple[list, dict, list]:
+    """Start every program and run the rounds.
+
+    Returns each round's answers, each program's description of itself, and the rates of matrix products on the shapes of the
+    encoder in each round (none without `shapes`).
+    """
+    rounds, rates = [], []
     with ExitStack() as stack:
         programs = []
+        if shapes:
+            products = Program("matrix_products", "benchmarks.harness.matrix_products", shapes, folder)
+            stack.enter_context(products)
         for name, (module, job) in programs_by_name.items():
             program = stack.enter_context(Program(name, f"benchmarks.prediction.{module}", job, folder))
             say(f"{name}: ready, {program.details['precision']}, {program.details['settings']}")
             programs.append(program)
         steps = dict.fromkeys(programs_by_name, 1)
-        rounds = [
-            run_round(programs, steps, 0, lambda line, number=number: say(f"round {number}, {line}"))
-            for number in range(1, args.rounds + 1)
-        ]
-    return rounds, {program.name: program.details for program in programs}
+        for number in range(1, args.rounds + 1):
+            rates += products.run(1, outcomes=True)["outcomes"] if shapes else []
+            rounds.append(run_round(programs, steps, 0, lambda line, number=number: say(f"round {number}, {line}")))
+    return rounds, {program.name: program.details for program in programs}, rates
 
 
 def render(report: dict) -> str:
@@ -151,9 +169,14 @@ def render(report: dict) -> str:
     for name, result in report["programs"].items():
         memory = f"{result['peak_memory'] / 1e6:,.0f} MB"
         ratio = spread(report["ratios"][name]) if name != PEER else ""
-        rows.append([name, result["precision"], result["settings"], f"{result['rows_per_second']:.1f}", memory, ratio])
-    table = render_table(["", "precision", "settings", "rows/s", "memory", f"times {PEER}"], rows)
-    return f"{report['job']['rows']:,} texts of {report['job']['tokens_per_row']:.1f} tokens\n\n{table}"
+        share = f"{result['share_of_limit']:.0%}" if result["share_of_limit"] else ""
+        rows.append(
+            [name, result["precision"], result["settings"], f"{result['rows_per_second']:.1f}", memory, share, ratio]
+        )
+    table = render_table(["", "precision", "settings", "rows/s", "memory", "of limit", f"times {PEER}"], rows)
+    rates = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in report["matrix_products"].items())
+    texts = f"{report['job']['rows']:,} texts of {report['job']['tokens_per_row']:.1f} tokens"
+    return f"{texts}\n\n{table}" + (f"\n\nmatrix products: {rates}" if rates else "")
 
 
 if __name__ == "__main__":

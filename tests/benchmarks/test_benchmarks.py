@@ -354,6 +354,11 @@ def test_prediction_on_the_command_line(tmp_path):
     assert report["job"]["rows"] == 30
     assert set(report["ratios"]) == {"predict", "evaluate"}
     assert min(result["rows_per_second"] for result in report["programs"].values()) > 0
+    rate = report["matrix_products"]["fp32"]
+    predict = report["programs"]["predict"]
+    operations = 2 * report["job"]["encoder_weights"] * report["job"]["tokens_per_row"] * predict["rows_per_second"]
+    assert predict["share_of_limit"] == pytest.approx(operations / rate)
+    assert f"{predict['share_of_limit']:.0%}" in done.stdout
 
 
 @pytest.mark.slow
@@ -367,6 +372,8 @@ def test_every_runtime_of_prediction_on_the_command_line(tmp_path):
     assert set(report["ratios"]) == {"torch-fp32", "torch-bf16", "onnx-fp32", "onnx-int8"}
     assert (report["flipped"]["torch-fp32"], report["flipped"]["onnx-fp32"]) == (0, 0)
     assert report["programs"]["torch-bf16"]["precision"] == "bf16"
+    assert report["programs"]["torch-bf16"]["share_of_limit"] > 0
+    assert report["programs"]["onnx-int8"]["share_of_limit"] is None, "only products in fp32 and bf16 are measured"
 
 
 @pytest.mark.slow
