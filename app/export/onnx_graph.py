@@ -13,6 +13,7 @@ from torch import nn
 
 from app.errors import InputError
 from app.export.first_tokens import keep_first_tokens
+from app.runtime.telemetry import turn_off_telemetry
 
 OPSET = 17  # the version of ONNX' operators
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -43,6 +44,7 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
     Attention, layer norms and GELU become single operators. Raises InputError where onnx is not installed, and for a model
     that cannot be exported.
     """
+    turn_off_telemetry()
     try:
         import onnx  # noqa: F401
         from onnxruntime.transformers.optimizer import optimize_model

@@ -16,6 +16,7 @@ from app.prediction.exported_model import GRAPH, MULTI_LABEL, RECORD, TOKENIZER,
 from app.prediction.label_sets import LabelSetPredictor
 from app.prediction.predictor import Predictor, Tokens
 from app.runtime.cores import num_cores
+from app.runtime.telemetry import turn_off_telemetry
 
 BATCH_TOKENS = 256  # larger batches are padded more, and compute no faster
 
@@ -55,6 +56,7 @@ def padded(batch: Tokens, pad_id: int) -> dict[str, np.ndarray]:
 
 
 def _session(graph: Path):
+    turn_off_telemetry()
     try:
         import onnxruntime
     except ImportError as error:

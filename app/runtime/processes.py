@@ -10,8 +10,6 @@ import time
 from contextlib import suppress
 from typing import NoReturn
 
-import psutil
-
 from app.errors import InputError, shorten
 
 SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "csh", "tcsh", "fish", "busybox"}
@@ -58,6 +56,8 @@ def _has_launcher(parent: int) -> bool:
         return True
     if not {"RANK", "WORLD_SIZE"} <= set(os.environ):
         return False
+    import psutil  # here, because a server of an exported model does without it
+
     with suppress(psutil.Error):
         return psutil.Process(parent).name() not in SHELLS  # else the variables were set by hand, or by Kubernetes
     return False

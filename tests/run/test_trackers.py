@@ -1,6 +1,7 @@
 """Services that follow a run: they are told each point once, and end no training: python -m pytest tests/run/test_trackers.py"""
 
 import json
+import os
 import threading
 from dataclasses import replace
 from importlib.util import find_spec
@@ -152,8 +153,10 @@ def test_mlflow_has_the_whole_run_also_when_it_is_trained_for_longer(tmp_path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
     trackers = ["--output.trackers", "[mlflow]", "--output.project", "tiny"]
     assert start(tmp_path, "--train.epochs", "2", *trackers) == 0
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
     client = MlflowClient("mlruns")
 
     def only_run():

@@ -6,6 +6,7 @@ import os
 import time
 
 from app.run.log.trackers.tracker import TrackedRun, Tracker
+from app.runtime.telemetry import turn_off_telemetry
 
 STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 MOST_PARAMETERS, LONGEST = 100, 500  # that MLflow takes at once, and characters of one
@@ -17,6 +18,7 @@ class MLflow(Tracker):
     def __init__(self, run: TrackedRun, run_id: str | None) -> None:
         # A folder is enough for the curves of one machine; MLflow keeps reading it, and asks for this.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        turn_off_telemetry()
         from mlflow import MlflowClient
 
         self.client = MlflowClient(None if "MLFLOW_TRACKING_URI" in os.environ else "mlruns")
