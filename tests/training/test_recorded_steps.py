@@ -128,17 +128,21 @@ def test_the_warm_up_of_a_resumed_run_puts_the_state_back(rows):
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
+def resume(stopped: Training, new: Training, state: RunState) -> Training:
+    """Train to the end from where a training has stopped, as a new process does it."""
+    new.strategy.full_state.load_weights(stopped.strategy.full_state.weights())
+    new.strategy.full_state.load_optimizer(stopped.strategy.full_state.optimizer())
+    new.losses = stopped.losses
+    new.run(state)
+    return new
+
+
 @pytest.mark.parametrize("stop", [1, 7])
 def test_a_run_of_recorded_steps_that_was_stopped_and_resumed_has_the_same_bits(rows, stop):
     whole, parts = (Training(rows, SETTINGS, dropout=0.3) for _ in range(2))
     whole.run(RunState())
     state = parts.run(RunState(), until=stop)
-    saved = parts.strategy.full_state.weights(), parts.strategy.full_state.optimizer()
-    resumed = Training(rows, SETTINGS, dropout=0.3)
-    resumed.strategy.full_state.load_weights(saved[0])
-    resumed.strategy.full_state.load_optimizer(saved[1])
-    resumed.losses = parts.losses
-    resumed.run(state)
+    resumed = resume(parts, Training(rows, SETTINGS, dropout=0.3), state)
     assert resumed.counts["replayed"] > 0
     assert_same_bits(resumed, whole)
 
@@ -233,10 +237,5 @@ def test_after_memory_ran_out_in_a_step_passes_are_recorded_and_resumed_with_the
     assert whole.strategy.keep_gradients
     state = parts.run(RunState(), until=6)
     assert state.micro_batch_size == 5
-    saved = parts.strategy.full_state.weights(), parts.strategy.full_state.optimizer()
-    resumed = RunsOut(rows, SETTINGS, dropout=0.3)
-    resumed.strategy.full_state.load_weights(saved[0])
-    resumed.strategy.full_state.load_optimizer(saved[1])
-    resumed.losses = parts.losses
-    resumed.run(state)
+    resumed = resume(parts, RunsOut(rows, SETTINGS, dropout=0.3), state)
     assert_same_bits(resumed, whole)
