@@ -69,7 +69,7 @@ def prepare(args: argparse.Namespace, folder: Path) -> dict:
     from benchmarks.prediction.prepare import prepare as prepare_prediction
 
     args.probe_rows, args.precision = 1, "fp32"
-    job, _ = prepare_prediction(args, folder)
+    job, _, _ = prepare_prediction(args, folder)
     checkpoint = Path(job.checkpoint)
     model = AutoModelForSequenceClassification.from_pretrained(checkpoint)
     model.classifier.weight.data.mul_(20)
