@@ -63,3 +63,13 @@ def render_table(header: list[str], rows: list[list[str]]) -> str:
         for row in [header, *rows]
     ]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def median_rates(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """Return the median over the rounds of the rate of matrix products, by precision; nothing without rounds."""
+    return {name: statistics.median(rates[name] for rates in rounds) for name in rounds[0]} if rounds else {}
+
+
+def render_rates(rates: dict[str, float]) -> str:
+    """Return rates of matrix products, by precision in operations per second, in a few words."""
+    return ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in rates.items())

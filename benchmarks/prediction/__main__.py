@@ -18,11 +18,10 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from benchmarks.harness.command import add_job_options, command_parser, run_benchmark, say
 from benchmarks.harness.rounds import Program, run_round
-from benchmarks.harness.summary import ratios, render_table, spread
+from benchmarks.harness.summary import median_rates, ratios, render_rates, render_table, spread
 from benchmarks.prediction import OURS, PEER
 
 TOLERANCE = 1e-4
@@ -112,14 +111,11 @@ def put_results(report: dict, rounds: list[dict], details: dict[str, dict], rate
         for name in names
     }
     report["ratios"] = {name: ratios(answers[name], answers[PEER]) for name in names if name != PEER}
-    report["matrix_products"] = medians = (
-        {name: median(one[name] for one in rates) for name in rates[0]} if rates else {}
-    )
-    operations = (
-        2 * report["job"]["encoder_weights"] * report["job"]["tokens_per_row"]
-    )  # of a row: each weight, each token
+    report["matrix_products"] = median_rates(rates)
+    # Of a row: a multiplication and an addition for each weight and each token.
+    operations = 2 * report["job"]["encoder_weights"] * report["job"]["tokens_per_row"]
     for result in report["programs"].values():
-        rate = medians.get(result["precision"])
+        rate = report["matrix_products"].get(result["precision"])
         result["share_of_limit"] = result["rows_per_second"] * operations / rate if rate else None
 
 
@@ -174,7 +170,7 @@ def render(report: dict) -> str:
             [name, result["precision"], result["settings"], f"{result['rows_per_second']:.1f}", memory, share, ratio]
         )
     table = render_table(["", "precision", "settings", "rows/s", "memory", "of limit", f"times {PEER}"], rows)
-    rates = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in report["matrix_products"].items())
+    rates = render_rates(report["matrix_products"])
     texts = f"{report['job']['rows']:,} texts of {report['job']['tokens_per_row']:.1f} tokens"
     return f"{texts}\n\n{table}" + (f"\n\nmatrix products: {rates}" if rates else "")
 

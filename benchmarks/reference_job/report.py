@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
-
-from benchmarks.harness.summary import ratios, render_table, spread, summarise, unsteady
+from benchmarks.harness.summary import (
+    median_rates,
+    ratios,
+    render_rates,
+    render_table,
+    spread,
+    summarise,
+    unsteady,
+)
 from benchmarks.reference_job import OURS
 
 
@@ -15,7 +21,7 @@ def summarise_rounds(rounds: list[dict[str, dict]], details: dict[str, dict], jo
     `details` is each program's description of itself, `job` that of the job.
     """
     products = [one_round["matrix_products"] for one_round in rounds]
-    rates = {name: statistics.median(rates[name] for rates in products) for name in products[0]}
+    rates = median_rates(products)
     answers = {name: [one_round[name] for one_round in rounds] for name in details}
     programs = {}
     for name, answers_of_program in answers.items():
@@ -46,8 +52,7 @@ def render(results: dict, job: dict, skipped: dict[str, str]) -> str:
             [spread(results["ratios"][name]), f"{results['ratios'][name]['spread']:.0%}"] if name != OURS else ["", ""]
         )
         rows.append(row)
-    rates = results["matrix_products"]["operations_per_second"]
-    limits = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in rates.items())
+    limits = render_rates(results["matrix_products"]["operations_per_second"])
     lines = [
         describe(job),
         render_table(header, rows),

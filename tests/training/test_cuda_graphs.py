@@ -208,12 +208,16 @@ class Frozen(Again):
         return replay
 
 
-def test_a_recording_with_frozen_dropout_masks_is_given_up(rows, caplog, monkeypatch):
-    run(rows, replace(SETTINGS, max_steps=1), Recording, filled, dropout=0.3, reads=False)
+@pytest.mark.parametrize("cuda_graphs", ["passes", None])
+def test_a_recording_with_frozen_dropout_masks_is_given_up(rows, caplog, monkeypatch, cuda_graphs):
+    config = replace(SETTINGS, max_steps=1, cuda_graphs=cuda_graphs)
+    run(rows, config, Recording, filled, dropout=0.3, reads=False)
     assert "CUDA graphs" not in caplog.text
     monkeypatch.setattr(Recording, "kind", Frozen)
-    run(rows, replace(SETTINGS, max_steps=1), Recording, filled, dropout=0.3, reads=False)
-    assert "not recorded as CUDA graphs and may be slower: a replayed pass gave other results" in caplog.text
+    run(rows, config, Recording, filled, dropout=0.3, reads=False)
+    assert (
+        "training is not recorded as CUDA graphs and may be slower: a replayed pass gave other results" in caplog.text
+    )
 
 
 class Small(Again):
@@ -244,11 +248,15 @@ class SmallForRecordings(Small):
         return Again.run(self, work)
 
 
-def test_memory_that_runs_out_in_the_proof_makes_micro_batches_smaller(rows, monkeypatch, caplog):
+@pytest.mark.parametrize(("cuda_graphs", "failures"), [("passes", 2), (None, 3)])
+def test_memory_that_runs_out_in_the_proof_makes_micro_batches_smaller(
+    rows, monkeypatch, caplog, cuda_graphs, failures
+):
     monkeypatch.setattr(Recording, "kind", Small)
-    config = replace(SETTINGS, max_steps=5)
+    config = replace(SETTINGS, max_steps=5, cuda_graphs=cuda_graphs)
     found = run(rows, config, Recording, filled)
-    assert found[3].recorder.counts["out of memory"] == 2  # 10 rows, 5 rows; 3 are enough
+    # 10 rows (whole steps first, where these are recorded), 5 rows; 3 are enough
+    assert found[3].recorder.counts["out of memory"] == failures
     assert found[3].recorder.counts["replayed"] > 5
     assert found[3].keep_gradients
     assert "CUDA graphs" not in caplog.text

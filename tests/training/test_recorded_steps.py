@@ -13,14 +13,12 @@ from app.training.recorded_passes import RecordedPasses
 from app.training.recorded_steps import RecordedSteps
 from app.training.state import RunState
 from tests.tiny import open_tiny
-from tests.training import test_cuda_graphs
+from tests.training.test_cuda_graphs import SETTINGS as PASSES
 from tests.training.test_cuda_graphs import (
     TOLERANCES,
     Again,
-    Frozen,
     Recording,
     Refusing,
-    Small,
     SmallForRecordings,
     Stale,
     Wrong,
@@ -30,7 +28,6 @@ from tests.training.test_cuda_graphs import (
 )
 from tests.training.test_planned_shapes import RunsOut, Training, assert_same_bits
 
-PASSES = test_cuda_graphs.SETTINGS
 SETTINGS = replace(PASSES, cuda_graphs=None)
 
 
@@ -201,25 +198,6 @@ def test_a_recorded_step_that_fails_or_differs_is_given_up(rows, caplog, monkeyp
     (warning,) = [record.getMessage() for record in caplog.records if "CUDA graphs" in record.getMessage()]
     assert ("operation not permitted" if kind is Refusing else "other results") in warning
     assert_same_job(found, run(rows, SETTINGS))
-
-
-def test_a_recorded_step_with_frozen_dropout_masks_is_given_up(rows, caplog, monkeypatch):
-    monkeypatch.setattr(Recording, "kind", Frozen)
-    run(rows, replace(SETTINGS, max_steps=1), Recording, filled, dropout=0.3, reads=False)
-    assert (
-        "training is not recorded as CUDA graphs and may be slower: a replayed pass gave other results" in caplog.text
-    )
-
-
-def test_memory_that_runs_out_in_the_proof_ends_whole_steps_before_micro_batches_get_smaller(rows, monkeypatch, caplog):
-    monkeypatch.setattr(Recording, "kind", Small)
-    config = replace(SETTINGS, max_steps=5)
-    found = run(rows, config, Recording, filled)
-    assert found[3].recorder.counts["out of memory"] == 3  # 10 rows as a step, 10 rows, 5 rows; 3 are enough
-    assert found[3].recorder.counts["replayed"] > 5
-    assert found[3].keep_gradients
-    assert "CUDA graphs" not in caplog.text
-    assert_same_job(found, run(rows, config))
 
 
 def test_steps_run_unrecorded_where_not_even_one_row_can_be_recorded(rows, monkeypatch, caplog):
