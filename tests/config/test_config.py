@@ -191,7 +191,7 @@ MISTAKES = {
     "fraction for an integer": ("train: {epochs: 1.5}", "train.epochs must be an integer, found 1.5"),
     "truth for an integer": ("train: {epochs: true}", "train.epochs must be an integer, found True"),
     "nothing for an integer": ("train:\n  epochs:\n", "train.epochs must be an integer, found nothing; give it a value"),
-    "word for a number": ("train: {warmup: some}", "train.warmup must be a number, found some"),
+    "word for a number": ("train: {weight_decay: some}", "train.weight_decay must be a number, found some"),
     "number for a string": ("data: {train: 5}", "data.train must be a string (numbers, yes and no in quotes) or null, found 5"),
     "integers for strings": ("data: {labels: [0, 1]}", "data.labels must be a list such as [a, b] of strings (numbers", "found [0, 1]"),
     "truth for strings": ("data: {labels: [yes, no]}", "yes and no in quotes", "found [True, False]"),

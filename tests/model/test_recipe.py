@@ -24,17 +24,21 @@ def checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("width", "rate", "head_rate"),
-    [(312, 2e-4, 2e-3), (384, 2e-4, 2e-3), (512, 5e-5, None), (768, 3e-5, None), (1024, 2e-5, None)],
+    ("width", "rate", "head_rate", "warmup"),
+    [
+        *((312, 2e-4, 2e-3, 0.3), (384, 2e-4, 2e-3, 0.3)),
+        *((512, 5e-5, None, 0.1), (768, 3e-5, None, 0.1), (1024, 2e-5, None, 0.1)),
+    ],
 )
-def test_a_pretrained_model_is_trained_by_its_width(checkpoint, caplog, width, rate, head_rate):
+def test_a_pretrained_model_is_trained_by_its_width(checkpoint, caplog, width, rate, head_rate, warmup):
     caplog.set_level(logging.INFO)
     train = with_recipe(checkpoint(BertConfig(hidden_size=width, num_attention_heads=2))).train
     assert (train.epochs, train.learning_rate) == (3, rate)
     assert train.head_learning_rate == (None if head_rate is None else pytest.approx(head_rate))
-    assert (train.warmup, train.schedule) == (0.1, "linear")
+    assert (train.warmup, train.schedule) == (warmup, "linear")
     (line,) = caplog.messages
     assert f"train.learning_rate {rate:g}" in line
+    assert f"train.warmup {warmup:g}" in line
 
 
 def test_settings_win(checkpoint):
@@ -42,8 +46,8 @@ def test_settings_win(checkpoint):
     train = TrainConfig(epochs=9, learning_rate=1e-5)
     found = with_recipe(replace(config, train=train)).train
     assert (found.epochs, found.learning_rate, found.head_learning_rate) == (9, 1e-5, pytest.approx(1e-4))
-    train = TrainConfig(head_learning_rate=0.5)
-    assert with_recipe(replace(config, train=train)).train.head_learning_rate == 0.5
+    found = with_recipe(replace(config, train=TrainConfig(head_learning_rate=0.5, warmup=0))).train
+    assert (found.head_learning_rate, found.warmup) == (0.5, 0)
 
 
 @pytest.mark.parametrize("is_installed", [True, False])
@@ -51,7 +55,7 @@ def test_random_weights_have_a_recipe_too_and_say_why_where_the_package_is_missi
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(recipe, "e5_file", lambda: "file" if is_installed else None)
     train = with_recipe(Config()).train
-    assert (train.epochs, train.learning_rate, train.head_learning_rate) == (3, 3e-5, None)
+    assert (train.epochs, train.learning_rate, train.head_learning_rate, train.warmup) == (3, 3e-5, None, 0.1)
     assert caplog.messages == [] if is_installed else "fetch-encoder" in caplog.text
 
 
