@@ -1,4 +1,4 @@
-"""Host memory of tensors: taken in huge pages; when freed, kept by glibc's malloc for the next ones, or returned to the system."""
+"""Host memory: of tensors, taken in huge pages, and kept by glibc's malloc or returned to the system when freed; of compiled kernels."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import torch
 M_TRIM_THRESHOLD = -1  # free bytes at the end of the heap above which they are returned to the system
 M_MMAP_THRESHOLD = -3  # bytes above which a block is taken from the system, and returned to it when freed
 NEVER = -1
+# https://uxlfoundation.github.io/oneDNN/dev_guide_primitive_cache.html, https://github.com/pytorch/pytorch/issues/27971
+KERNEL_CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 
 
 def use_huge_pages() -> None:
@@ -23,6 +25,17 @@ def use_huge_pages() -> None:
     the user's environment counts.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+
+def keep_few_kernels() -> None:
+    """Let oneDNN and torch keep the newest 64 compiled kernels each, not 1,024; to be called before the first matrix product.
+
+    In bf16 they compile one for each size of a matrix. Packed batches have ever other numbers of tokens: of BERT-base, each
+    number takes 5 MB of kernels, and these lie between the tensors, so that freed memory is reused less. A pass needs about
+    30; to compile them again takes 9 ms. Values in the user's environment count.
+    """
+    for name in KERNEL_CACHES:
+        os.environ.setdefault(name, "64")
 
 
 def keep_freed_memory() -> None:

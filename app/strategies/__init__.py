@@ -42,10 +42,11 @@ def open_strategy(mode: str, config: Config) -> Iterator[Strategy]:
     that cannot be read.
     """
     from app.model.recipe import with_recipe
-    from app.runtime.host_memory import use_huge_pages
+    from app.runtime.host_memory import keep_few_kernels, use_huge_pages
     from app.runtime.machine import set_up_machine
 
     use_huge_pages()
+    keep_few_kernels()
     with load_strategy(mode)(with_recipe(config)) as strategy:
         set_up_machine(strategy.config.train, strategy.device, strategy.group.local_world_size)
         yield strategy
