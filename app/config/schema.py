@@ -119,8 +119,7 @@ class ModelConfig:
     """WordPiece vocabulary of a model with random weights, one token a line; none: the characters of GB 2312, ASCII and
     the training rows."""
     lowercase: bool = True
-    """Convert Latin letters to lower case and remove accents; for a model with random weights (a pretrained model has its
-    own rule)."""
+    """Convert Latin letters to lower case, without accents; for random weights (a pretrained model has its own rule)."""
     dropout: float | None = None
     """All dropout probabilities of the model; none: as in the model's configuration."""
     config: dict[str, PlainValue] = field(default_factory=dict)
@@ -153,13 +152,14 @@ class TrainConfig:
     cuda_graphs: Literal["passes"] | bool | None = None
     """Replay training steps as CUDA graphs, in run_single.py with varlen attention on a CUDA device; none: where possible;
     true: or stop with an error; passes: where possible, without the optimizer's update."""
+    joint_casts: bool | None = None
+    """In bf16 and fp16, cast all weights by one call, and their gradients by another; none: in run_single.py on CUDA."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
     learning_rate: float | None = None
     """Peak learning rate; none: 3e-5, for a pretrained model by its width (to 384: 2e-4, 512: 5e-5, 768: 3e-5, else 2e-5)."""
     head_learning_rate: float | None = None
-    """Peak learning rate of the head; none: ten times learning_rate for a pretrained model up to 384 wide, else
-    learning_rate."""
+    """Peak learning rate of the head; none: learning_rate, ten times that for a pretrained model up to 384 wide."""
     weight_decay: float = 0.01
     """Weight decay; not applied to biases and norms."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"

@@ -15,7 +15,15 @@ LENGTH = ("epochs", "max_steps")  # settings that decide how long a run trains
 # Settings that may change when a run resumes: they decide how, or how long, the same job is done.
 FREE = (
     *LENGTH,
-    *("accumulation_steps", "micro_batch_size", "eval_batch_size", "collate", "attention", "cuda_graphs"),
+    *(
+        "accumulation_steps",
+        "micro_batch_size",
+        "eval_batch_size",
+        "collate",
+        "attention",
+        "cuda_graphs",
+        "joint_casts",
+    ),
     *("eval_every", "save_every", "early_stopping", "log_every", "on_nonfinite", "timeout", "deterministic"),
     *("device", "threads", "nprocs"),
 )

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from app.config.schema import Config
+from app.errors import InputError
 from app.model.windows import row_outputs
 from app.runtime.cuda_graphs import GraphRecorder
 from app.runtime.devices import choose_device, fastest_precision
@@ -47,6 +48,7 @@ class Strategy:
     accepts_packed = True  # whether the wrapped model takes packed batches
     caches_casts = True  # whether each rank has memory for the whole model in low precision during a step
     evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
+    can_cast_jointly = False  # whether all gradients of a pass may arrive at its end
     recorder_class: type[GraphRecorder] | None = None  # what records passes, where the mode and the device allow it
 
     def __init__(self, config: Config) -> None:
@@ -91,6 +93,11 @@ class Strategy:
 
     def setup(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         """Move the model to the device, wrap it and build its optimizer; every rank calls it."""
+        if self.config.train.joint_casts and not self.can_cast_jointly:
+            raise InputError(
+                "train.joint_casts true needs run_single.py: in this mode gradients are exchanged, or weights are gathered, while "
+                "others are computed; leave it out"
+            )
         self.precision = Precision(self.config.train.precision, self.device)
         self.full_state = self.full_state_class(self)
         self.scaler = self.new_scaler()
