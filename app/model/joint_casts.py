@@ -1,7 +1,7 @@
 """The weights of all linear layers in low precision, cast by one call, and their gradients back by one.
 
-Autocast casts each weight where it is used: for BERT-base 150 small kernels in a pass, and 150 more for the gradients. On CUDA
-each takes longer to launch, or to begin within a graph, than to run. The bits are those of autocast.
+Autocast casts each weight where it is used: for BERT-base 150 small kernels in a pass, and 150 more for the gradients. On CUDA,
+by estimate, most take longer to launch, or to begin within a graph, than to run. The bits are those of autocast.
 """
 
 from __future__ import annotations
