@@ -150,10 +150,10 @@ class TrainConfig:
     """Attention in packed batches: grouped (rows of similar length are padded together) or varlen (one kernel for any
     lengths); auto: varlen where the device has a fast kernel for it (CUDA, compute capability 8.0 or higher)."""
     cuda_graphs: Literal["passes"] | bool | None = None
-    """Replay training steps as CUDA graphs, in run_single.py with varlen attention on a CUDA device; none: where possible;
-    true: or stop with an error; passes: where possible, without the optimizer's update."""
+    """Replay training as CUDA graphs, with varlen attention, in run_single.py (and DDP with ddp.wrapper false); none: where
+    possible; true: or stop with an error; passes: where possible, without the optimizer's update."""
     joint_casts: bool | None = None
-    """In bf16 and fp16, cast all weights by one call, and their gradients by another; none: in run_single.py on CUDA."""
+    """Cast weights to bf16 or fp16 by one call, and their gradients back by one; none: on CUDA, in the modes named above."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
     learning_rate: float | None = None

@@ -115,8 +115,8 @@ def choose_recorded(
         return is_possible
     if cuda_graphs and not is_possible:
         raise InputError(
-            "train.cuda_graphs true needs run_single.py, a CUDA device, train.attention varlen, and data.long other than "
-            "windows; leave it out"
+            "train.cuda_graphs true needs run_single.py (or run_ddp.py or run_mp.py with ddp.wrapper false), a CUDA device, "
+            "train.attention varlen, and data.long other than windows; leave it out"
         )
     return cuda_graphs
 

@@ -27,6 +27,8 @@ class Accelerate(DDP):
     micro-batch is the last (`no_sync` on the others), and all gathered rows are real.
     """
 
+    wraps = True  # by Accelerate
+
     @classmethod
     def unavailable_reason(cls) -> str | None:
         return None if find_spec("accelerate") else "Accelerate is not installed: pip install accelerate"

@@ -12,11 +12,12 @@ from torch import nn
 
 from app.config.schema import Config
 from app.errors import InputError
+from app.model.joint_casts import JointCasts
 from app.model.windows import row_outputs
 from app.runtime.cuda_graphs import GraphRecorder
 from app.runtime.devices import choose_device, fastest_precision
 from app.runtime.group import Group
-from app.runtime.precision import Precision
+from app.runtime.precision import DTYPES, Precision
 from app.strategies.full_state import FullState, full_tensor
 from app.strategies.launchers import Launcher
 
@@ -60,6 +61,7 @@ class Strategy:
         self.optimizer: torch.optim.Optimizer
         self.scaler: torch.amp.GradScaler | None = None
         self.full_state: FullState
+        self.joint_casts: JointCasts | None = None
         self.keep_gradients = False  # whether gradients keep their memory from step to step
 
     @classmethod
@@ -93,15 +95,11 @@ class Strategy:
 
     def setup(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         """Move the model to the device, wrap it and build its optimizer; every rank calls it."""
-        if self.config.train.joint_casts and not self.can_cast_jointly:
-            raise InputError(
-                "train.joint_casts true needs run_single.py: in this mode gradients are exchanged, or weights are gathered, while "
-                "others are computed; leave it out"
-            )
         self.precision = Precision(self.config.train.precision, self.device)
         self.full_state = self.full_state_class(self)
         self.scaler = self.new_scaler()
         self.wrap(model.to(self.device), build_optimizer)
+        self.joint_casts = self.new_joint_casts()
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         """Set `module`, the model as the loop calls it, and `optimizer`."""
@@ -115,6 +113,19 @@ class Strategy:
     def new_scaler(self) -> torch.amp.GradScaler | None:
         """Return the loss scaler of the configured precision, or None where it needs none."""
         return self.precision.new_scaler()
+
+    def new_joint_casts(self) -> JointCasts | None:
+        """Return what casts all weights by one call, as set in `train.joint_casts`; none: on CUDA, where the mode allows it."""
+        chosen = self.config.train.joint_casts
+        if chosen is None:
+            chosen = self.device.type == "cuda" and self.can_cast_jointly
+        if chosen and not self.can_cast_jointly:
+            raise InputError(
+                "train.joint_casts true needs run_single.py (or run_ddp.py or run_mp.py with ddp.wrapper false): this mode exchanges "
+                "gradients, or gathers weights, while others are computed; leave it out"
+            )
+        dtype = DTYPES.get(self.precision.name)
+        return JointCasts(self.unwrapped_module(), dtype) if chosen and dtype else None
 
     @property
     def can_retry(self) -> bool:
@@ -134,7 +145,8 @@ class Strategy:
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return float32 logits, (num_rows, num_labels), of inputs on this rank's device."""
-        with self.precision.autocast():
+        casts = self.joint_casts.in_use() if self.joint_casts and self.module.training else nullcontext()
+        with self.precision.autocast(), casts:
             return row_outputs(self.module, inputs)
 
     def backward(self, loss: torch.Tensor) -> None:

@@ -43,10 +43,12 @@ class PlannedShapes:
         places, sizes = [], []
         for step in range(min(self.steps, MOST_STEPS)):
             for index, positions in enumerate(self.cut(step)):
+                if not len(positions):  # a stand-in row: recorded when it comes for the second time
+                    continue
                 lengths = self.lengths[positions]
                 places.append((step, index))
                 sizes.append((len(lengths), lengths.sum(), lengths.max()))
-        buckets = choose_buckets(*np.array(sizes).T)
+        buckets = choose_buckets(*np.array(sizes, np.int64).reshape(-1, 3).T)
         self.set_buckets(buckets)
         largest_first = sorted(buckets, key=lambda bucket: -bucket.tokens)
         return [places[buckets[bucket]] for bucket in largest_first] or [(0, 0)]

@@ -21,9 +21,13 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # AdamW's state of a parameter
 
 
 def can_record_steps(config: TrainConfig, strategy: Strategy) -> bool:
-    """Return whether steps of one micro-batch can be recorded as a whole: no decision between backward and update."""
+    """Return whether steps of one micro-batch can be recorded as a whole: nothing happens between backward and update.
+
+    No decision whether to update is made there, and no gradients are exchanged.
+    """
     decides = strategy.scaler is not None or config.on_nonfinite == "skip"
-    return config.cuda_graphs != "passes" and config.optimizer == "adamw" and not decides
+    is_alone = strategy.group.world_size == 1
+    return config.cuda_graphs != "passes" and config.optimizer == "adamw" and is_alone and not decides
 
 
 class RecordedSteps(RecordedPasses):

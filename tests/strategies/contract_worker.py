@@ -135,6 +135,8 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     packed = choose_packed(case.collate, model, strategy)
     varlen = packed and choose_varlen(config.attention, model, packed, strategy.device)
     layout = model.layout(packed, varlen)
+    if packed and strategy.recorder_class:
+        layout = replace(layout, varlen=True, filled=True)
     loader = task.loader(split, store, layout)
     classes = task.sampling_classes(split) if config.sampling == "balanced" else None
     plan = build_plan(len(split), config.batch_size, 1, classes)

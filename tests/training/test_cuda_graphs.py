@@ -14,7 +14,7 @@ import torch
 from app.batching.buckets import FILL_TO, LONGEST_TO, filled_tokens
 from app.batching.collate import Layout, collate
 from app.batching.plan import BatchPlan
-from app.config.schema import Config, TrainConfig
+from app.config.schema import Config, DDPConfig, TrainConfig
 from app.errors import InputError
 from app.model import attention
 from app.model import varlen as varlen_attention
@@ -359,8 +359,12 @@ def test_what_is_asked_for_must_be_possible():
     for strategy in (single, ddp):
         assert not choose_recorded(None, layout, strategy)
         assert not choose_recorded("passes", layout, strategy)
-        with pytest.raises(InputError, match="needs run_single.py, a CUDA device"):
+        with pytest.raises(InputError, match="train.cuda_graphs true needs run_single.py"):
             choose_recorded(True, layout, strategy)
+    unwrapped = DDP(Config(train=SETTINGS, ddp=DDPConfig(wrapper=False)))
+    for strategy, is_recorded in ((single, True), (ddp, False), (unwrapped, True)):
+        strategy.device = torch.device("cuda")
+        assert choose_recorded(None, layout, strategy) == strategy.can_cast_jointly == is_recorded
 
 
 @pytest.mark.parametrize("longest_query", [7, 1], ids=["all tokens", "first tokens"])
