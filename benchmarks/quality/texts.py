@@ -52,11 +52,18 @@ def rows_of(dataset: Dataset, name: str) -> Rows:
 
 
 def open_job(job: str) -> tuple[DataConfig, Dataset]:
-    """Return the settings and the dataset of a job; raises InputError where it has no test rows."""
+    """Return the settings and the dataset of a job; raises InputError where it has no test rows.
+
+    Where a job has a dev file and no test rows, the dev rows are the test rows: nothing is chosen on them then.
+    """
     settings = data_settings(job)
+    if settings.test is None and settings.test_size == 0 and settings.dev is not None:
+        settings = replace(settings, test=settings.dev, dev=None, dev_size=0)
     dataset = open_dataset(settings)
     if "test" not in dataset.splits:
-        raise InputError(f"{job}: a job with test rows is needed; give data.test or data.test_size")
+        raise InputError(
+            f"{job}: a job with test rows or a dev file is needed; give data.test, data.test_size or data.dev"
+        )
     return settings, dataset
 
 

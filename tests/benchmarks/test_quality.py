@@ -53,11 +53,22 @@ def test_without_dev_rows_some_training_rows_choose(job, tmp_path):
     assert not set(rows["choose"].texts) & set(rows["train"].texts)
 
 
+def test_where_there_is_only_a_dev_file_its_rows_are_the_test_rows(job, tmp_path):
+    dev = write_tiny(tmp_path / "published_dev.tsv", 12)
+    (tmp_path / "job.yaml").write_text(f"data: {{train: {job}, dev: {dev}, test_size: 0}}\n", encoding="utf-8")
+    settings, dataset = open_job("job.yaml")
+    rows = rows_by_part(dataset)
+    assert settings.dev is None
+    assert set(dataset.splits) == {"train", "test"}
+    assert len(rows["test"].texts) == len(dataset.splits["test"]) > 0
+    assert len(rows["choose"].texts) + len(rows["train"].texts) == len(dataset.splits["train"])
+
+
 def test_a_job_without_test_rows_is_refused_before_any_job_is_measured(job, tmp_path, capsys):
     job_file = tmp_path / "job.yaml"
     job_file.write_text(f"data: {{train: {job}, test_size: 0}}\n", encoding="utf-8")
     assert main(["--jobs", job, str(job_file), "--systems", "ngrams+svm"]) == 2
-    assert f"{job_file}: a job with test rows is needed" in capsys.readouterr().err
+    assert f"{job_file}: a job with test rows or a dev file is needed" in capsys.readouterr().err
     assert not list(tmp_path.rglob("seed-*.json"))
 
 
