@@ -101,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
         config = load_config(settings, "benchmarks.batching")
         with open_strategy("single", config) as strategy:
             parts = assemble(strategy.config, strategy)
-            set_up(strategy, parts, strategy.config.train)
+            set_up(strategy, parts)
             report["lines"] = measure(strategy, parts, options.steps, options.rounds)
         print(f"{'way':36} rows/s  padding  time, as a multiple of packed random batches")
         for line in report["lines"]:

@@ -74,7 +74,7 @@ class MeteredDDP(DDP):
 def measure(strategy: MeteredDDP, config: Config, steps: int) -> dict[str, float]:
     """Return seconds a step with and without synchronisation, and bytes and seconds of all-reduce a step."""
     parts = assemble(config, strategy)
-    set_up(strategy, parts, config.train)
+    set_up(strategy, parts)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     clock = [time.perf_counter()]
 
@@ -88,7 +88,7 @@ def measure(strategy: MeteredDDP, config: Config, steps: int) -> dict[str, float
         dist.barrier()
         clock[0] = time.perf_counter()
 
-    settings = replace(config.train, max_steps=2 + 2 * steps, max_grad_norm=0)
+    settings = replace(parts.config.train, max_steps=2 + 2 * steps, max_grad_norm=0)
     train(strategy, parts.loaders["train"], parts.plan, parts.task.loss, settings, RunState(), after_step)
     done = max(1, len(seconds[True]))
     return {

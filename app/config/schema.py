@@ -157,7 +157,8 @@ class TrainConfig:
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
     learning_rate: float | None = None
-    """Peak learning rate; none: 3e-5, for a pretrained model by its width (to 384: 2e-4, 512: 5e-5, 768: 3e-5, else 2e-5)."""
+    """Peak learning rate; none: 3e-5; for a pretrained model by its width: to 384 2e-4, 1e-4 or 5e-5 by the steps in an epoch
+    (to 150, to 600, more), 512: 5e-5, 768: 3e-5, else 2e-5."""
     head_learning_rate: float | None = None
     """Peak learning rate of the head; none: learning_rate, ten times that for a pretrained model up to 384 wide."""
     weight_decay: float = 0.01
@@ -165,8 +166,7 @@ class TrainConfig:
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """Learning rate after the warm-up: linear or cosine decay to 0, or constant."""
     warmup: float | None = None
-    """Linear warm-up: below 1 a fraction of all steps, from 1 a number of steps; none: 0.3 for a pretrained model up to 384
-    wide, else 0.1."""
+    """Warm-up: below 1 a fraction of all steps, from 1 a number; none: 0.3 for a pretrained model up to 384 wide, else 0.1."""
     layer_lr_decay: float = 1.0
     """The learning rate of each layer is that of the layer above times this factor; 1: the same for all layers."""
     max_grad_norm: float = 1.0

@@ -1,4 +1,4 @@
-"""Learning rates where the settings do not say: they depend on the model."""
+"""Learning rates where the settings do not say: they depend on the model, and on the steps in an epoch."""
 
 from __future__ import annotations
 
@@ -32,16 +32,19 @@ class Recipe:
 RANDOM = Recipe(3e-5)
 # By the width of a pretrained model, up to and including the first number: narrow models need larger steps.
 PRETRAINED = {
-    # With a warm-up of 0.1 its loss may rise again at such a rate (docs/quality.md).
     384: Recipe(2e-4, head_factor=10, warmup=0.3),
     512: Recipe(5e-5),
     768: Recipe(3e-5),
     float("inf"): Recipe(2e-5),
 }
+# For the narrow ones, by the steps in an epoch: few steps need the highest rate, with a long warm-up; in many steps it does
+# harm, and on pairs of texts the model then learns nothing but the most frequent class (docs/quality.md).
+NARROW = 384
+NARROW_RATES = {150: 2e-4, 600: 1e-4, float("inf"): 5e-5}
 
 
-def with_recipe(config: Config) -> Config:
-    """Return the configuration with the settings of `train` filled in that are none and depend on the model.
+def with_recipe(config: Config, steps_per_epoch: int) -> Config:
+    """Return the configuration with the settings of `train` filled in that are none and depend on the model and the data.
 
     Reads the configuration of the checkpoint, fetching it where needed. Raises InputError for one that cannot be read.
     """
@@ -50,7 +53,7 @@ def with_recipe(config: Config) -> Config:
         logger.info(MISSING)
     if None not in (train.learning_rate, train.head_learning_rate, train.warmup):
         return config
-    recipe = RANDOM if config.model.name is None else recipe_of_width(checkpoint_width(config))
+    recipe = RANDOM if config.model.name is None else recipe_of(checkpoint_width(config), steps_per_epoch)
     rate = recipe.learning_rate if train.learning_rate is None else train.learning_rate
     usual = {"learning_rate": rate, "warmup": recipe.warmup}
     if recipe.head_factor != 1:
@@ -58,13 +61,19 @@ def with_recipe(config: Config) -> Config:
     filled = {key: value for key, value in usual.items() if getattr(train, key) is None}
     if filled and config.model.name is not None:
         chosen = ", ".join(f"train.{key} {value:g}" for key, value in filled.items())
-        logger.info("Not set, so as usual for a model like %s: %s.", config.model.name, chosen)
+        logger.info(
+            "Not set, so as usual for a model like %s and %s steps in an epoch: %s.",
+            *(config.model.name, f"{steps_per_epoch:,}", chosen),
+        )
     return replace(config, train=replace(train, **filled))
 
 
-def recipe_of_width(width: int) -> Recipe:
+def recipe_of(width: int, steps_per_epoch: int) -> Recipe:
     """Return the recipe of a pretrained model whose hidden states have `width` numbers."""
-    return next(recipe for limit, recipe in PRETRAINED.items() if width <= limit)
+    recipe = next(recipe for limit, recipe in PRETRAINED.items() if width <= limit)
+    if width > NARROW:
+        return recipe
+    return replace(recipe, learning_rate=next(rate for limit, rate in NARROW_RATES.items() if steps_per_epoch <= limit))
 
 
 def checkpoint_width(config: Config) -> int:

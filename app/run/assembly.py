@@ -11,7 +11,7 @@ from app.batching.balanced_plan import build_plan
 from app.batching.collate import Layout
 from app.batching.loader import Loader
 from app.batching.plan import BatchPlan
-from app.config.schema import Config, DataConfig, TrainConfig
+from app.config.schema import Config, DataConfig
 from app.data.dataset import Dataset, open_dataset
 from app.data.long_texts import long_texts
 from app.data.tokenizer import load_tokenizer
@@ -19,6 +19,7 @@ from app.data.tokens import TokenStore, open_store
 from app.errors import InputError
 from app.model.classifier import check_passes
 from app.model.packed_model import PackedModel
+from app.model.recipe import with_recipe
 from app.model.source import checkpoint_place
 from app.strategies.strategy import Strategy
 from app.tasks import open_task
@@ -28,8 +29,12 @@ from app.training.optimizer import build_optimizer
 
 @dataclass(frozen=True)
 class Components:
-    """What a run works with; `stores` and `loaders` by split, `layout` of the batches to train on."""
+    """What a run works with; `stores` and `loaders` by split, `layout` of the batches to train on.
 
+    `config` has every setting, also those that follow from the model and the data.
+    """
+
+    config: Config
     dataset: Dataset
     tokenizer: object
     stores: dict[str, TokenStore]
@@ -65,13 +70,15 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     }
     classes = task.sampling_classes(dataset.splits["train"]) if settings.sampling == "balanced" else None
     plan = build_plan(len(loaders["train"]), settings.batch_size, settings.seed, classes)
-    return Components(dataset, tokenizer, stores, model, training, loaders, plan, task)
+    config = with_recipe(config, plan.steps_per_epoch)
+    return Components(config, dataset, tokenizer, stores, model, training, loaders, plan, task)
 
 
-def set_up(strategy: Strategy, components: Components, settings: TrainConfig) -> None:
+def set_up(strategy: Strategy, components: Components) -> None:
     """Wrap the model for the mode of the strategy and build its optimizer; every rank calls it."""
     num_layers = getattr(components.model.model.config, "num_hidden_layers", 0)
-    strategy.setup(components.model, lambda module: build_optimizer(module, settings, num_layers))
+    strategy.config = components.config
+    strategy.setup(components.model, lambda module: build_optimizer(module, strategy.config.train, num_layers))
 
 
 def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:

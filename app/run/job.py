@@ -94,6 +94,7 @@ class Job:
             check_trackers(config.output)
             check_not_done(config)
         self.components = components = assemble(config, strategy)
+        self.config = config = components.config
         check_ranks(strategy.group, config, self.mode, components)
         self.total_steps = planned_steps(components.plan, config.train)
         is_resumed = False
@@ -104,7 +105,7 @@ class Job:
             if not is_resumed:
                 write_start(self.folder, config, self.details, components.dataset)
             logger.info(describe(components, strategy, config.train, self.total_steps, self.folder))
-        set_up(strategy, components, config.train)
+        set_up(strategy, components)
         return is_resumed
 
     def resume(self, is_resumed: bool) -> None:

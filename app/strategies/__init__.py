@@ -38,15 +38,13 @@ def load_strategy(mode: str) -> type[Strategy]:
 def open_strategy(mode: str, config: Config) -> Iterator[Strategy]:
     """Give the strategy of a mode, with its group joined and this process's threads, memory and arithmetic set up for it.
 
-    Its `config` is `config` with every setting that follows from the model or the device. Raises InputError for a checkpoint
-    that cannot be read.
+    Its `config` is `config` with every setting that follows from the device.
     """
-    from app.model.recipe import with_recipe
     from app.runtime.host_memory import keep_few_kernels, use_huge_pages
     from app.runtime.machine import set_up_machine
 
     use_huge_pages()
     keep_few_kernels()
-    with load_strategy(mode)(with_recipe(config)) as strategy:
+    with load_strategy(mode)(config) as strategy:
         set_up_machine(strategy.config.train, strategy.device, strategy.group.local_world_size)
         yield strategy

@@ -26,7 +26,7 @@ def main(job: PredictionJob, meter: Meter) -> None:
         with strategy:
             set_up_machine(configs[name].train, strategy.device, 1)
             parts = assemble(configs[name], strategy)
-            set_up(strategy, parts, configs[name].train)
+            set_up(strategy, parts)
     loader = parts.loaders["train"]
     positions = np.array(job.positions)
 

@@ -60,8 +60,8 @@ def prepare(
     arguments = [*arguments, *MODELS[model], *SAME_JOB]
     config = load_config([*arguments, "--train.max_steps", str(steps), "--train.epochs", str(steps)])
     with open_strategy("single", config) as strategy:
-        config = strategy.config
-        parts = assemble(config, strategy)
+        parts = assemble(strategy.config, strategy)
+        config = parts.config
         device = strategy.device.type
         if device not in DEVICES:
             raise InputError(f"the benchmark runs on {' or '.join(DEVICES)}, found {device}; add --train.device cpu")

@@ -394,7 +394,7 @@ def test_every_way_of_batching_trains_the_same_rows(tmp_path):
     config = load_config(tiny_arguments(tmp_path), "benchmarks.batching")
     with open_strategy("single", config) as strategy:
         parts = assemble(config, strategy)
-        set_up(strategy, parts, strategy.config.train)
+        set_up(strategy, parts)
         batches_of = ways(parts, EPOCH)
         lines = measure(strategy, parts, EPOCH, rounds=1)
     rows = [sorted(np.concatenate(batches).tolist()) for _, batches in batches_of.values()]

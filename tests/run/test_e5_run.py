@@ -28,7 +28,9 @@ def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, m
     data = ["--data.train", str(write_tiny(tmp_path / "rows.tsv", 20)), "--data.max_length", "16"]
     assert main("single", "", [*data, "--train.device", "cpu", "--train.precision", "fp32", "--output.dir", "run"]) == 0
     shown = capsys.readouterr().err
-    assert "Not set, so as usual for a model like e5-small-zh: train.learning_rate 0.0002" in shown
+    assert (
+        "Not set, so as usual for a model like e5-small-zh and 2 steps in an epoch: train.learning_rate 0.0002" in shown
+    )
     settings = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text(encoding="utf-8"))
     assert settings["model"]["name"] == "e5-small-zh"
     assert (settings["train"]["learning_rate"], settings["train"]["head_learning_rate"]) == (2e-4, pytest.approx(2e-3))

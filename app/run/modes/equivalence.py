@@ -63,9 +63,9 @@ def comparable(config: Config, steps: int, precision: str) -> Config:
 def probe(config: Config, mode: str, result: str) -> int:
     """Train the steps in this process, one rank of `mode`; rank 0 writes losses, last gradients, weights and logits."""
     with open_strategy(mode, config) as strategy:
-        config = strategy.config
-        components = assemble(config, strategy)
-        set_up(strategy, components, config.train)
+        components = assemble(strategy.config, strategy)
+        set_up(strategy, components)
+        config = components.config
         dtypes = watch_dtypes(strategy.unwrapped_module())
         losses: list[float] = []
         gradients: dict[str, torch.Tensor] = {}

@@ -1,0 +1,33 @@
+"""What a run is put together from: python -m pytest tests/run/test_assembly.py"""
+
+import pytest
+
+from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
+from app.model.pretrained import save_model
+from app.run.assembly import assemble, set_up
+from app.strategies.single import Single
+from tests.tiny import tiny_model, tiny_tokenizer, write_tiny
+
+
+@pytest.mark.parametrize(("batch_size", "rate"), [(32, 2e-4), (1, 1e-4)])
+def test_learning_rates_follow_from_the_model_and_from_the_steps_of_its_epochs(tmp_path, batch_size, rate):
+    model, tokenizer = (
+        tiny_model().model,
+        tiny_tokenizer(characters="差坏烂臭烦气书桌门窗椅柜好棒美赞爱喜的一0123456789"),
+    )
+    model.resize_token_embeddings(len(tokenizer))
+    (tmp_path / "checkpoint").mkdir()
+    save_model(tmp_path / "checkpoint", model, model.state_dict(), tokenizer)
+    path = write_tiny(tmp_path / "rows.tsv", rows_per_label=70)  # 168 to train on
+    data = DataConfig(train=str(path), cache_dir=str(tmp_path / "cache"), max_length=16)
+    train = TrainConfig(device="cpu", threads=1, batch_size=batch_size)
+    config = Config(data, ModelConfig(name=str(tmp_path / "checkpoint")), train)
+    with Single(config) as strategy:
+        components = assemble(strategy.config, strategy)
+        assert components.plan.steps_per_epoch == -(-168 // batch_size)
+        set_up(strategy, components)
+        found = components.config.train
+        assert strategy.config == components.config
+        assert (found.learning_rate, found.head_learning_rate, found.warmup) == (rate, pytest.approx(10 * rate), 0.3)
+        rates = {group["lr"] * group.get("lr_scale", 1.0) for group in strategy.optimizer.param_groups}
+        assert sorted(rates) == pytest.approx([rate, 10 * rate])
