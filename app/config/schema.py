@@ -157,8 +157,8 @@ class TrainConfig:
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
     learning_rate: float | None = None
-    """Peak learning rate; none: 3e-5; for a pretrained model by its width: to 384 2e-4, 1e-4 or 5e-5 by the steps in an epoch
-    (to 150, to 600, more), 512: 5e-5, 768: 3e-5, else 2e-5."""
+    """Peak learning rate; none: 3e-5; for a pretrained model by its width: to 384: 2e-4 (more than 150 steps in an epoch: 1e-4;
+    pairs of texts: 5e-5), 512: 5e-5, 768: 3e-5, else 2e-5."""
     head_learning_rate: float | None = None
     """Peak learning rate of the head; none: learning_rate, ten times that for a pretrained model up to 384 wide."""
     weight_decay: float = 0.01

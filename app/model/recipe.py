@@ -1,4 +1,4 @@
-"""Learning rates where the settings do not say: they depend on the model, and on the steps in an epoch."""
+"""Learning rates where the settings do not say: they depend on the model and on the data."""
 
 from __future__ import annotations
 
@@ -37,14 +37,18 @@ PRETRAINED = {
     768: Recipe(3e-5),
     float("inf"): Recipe(2e-5),
 }
-# For the narrow ones, by the steps in an epoch: few steps need the highest rate, with a long warm-up; in many steps it does
-# harm, and on pairs of texts the model then learns nothing but the most frequent class (docs/quality.md).
+# Of the narrow ones (docs/quality.md): few steps need the highest rate, with a long warm-up; in more steps it does harm. Pairs
+# of texts are learned only with a low rate; with a higher one all of them get the most frequent class.
 NARROW = 384
-NARROW_RATES = {150: 2e-4, 600: 1e-4, float("inf"): 5e-5}
+MANY_STEPS = 150  # more in an epoch are many
+MANY_STEPS_RATE = 1e-4
+PAIRS_RATE = 5e-5
 
 
-def with_recipe(config: Config, steps_per_epoch: int) -> Config:
+def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config:
     """Return the configuration with the settings of `train` filled in that are none and depend on the model and the data.
+
+    `has_pairs` is whether rows are pairs of texts.
 
     Reads the configuration of the checkpoint, fetching it where needed. Raises InputError for one that cannot be read.
     """
@@ -53,7 +57,7 @@ def with_recipe(config: Config, steps_per_epoch: int) -> Config:
         logger.info(MISSING)
     if None not in (train.learning_rate, train.head_learning_rate, train.warmup):
         return config
-    recipe = RANDOM if config.model.name is None else recipe_of(checkpoint_width(config), steps_per_epoch)
+    recipe = RANDOM if config.model.name is None else recipe_of(checkpoint_width(config), steps_per_epoch, has_pairs)
     rate = recipe.learning_rate if train.learning_rate is None else train.learning_rate
     usual = {"learning_rate": rate, "warmup": recipe.warmup}
     if recipe.head_factor != 1:
@@ -62,18 +66,20 @@ def with_recipe(config: Config, steps_per_epoch: int) -> Config:
     if filled and config.model.name is not None:
         chosen = ", ".join(f"train.{key} {value:g}" for key, value in filled.items())
         logger.info(
-            "Not set, so as usual for a model like %s and %s steps in an epoch: %s.",
-            *(config.model.name, f"{steps_per_epoch:,}", chosen),
+            "Not set, so as usual for a model like %s, %s and %s steps in an epoch: %s.",
+            *(config.model.name, "pairs of texts" if has_pairs else "single texts", f"{steps_per_epoch:,}", chosen),
         )
     return replace(config, train=replace(train, **filled))
 
 
-def recipe_of(width: int, steps_per_epoch: int) -> Recipe:
+def recipe_of(width: int, steps_per_epoch: int, has_pairs: bool) -> Recipe:
     """Return the recipe of a pretrained model whose hidden states have `width` numbers."""
     recipe = next(recipe for limit, recipe in PRETRAINED.items() if width <= limit)
-    if width > NARROW:
-        return recipe
-    return replace(recipe, learning_rate=next(rate for limit, rate in NARROW_RATES.items() if steps_per_epoch <= limit))
+    if width <= NARROW and has_pairs:
+        return replace(recipe, learning_rate=PAIRS_RATE)
+    if width <= NARROW and steps_per_epoch > MANY_STEPS:
+        return replace(recipe, learning_rate=MANY_STEPS_RATE)
+    return recipe
 
 
 def checkpoint_width(config: Config) -> int:

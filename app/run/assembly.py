@@ -70,7 +70,7 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     }
     classes = task.sampling_classes(dataset.splits["train"]) if settings.sampling == "balanced" else None
     plan = build_plan(len(loaders["train"]), settings.batch_size, settings.seed, classes)
-    config = with_recipe(config, plan.steps_per_epoch)
+    config = with_recipe(config, plan.steps_per_epoch, dataset.splits["train"].table.has_pairs)
     return Components(config, dataset, tokenizer, stores, model, training, loaders, plan, task)
 
 

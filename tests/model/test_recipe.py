@@ -32,7 +32,9 @@ def checkpoint(tmp_path):
 )
 def test_a_pretrained_model_is_trained_by_its_width(checkpoint, caplog, width, rate, head_rate, warmup):
     caplog.set_level(logging.INFO)
-    train = with_recipe(checkpoint(BertConfig(hidden_size=width, num_attention_heads=2)), steps_per_epoch=60).train
+    train = with_recipe(
+        checkpoint(BertConfig(hidden_size=width, num_attention_heads=2)), steps_per_epoch=60, has_pairs=False
+    ).train
     assert (train.epochs, train.learning_rate) == (3, rate)
     assert train.head_learning_rate == (None if head_rate is None else pytest.approx(head_rate))
     assert (train.warmup, train.schedule) == (warmup, "linear")
@@ -44,21 +46,36 @@ def test_a_pretrained_model_is_trained_by_its_width(checkpoint, caplog, width, r
 def test_settings_win(checkpoint):
     config = checkpoint(ElectraConfig(hidden_size=64, num_attention_heads=2))
     train = TrainConfig(epochs=9, learning_rate=1e-5)
-    found = with_recipe(replace(config, train=train), steps_per_epoch=60).train
+    found = with_recipe(replace(config, train=train), steps_per_epoch=60, has_pairs=False).train
     assert (found.epochs, found.learning_rate, found.head_learning_rate) == (9, 1e-5, pytest.approx(1e-4))
-    found = with_recipe(replace(config, train=TrainConfig(head_learning_rate=0.5, warmup=0)), steps_per_epoch=60).train
+    found = with_recipe(
+        replace(config, train=TrainConfig(head_learning_rate=0.5, warmup=0)), steps_per_epoch=60, has_pairs=False
+    ).train
     assert (found.head_learning_rate, found.warmup) == (0.5, 0)
 
 
 @pytest.mark.parametrize(
-    ("steps_per_epoch", "rate"), [(1, 2e-4), (150, 2e-4), (151, 1e-4), (600, 1e-4), (601, 5e-5), (10**6, 5e-5)]
+    ("steps_per_epoch", "has_pairs", "rate"),
+    [
+        (1, False, 2e-4),
+        (150, False, 2e-4),
+        (151, False, 1e-4),
+        (10**6, False, 1e-4),
+        (1, True, 5e-5),
+        (151, True, 5e-5),
+    ],
 )
-def test_a_narrow_model_has_lower_rates_where_an_epoch_has_many_steps(checkpoint, caplog, steps_per_epoch, rate):
+def test_a_narrow_model_has_lower_rates_for_many_steps_and_for_pairs(
+    checkpoint, caplog, steps_per_epoch, has_pairs, rate
+):
     caplog.set_level(logging.INFO)
-    train = with_recipe(checkpoint(BertConfig(hidden_size=384, num_attention_heads=2)), steps_per_epoch).train
+    train = with_recipe(
+        checkpoint(BertConfig(hidden_size=384, num_attention_heads=2)), steps_per_epoch, has_pairs
+    ).train
     assert (train.learning_rate, train.head_learning_rate, train.warmup) == (rate, pytest.approx(10 * rate), 0.3)
-    assert f"{steps_per_epoch:,} steps in an epoch: train.learning_rate {rate:g}" in caplog.text
-    wide = with_recipe(checkpoint(BertConfig(hidden_size=768, num_attention_heads=2)), steps_per_epoch).train
+    rows = "pairs of texts" if has_pairs else "single texts"
+    assert f"{rows} and {steps_per_epoch:,} steps in an epoch: train.learning_rate {rate:g}" in caplog.text
+    wide = with_recipe(checkpoint(BertConfig(hidden_size=768, num_attention_heads=2)), steps_per_epoch, has_pairs).train
     assert wide.learning_rate == 3e-5
 
 
@@ -66,11 +83,11 @@ def test_a_narrow_model_has_lower_rates_where_an_epoch_has_many_steps(checkpoint
 def test_random_weights_have_a_recipe_too_and_say_why_where_the_package_is_missing(monkeypatch, caplog, is_installed):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(recipe, "e5_file", lambda: "file" if is_installed else None)
-    train = with_recipe(Config(), steps_per_epoch=60).train
+    train = with_recipe(Config(), steps_per_epoch=60, has_pairs=False).train
     assert (train.epochs, train.learning_rate, train.head_learning_rate, train.warmup) == (3, 3e-5, None, 0.1)
     assert caplog.messages == [] if is_installed else "fetch-encoder" in caplog.text
 
 
 def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(InputError, match="model.name must be a hub name or a folder"):
-        with_recipe(Config(model=ModelConfig(name=str(tmp_path))), steps_per_epoch=60)
+        with_recipe(Config(model=ModelConfig(name=str(tmp_path))), steps_per_epoch=60, has_pairs=False)

@@ -61,7 +61,7 @@ def publish(folder: Path, name: str) -> Path:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_checkpoint_of_another_size_is_taken_as_it_is(tmp_path, name):
     settings = ModelConfig(name=str(publish(tmp_path / name, name)))
-    train = with_recipe(Config(model=settings), steps_per_epoch=60).train
+    train = with_recipe(Config(model=settings), steps_per_epoch=60, has_pairs=False).train
     assert (train.epochs, train.learning_rate) == (3, 2e-4)
     tokenizer = load_tokenizer(settings, None, 32, "")
     model = build_model(settings, tokenizer, LABELS, 32).eval()
@@ -192,7 +192,7 @@ def test_a_whole_run_starts_from_a_mirror(hub, tmp_path):
     run = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stderr
     assert (
-        "Not set, so as usual for a model like org/bert and 2 steps in an epoch: train.learning_rate 0.0002"
+        "Not set, so as usual for a model like org/bert, single texts and 2 steps in an epoch: train.learning_rate 0.0002"
         in run.stderr
     )
     saved = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))

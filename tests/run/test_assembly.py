@@ -9,8 +9,8 @@ from app.strategies.single import Single
 from tests.tiny import tiny_model, tiny_tokenizer, write_tiny
 
 
-@pytest.mark.parametrize(("batch_size", "rate"), [(32, 2e-4), (1, 1e-4)])
-def test_learning_rates_follow_from_the_model_and_from_the_steps_of_its_epochs(tmp_path, batch_size, rate):
+@pytest.mark.parametrize(("batch_size", "pairs", "rate"), [(32, False, 2e-4), (1, False, 1e-4), (32, True, 5e-5)])
+def test_learning_rates_follow_from_the_model_and_the_data(tmp_path, batch_size, pairs, rate):
     model, tokenizer = (
         tiny_model().model,
         tiny_tokenizer(characters="差坏烂臭烦气书桌门窗椅柜好棒美赞爱喜的一0123456789"),
@@ -18,8 +18,9 @@ def test_learning_rates_follow_from_the_model_and_from_the_steps_of_its_epochs(t
     model.resize_token_embeddings(len(tokenizer))
     (tmp_path / "checkpoint").mkdir()
     save_model(tmp_path / "checkpoint", model, model.state_dict(), tokenizer)
-    path = write_tiny(tmp_path / "rows.tsv", rows_per_label=70)  # 168 to train on
-    data = DataConfig(train=str(path), cache_dir=str(tmp_path / "cache"), max_length=16)
+    path = write_tiny(tmp_path / "rows.tsv", rows_per_label=70, pairs=pairs)  # 168 to train on
+    columns = {"text_pair_column": "other"} if pairs else {}
+    data = DataConfig(train=str(path), cache_dir=str(tmp_path / "cache"), max_length=16, **columns)
     train = TrainConfig(device="cpu", threads=1, batch_size=batch_size)
     config = Config(data, ModelConfig(name=str(tmp_path / "checkpoint")), train)
     with Single(config) as strategy:

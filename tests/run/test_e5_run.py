@@ -29,7 +29,8 @@ def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, m
     assert main("single", "", [*data, "--train.device", "cpu", "--train.precision", "fp32", "--output.dir", "run"]) == 0
     shown = capsys.readouterr().err
     assert (
-        "Not set, so as usual for a model like e5-small-zh and 2 steps in an epoch: train.learning_rate 0.0002" in shown
+        "Not set, so as usual for a model like e5-small-zh, single texts and 2 steps in an epoch: train.learning_rate 0.0002"
+        in shown
     )
     settings = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text(encoding="utf-8"))
     assert settings["model"]["name"] == "e5-small-zh"
