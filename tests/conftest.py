@@ -43,6 +43,12 @@ def _process_as_before() -> Iterator[None]:
     if torch:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(False)
+    assert not has_process_group(), "this test leaves a process group behind, with which no later test could start one"
+
+
+def has_process_group() -> bool:
+    distributed = sys.modules.get("torch.distributed")
+    return bool(distributed and distributed.is_available() and distributed.is_initialized())
 
 
 @pytest.fixture

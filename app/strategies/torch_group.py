@@ -56,7 +56,8 @@ class TorchGroup(Group):
     def leave(self, has_failed: bool) -> None:
         if self.heartbeat:
             self.heartbeat.stop()
-        if not has_failed and dist.is_initialized():
+        # After an error the other ranks may be waiting, and leaving would hang; a single rank has none to wait for.
+        if dist.is_initialized() and (not has_failed or self.world_size == 1):
             # All groups of this process; DeepSpeed's own ones are listed here only.
             for group in list(dist.distributed_c10d._world.pg_map):
                 _never_free(group)

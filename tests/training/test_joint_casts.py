@@ -128,6 +128,7 @@ def test_masked_words_have_the_gradients_of_autocast():
 def test_other_modes_refuse_them(rows):
     with pytest.raises(InputError, match="train.joint_casts true needs run_single.py"):
         run(rows, replace(SETTINGS, joint_casts=True), DDP)
+    assert not torch.distributed.is_initialized(), "another job of this process could not start"
 
 
 def test_the_default_is_off_on_the_cpu():
