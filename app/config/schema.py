@@ -166,7 +166,7 @@ class TrainConfig:
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """Learning rate after the warm-up: linear or cosine decay to 0, or constant."""
     warmup: float | None = None
-    """Warm-up: below 1 a fraction of all steps, from 1 a number; none: 0.3 for a pretrained model up to 384 wide, else 0.1."""
+    """Linear warm-up: below 1 a fraction of all steps, from 1 a number; none: 0.3 where the usual learning_rate is 2e-4, else 0.1."""
     layer_lr_decay: float = 1.0
     """The learning rate of each layer is that of the layer above times this factor; 1: the same for all layers."""
     max_grad_norm: float = 1.0

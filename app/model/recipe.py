@@ -30,19 +30,19 @@ class Recipe:
 
 
 RANDOM = Recipe(3e-5)
-# By the width of a pretrained model, up to and including the first number: narrow models need larger steps.
+# By the width of a pretrained model, up to and including the first number.
 PRETRAINED = {
-    384: Recipe(2e-4, head_factor=10, warmup=0.3),
     512: Recipe(5e-5),
     768: Recipe(3e-5),
     float("inf"): Recipe(2e-5),
 }
-# Of the narrow ones (docs/quality.md): few steps need the highest rate, with a long warm-up; in more steps it does harm. Pairs
-# of texts are learned only with a low rate; with a higher one all of them get the most frequent class.
+# Narrower ones need larger steps, by the data (docs/quality.md). In few steps the highest rate is best, but the loss may rise again
+# after a short warm-up. Pairs of texts are learned only with a low rate; with a higher one all of them get the most frequent class.
 NARROW = 384
 MANY_STEPS = 150  # more in an epoch are many
-MANY_STEPS_RATE = 1e-4
-PAIRS_RATE = 5e-5
+FEW_STEPS_RECIPE = Recipe(2e-4, head_factor=10, warmup=0.3)
+MANY_STEPS_RECIPE = Recipe(1e-4, head_factor=10)
+PAIRS_RECIPE = Recipe(5e-5, head_factor=10)
 
 
 def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config:
@@ -74,12 +74,11 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
 
 def recipe_of(width: int, steps_per_epoch: int, has_pairs: bool) -> Recipe:
     """Return the recipe of a pretrained model whose hidden states have `width` numbers."""
-    recipe = next(recipe for limit, recipe in PRETRAINED.items() if width <= limit)
-    if width <= NARROW and has_pairs:
-        return replace(recipe, learning_rate=PAIRS_RATE)
-    if width <= NARROW and steps_per_epoch > MANY_STEPS:
-        return replace(recipe, learning_rate=MANY_STEPS_RATE)
-    return recipe
+    if width > NARROW:
+        return next(recipe for limit, recipe in PRETRAINED.items() if width <= limit)
+    if has_pairs:
+        return PAIRS_RECIPE
+    return MANY_STEPS_RECIPE if steps_per_epoch > MANY_STEPS else FEW_STEPS_RECIPE
 
 
 def checkpoint_width(config: Config) -> int:

@@ -55,24 +55,24 @@ def test_settings_win(checkpoint):
 
 
 @pytest.mark.parametrize(
-    ("steps_per_epoch", "has_pairs", "rate"),
+    ("steps_per_epoch", "has_pairs", "rate", "warmup"),
     [
-        (1, False, 2e-4),
-        (150, False, 2e-4),
-        (151, False, 1e-4),
-        (10**6, False, 1e-4),
-        (1, True, 5e-5),
-        (151, True, 5e-5),
+        (1, False, 2e-4, 0.3),
+        (150, False, 2e-4, 0.3),
+        (151, False, 1e-4, 0.1),
+        (10**6, False, 1e-4, 0.1),
+        (1, True, 5e-5, 0.1),
+        (151, True, 5e-5, 0.1),
     ],
 )
 def test_a_narrow_model_has_lower_rates_for_many_steps_and_for_pairs(
-    checkpoint, caplog, steps_per_epoch, has_pairs, rate
+    checkpoint, caplog, steps_per_epoch, has_pairs, rate, warmup
 ):
     caplog.set_level(logging.INFO)
     train = with_recipe(
         checkpoint(BertConfig(hidden_size=384, num_attention_heads=2)), steps_per_epoch, has_pairs
     ).train
-    assert (train.learning_rate, train.head_learning_rate, train.warmup) == (rate, pytest.approx(10 * rate), 0.3)
+    assert (train.learning_rate, train.head_learning_rate, train.warmup) == (rate, pytest.approx(10 * rate), warmup)
     rows = "pairs of texts" if has_pairs else "single texts"
     assert f"{rows} and {steps_per_epoch:,} steps in an epoch: train.learning_rate {rate:g}" in caplog.text
     wide = with_recipe(checkpoint(BertConfig(hidden_size=768, num_attention_heads=2)), steps_per_epoch, has_pairs).train

@@ -9,8 +9,10 @@ from app.strategies.single import Single
 from tests.tiny import tiny_model, tiny_tokenizer, write_tiny
 
 
-@pytest.mark.parametrize(("batch_size", "pairs", "rate"), [(32, False, 2e-4), (1, False, 1e-4), (32, True, 5e-5)])
-def test_learning_rates_follow_from_the_model_and_the_data(tmp_path, batch_size, pairs, rate):
+@pytest.mark.parametrize(
+    ("batch_size", "pairs", "rate", "warmup"), [(32, False, 2e-4, 0.3), (1, False, 1e-4, 0.1), (32, True, 5e-5, 0.1)]
+)
+def test_learning_rates_follow_from_the_model_and_the_data(tmp_path, batch_size, pairs, rate, warmup):
     model, tokenizer = (
         tiny_model().model,
         tiny_tokenizer(characters="差坏烂臭烦气书桌门窗椅柜好棒美赞爱喜的一0123456789"),
@@ -29,6 +31,6 @@ def test_learning_rates_follow_from_the_model_and_the_data(tmp_path, batch_size,
         set_up(strategy, components)
         found = components.config.train
         assert strategy.config == components.config
-        assert (found.learning_rate, found.head_learning_rate, found.warmup) == (rate, pytest.approx(10 * rate), 0.3)
+        assert (found.learning_rate, found.head_learning_rate, found.warmup) == (rate, pytest.approx(10 * rate), warmup)
         rates = {group["lr"] * group.get("lr_scale", 1.0) for group in strategy.optimizer.param_groups}
         assert sorted(rates) == pytest.approx([rate, 10 * rate])
