@@ -2,7 +2,7 @@
 
 import sys
 
-from app.commands import main
+from .commands import main
 
 if __name__ == "__main__":
     sys.exit(main())

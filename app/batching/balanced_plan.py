@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.batching.plan import BatchPlan
+from .plan import BatchPlan
 
 
 @dataclass(frozen=True, eq=False)

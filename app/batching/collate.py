@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from app.batching.buckets import Bucket, filled_shape
+from .buckets import Bucket, filled_shape
 
 PAD_TO = 8  # the length of a padded batch is a multiple of this many tokens
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from app.batching.collate import Layout, collate
-from app.data.dataset import Split
-from app.data.tokens import TokenStore
+from ..data.dataset import Split
+from ..data.tokens import TokenStore
+from .collate import Layout, collate
 
 WINDOWS_PER_ROW = "windows_per_row"  # an input, where rows have windows; the others are then of windows
 EVALUATION = -1  # the `draw` of evaluations, which no step has

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from app.batching.collate import Layout, collate
-from app.batching.loader import EVALUATION, Batch, Loader, to_device
-from app.data.dataset import Split
-from app.data.tokens import TokenStore
+from ..data.dataset import Split
+from ..data.tokens import TokenStore
+from .collate import Layout, collate
+from .loader import EVALUATION, Batch, Loader, to_device
 
 FRACTION = 0.15  # of a row's tokens are targets
 MASKED, RANDOM = 0.8, 0.1  # of the targets become the mask token, or a random one; the others stay as they are

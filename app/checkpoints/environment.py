@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.cache import content_key, file_digest
-from app.runtime.cores import num_cores
+from ..data.cache import content_key, file_digest
+from ..runtime.cores import num_cores
 
 
 def environment(mode: str, world_size: int, device: str) -> dict:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from app.checkpoints.environment import launcher_id, launcher_start
-from app.checkpoints.run_config import ENVIRONMENT, settings_file
-from app.checkpoints.run_contents import REPORT
-from app.config.schema import OutputConfig
+from ..config.schema import OutputConfig
+from .environment import launcher_id, launcher_start
+from .run_config import ENVIRONMENT, settings_file
+from .run_contents import REPORT
 
 CHECKPOINTS = Path("checkpoints")
 CLOCKS_DIFFER = 5.0  # seconds, between the machines of a job

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from pathlib import Path
 
-from app.runtime.disk import write_text
+from ..runtime.disk import write_text
 
 logger = logging.getLogger(__name__)
 CARDS = ("README.md", "MODEL_CARD.md")  # the first that is free, or that a run wrote

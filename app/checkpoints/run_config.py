@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from app.config.schema import Config
-from app.config.yaml_files import read_yaml
-from app.errors import InputError
-from app.runtime.disk import write_text
+from ..config.schema import Config
+from ..config.yaml_files import read_yaml
+from ..errors import InputError
+from ..runtime.disk import write_text
 
 CONFIG, RESOLVED, ENVIRONMENT = "config.yaml", "config.resolved.yaml", "environment.json"
 HEADER = "# All settings of this run. A run replaces this file unless it was changed; SHA-256 of what follows: "

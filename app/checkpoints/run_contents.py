@@ -8,12 +8,12 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from app.checkpoints.model_card import CARD_FILES, is_card_of_run
-from app.checkpoints.run_config import CONFIG, ENVIRONMENT, RESOLVED, is_written_by_run
-from app.checkpoints.run_lock import LOCK
-from app.evaluation.calibration import CALIBRATION
-from app.evaluation.logits_file import LOGITS
-from app.evaluation.multi_label.decisions import THRESHOLDS
+from ..evaluation.calibration import CALIBRATION
+from ..evaluation.logits_file import LOGITS
+from ..evaluation.multi_label.decisions import THRESHOLDS
+from .model_card import CARD_FILES, is_card_of_run
+from .run_config import CONFIG, ENVIRONMENT, RESOLVED, is_written_by_run
+from .run_lock import LOCK
 
 MODEL = "model.safetensors"  # the weights of the best checkpoint so far
 REPORT = "report.json"  # written last: a folder that has it is a finished run

@@ -7,12 +7,12 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from app.checkpoints.find_run import CHECKPOINTS, holds_run, is_finished, resumes, run_to_resume
-from app.checkpoints.model_card import cards_of_run
-from app.checkpoints.run_contents import REPORT, REPORT_FILES, STATES, only_started, remove_run
-from app.checkpoints.run_lock import RunLock, check_not_in_use
-from app.config.schema import OutputConfig
-from app.errors import InputError
+from ..config.schema import OutputConfig
+from ..errors import InputError
+from .find_run import CHECKPOINTS, holds_run, is_finished, resumes, run_to_resume
+from .model_card import cards_of_run
+from .run_contents import REPORT, REPORT_FILES, STATES, only_started, remove_run
+from .run_lock import RunLock, check_not_in_use
 
 
 def check_run_folder(config: OutputConfig) -> None:

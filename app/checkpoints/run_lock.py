@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from app.errors import InputError
+from ..errors import InputError
 
 try:
     import fcntl

@@ -7,12 +7,12 @@ import json
 import logging
 from pathlib import Path
 
-from app.checkpoints.run_config import ENVIRONMENT, settings_file, write_config
-from app.config.schema import Config
-from app.config.yaml_files import read_yaml
-from app.data.dataset import Dataset
-from app.errors import InputError
-from app.runtime.disk import write_json
+from ..config.schema import Config
+from ..config.yaml_files import read_yaml
+from ..data.dataset import Dataset
+from ..errors import InputError
+from ..runtime.disk import write_json
+from .run_config import ENVIRONMENT, settings_file, write_config
 
 logger = logging.getLogger(__name__)
 RESUMED = "resumed"  # in environment.json: the starts after the first one

@@ -20,12 +20,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from app.checkpoints.run_folder import saved_states, states_folder
-from app.checkpoints.write_errors import cannot_write
-from app.data.cache import MANIFEST
-from app.errors import TrainingError
-from app.runtime.disk import checksum, sync, write_text
-from app.training.state import RunState
+from ..data.cache import MANIFEST
+from ..errors import TrainingError
+from ..runtime.disk import checksum, sync, write_text
+from ..training.state import RunState
+from .run_folder import saved_states, states_folder
+from .write_errors import cannot_write
 
 logger = logging.getLogger(__name__)
 FORMAT = 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.checkpoints.run_folder import saved_states
-from app.errors import TrainingError
-from app.runtime.disk import is_full
+from ..errors import TrainingError
+from ..runtime.disk import is_full
+from .run_folder import saved_states
 
 
 def cannot_write(what: str, error: Exception, folder: Path) -> TrainingError:

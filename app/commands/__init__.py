@@ -7,24 +7,25 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from app.errors import nearest
+from ..config.shipped import PROGRAM
+from ..errors import nearest
 
 # A verb, its module, which has `main(argv, program)`, and one line for the list of verbs. Adding a verb is one line here.
 VERBS = {
-    "predict": ("app.commands.predict", "classify texts with a trained model"),
-    "explain": ("app.commands.explain", "say which characters made the model choose its label"),
-    "compare": ("app.commands.compare", "say whether one run is better than another, and how sure that is"),
+    "predict": (".predict", "classify texts with a trained model"),
+    "explain": (".explain", "say which characters made the model choose its label"),
+    "compare": (".compare", "say whether one run is better than another, and how sure that is"),
     "cross-validate": (
-        "app.commands.cross_validate",
+        ".cross_validate",
         "train folds or seeds: mean and spread, and which labels may be wrong",
     ),
-    "labels": ("app.commands.labels", "take label issues to Label Studio or doccano, and the decisions back"),
-    "export": ("app.commands.export", "write a trained model for ONNX Runtime, compared with the original"),
-    "serve": ("app.commands.serve", "answer requests over HTTP, with a page for people"),
-    "verify": ("app.commands.verify", "verify that all modes train the same model"),
-    "benchmark": ("app.commands.benchmark", "time the same job in every mode"),
-    "fetch": ("app.commands.fetch", "fetch the public data sets that the ready configurations use"),
-    "fetch-encoder": ("app.commands.fetch_encoder", "fetch e5-small-zh where its package cannot be installed"),
+    "labels": (".labels", "take label issues to Label Studio or doccano, and the decisions back"),
+    "export": (".export", "write a trained model for ONNX Runtime, compared with the original"),
+    "serve": (".serve", "answer requests over HTTP, with a page for people"),
+    "verify": (".verify", "verify that all modes train the same model"),
+    "benchmark": (".benchmark", "time the same job in every mode"),
+    "fetch": (".fetch", "fetch the public data sets that the ready configurations use"),
+    "fetch-encoder": (".fetch_encoder", "fetch e5-small-zh where its package cannot be installed"),
 }
 
 
@@ -44,9 +45,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_verb(verb: str, argv: list[str] | None = None, program: str | None = None) -> int:
     """Run one verb with `argv` (default: the command line); return the exit status. `program` is what its help calls it."""
-    module = import_module(VERBS[verb][0])
+    module = import_module(VERBS[verb][0], __package__)
     try:
-        return module.main(sys.argv[1:] if argv is None else argv, program or f"python -m app {verb}")
+        return module.main(sys.argv[1:] if argv is None else argv, program or f"{PROGRAM} {verb}")
     except SystemExit:  # argparse has printed the help
         if status := print_help(""):
             return status
@@ -77,4 +78,4 @@ def overview(program: str) -> str:
 
 def _program() -> str:
     name = Path(sys.argv[0]).stem
-    return "python -m app" if name == "__main__" else name
+    return PROGRAM if name == "__main__" else name

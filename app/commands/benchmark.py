@@ -21,15 +21,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.commands.mode_options import PlannedMode, build_parser, count_devices, plan_modes
-from app.config.command_line import load_config
-from app.errors import InputError
+from ..config.command_line import load_config
+from ..config.shipped import PROGRAM
+from ..errors import InputError
+from .mode_options import PlannedMode, build_parser, count_devices, plan_modes
 
 if TYPE_CHECKING:
-    from app.run.modes.timing import Timing
+    from ..run.modes.timing import Timing
 
 
-def main(argv: list[str], program: str = "python -m app benchmark") -> int:
+def main(argv: list[str], program: str = f"{PROGRAM} benchmark") -> int:
     """Time all modes; return the exit status: 1 if one failed."""
     options, settings = parse(argv, program)
     try:
@@ -40,7 +41,7 @@ def main(argv: list[str], program: str = "python -m app benchmark") -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    from app.run.modes.timing import draw, over_rounds, render
+    from ..run.modes.timing import draw, over_rounds, render
 
     rounds = time_rounds(modes, options, settings)
     timings = over_rounds(rounds)
@@ -66,7 +67,7 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
 
 def time_rounds(modes: list[PlannedMode], options: argparse.Namespace, settings: list[str]) -> list[list[Timing]]:
     """Run every mode once a round, in turns; return the timings of each round."""
-    from app.run.modes.timing import Timing, run_mode
+    from ..run.modes.timing import Timing, run_mode
 
     def time_mode(mode: PlannedMode, number: int, folder: Path) -> Timing:
         if mode.unavailable:

@@ -15,11 +15,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from app.commands.exit_status import exit_status
-from app.errors import InputError
+from ..config.shipped import PROGRAM
+from ..errors import InputError
+from .exit_status import exit_status
 
 
-def main(argv: list[str], program: str = "python -m app compare") -> int:
+def main(argv: list[str], program: str = f"{PROGRAM} compare") -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(
         program,
@@ -39,7 +40,7 @@ def compare(runs: list[Path], output: str | None) -> str:
     """Return the comparison of each run with the first one as text; raises InputError for runs that cannot be compared."""
     if len(runs) < 2 or (output is not None and len(runs) != 2):
         raise InputError(f"two runs are needed{' for --output' if output else ''}, found {len(runs)}")
-    from app.run.comparing import compare_runs, render_comparison, write_changed_rows
+    from ..run.comparing import compare_runs, render_comparison, write_changed_rows
 
     compared = [compare_runs(runs[0], run) for run in runs[1:]]
     if output is not None:

@@ -16,20 +16,21 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from app.commands.exit_status import exit_status
-from app.commands.mode_options import PlannedMode, plan_modes
-from app.config.command_line import load_config
-from app.errors import InputError
+from ..config.command_line import load_config
+from ..config.shipped import PROGRAM
+from ..errors import InputError
+from .exit_status import exit_status
+from .mode_options import PlannedMode, plan_modes
 
 if TYPE_CHECKING:
-    from app.config.schema import Config
-    from app.run.many_runs.series import Series
+    from ..config.schema import Config
+    from ..run.many_runs.series import Series
 
 MOST_SEEDS = 100
 MOST_PLANTED = 0.5
 
 
-def main(argv: list[str], program: str = "python -m app cross-validate") -> int:
+def main(argv: list[str], program: str = f"{PROGRAM} cross-validate") -> int:
     """Run the command line; return the exit status: 2 for bad input, 1 for a run that failed, 128 + a signal that stopped it."""
     options, settings = parse(argv, program)
     return exit_status(lambda: work(options, settings))
@@ -40,7 +41,7 @@ def work(options: argparse.Namespace, settings: list[str]) -> int:
     check_options(options)
     config = load_config(settings)
     planned = plan_mode(options, config)
-    from app.runtime.signals import Stopped
+    from ..runtime.signals import Stopped
 
     try:
         print(run(options, settings, config, planned))
@@ -99,14 +100,14 @@ def plan_mode(options: argparse.Namespace, config: Config) -> PlannedMode:
 
 def run(options: argparse.Namespace, settings: list[str], config: Config, planned: PlannedMode) -> str:
     """Train all runs, write the figures and return them as text."""
-    from app.run.many_runs.series import Series, default_folder, open_series
+    from ..run.many_runs.series import Series, default_folder, open_series
 
     kind = f"{options.seeds} seeds" if options.seeds else f"{options.folds} folds"
     folder = default_folder(config, kind)
     series = Series(folder, kind, planned.name, planned.processes, settings, config.output.overwrite)
     if options.seeds:
-        from app.run.many_runs.cross_validation import write_figures
-        from app.run.many_runs.seeds import check_seeds, render_seeds, train_seeds
+        from ..run.many_runs.cross_validation import write_figures
+        from ..run.many_runs.seeds import check_seeds, render_seeds, train_seeds
 
         check_seeds(config)
         open_series(series, config)
@@ -119,8 +120,8 @@ def run(options: argparse.Namespace, settings: list[str], config: Config, planne
 
 def run_folds(series: Series, options: argparse.Namespace, config: Config) -> str:
     """Train all folds, list the label issues and measure how good the list is; return what was found as text."""
-    from app.evaluation.labels.issues import check_cleanlab
-    from app.run.many_runs.cross_validation import (
+    from ..evaluation.labels.issues import check_cleanlab
+    from ..run.many_runs.cross_validation import (
         cross_validate,
         fold_datasets,
         render_folds,
@@ -128,8 +129,8 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
         render_planted,
         write_figures,
     )
-    from app.run.many_runs.label_issues import list_issues, measure_ranking
-    from app.run.many_runs.series import open_series, say
+    from ..run.many_runs.label_issues import list_issues, measure_ranking
+    from ..run.many_runs.series import open_series, say
 
     without_labels = None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from app.errors import InputError, TrainingError
+from ..errors import InputError, TrainingError
 
 
 def print_error(message: str) -> None:

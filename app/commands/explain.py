@@ -17,10 +17,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from app.commands.exit_status import exit_status
-from app.commands.predict import say
-from app.commands.predict_options import Parser
-from app.errors import InputError
+from ..config.shipped import PROGRAM
+from ..errors import InputError
+from .exit_status import exit_status
+from .predict import say
+from .predict_options import Parser
 
 FEWEST_DRAWS = 19  # random orders; with fewer, no test can pass
 LONGEST_INPUT = 1 << 24  # bytes of standard input
@@ -53,7 +54,7 @@ def check(args: argparse.Namespace) -> None:
     if args.seed < 0:
         raise InputError(f"--seed must be at least 0, found {args.seed}")
     if args.html is not None:
-        from app.explanation.page import check_page
+        from ..explanation.page import check_page
 
         check_page(args.html)
 
@@ -74,11 +75,11 @@ def read_text(text: str) -> str:
 def run(args: argparse.Namespace) -> None:
     """Explain and print; raises InputError for bad input, TrainingError where it cannot be done."""
     check(args)
-    from app.explanation.explain import explain
-    from app.explanation.page import write_page
-    from app.explanation.plain_model import load_plain_model
-    from app.explanation.sentences import render_text
-    from app.prediction.saved_model import run_settings
+    from ..explanation.explain import explain
+    from ..explanation.page import write_page
+    from ..explanation.plain_model import load_plain_model
+    from ..explanation.sentences import render_text
+    from ..prediction.saved_model import run_settings
 
     texts = (read_text(args.text),) if args.text_pair is None else (read_text(args.text), args.text_pair)
     model = load_plain_model(args.model, args.device)
@@ -93,6 +94,6 @@ def run(args: argparse.Namespace) -> None:
         say(f"Saved in {args.html}")
 
 
-def main(argv: list[str], program: str = "python -m app explain") -> int:
+def main(argv: list[str], program: str = f"{PROGRAM} explain") -> int:
     """Run the command line; return the exit status."""
     return exit_status(lambda: run(build_parser(program).parse_args(argv)), say)

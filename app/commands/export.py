@@ -14,10 +14,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from app.commands.exit_status import exit_status
-from app.commands.predict import say
-from app.commands.predict_options import Parser
-from app.errors import InputError
+from ..config.shipped import PROGRAM
+from ..errors import InputError
+from .exit_status import exit_status
+from .predict import say
+from .predict_options import Parser
 
 TOLERANCE = {"fp32": 0.001, "int8": 0.01}
 LOGIT_TOLERANCE = {"fp32": 0.001, "int8": None}
@@ -61,7 +62,7 @@ def check(args: argparse.Namespace) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export and print the comparison; return the exit status."""
     check(args)
-    from app.export.exported_folder import ExportOptions, export
+    from ..export.exported_folder import ExportOptions, export
 
     ending = "-onnx" if args.precision == "fp32" else f"-onnx-{args.precision}"
     output = args.output or Path(f"{args.model}{ending}")
@@ -80,6 +81,6 @@ def run(args: argparse.Namespace) -> int:
     return 1
 
 
-def main(argv: list[str], program: str = "python -m app export") -> int:
+def main(argv: list[str], program: str = f"{PROGRAM} export") -> int:
     """Run the command line; return the exit status."""
     return exit_status(lambda: run(build_parser(program).parse_args(argv)), say)

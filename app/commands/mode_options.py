@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from app.errors import InputError
+from ..errors import InputError
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> 
 
     `processes` are those of the parallel modes (default: the CUDA devices where `device` may use them, else 2).
     """
-    from app.strategies import load_strategy, strategy_names
+    from ..strategies import load_strategy, strategy_names
 
     unknown = sorted(set(wanted or ()) - set(strategy_names()))
     if unknown:

@@ -22,20 +22,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from app.commands.predict_options import build_parser, find_input_format, parse
-from app.data.json_values import json_layout
-from app.data.readers import LabelSetOptions, ReadOptions
-from app.errors import InputError, TrainingError
-from app.prediction.excel import check_excel
-from app.prediction.exported_model import is_exported
-from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
-from app.prediction.output import WRITERS, check_output, open_output, progress
-from app.prediction.sources import Source, open_file, open_texts
-from app.runtime.quick_imports import quick_imports
+from ..config.shipped import MODULE, PROGRAM
+from ..data.json_values import json_layout
+from ..data.readers import LabelSetOptions, ReadOptions
+from ..errors import InputError, TrainingError
+from ..prediction.excel import check_excel
+from ..prediction.exported_model import is_exported
+from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
+from ..prediction.output import WRITERS, check_output, open_output, progress
+from ..prediction.sources import Source, open_file, open_texts
+from ..runtime.quick_imports import quick_imports
+from .predict_options import build_parser, find_input_format, parse
 
 if TYPE_CHECKING:
-    from app.prediction.label_sets import Abstention
-    from app.prediction.predictor import Predictor
+    from ..prediction.label_sets import Abstention
+    from ..prediction.predictor import Predictor
 
 # Messages of the reading code have the trainer's names of settings; here the names have no group.
 TRAINER_NAMES = re.compile(
@@ -83,7 +84,7 @@ def open_chosen(args: argparse.Namespace) -> OpenedModel:
     """Return the model of the chosen checkpoint."""
     folder = Path(args.checkpoint) if args.checkpoint else None
     compute = ComputeOptions(args.device, args.precision, args.batch_tokens, args.calibrate == "auto", args.runtime)
-    with quick_imports("app.prediction.torch_runtime"):
+    with quick_imports(f"{MODULE}.prediction.torch_runtime"):
         opened = open_model(folder, compute)
     if not args.checkpoint:
         say(f"checkpoint {opened.folder}")
@@ -98,7 +99,7 @@ def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | N
     """Return the threshold from which on rows are decided, None where they are not; says how well a chosen one does on other rows."""
     if args.abstain is None:
         return args.threshold
-    from app.prediction.decisions import choose_run_threshold
+    from ..prediction.decisions import choose_run_threshold
 
     threshold = choose_run_threshold(opened.folder, opened.predictor, args.abstain)
     say(threshold.describe(args.abstain))
@@ -111,7 +112,7 @@ def as_writers_take_it(threshold: float | None, predictor: Predictor) -> float |
     """Return a threshold as the writers of a model's predictions take it."""
     if threshold is None or not predictor.has_label_sets:
         return threshold
-    from app.prediction.label_sets import Abstention
+    from ..prediction.label_sets import Abstention
 
     return Abstention(predictor.rule, threshold)
 
@@ -120,7 +121,7 @@ def writers(predictor: Predictor) -> dict[str, Callable]:
     """Return what writes the predictions of a model, by the name of the format."""
     if not predictor.has_label_sets:
         return WRITERS
-    from app.prediction.label_sets import LABEL_SET_WRITERS
+    from ..prediction.label_sets import LABEL_SET_WRITERS
 
     return LABEL_SET_WRITERS
 
@@ -178,7 +179,7 @@ def label_set_settings(args: argparse.Namespace, opened: OpenedModel) -> dict | 
         raise InputError("--label_columns is instead of --label_column and --label_separator; remove it, or these")
     settings = {}
     if not is_exported(opened.folder):
-        from app.prediction.saved_model import run_settings
+        from ..prediction.saved_model import run_settings
 
         settings = run_settings(opened.folder)
     if args.label_column is not None or args.label_separator is not None:
@@ -188,7 +189,7 @@ def label_set_settings(args: argparse.Namespace, opened: OpenedModel) -> dict | 
 
 def report(args: argparse.Namespace) -> None:
     """Classify rows with labels, and write a report on them; raises as `run` does."""
-    from app.prediction.labelled_rows import check_report_folder, report_on
+    from ..prediction.labelled_rows import check_report_folder, report_on
 
     folder = check_report_folder(args.report)
     opened = open_chosen(args)
@@ -204,7 +205,7 @@ def report(args: argparse.Namespace) -> None:
     say(f"Saved in {folder}")
 
 
-def main(argv: list[str], program: str = "python -m app predict") -> int:
+def main(argv: list[str], program: str = f"{PROGRAM} predict") -> int:
     """Run the command line; return the exit status."""
     status = 0
     try:

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from app.data.formats import content_format, file_format
-from app.errors import InputError, nearest
-from app.prediction.open_model import RUNTIMES
-from app.prediction.output import WRITERS
-from app.prediction.sources import is_pipe
+from ..data.formats import content_format, file_format
+from ..errors import InputError, nearest
+from ..prediction.open_model import RUNTIMES
+from ..prediction.output import WRITERS
+from ..prediction.sources import is_pipe
 
 OUTPUT_SUFFIXES = {".csv": "csv", ".xlsx": "xlsx", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 

@@ -20,11 +20,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from app.commands.exit_status import exit_status
-from app.commands.predict import choose_threshold, say
-from app.commands.predict_options import Parser, add_decision_options, add_device_options
-from app.errors import InputError
-from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
+from ..config.shipped import PROGRAM
+from ..errors import InputError
+from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
+from .exit_status import exit_status
+from .predict import choose_threshold, say
+from .predict_options import Parser, add_decision_options, add_device_options
 
 KEY = "TEXT_CLASSIFIER_API_KEY"  # an argument would be seen in the list of processes
 
@@ -101,8 +102,8 @@ def run(args: argparse.Namespace) -> int:
     ):
         raise InputError(f"{KEY} must be printable ASCII, without spaces around it; set another key, or unset it")
     try:
-        from app.serving.server import serve
-        from app.serving.service import Limits, ServeOptions
+        from ..serving.server import serve
+        from ..serving.service import Limits, ServeOptions
     except ImportError as error:
         raise InputError(
             f"serve needs FastAPI and others ({error}); install them: pip install -r requirements-serve.txt -c constraints.txt"
@@ -126,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
     return 130 if serve(load, options, args.host, args.port) == signal.SIGINT else 0
 
 
-def main(argv: list[str], program: str = "python -m app serve") -> int:
+def main(argv: list[str], program: str = f"{PROGRAM} serve") -> int:
     """Run the command line; return the exit status."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     return exit_status(lambda: run(build_parser(program).parse_args(argv)), say)

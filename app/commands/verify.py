@@ -20,22 +20,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.commands.mode_options import PlannedMode, build_parser, plan_modes
-from app.config.command_line import load_config
-from app.errors import InputError
+from ..config.command_line import load_config
+from ..config.shipped import PROGRAM
+from ..errors import InputError
+from .mode_options import PlannedMode, build_parser, plan_modes
 
 if TYPE_CHECKING:
-    from app.config.schema import Config
-    from app.run.modes.equivalence import Outcome  # imports torch, which --help does without
+    from ..config.schema import Config
+    from ..run.modes.equivalence import Outcome  # imports torch, which --help does without
 
 
-def main(argv: list[str], program: str = "python -m app verify") -> int:
+def main(argv: list[str], program: str = f"{PROGRAM} verify") -> int:
     """Verify all modes, or, as a worker, run one of them; return the exit status."""
     options, settings = parse(argv, program)
     try:
         config = load_config(settings)
-        from app.run.modes.equivalence import comparable, probe
-        from app.strategies import load_strategy
+        from ..run.modes.equivalence import comparable, probe
+        from ..strategies import load_strategy
 
         config = comparable(config, options.steps, options.precision)
         if options.worker:
@@ -65,7 +66,7 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
 
 def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> list[Outcome]:
     """Run every mode and compare it with single; raises InputError where the job does not run in one process."""
-    from app.run.modes.equivalence import Outcome, compare, tolerances
+    from ..run.modes.equivalence import Outcome, compare, tolerances
 
     wanted = options.modes and ["single", *options.modes]
     planned = plan_modes(wanted, options.processes, config.train.device)
@@ -95,7 +96,7 @@ def run(
     mode: PlannedMode, precision: str, result: Path, options: argparse.Namespace, settings: list[str]
 ) -> str | None:
     """Train in a mode's own processes and write `result`; return why that failed, and raise InputError where it is single."""
-    from app.run.modes.equivalence import start
+    from ..run.modes.equivalence import start
 
     print(f"{mode.name}, {precision}, {mode.processes} process(es) ...", file=sys.stderr)
     worker = ["--worker", mode.name, "--result", str(result), "--steps", str(options.steps), "--precision", precision]
@@ -107,8 +108,8 @@ def run(
 
 def refuses(mode: str, precision: str, device: str) -> str | None:
     """Return why a mode has no such precision on this machine, or None."""
-    from app.runtime.devices import choose_device
-    from app.strategies import load_strategy
+    from ..runtime.devices import choose_device
+    from ..strategies import load_strategy
 
     return load_strategy(mode).refuses(precision, choose_device(device))
 

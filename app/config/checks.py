@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.config.schema import Config, DataConfig, TrainConfig
-from app.errors import InputError, shorten
+from ..errors import InputError, shorten
+from .schema import Config, DataConfig, TrainConfig
 
 LARGEST_SEED = (1 << 63) - 1
 LEAST_TIMEOUT = 10  # seconds; ranks beat once a second, and a busy or swapping machine delays some of these beats

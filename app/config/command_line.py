@@ -11,13 +11,13 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from app.config.checks import check_together, check_values
-from app.config.messages import describe_type, explain_parser_error, setting_types
-from app.config.public_sets import with_public_files
-from app.config.schema import Config
-from app.config.shipped import DEFAULT_CONFIGS, default_config
-from app.config.yaml_files import read_yaml
-from app.errors import InputError, nearest, shorten
+from ..errors import InputError, nearest, shorten
+from .checks import check_together, check_values
+from .messages import describe_type, explain_parser_error, setting_types
+from .public_sets import with_public_files
+from .schema import Config
+from .shipped import DEFAULT_CONFIGS, default_config
+from .yaml_files import read_yaml
 
 LONGEST_LIST = 2000  # jsonargparse's time grows with the square of a list's length: 4 s at this one
 SHORT_OPTIONS = {"nprocs": "train.nprocs", "resume": "output.resume"}

@@ -6,8 +6,8 @@ import re
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from app.config.schema import Config, PlainValue
-from app.errors import nearest
+from ..errors import nearest
+from .schema import Config, PlainValue
 
 TYPES = {
     int: "an integer",

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import yaml
 
-from app.config.schema import Config
-from app.config.shipped import ROOT
-from app.errors import InputError, nearest
+from ..errors import InputError, nearest
+from .schema import Config
+from .shipped import PROGRAM, ROOT
 
 MANIFEST = Path(__file__).with_suffix(".yaml")
 PREFIX = "public:"  # of a file of a public set in a setting: public:NAME/FILE
@@ -91,7 +91,7 @@ def fetch_hint(path: Path) -> str:
     if path.parent.parent != fetched_folder() or path.parent.name not in public_sets():
         return ""
     vocabulary = "" if path.parent.name == "vocab" else " vocab"  # the configurations of the sets need it too
-    return f"; get it with python -m app fetch {path.parent.name}{vocabulary}"
+    return f"; get it with {PROGRAM} fetch {path.parent.name}{vocabulary}"
 
 
 def with_public_files(config: Config) -> Config:

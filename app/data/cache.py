@@ -19,9 +19,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from app.data.preparation import ProcessKilled, call_apart
-from app.errors import InputError, TrainingError
-from app.runtime.disk import is_full, sync
+from ..errors import InputError, TrainingError
+from ..runtime.disk import is_full, sync
+from .preparation import ProcessKilled, call_apart
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from app.data.json_values import RepeatedKeys
-from app.data.readers import LabelSetOptions, ReadOptions
-from app.errors import InputError, excerpt, listed, nearest, shorten
+from ..errors import InputError, excerpt, listed, nearest, shorten
+from .json_values import RepeatedKeys
+from .readers import LabelSetOptions, ReadOptions
 
 TEXT_NAMES = (
     "text",

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from app.config.schema import DataConfig
-from app.config.shipped import SAMPLE_FOLDER
-from app.data.cache import build_once, content_key
-from app.data.folds import FOLDS_FILE, build_folds, split_of_fold
-from app.data.formats import unlabelled_format
-from app.data.label_sets import label_counts, rows_with
-from app.data.readers import LabelSetOptions, ReadOptions
-from app.data.relabel import Fixes, apply_fixes, configured_fixes
-from app.data.splits import split_rows
-from app.data.statistics import dataset_statistics
-from app.data.table import Table, open_table
-from app.data.table_labels import LABEL_SETS, labels_of_rows, names_of_labels
-from app.errors import InputError, listed, shorten
+from ..config.schema import DataConfig
+from ..config.shipped import SAMPLE_FOLDER
+from ..errors import InputError, listed, shorten
+from .cache import build_once, content_key
+from .folds import FOLDS_FILE, build_folds, split_of_fold
+from .formats import unlabelled_format
+from .label_sets import label_counts, rows_with
+from .readers import LabelSetOptions, ReadOptions
+from .relabel import Fixes, apply_fixes, configured_fixes
+from .splits import split_rows
+from .statistics import dataset_statistics
+from .table import Table, open_table
+from .table_labels import LABEL_SETS, labels_of_rows, names_of_labels
 
 VERSION = 1
 RELABELLED_FILE = "relabelled.json"

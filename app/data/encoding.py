@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from app.errors import InputError, excerpt, first_line
+from ..errors import InputError, excerpt, first_line
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.errors import InputError, listed, shorten
+from ..errors import InputError, listed, shorten
 
 EXPANDED = 200  # times its size in the file, beyond which XML is not unpacked: texts shrink to a tenth, repeated ones to a hundredth
 ALWAYS_UNPACKED = 100 << 20  # bytes

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from app.config.public_sets import PublicFile
-from app.errors import InputError, TrainingError, first_line
-from app.runtime.disk import checksum, sync
+from ..config.public_sets import PublicFile
+from ..errors import InputError, TrainingError, first_line
+from ..runtime.disk import checksum, sync
 
 logger = logging.getLogger(__name__)
 CHUNK = 1 << 16

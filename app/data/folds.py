@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.label_set_split import deal_label_sets
-from app.data.splits import split_rows
-from app.errors import InputError
+from ..errors import InputError
+from .label_set_split import deal_label_sets
+from .splits import split_rows
 
 FOLDS_FILE = "folds.npy"
 ROWS_FILE = "train_rows.npy"  # all rows: the vocabulary of random weights is the same in every fold

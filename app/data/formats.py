@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import codecs
 
-from app.data.excel import is_workbook
-from app.data.json_values import json_layout
-from app.data.text_files import Source, Stream, check_file, codec_name, read_start
-from app.errors import InputError
+from ..errors import InputError
+from .excel import is_workbook
+from .json_values import json_layout
+from .text_files import Source, Stream, check_file, codec_name, read_start
 
 SUFFIXES = {
     ".csv": "csv",

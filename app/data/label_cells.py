@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from app.data.excel import EMPTY
-from app.data.labels import resolve_label
-from app.errors import excerpt
+from ..errors import excerpt
+from .excel import EMPTY
+from .labels import resolve_label
 
 USUAL_SEPARATORS = (",", "|", ";", "，", "；", "、")
 ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.data.label_sets import set_ids
-from app.data.text_groups import text_groups
+from .label_sets import set_ids
+from .text_groups import text_groups
 
 
 def split_label_sets(labels: np.ndarray, hashes: np.ndarray, dev: int, test: int, seed: int) -> dict[str, np.ndarray]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.data.label_cells import decode_set
-from app.data.labels import resolve_label, sort_labels
+from .label_cells import decode_set
+from .labels import resolve_label, sort_labels
 
 
 def names_in_sets(sets: list[str]) -> list[str]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from app.config.schema import DataConfig
-from app.errors import InputError, excerpt
+from ..config.schema import DataConfig
+from ..errors import InputError, excerpt
 
 WAYS = ("cut", "head_tail", "windows")
 HEAD = 4  # one token in so many is of the head, the others are of the tail

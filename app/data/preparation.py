@@ -18,12 +18,12 @@ from multiprocessing.connection import Connection
 from multiprocessing.spawn import get_executable
 from typing import Any
 
-from app.errors import InputError, TrainingError
-from app.runtime.processes import leave
+from ..errors import InputError, TrainingError
+from ..runtime.processes import leave
 
-START = (
+START = (  # this module has another name where the package is installed
     "import os, sys; from multiprocessing.connection import Connection; questions = Connection(os.dup(0)); "
-    "sys.path[:] = questions.recv(); from app.data.preparation import answer; answer(questions)"
+    f"sys.path[:] = questions.recv(); from {__name__} import answer; answer(questions)"
 )
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.config.schema import DataConfig
-from app.data.excel import read_sheet
-from app.data.json_values import JSON_ERRORS, parse_json, rows_of
-from app.data.text_files import Source, read_lines
-from app.errors import InputError, excerpt, shorten
+from ..config.schema import DataConfig
+from ..errors import InputError, excerpt, shorten
+from .excel import read_sheet
+from .json_values import JSON_ERRORS, parse_json, rows_of
+from .text_files import Source, read_lines
 
 FIELD_LIMIT = 1 << 26  # characters in one CSV field; csv's own limit of 131,072 is too low for long documents
 # What pyarrow raises for bytes that are not Parquet, and for values that Python does not have: dates after 9999, time zones.

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
-from app.config.schema import DataConfig
-from app.data.excel import NotText
-from app.data.formats import file_format, row_unit
-from app.data.label_cells import decode_set, encode_set, labels_in_cell
-from app.data.label_sets import label_matrix
-from app.data.labels import resolve_label
-from app.data.readers import BadRow, LabelSetOptions, ReadOptions, read_records
-from app.data.table_builder import text_hash
-from app.data.table_labels import LABEL_SETS
-from app.data.text_files import check_file
-from app.errors import InputError, excerpt, listed, nearest, printable_path, shorten
+from ..config.schema import DataConfig
+from ..errors import InputError, excerpt, listed, nearest, printable_path, shorten
+from .excel import NotText
+from .formats import file_format, row_unit
+from .label_cells import decode_set, encode_set, labels_in_cell
+from .label_sets import label_matrix
+from .labels import resolve_label
+from .readers import BadRow, LabelSetOptions, ReadOptions, read_records
+from .table_builder import text_hash
+from .table_labels import LABEL_SETS
+from .text_files import check_file
 
 COLUMNS = ("text_hash", "text", "text_pair", "label")
 HASH = re.compile(r"h[0-9a-f]{16}")  # the letter keeps spreadsheets from reading it as a number

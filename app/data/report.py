@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.data.dataset import Dataset
-from app.data.long_texts import CUT
-from app.data.tokens import TokenStore
-from app.errors import shorten
+from ..errors import shorten
+from .dataset import Dataset
+from .long_texts import CUT
+from .tokens import TokenStore
 
 PERCENTILES = (5, 50, 95, 99, 100)
 MOST_CLASSES = 50  # that are all shown

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.data.long_texts import CUT, HEAD, EncodedRow, LongTexts
-from app.data.text_encoder import Place, TextEncoder
-from app.errors import InputError
+from ..errors import InputError
+from .long_texts import CUT, HEAD, EncodedRow, LongTexts
+from .text_encoder import Place, TextEncoder
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.data.columns import (
+from ..errors import InputError, excerpt
+from .columns import (
     SETTING,
     TEXT_NAMES,
     Columns,
@@ -20,12 +21,11 @@ from app.data.columns import (
     has_header,
     resolve_columns,
 )
-from app.data.excel import NotText
-from app.data.formats import file_format, row_unit
-from app.data.label_cells import encode_set, labels_in_cell, labels_in_columns
-from app.data.readers import BadRow, LabelSetOptions, ReadOptions, parquet_names, read_records
-from app.data.text_files import Source, Stream, check_file
-from app.errors import InputError, excerpt
+from .excel import NotText
+from .formats import file_format, row_unit
+from .label_cells import encode_set, labels_in_cell, labels_in_columns
+from .readers import BadRow, LabelSetOptions, ReadOptions, parquet_names, read_records
+from .text_files import Source, Stream, check_file
 
 INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}  # Unicode categories: control and format characters, separators
 

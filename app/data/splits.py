@@ -6,9 +6,9 @@ import random
 
 import numpy as np
 
-from app.data.label_set_split import split_label_sets
-from app.data.text_groups import rows_of_groups, text_groups
-from app.errors import InputError, shorten
+from ..errors import InputError, shorten
+from .label_set_split import split_label_sets
+from .text_groups import rows_of_groups, text_groups
 
 
 def split_sizes(num_rows: int, dev_size: float, test_size: float) -> tuple[int, int]:

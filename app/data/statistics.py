@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.data.label_sets import label_counts, set_ids
+from .label_sets import label_counts, set_ids
 
 
 def dataset_statistics(labels: dict[str, np.ndarray], hashes: dict[str, np.ndarray], label_names: list[str]) -> dict:

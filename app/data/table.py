@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.cache import build_once, content_key, file_digest
-from app.data.formats import file_format, named_format
-from app.data.readers import ReadOptions
-from app.data.table_builder import build_table
-from app.data.text_files import check_file
-from app.errors import printable_path
+from ..errors import printable_path
+from .cache import build_once, content_key, file_digest
+from .formats import file_format, named_format
+from .readers import ReadOptions
+from .table_builder import build_table
+from .text_files import check_file
 
 VERSION = 2
 ARRAYS = ("labels", "lines", "hashes", "text_ends", "pair_ends")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.cache import file_digest
-from app.data.label_cells import unknown_label
-from app.data.labels import resolve_label
-from app.data.readers import BadRow, LabelSetOptions, ReadOptions
-from app.data.rows import Row, read_rows
-from app.errors import InputError, excerpt, listed, nearest, printable_path
+from ..errors import InputError, excerpt, listed, nearest, printable_path
+from .cache import file_digest
+from .label_cells import unknown_label
+from .labels import resolve_label
+from .readers import BadRow, LabelSetOptions, ReadOptions
+from .rows import Row, read_rows
 
 SHOWN = 5  # invalid rows that an error message lists
 

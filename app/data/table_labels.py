@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.config.schema import DataConfig
-from app.data.label_sets import label_matrix, names_in_sets
-from app.data.labels import resolve_label, sort_labels
-from app.data.table import Table
+from ..config.schema import DataConfig
+from .label_sets import label_matrix, names_in_sets
+from .labels import resolve_label, sort_labels
+from .table import Table
 
 LABEL_SETS = ("multi_label",)  # tasks whose rows have any number of labels
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from app.data.encoding import check_has_tokens, encode_batch
+from .encoding import check_has_tokens, encode_batch
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from app.config.public_sets import fetch_hint
-from app.errors import InputError, listed, nearest, shorten
+from ..config.public_sets import fetch_hint
+from ..errors import InputError, listed, nearest, shorten
 
 MAGIC = {
     b"\x1f\x8b": "a gzip file; unpack it first",

@@ -6,12 +6,12 @@ import string
 from collections import Counter
 from pathlib import Path
 
-from app.config.public_sets import fetch_hint
-from app.config.schema import ModelConfig
-from app.data.cache import build_once, content_key
-from app.data.dataset import Dataset
-from app.data.encoding import check_tokenizer, guarded
-from app.errors import InputError, excerpt
+from ..config.public_sets import fetch_hint
+from ..config.schema import ModelConfig
+from ..errors import InputError, excerpt
+from .cache import build_once, content_key
+from .dataset import Dataset
+from .encoding import check_tokenizer, guarded
 
 CHUNK = 8192  # rows whose characters are collected at once
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -94,7 +94,7 @@ def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path, lowercas
     import numpy as np
     from tokenizers.normalizers import BertNormalizer
 
-    from app.data.table import Table
+    from .table import Table
 
     table, raw_characters = Table(table_folder), set()
     rows = np.sort(np.load(rows_file))

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.cache import build_once, content_key
-from app.data.encoding import highest_id
-from app.data.long_texts import CUT, EncodedRow, LongTexts
-from app.data.row_encoder import RowEncoder
-from app.data.table import Table
+from .cache import build_once, content_key
+from .encoding import highest_id
+from .long_texts import CUT, EncodedRow, LongTexts
+from .row_encoder import RowEncoder
+from .table import Table
 
 VERSION = 1
 CHUNK = 8192  # rows tokenised at once

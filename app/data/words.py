@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.cache import build_once, content_key
-from app.data.table import Table
-from app.data.tokens import CHUNK, TokenStore
-from app.errors import InputError
+from ..errors import InputError
+from .cache import build_once, content_key
+from .table import Table
+from .tokens import CHUNK, TokenStore
 
 VERSION = 1
 FILE = "continues.bin"

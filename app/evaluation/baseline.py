@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.data.dataset import Split
-from app.evaluation.measures.intervals import label_intervals
+from ..data.dataset import Split
+from .measures.intervals import label_intervals
 
 MOST_TRAIN_ROWS = MOST_ROWS = 20_000
 MOST_CHARACTERS = 256  # of a text

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from app.errors import InputError
-from app.evaluation.logits_file import SplitLogits
-from app.evaluation.measures.calibration_error import confidence_bins
-from app.evaluation.measures.row_scores import RowScores, score_rows
-from app.evaluation.measures.temperature import fit_temperature
+from ..errors import InputError
+from .logits_file import SplitLogits
+from .measures.calibration_error import confidence_bins
+from .measures.row_scores import RowScores, score_rows
+from .measures.temperature import fit_temperature
 
 CALIBRATION = "calibration.json"
 FITTED_ON = "dev"  # never on test, which is there to measure

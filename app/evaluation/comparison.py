@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.errors import InputError
-from app.evaluation.logits_file import SplitLogits
-from app.evaluation.measures.intervals import Interval, mean_interval, percentiles, resampled_counts
-from app.evaluation.measures.row_scores import RowScores, score_rows
-from app.evaluation.multi_label.row_sets import RowSets
+from ..errors import InputError
+from .logits_file import SplitLogits
+from .measures.intervals import Interval, mean_interval, percentiles, resampled_counts
+from .measures.row_scores import RowScores, score_rows
+from .multi_label.row_sets import RowSets
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.dataset import Split
-from app.errors import InputError
-from app.runtime.disk import sync
+from ..data.dataset import Split
+from ..errors import InputError
+from ..runtime.disk import sync
 
 LOGITS = "logits.safetensors"
 METADATA = "logits"

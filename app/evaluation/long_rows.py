@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.data.tokens import TokenStore
-from app.evaluation.measures.selective import proportion_interval
+from ..data.tokens import TokenStore
+from .measures.selective import proportion_interval
 
 NAMES = {"whole": "read whole", "several_windows": "read whole, in several windows", "not_whole": "not read whole"}
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from app.errors import TrainingError
+from ..errors import TrainingError
 
 
 def masked_word_metrics(results: np.ndarray) -> dict:

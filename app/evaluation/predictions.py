@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.dataset import Split
-from app.evaluation.metrics import probabilities
+from ..data.dataset import Split
+from .metrics import probabilities
 
 
 def write_predictions(path: Path, split: Split, logits: np.ndarray, label_names: list[str]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.evaluation.metrics import MOST_CLASSES
-from app.evaluation.text_table import short_label, text_table
+from .metrics import MOST_CLASSES
+from .text_table import short_label, text_table
 
 SCORES = ("precision", "recall", "f1", "support")
 SHOWN = 20  # classes, and pairs of classes, in the report of many classes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from app.errors import shorten
+from ..errors import shorten
 
 LONGEST_LABEL = 40  # columns of a terminal
 

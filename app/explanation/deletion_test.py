@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.explanation.plain_model import PlainModel
-from app.explanation.text_units import TokenisedText
+from .plain_model import PlainModel
+from .text_units import TokenisedText
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)  # of the units that are deleted
 FEWEST_UNITS = 5  # with fewer, random deletion is the same deletion too often

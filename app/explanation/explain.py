@@ -7,14 +7,14 @@ from functools import cached_property
 
 import numpy as np
 
-from app.data.readers import BadRow, ReadOptions
-from app.data.rows import text_rows
-from app.data.text_encoder import TextEncoder
-from app.errors import InputError, excerpt, listed, nearest
-from app.explanation.deletion_test import DeletionTest, run_deletion_test
-from app.explanation.integrated_gradients import Attributions, attribute
-from app.explanation.plain_model import PlainModel
-from app.explanation.text_units import TokenisedText, tokenise
+from ..data.readers import BadRow, ReadOptions
+from ..data.rows import text_rows
+from ..data.text_encoder import TextEncoder
+from ..errors import InputError, excerpt, listed, nearest
+from .deletion_test import DeletionTest, run_deletion_test
+from .integrated_gradients import Attributions, attribute
+from .plain_model import PlainModel
+from .text_units import TokenisedText, tokenise
 
 
 @dataclass(frozen=True)

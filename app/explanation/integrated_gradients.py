@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from app.errors import InputError
-from app.explanation.plain_model import BATCH_TOKENS, PlainModel
+from ..errors import InputError
+from .plain_model import BATCH_TOKENS, PlainModel
 
 STEPS = (32, 64, 128, 256, 512)  # from the neutral text to the text; more are taken until the sum is right
 LARGEST_ERROR = 0.02  # of the difference that the attributions must add up to,

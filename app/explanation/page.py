@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from app.errors import InputError
-from app.evaluation.page.charts import Axes, around
-from app.evaluation.page.page import visible
-from app.explanation.explain import Explanation
-from app.explanation.sentences import cut_notes, figures, heading, strongest, verdict
-from app.explanation.words import words
-from app.runtime.disk import write_text
+from ..errors import InputError
+from ..evaluation.page.charts import Axes, around
+from ..evaluation.page.page import visible
+from ..runtime.disk import write_text
+from .explain import Explanation
+from .sentences import cut_notes, figures, heading, strongest, verdict
+from .words import words
 
 MADE_BY = '<meta name="generator" content="explain of chinese-text-classifier">'
 STRONGEST_SHADE = 0.85

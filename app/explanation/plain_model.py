@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from app.data.long_texts import CUT
-from app.errors import InputError, TrainingError
-from app.evaluation.calibration import run_temperature
-from app.evaluation.multi_label.decisions import LabelRule, read_rule
-from app.prediction.exported_model import MULTI_LABEL, SINGLE_LABEL, is_exported
-from app.prediction.saved_model import load_checkpoint, longest_row, run_long_texts, run_settings
-from app.prediction.torch_runtime import label_names
-from app.runtime.devices import choose_device
+from ..data.long_texts import CUT
+from ..errors import InputError, TrainingError
+from ..evaluation.calibration import run_temperature
+from ..evaluation.multi_label.decisions import LabelRule, read_rule
+from ..prediction.exported_model import MULTI_LABEL, SINGLE_LABEL, is_exported
+from ..prediction.saved_model import load_checkpoint, longest_row, run_long_texts, run_settings
+from ..prediction.torch_runtime import label_names
+from ..runtime.devices import choose_device
 
 BATCH_TOKENS = 4096  # of a pass: its rows times its longest row
 

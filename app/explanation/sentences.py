@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.evaluation.page.page import visible
-from app.evaluation.text_table import text_table
-from app.explanation.deletion_test import FEWEST_UNITS, LEVEL
-from app.explanation.explain import Explanation
-from app.explanation.words import words
+from ..evaluation.page.page import visible
+from ..evaluation.text_table import text_table
+from .deletion_test import FEWEST_UNITS, LEVEL
+from .explain import Explanation
+from .words import words
 
 MOST_LISTED = 10  # units for the label, and as many against it
 LONGEST_UNIT, LONGEST_LABEL = 20, 40  # characters

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tokenizers import Encoding
 
-from app.data.rows import Row
-from app.data.text_encoder import TextEncoder
-from app.errors import InputError
+from ..data.rows import Row
+from ..data.text_encoder import TextEncoder
+from ..errors import InputError
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.errors import InputError
-from app.evaluation.calibration import CALIBRATION
-from app.evaluation.logits_file import LOGITS
-from app.evaluation.multi_label.decisions import read_rule, rule_values
-from app.export.onnx_graph import OPSET, move_weights, write_graph
-from app.export.proof import Proof, compare
-from app.export.proof_rows import rows_of_file, rows_of_run
-from app.export.quantized_graph import Quantizer
-from app.prediction.cpu_check import make_check
-from app.prediction.exported_model import (
+from ..errors import InputError
+from ..evaluation.calibration import CALIBRATION
+from ..evaluation.logits_file import LOGITS
+from ..evaluation.multi_label.decisions import read_rule, rule_values
+from ..prediction.cpu_check import make_check
+from ..prediction.exported_model import (
     GRAPH,
     MULTI_LABEL,
     SINGLE_LABEL,
@@ -33,15 +29,19 @@ from app.prediction.exported_model import (
     read_record,
     write_record,
 )
-from app.prediction.label_sets import LabelSetPredictor
-from app.prediction.onnx_runtime import load_exported, padded
-from app.prediction.predictor import token_batches
-from app.prediction.saved_model import check_folder, load_checkpoint, run_long_texts, run_settings
-from app.prediction.torch_runtime import load_predictor
-from app.runtime.disk import sync
+from ..prediction.label_sets import LabelSetPredictor
+from ..prediction.onnx_runtime import load_exported, padded
+from ..prediction.predictor import token_batches
+from ..prediction.saved_model import check_folder, load_checkpoint, run_long_texts, run_settings
+from ..prediction.torch_runtime import load_predictor
+from ..runtime.disk import sync
+from .onnx_graph import OPSET, move_weights, write_graph
+from .proof import Proof, compare
+from .proof_rows import rows_of_file, rows_of_run
+from .quantized_graph import Quantizer
 
 if TYPE_CHECKING:
-    from app.prediction.predictor import Predictor
+    from ..prediction.predictor import Predictor
 
 LIBRARIES = ("torch", "transformers", "onnx", "onnxruntime", "tokenizers")
 CALIBRATION_ROWS, CALIBRATION_TOKENS = 128, 512  # rows in all, tokens of a batch

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from app.errors import InputError
-from app.export.first_tokens import keep_first_tokens
-from app.runtime.telemetry import turn_off_telemetry
+from ..errors import InputError
+from ..runtime.telemetry import turn_off_telemetry
+from .first_tokens import keep_first_tokens
 
 OPSET = 17  # the version of ONNX' operators
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.data.rows import Row
-from app.evaluation.comparison import compare_rows
-from app.evaluation.logits_file import SplitLogits
-from app.evaluation.metrics import compute_metrics
-from app.evaluation.multi_label.decisions import sigmoid
-from app.evaluation.multi_label.intervals import label_set_differences
-from app.evaluation.multi_label.metrics import label_set_metrics
-from app.prediction.label_sets import LabelSetPredictor
-from app.prediction.predictor import Predictor
+from ..data.rows import Row
+from ..evaluation.comparison import compare_rows
+from ..evaluation.logits_file import SplitLogits
+from ..evaluation.metrics import compute_metrics
+from ..evaluation.multi_label.decisions import sigmoid
+from ..evaluation.multi_label.intervals import label_set_differences
+from ..evaluation.multi_label.metrics import label_set_metrics
+from ..prediction.label_sets import LabelSetPredictor
+from ..prediction.predictor import Predictor
 
 OTHER_BATCHES = 64  # rows that are also computed one by one, and as one batch of mixed lengths
 FIGURES = {"macro_f1": "macro F1", "micro_f1": "micro F1"}

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from app.checkpoints.run_config import settings_file
-from app.config.command_line import load_config
-from app.data.dataset import open_dataset
-from app.data.formats import file_format
-from app.data.readers import ReadOptions
-from app.data.rows import Row, read_rows
-from app.errors import InputError, listed
+from ..checkpoints.run_config import settings_file
+from ..config.command_line import load_config
+from ..data.dataset import open_dataset
+from ..data.formats import file_format
+from ..data.readers import ReadOptions
+from ..data.rows import Row, read_rows
+from ..errors import InputError, listed
 
 SEED = 0
 

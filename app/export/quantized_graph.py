@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.export.onnx_graph import quiet
-from app.prediction.cpu_check import cuts_off_sums
+from ..prediction.cpu_check import cuts_off_sums
+from .onnx_graph import quiet
 
 DYNAMIC = ["MatMul", "Attention"]  # the linear layers; attention is one operator with the three before it
 STATIC = ["MatMul"]  # ONNX Runtime has no operator for attention with fixed scales; it stays dynamic

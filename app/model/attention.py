@@ -14,10 +14,10 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from app.model.dropout import LEVELS, levels
-from app.model.dropout import dropout as drop  # `dropout` is a probability in transformers' signatures
-from app.model.grouped_attention import GroupedAttention, HeadLayout
-from app.model.varlen import attend_varlen
+from .dropout import LEVELS, levels
+from .dropout import dropout as drop  # `dropout` is a probability in transformers' signatures
+from .grouped_attention import GroupedAttention, HeadLayout
+from .varlen import attend_varlen
 
 NAME = "packed_rows"
 

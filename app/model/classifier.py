@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from app.batching.collate import collate
-from app.errors import InputError
-from app.model.last_layer import return_first_tokens_only
-from app.model.packed_model import PackedModel
-from app.model.transformers_calls import attempt
+from ..batching.collate import collate
+from ..errors import InputError
+from .last_layer import return_first_tokens_only
+from .packed_model import PackedModel
+from .transformers_calls import attempt
 
 UNUSABLE = (
     "the model cannot classify a text; its configuration (config.json and model.config) and its tokenizer must fit"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from app.model.modules import replace_modules
+from .modules import replace_modules
 
 LEVELS = 2**16  # a probability is rounded to a multiple of 1 / LEVELS; kept elements are scaled by the rounded one
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from app.model.modules import replace_modules
+from .modules import replace_modules
 
 
 class Embedding(nn.Embedding):

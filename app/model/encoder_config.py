@@ -7,11 +7,11 @@ from pathlib import Path
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from app.config.schema import ModelConfig
-from app.errors import InputError, nearest
-from app.model.packed_model import max_positions
-from app.model.size import check_counts
-from app.model.transformers_calls import attempt
+from ..config.schema import ModelConfig
+from ..errors import InputError, nearest
+from .packed_model import max_positions
+from .size import check_counts
+from .transformers_calls import attempt
 
 FROM_DATA = ("num_labels", "id2label", "label2id", "problem_type")  # keys that the data decides
 DTYPES = ("dtype", "torch_dtype")

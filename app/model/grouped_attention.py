@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch.autograd.function import once_differentiable
 
-from app.model.dropout import drop, keep_mask
+from .dropout import drop, keep_mask
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from app.model.attention import first_token_attention
+from .attention import first_token_attention
 
 # The arguments of `first_token_attention` that describe a packed batch, for varlen or grouped attention.
 LAYOUT = {"row_offsets", "longest"} | {"group_shapes", "row_order", "to_padded", "from_padded", "key_mask"}

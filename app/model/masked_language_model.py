@@ -9,13 +9,13 @@ from torch import nn
 from torch.nn.functional import linear
 from transformers import AutoModelForMaskedLM
 
-from app.config.schema import ModelConfig
-from app.data.encoding import highest_id
-from app.model.encoder_config import cannot_load, check_fit, encoder_config
-from app.model.packed_model import PackedModel
-from app.model.pretrained import check_weights, load_weights
-from app.model.size import check_size
-from app.model.transformers_calls import attempt, quiet_transformers
+from ..config.schema import ModelConfig
+from ..data.encoding import highest_id
+from .encoder_config import cannot_load, check_fit, encoder_config
+from .packed_model import PackedModel
+from .pretrained import check_weights, load_weights
+from .size import check_size
+from .transformers_calls import attempt, quiet_transformers
 
 logger = logging.getLogger(__name__)
 HEADS = (

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from app.batching.collate import Layout
-from app.errors import InputError
-from app.model import attention
-from app.model.dropout import replace_dropout
-from app.model.embedding import reuse_gradient_memory
-from app.model.grouped_attention import head_layout
-from app.model.varlen import has_varlen_kernels
+from ..batching.collate import Layout
+from ..errors import InputError
+from . import attention
+from .dropout import replace_dropout
+from .embedding import reuse_gradient_memory
+from .grouped_attention import head_layout
+from .varlen import has_varlen_kernels
 
 # Models whose head reads each row's first token, and which count positions from 0 (or, RoBERTa, from pad_id + 1).
 PACKABLE = ("bert", "electra", "roberta", "xlm-roberta")

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 
-from app.config.schema import ModelConfig
-from app.data.encoding import highest_id
-from app.errors import InputError, shorten
-from app.model.classifier import Classifier
-from app.model.encoder_config import cannot_load, check_fit, encoder_config
-from app.model.size import check_size
-from app.model.transformers_calls import attempt, quiet_transformers
-from app.runtime.disk import sync
+from ..config.schema import ModelConfig
+from ..data.encoding import highest_id
+from ..errors import InputError, shorten
+from ..runtime.disk import sync
+from .classifier import Classifier
+from .encoder_config import cannot_load, check_fit, encoder_config
+from .size import check_size
+from .transformers_calls import attempt, quiet_transformers
 
 logger = logging.getLogger(__name__)
 HEADS = (

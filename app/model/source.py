@@ -6,10 +6,10 @@ from pathlib import Path
 
 from huggingface_hub import constants, errors, hf_hub_download
 
-from app.config.schema import ModelConfig
-from app.config.shipped import E5_SMALL
-from app.errors import InputError
-from app.model.e5_small.local import local_checkpoint
+from ..config.schema import ModelConfig
+from ..config.shipped import E5_SMALL
+from ..errors import InputError
+from .e5_small.local import local_checkpoint
 
 MODELSCOPE = "modelscope:"
 HUB = "https://huggingface.co"

@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
-from app.errors import InputError
+from ..errors import InputError
 
 # What transformers, torch and safetensors raise for a broken checkpoint or a wrong setting.
 REFUSALS = (

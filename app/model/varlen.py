@@ -10,7 +10,7 @@ import torch
 from torch.nested import nested_tensor_from_jagged
 from torch.nn.functional import scaled_dot_product_attention
 
-from app.errors import listed
+from ..errors import listed
 
 logger = logging.getLogger(__name__)
 TOLERANCES = {torch.float32: 5e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}  # that of fp32 allows for TF32

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from app.batching.loader import WINDOWS_PER_ROW
+from ..batching.loader import WINDOWS_PER_ROW
 
 
 def row_outputs(model: Callable[..., torch.Tensor], inputs: dict[str, Any]) -> torch.Tensor:

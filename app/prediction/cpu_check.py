@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.errors import InputError
-from app.prediction.predictor import Predictor, Tokens
+from ..errors import InputError
+from .predictor import Predictor, Tokens
 
 FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
 EXACT = {"avx512_vnni", "avx_vnni", "amx_int8"}  # x86 instructions that add 8-bit products in 32 bits

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.errors import InputError
-from app.evaluation.calibration import FITTED_ON
-from app.evaluation.logits_file import LOGITS, read_logits
-from app.evaluation.measures.selective import Threshold, choose_threshold
-from app.prediction.predictor import Predictor
+from ..errors import InputError
+from ..evaluation.calibration import FITTED_ON
+from ..evaluation.logits_file import LOGITS, read_logits
+from ..evaluation.measures.selective import Threshold, choose_threshold
+from .predictor import Predictor
 
 
 def choose_run_threshold(folder: Path, predictor: Predictor, precision: float) -> Threshold:

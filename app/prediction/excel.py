@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import TextIO
 
-from app.errors import InputError
+from ..errors import InputError
 
 logger = logging.getLogger(__name__)
 LONGEST_CELL, MOST_ROWS, MOST_COLUMNS = 32_767, 1_048_576, 16_384  # of Excel

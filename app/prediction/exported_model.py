@@ -6,8 +6,8 @@ import json
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
-from app.errors import InputError, excerpt
-from app.runtime.disk import write_json
+from ..errors import InputError, excerpt
+from ..runtime.disk import write_json
 
 RECORD, GRAPH, WEIGHTS, TOKENIZER = "export.json", "model.onnx", "model.onnx.data", "tokenizer.json"
 FORMAT = 1

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
-from app.data.rows import Row
-from app.evaluation.multi_label.decisions import LabelRule, default_rule, rule_values, sigmoid
-from app.evaluation.text_table import short_label
-from app.prediction.excel import write_sheet
-from app.prediction.output import MOST_LABELS, without_controls
-from app.prediction.predictor import Prediction, Predictor
+from ..data.rows import Row
+from ..evaluation.multi_label.decisions import LabelRule, default_rule, rule_values, sigmoid
+from ..evaluation.text_table import short_label
+from .excel import write_sheet
+from .output import MOST_LABELS, without_controls
+from .predictor import Prediction, Predictor
 
 if TYPE_CHECKING:
-    from app.evaluation.logits_file import SplitLogits
-    from app.evaluation.measures.selective import RowDecisions
+    from ..evaluation.logits_file import SplitLogits
+    from ..evaluation.measures.selective import RowDecisions
 
 
 class LabelSetPredictor(Predictor):
@@ -36,7 +36,7 @@ class LabelSetPredictor(Predictor):
         return rule_values(self.rule, self.label_names)
 
     def decisions_on(self, dev: SplitLogits) -> RowDecisions:
-        from app.evaluation.multi_label.abstaining import held_out_decisions
+        from ..evaluation.multi_label.abstaining import held_out_decisions
 
         return held_out_decisions(dev, self.rule)
 

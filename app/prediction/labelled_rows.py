@@ -10,28 +10,28 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.label_cells import decode_set
-from app.data.labels import resolve_label
-from app.data.rows import Row
-from app.errors import InputError, excerpt, listed, nearest
-from app.evaluation.calibration import effect, render_calibration, run_calibration
-from app.evaluation.long_rows import cost_of_length, parts_read, render_cost_of_length
-from app.evaluation.measures.row_scores import RowScores, score_rows
-from app.evaluation.measures.summary import render_summary, summarize
-from app.evaluation.metrics import compute_metrics
-from app.evaluation.multi_label.metrics import label_set_metrics, render_label_sets
-from app.evaluation.multi_label.page import render_label_set_page
-from app.evaluation.multi_label.row_sets import NAMES, OF_BASELINES, RowSets, decide_rows, summarize_sets
-from app.evaluation.page.page import PageContent, render_page
-from app.evaluation.page.rows import EvaluatedRows
-from app.evaluation.report import render_report
-from app.prediction.label_sets import Abstention
-from app.prediction.label_sets import write_csv as write_set_csv
-from app.prediction.open_model import OpenedModel
-from app.prediction.output import open_output, write_csv
-from app.prediction.predictor import CHUNK_ROWS, Prediction, Predictor
-from app.prediction.sources import Source
-from app.runtime.disk import write_json, write_text
+from ..data.label_cells import decode_set
+from ..data.labels import resolve_label
+from ..data.rows import Row
+from ..errors import InputError, excerpt, listed, nearest
+from ..evaluation.calibration import effect, render_calibration, run_calibration
+from ..evaluation.long_rows import cost_of_length, parts_read, render_cost_of_length
+from ..evaluation.measures.row_scores import RowScores, score_rows
+from ..evaluation.measures.summary import render_summary, summarize
+from ..evaluation.metrics import compute_metrics
+from ..evaluation.multi_label.metrics import label_set_metrics, render_label_sets
+from ..evaluation.multi_label.page import render_label_set_page
+from ..evaluation.multi_label.row_sets import NAMES, OF_BASELINES, RowSets, decide_rows, summarize_sets
+from ..evaluation.page.page import PageContent, render_page
+from ..evaluation.page.rows import EvaluatedRows
+from ..evaluation.report import render_report
+from ..runtime.disk import write_json, write_text
+from .label_sets import Abstention
+from .label_sets import write_csv as write_set_csv
+from .open_model import OpenedModel
+from .output import open_output, write_csv
+from .predictor import CHUNK_ROWS, Prediction, Predictor
+from .sources import Source
 
 
 def check_report_folder(path: str) -> Path:

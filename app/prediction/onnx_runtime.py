@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.long_texts import saved_long_texts
-from app.errors import InputError, shorten
-from app.evaluation.multi_label.decisions import LabelRule, rule_of
-from app.prediction.cpu_check import run_check
-from app.prediction.exported_model import GRAPH, MULTI_LABEL, RECORD, TOKENIZER, ExportRecord, read_record
-from app.prediction.label_sets import LabelSetPredictor
-from app.prediction.predictor import Predictor, Tokens
-from app.runtime.cores import num_cores
-from app.runtime.telemetry import turn_off_telemetry
+from ..data.long_texts import saved_long_texts
+from ..errors import InputError, shorten
+from ..evaluation.multi_label.decisions import LabelRule, rule_of
+from ..runtime.cores import num_cores
+from ..runtime.telemetry import turn_off_telemetry
+from .cpu_check import run_check
+from .exported_model import GRAPH, MULTI_LABEL, RECORD, TOKENIZER, ExportRecord, read_record
+from .label_sets import LabelSetPredictor
+from .predictor import Predictor, Tokens
 
 BATCH_TOKENS = 256  # larger batches are padded more, and compute no faster
 

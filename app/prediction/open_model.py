@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.errors import InputError
-from app.prediction.exported_model import is_exported
+from ..config.shipped import PROGRAM
+from ..errors import InputError
+from .exported_model import is_exported
 
 if TYPE_CHECKING:
-    from app.prediction.predictor import Predictor  # imports numpy, which --help does without
+    from .predictor import Predictor  # imports numpy, which --help does without
 
 RUNTIMES = ("auto", "torch", "onnx")
 
@@ -46,22 +47,22 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
     """
     if folder is not None and is_exported(folder):
         return _open_exported(folder, options)
-    from app.evaluation.calibration import run_temperature
-    from app.prediction.saved_model import newest_run, run_long_texts, run_settings
+    from ..evaluation.calibration import run_temperature
+    from .saved_model import newest_run, run_long_texts, run_settings
 
     folder = newest_run() if folder is None else folder
     if options.runtime == "onnx":
         raise InputError(
-            f"{folder}: --runtime onnx needs an exported folder; make one with python -m app export {folder} --to onnx"
+            f"{folder}: --runtime onnx needs an exported folder; make one with {PROGRAM} export {folder} --to onnx"
         )
-    from app.prediction.torch_runtime import load_predictor
+    from .torch_runtime import load_predictor
 
     settings = run_settings(folder)
     compute = {"device": options.device, "precision": options.precision, "batch_tokens": options.batch_tokens}
     predictor = load_predictor(folder, settings.get("max_length"), run_long_texts(folder), **compute)
     predictor.temperature = run_temperature(folder) if options.calibrate else 1.0
     if predictor.has_label_sets:
-        from app.evaluation.multi_label.decisions import read_rule
+        from ..evaluation.multi_label.decisions import read_rule
 
         predictor.rule = read_rule(folder, predictor.label_names)
     has_pairs = settings.get("text_pair_column") is not None if settings else None
@@ -69,8 +70,8 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
 
 
 def _open_exported(folder: Path, options: ComputeOptions) -> OpenedModel:
-    from app.evaluation.calibration import run_temperature
-    from app.prediction.onnx_runtime import load_exported
+    from ..evaluation.calibration import run_temperature
+    from .onnx_runtime import load_exported
 
     if options.runtime == "torch":
         raise InputError(

@@ -16,15 +16,15 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from app.errors import InputError, TrainingError, shorten
-from app.evaluation.text_table import short_label
-from app.prediction.excel import write_sheet
-from app.runtime.disk import is_full
+from ..errors import InputError, TrainingError, shorten
+from ..evaluation.text_table import short_label
+from ..runtime.disk import is_full
+from .excel import write_sheet
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from app.prediction.predictor import Prediction  # imports numpy; bad input is reported before that
+    from .predictor import Prediction  # imports numpy; bad input is reported before that
 
 logger = logging.getLogger(__name__)
 # Control characters, and those that change the direction of what follows.

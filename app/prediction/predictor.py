@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from app.data.long_texts import CUT, LongTexts
-from app.data.row_encoder import RowEncoder
-from app.data.rows import Row
-from app.errors import TrainingError, excerpt, listed
-from app.evaluation.metrics import probabilities
+from ..data.long_texts import CUT, LongTexts
+from ..data.row_encoder import RowEncoder
+from ..data.rows import Row
+from ..errors import TrainingError, excerpt, listed
+from ..evaluation.metrics import probabilities
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from app.evaluation.logits_file import SplitLogits
-    from app.evaluation.measures.row_scores import RowScores
-    from app.evaluation.measures.selective import RowDecisions
+    from ..evaluation.logits_file import SplitLogits
+    from ..evaluation.measures.row_scores import RowScores
+    from ..evaluation.measures.selective import RowDecisions
 
 # Tokenised and sorted together: large enough for batches of similar lengths, small enough for a moving bar.
 CHUNK_ROWS = 2048
@@ -110,7 +110,7 @@ class Predictor:
 
     def decisions_on(self, dev: SplitLogits) -> RowScores | RowDecisions:
         """Return how sure the predictions of dev rows are, and whether they are right; a threshold may be chosen on them."""
-        from app.evaluation.measures.row_scores import score_rows
+        from ..evaluation.measures.row_scores import score_rows
 
         return score_rows(dev.labels, dev.logits, self.temperature)
 

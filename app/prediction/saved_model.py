@@ -10,17 +10,17 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer
 
-from app.checkpoints.find_run import CHECKPOINTS
-from app.checkpoints.run_config import settings_file
-from app.checkpoints.run_folder import finished_at
-from app.config.yaml_files import read_yaml
-from app.data.encoding import check_tokenizer, guarded, highest_id
-from app.data.long_texts import LongTexts, saved_long_texts
-from app.errors import InputError, excerpt, nearest, shorten
-from app.model.encoder_config import check_vocabulary, checkpoint_config
-from app.model.packed_model import max_positions
-from app.model.pretrained import load_weights
-from app.model.transformers_calls import quiet_transformers
+from ..checkpoints.find_run import CHECKPOINTS
+from ..checkpoints.run_config import settings_file
+from ..checkpoints.run_folder import finished_at
+from ..config.yaml_files import read_yaml
+from ..data.encoding import check_tokenizer, guarded, highest_id
+from ..data.long_texts import LongTexts, saved_long_texts
+from ..errors import InputError, excerpt, nearest, shorten
+from ..model.encoder_config import check_vocabulary, checkpoint_config
+from ..model.packed_model import max_positions
+from ..model.pretrained import load_weights
+from ..model.transformers_calls import quiet_transformers
 
 MODEL_FILES = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "*.bpe.model")

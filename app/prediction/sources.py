@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from app.data.formats import row_unit
-from app.data.readers import BadRow, ReadOptions
-from app.data.rows import Row, read_rows, text_rows
-from app.data.text_files import Stream
-from app.errors import InputError
+from ..data.formats import row_unit
+from ..data.readers import BadRow, ReadOptions
+from ..data.rows import Row, read_rows, text_rows
+from ..data.text_files import Stream
+from ..errors import InputError
 
 MOST_SHOWN = 10  # invalid rows in a summary
 

@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from app.batching.collate import collate
-from app.batching.loader import to_device
-from app.data.long_texts import CUT, LongTexts
-from app.errors import InputError, listed
-from app.model.classifier import Classifier, check_passes
-from app.prediction.exported_model import MULTI_LABEL, SINGLE_LABEL
-from app.prediction.label_sets import LabelSetPredictor
-from app.prediction.predictor import Predictor, Tokens
-from app.prediction.saved_model import load_checkpoint, longest_row
-from app.runtime.devices import choose_device
-from app.runtime.host_memory import keep_freed_memory
-from app.runtime.precision import Precision
+from ..batching.collate import collate
+from ..batching.loader import to_device
+from ..data.long_texts import CUT, LongTexts
+from ..errors import InputError, listed
+from ..model.classifier import Classifier, check_passes
+from ..runtime.devices import choose_device
+from ..runtime.host_memory import keep_freed_memory
+from ..runtime.precision import Precision
+from .exported_model import MULTI_LABEL, SINGLE_LABEL
+from .label_sets import LabelSetPredictor
+from .predictor import Predictor, Tokens
+from .saved_model import load_checkpoint, longest_row
 
 CPU_BATCH_TOKENS = 1024  # larger batches do not fit into the caches of the cores
 BATCH_TOKENS = 32768  # on other devices

@@ -1,5 +1,5 @@
 """One run, from the command line to the report."""
 
-from app.run.entry import main
+from .entry import main
 
 __all__ = ["main"]

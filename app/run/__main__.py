@@ -2,7 +2,7 @@
 
 import sys
 
-from app.run import main
+from . import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1], __doc__, sys.argv[2:]))

@@ -7,18 +7,18 @@ import time
 
 import numpy as np
 
-from app.config.schema import TrainConfig
-from app.run.assembly import Components
-from app.run.best_checkpoint import BestCheckpoint
-from app.run.evaluation import evaluate_split
-from app.run.log.losses import Losses
-from app.run.log.run_log import RunLog
-from app.run.saving import Saver
-from app.runtime.signals import StopSignals
-from app.strategies.strategy import Strategy
-from app.training.loop import StepLog
-from app.training.non_finite import FiniteCheck, check_trained
-from app.training.state import RunState
+from ..config.schema import TrainConfig
+from ..runtime.signals import StopSignals
+from ..strategies.strategy import Strategy
+from ..training.loop import StepLog
+from ..training.non_finite import FiniteCheck, check_trained
+from ..training.state import RunState
+from .assembly import Components
+from .best_checkpoint import BestCheckpoint
+from .evaluation import evaluate_split
+from .log.losses import Losses
+from .log.run_log import RunLog
+from .saving import Saver
 
 
 class AfterStep:

@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from app.batching.balanced_plan import build_plan
-from app.batching.collate import Layout
-from app.batching.loader import Loader
-from app.batching.plan import BatchPlan
-from app.config.schema import Config, DataConfig
-from app.data.dataset import Dataset, open_dataset
-from app.data.long_texts import long_texts
-from app.data.tokenizer import load_tokenizer
-from app.data.tokens import TokenStore, open_store
-from app.errors import InputError
-from app.model.classifier import check_passes
-from app.model.packed_model import PackedModel
-from app.model.recipe import with_recipe
-from app.model.source import checkpoint_place
-from app.strategies.strategy import Strategy
-from app.tasks import open_task
-from app.tasks.task import Task
-from app.training.optimizer import build_optimizer
+from ..batching.balanced_plan import build_plan
+from ..batching.collate import Layout
+from ..batching.loader import Loader
+from ..batching.plan import BatchPlan
+from ..config.schema import Config, DataConfig
+from ..data.dataset import Dataset, open_dataset
+from ..data.long_texts import long_texts
+from ..data.tokenizer import load_tokenizer
+from ..data.tokens import TokenStore, open_store
+from ..errors import InputError
+from ..model.classifier import check_passes
+from ..model.packed_model import PackedModel
+from ..model.recipe import with_recipe
+from ..model.source import checkpoint_place
+from ..strategies.strategy import Strategy
+from ..tasks import open_task
+from ..tasks.task import Task
+from ..training.optimizer import build_optimizer
 
 
 @dataclass(frozen=True)

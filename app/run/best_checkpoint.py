@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.evaluation.metrics import is_better
-from app.training.state import RunState
+from ..evaluation.metrics import is_better
+from ..training.state import RunState
 
 
 class BestCheckpoint:

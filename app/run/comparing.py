@@ -6,15 +6,15 @@ import csv
 import json
 from pathlib import Path
 
-from app.checkpoints.run_contents import PREDICTIONS
-from app.errors import InputError
-from app.evaluation.comparison import Comparison, compare_rows
-from app.evaluation.logits_file import LOGITS, SplitLogits, read_logits
-from app.evaluation.multi_label.comparison import compare_sets
-from app.evaluation.multi_label.decisions import read_rule
-from app.evaluation.multi_label.predictions import list_of
-from app.evaluation.multi_label.row_sets import NAMES as SET_NAMES
-from app.evaluation.multi_label.row_sets import RowSets
+from ..checkpoints.run_contents import PREDICTIONS
+from ..errors import InputError
+from ..evaluation.comparison import Comparison, compare_rows
+from ..evaluation.logits_file import LOGITS, SplitLogits, read_logits
+from ..evaluation.multi_label.comparison import compare_sets
+from ..evaluation.multi_label.decisions import read_rule
+from ..evaluation.multi_label.predictions import list_of
+from ..evaluation.multi_label.row_sets import NAMES as SET_NAMES
+from ..evaluation.multi_label.row_sets import RowSets
 
 SPLITS = ("test", "dev", "train")  # a report is about the first of these that the run has
 NAMES = {"accuracy": "accuracy", "macro_f1": "macro F1", "loss": "loss"} | SET_NAMES

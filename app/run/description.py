@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from app.batching.collate import Layout
-from app.config.schema import TrainConfig
-from app.run.assembly import Components
-from app.strategies.strategy import Strategy
+from ..batching.collate import Layout
+from ..config.schema import TrainConfig
+from ..strategies.strategy import Strategy
+from .assembly import Components
 
 
 def describe(components: Components, strategy: Strategy, settings: TrainConfig, total_steps: int, folder: Path) -> str:

@@ -8,13 +8,13 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from app.config.command_line import load_config
-from app.errors import InputError, TrainingError, first_line
-from app.runtime.processes import launched_rank
-from app.runtime.quick_imports import quick_imports
+from ..config.command_line import load_config
+from ..errors import InputError, TrainingError, first_line
+from ..runtime.processes import launched_rank
+from ..runtime.quick_imports import quick_imports
 
 if TYPE_CHECKING:
-    from app.config.schema import Config
+    from ..config.schema import Config
 
 LOST_RANK = (
     "(closed|reset) by peer|Broken pipe|remote process exited"  # in errors of gloo and NCCL after a rank has ended
@@ -29,7 +29,7 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
     """
     try:
         config = load_config(argv, f"run_{mode}.py", description)
-        from app.strategies import load_strategy
+        from ..strategies import load_strategy
 
         with quick_imports("torch"):
             strategy = load_strategy(mode)
@@ -49,12 +49,12 @@ def work(config: Config, mode: str) -> int:
 
     It is 0; 2 for bad input; 1 for a run that could not continue; 128 + the number of the signal that stopped it.
     """
-    with quick_imports("app.run.job"):
-        from app.run.job import Job
-    from app.run.log.setup import start_logging
-    from app.run.resuming import with_saved_precision
-    from app.runtime.signals import Stopped
-    from app.strategies import open_strategy
+    with quick_imports(f"{__package__}.job"):
+        from .job import Job
+    from ..runtime.signals import Stopped
+    from ..strategies import open_strategy
+    from .log.setup import start_logging
+    from .resuming import with_saved_precision
 
     try:
         start_logging(is_main=launched_rank() == 0)
@@ -74,8 +74,8 @@ def work(config: Config, mode: str) -> int:
 
 def _explained(error: RuntimeError | OSError) -> TrainingError:
     """Return what an error of torch or the system means; raises any other one again."""
-    from app.runtime.disk import OF_THE_SYSTEM
-    from app.training.out_of_memory import is_out_of_memory
+    from ..runtime.disk import OF_THE_SYSTEM
+    from ..training.out_of_memory import is_out_of_memory
 
     if isinstance(error, OSError):
         if error.errno not in OF_THE_SYSTEM:

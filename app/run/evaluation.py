@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.data.dataset import Split
-from app.errors import TrainingError
-from app.run.assembly import Components
-from app.run.log.run_log import RunLog
-from app.strategies.strategy import Strategy
-from app.training.evaluate import evaluate
-from app.training.non_finite import named_rows
+from ..data.dataset import Split
+from ..errors import TrainingError
+from ..strategies.strategy import Strategy
+from ..training.evaluate import evaluate
+from ..training.non_finite import named_rows
+from .assembly import Components
+from .log.run_log import RunLog
 
 
 def evaluate_split(

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from app.checkpoints.model_card import write_card
-from app.checkpoints.run_contents import PAGE, PREDICTIONS, REPORT, TEXT
-from app.config.schema import Config
-from app.evaluation.card.card import render_card
-from app.evaluation.long_rows import cost_of_length, render_cost_of_length, row_parts
-from app.run.assembly import Components
-from app.run.model_card import card_content
-from app.runtime.disk import write_json, write_text
-from app.training.state import RunState
+from ..checkpoints.model_card import write_card
+from ..checkpoints.run_contents import PAGE, PREDICTIONS, REPORT, TEXT
+from ..config.schema import Config
+from ..evaluation.card.card import render_card
+from ..evaluation.long_rows import cost_of_length, render_cost_of_length, row_parts
+from ..runtime.disk import write_json, write_text
+from ..training.state import RunState
+from .assembly import Components
+from .model_card import card_content
 
 NOTES = {
     "test": "",

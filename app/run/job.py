@@ -10,29 +10,29 @@ from pathlib import Path
 
 import numpy as np
 
-from app.checkpoints.environment import environment
-from app.checkpoints.run_folder import check_run_folder, open_run_folder
-from app.checkpoints.run_lock import RunLock
-from app.checkpoints.starts import write_resumed, write_start
-from app.checkpoints.training_state import drop_states
-from app.checkpoints.write_errors import cannot_write
-from app.data.report import render as render_data_report
-from app.run.after_step import AfterStep
-from app.run.assembly import assemble, set_up
-from app.run.description import describe
-from app.run.evaluation import evaluate_split
-from app.run.final_report import print_and_write, report_split
-from app.run.job_signature import earlier_names, job_signature
-from app.run.log.run_log import RunLog
-from app.run.log.trackers import check_trackers
-from app.run.rank_agreement import check_ranks
-from app.run.resuming import Resumed, check_not_done, load_best, resume
-from app.run.saving import Saver, call_all
-from app.runtime.disk import is_full
-from app.runtime.signals import StopAtOnce, Stopped, StopSignals
-from app.strategies.strategy import Strategy
-from app.training.loop import planned_steps, train
-from app.training.state import RunState
+from ..checkpoints.environment import environment
+from ..checkpoints.run_folder import check_run_folder, open_run_folder
+from ..checkpoints.run_lock import RunLock
+from ..checkpoints.starts import write_resumed, write_start
+from ..checkpoints.training_state import drop_states
+from ..checkpoints.write_errors import cannot_write
+from ..data.report import render as render_data_report
+from ..runtime.disk import is_full
+from ..runtime.signals import StopAtOnce, Stopped, StopSignals
+from ..strategies.strategy import Strategy
+from ..training.loop import planned_steps, train
+from ..training.state import RunState
+from .after_step import AfterStep
+from .assembly import assemble, set_up
+from .description import describe
+from .evaluation import evaluate_split
+from .final_report import print_and_write, report_split
+from .job_signature import earlier_names, job_signature
+from .log.run_log import RunLog
+from .log.trackers import check_trackers
+from .rank_agreement import check_ranks
+from .resuming import Resumed, check_not_done, load_best, resume
+from .saving import Saver, call_all
 
 logger = logging.getLogger(__name__)
 

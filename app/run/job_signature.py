@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.config.schema import Config
-from app.data.cache import content_key, file_digest
-from app.data.dataset import Dataset
-from app.run.assembly import Components
+from ..config.schema import Config
+from ..data.cache import content_key, file_digest
+from ..data.dataset import Dataset
+from .assembly import Components
 
 LENGTH = ("epochs", "max_steps")  # settings that decide how long a run trains
 # Settings that may change when a run resumes: they decide how, or how long, the same job is done.

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.config.schema import Config
-from app.config.shipped import E5_SMALL
-from app.data.dataset import Split
-from app.evaluation.card.card import CardContent, SplitFacts, split_content
-from app.run.assembly import Components
+from ..config.schema import Config
+from ..config.shipped import E5_SMALL
+from ..data.dataset import Split
+from ..evaluation.card.card import CardContent, SplitFacts, split_content
+from .assembly import Components
 
 E5_SMALL_ON_HUB = "intfloat/multilingual-e5-small"
 

@@ -9,13 +9,13 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from app.checkpoints.environment import code_version
-from app.config.schema import Config
-from app.data.cache import content_key, file_digest
-from app.errors import InputError
-from app.run.assembly import Components
-from app.run.job_signature import FILES, MANY, TOKENIZER, contents, shown
-from app.runtime.group import Group
+from ..checkpoints.environment import code_version
+from ..config.schema import Config
+from ..data.cache import content_key, file_digest
+from ..errors import InputError
+from ..runtime.group import Group
+from .assembly import Components
+from .job_signature import FILES, MANY, TOKENIZER, contents, shown
 
 # Settings that may differ between ranks: those of a machine, and those that only rank 0 looks at. Of files, the content counts.
 FREE = (

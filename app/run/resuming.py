@@ -10,18 +10,18 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from app.checkpoints.find_run import is_finished, run_to_resume
-from app.checkpoints.parameter_names import add_prefix
-from app.checkpoints.run_config import settings_file
-from app.checkpoints.run_contents import MODEL
-from app.checkpoints.run_folder import finished_error, keep_reports
-from app.checkpoints.training_state import TrainingState, add_best_model, load_training_state, restore_best_model
-from app.config.schema import Config
-from app.config.yaml_files import read_yaml
-from app.errors import InputError
-from app.run.job_signature import LENGTH, changes, listed_changes
-from app.strategies.strategy import Strategy
-from app.training.state import RunState
+from ..checkpoints.find_run import is_finished, run_to_resume
+from ..checkpoints.parameter_names import add_prefix
+from ..checkpoints.run_config import settings_file
+from ..checkpoints.run_contents import MODEL
+from ..checkpoints.run_folder import finished_error, keep_reports
+from ..checkpoints.training_state import TrainingState, add_best_model, load_training_state, restore_best_model
+from ..config.schema import Config
+from ..config.yaml_files import read_yaml
+from ..errors import InputError
+from ..strategies.strategy import Strategy
+from ..training.state import RunState
+from .job_signature import LENGTH, changes, listed_changes
 
 logger = logging.getLogger(__name__)
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from app.checkpoints.background_writer import BackgroundWriter
-from app.checkpoints.parameter_names import strip_prefix
-from app.checkpoints.run_contents import MODEL
-from app.checkpoints.training_state import Tensors, save_training_state
-from app.checkpoints.write_errors import cannot_write
-from app.config.schema import OutputConfig
-from app.model.pretrained import save_model
-from app.run.assembly import Components
-from app.strategies.strategy import Strategy
-from app.training.state import RunState
+from ..checkpoints.background_writer import BackgroundWriter
+from ..checkpoints.parameter_names import strip_prefix
+from ..checkpoints.run_contents import MODEL
+from ..checkpoints.training_state import Tensors, save_training_state
+from ..checkpoints.write_errors import cannot_write
+from ..config.schema import OutputConfig
+from ..model.pretrained import save_model
+from ..strategies.strategy import Strategy
+from ..training.state import RunState
+from .assembly import Components
 
 
 def call_all(writes: list[Callable[[], None]]) -> None:

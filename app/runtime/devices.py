@@ -8,8 +8,8 @@ import time
 import torch
 from torch.nn.functional import linear
 
-from app.errors import InputError
-from app.runtime.cores import num_cores
+from ..errors import InputError
+from .cores import num_cores
 
 FASTER = 1.2  # bf16 needs casts, too: below this ratio of matrix products a training step gains nothing
 

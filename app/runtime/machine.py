@@ -6,9 +6,9 @@ import logging
 
 import torch
 
-from app.config.schema import TrainConfig
-from app.runtime.devices import bf16_speedup, set_threads
-from app.runtime.host_memory import keep_freed_memory
+from ..config.schema import TrainConfig
+from .devices import bf16_speedup, set_threads
+from .host_memory import keep_freed_memory
 
 logger = logging.getLogger(__name__)
 SLOW_BF16 = 0.8  # warn below this bf16/fp32 speed ratio

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import NoReturn
 
-from app.errors import InputError, shorten
+from ..errors import InputError, shorten
 
 SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "csh", "tcsh", "fish", "busybox"}
 

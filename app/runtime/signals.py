@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from app.errors import TrainingError
-from app.runtime.group import Group
+from ..errors import TrainingError
+from .group import Group
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the first of them wins where ranks received different ones
 SAME_SIGNAL_SECONDS = 1.0

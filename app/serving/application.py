@@ -13,9 +13,9 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from app.serving.page import PAGE, PAGE_HEADERS
-from app.serving.requests import Refusal
-from app.serving.service import Service
+from .page import PAGE, PAGE_HEADERS
+from .requests import Refusal
+from .service import Service
 
 
 def build_application(service: Service) -> FastAPI:

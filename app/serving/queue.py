@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.data.rows import Row
-from app.errors import InputError, TrainingError
-from app.prediction.predictor import Prediction, Predictor, Tokens
-from app.serving.metrics import Metrics
+from ..data.rows import Row
+from ..errors import InputError, TrainingError
+from ..prediction.predictor import Prediction, Predictor, Tokens
+from .metrics import Metrics
 
 TOGETHER = 1024  # tokens that are taken together where a batch has fewer: sorted by length, batches have less padding
 SHORT = 2000  # characters that are tokenised in about a millisecond

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from app.data.readers import BadRow, ReadOptions
-from app.data.rows import Row, text_rows
-from app.errors import excerpt, nearest, shorten
+from ..data.readers import BadRow, ReadOptions
+from ..data.rows import Row, text_rows
+from ..errors import excerpt, nearest, shorten
 
 KEYS = ("inputs", "top_k")
 SHAPES = (

@@ -11,11 +11,11 @@ from functools import partial
 
 import uvicorn
 
-from app.errors import InputError
-from app.prediction.open_model import OpenedModel
-from app.serving.application import build_application
-from app.serving.connections import TimedConnection
-from app.serving.service import ServeOptions, Service
+from ..errors import InputError
+from ..prediction.open_model import OpenedModel
+from .application import build_application
+from .connections import TimedConnection
+from .service import ServeOptions, Service
 
 logger = logging.getLogger(__name__)
 LOCAL = ("127.", "::1", "localhost")

@@ -13,13 +13,13 @@ from typing import TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
-from app.data.rows import Row
-from app.errors import InputError, TrainingError
-from app.prediction.open_model import OpenedModel
-from app.prediction.predictor import Prediction
-from app.serving.metrics import Metrics
-from app.serving.queue import BatchQueue, Full
-from app.serving.requests import Limits, Refusal, parse_request
+from ..data.rows import Row
+from ..errors import InputError, TrainingError
+from ..prediction.open_model import OpenedModel
+from ..prediction.predictor import Prediction
+from .metrics import Metrics
+from .queue import BatchQueue, Full
+from .requests import Limits, Refusal, parse_request
 
 logger = logging.getLogger(__name__)
 READ_ON = 16 << 20  # bytes above the limit that are read and dropped: a client that still sends may not read the answer

@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # which imports torch
-    from app.config.schema import Config
-    from app.strategies.strategy import Strategy
+    from ..config.schema import Config
+    from .strategy import Strategy
 
 MODES = {
-    "single": "app.strategies.single:Single",
-    "dp": "app.strategies.dp:DataParallel",
-    "ddp": "app.strategies.ddp:DDP",
-    "mp": "app.strategies.mp:SpawnedDDP",
-    "fsdp": "app.strategies.fsdp:FSDP",
-    "accelerate": "app.strategies.accelerate:Accelerate",
-    "deepspeed": "app.strategies.deepspeed:DeepSpeed",
-    "horovod": "app.strategies.horovod:Horovod",
+    "single": ".single:Single",
+    "dp": ".dp:DataParallel",
+    "ddp": ".ddp:DDP",
+    "mp": ".mp:SpawnedDDP",
+    "fsdp": ".fsdp:FSDP",
+    "accelerate": ".accelerate:Accelerate",
+    "deepspeed": ".deepspeed:DeepSpeed",
+    "horovod": ".horovod:Horovod",
 }
 
 
@@ -31,7 +31,7 @@ def strategy_names() -> list[str]:
 def load_strategy(mode: str) -> type[Strategy]:
     """Return the strategy class of a mode."""
     module, name = MODES[mode].split(":")
-    return getattr(importlib.import_module(module), name)
+    return getattr(importlib.import_module(module, __package__), name)
 
 
 @contextmanager
@@ -40,8 +40,8 @@ def open_strategy(mode: str, config: Config) -> Iterator[Strategy]:
 
     Its `config` is `config` with every setting that follows from the device.
     """
-    from app.runtime.host_memory import keep_few_kernels, use_huge_pages
-    from app.runtime.machine import set_up_machine
+    from ..runtime.host_memory import keep_few_kernels, use_huge_pages
+    from ..runtime.machine import set_up_machine
 
     use_huge_pages()
     keep_few_kernels()

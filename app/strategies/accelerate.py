@@ -14,9 +14,9 @@ from importlib.util import find_spec
 import torch
 from torch import nn
 
-from app.errors import InputError
-from app.strategies.ddp import DDP
-from app.strategies.strategy import BuildOptimizer, StepResult
+from ..errors import InputError
+from .ddp import DDP
+from .strategy import BuildOptimizer, StepResult
 
 
 class Accelerate(DDP):

@@ -15,10 +15,10 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from app.runtime.cuda_graphs import GraphRecorder
-from app.runtime.precision import DTYPES
-from app.strategies.strategy import BuildOptimizer
-from app.strategies.torch_group import ProcessGroupStrategy
+from ..runtime.cuda_graphs import GraphRecorder
+from ..runtime.precision import DTYPES
+from .strategy import BuildOptimizer
+from .torch_group import ProcessGroupStrategy
 
 HOOKS = {"fp16": fp16_compress_hook, "bf16": bf16_compress_hook}
 

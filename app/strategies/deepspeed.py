@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from app.model.windows import row_outputs
-from app.strategies.deepspeed_config import deepspeed_config, import_deepspeed
-from app.strategies.full_state import FullState
-from app.strategies.strategy import BuildOptimizer, StepResult
-from app.strategies.torch_group import ProcessGroupStrategy
-from app.strategies.zero_state import Stage0State, ZeroScaler, ZeroState
+from ..model.windows import row_outputs
+from .deepspeed_config import deepspeed_config, import_deepspeed
+from .full_state import FullState
+from .strategy import BuildOptimizer, StepResult
+from .torch_group import ProcessGroupStrategy
+from .zero_state import Stage0State, ZeroScaler, ZeroState
 
 
 class DeepSpeed(ProcessGroupStrategy):

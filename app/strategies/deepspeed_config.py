@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from app.config.schema import Config
-from app.errors import InputError
+from ..config.schema import Config
+from ..errors import InputError
 
 # Sections that our own settings replace: a key in them that is not checked against ours has no effect, so it is refused.
 REPLACED = ("optimizer", "scheduler", "fp16", "bf16", "bfloat16", "torch_autocast", "amp")

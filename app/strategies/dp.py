@@ -7,8 +7,8 @@ import logging
 import torch
 from torch import nn
 
-from app.runtime.precision import Precision
-from app.strategies.strategy import BuildOptimizer, Strategy
+from ..runtime.precision import Precision
+from .strategy import BuildOptimizer, Strategy
 
 logger = logging.getLogger(__name__)
 

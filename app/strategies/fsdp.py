@@ -15,9 +15,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import distribute_tensor
 
-from app.strategies.full_state import Tensors
-from app.strategies.strategy import BuildOptimizer
-from app.strategies.torch_group import BroadcastState, ProcessGroupStrategy
+from .full_state import Tensors
+from .strategy import BuildOptimizer
+from .torch_group import BroadcastState, ProcessGroupStrategy
 
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)  # whole tensors, on rank 0 only
 FROM_RANK_0 = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from app.runtime.group import Group
+from ..runtime.group import Group
 
 Tensors = dict[str, torch.Tensor]
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from app.strategies.horovod_group import HorovodGroup, HorovodState
-from app.strategies.launchers import Horovodrun
-from app.strategies.strategy import BuildOptimizer, StepResult, Strategy
+from .horovod_group import HorovodGroup, HorovodState
+from .launchers import Horovodrun
+from .strategy import BuildOptimizer, StepResult, Strategy
 
 
 class Horovod(Strategy):

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from app.errors import InputError
-from app.runtime.group import Group
-from app.runtime.processes import end_with_launcher, launched_number
-from app.strategies.full_state import FullState, Tensors
+from ..errors import InputError
+from ..runtime.group import Group
+from ..runtime.processes import end_with_launcher, launched_number
+from .full_state import FullState, Tensors
 
 
 class HorovodGroup(Group):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from app.runtime.processes import leave
+from ..runtime.processes import leave
 
 
 class Launcher:

@@ -1,7 +1,7 @@
 """DistributedDataParallel whose processes are started by `mp.spawn`: one command, with no launcher."""
 
-from app.strategies.ddp import DDP
-from app.strategies.spawn import Spawn
+from .ddp import DDP
+from .spawn import Spawn
 
 
 class SpawnedDDP(DDP):

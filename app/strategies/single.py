@@ -1,7 +1,7 @@
 """One process on one device: CUDA, MPS or CPU."""
 
-from app.runtime.cuda_graphs import GraphRecorder
-from app.strategies.strategy import Strategy
+from ..runtime.cuda_graphs import GraphRecorder
+from .strategy import Strategy
 
 
 class Single(Strategy):

@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from app.runtime.processes import leave
-from app.strategies.launchers import Launcher
+from ..runtime.processes import leave
+from .launchers import Launcher
 
 GRACE_SECONDS = 5  # after a failure: for the others to end by themselves, then for SIGTERM to end them, then SIGKILL
 

@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from app.config.schema import Config
-from app.errors import InputError
-from app.model.joint_casts import JointCasts
-from app.model.windows import row_outputs
-from app.runtime.cuda_graphs import GraphRecorder
-from app.runtime.devices import choose_device, fastest_precision
-from app.runtime.group import Group
-from app.runtime.precision import DTYPES, Precision
-from app.strategies.full_state import FullState, full_tensor
-from app.strategies.launchers import Launcher
+from ..config.schema import Config
+from ..errors import InputError
+from ..model.joint_casts import JointCasts
+from ..model.windows import row_outputs
+from ..runtime.cuda_graphs import GraphRecorder
+from ..runtime.devices import choose_device, fastest_precision
+from ..runtime.group import Group
+from ..runtime.precision import DTYPES, Precision
+from .full_state import FullState, full_tensor
+from .launchers import Launcher
 
 BuildOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 

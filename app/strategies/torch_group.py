@@ -11,13 +11,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from app.errors import InputError
-from app.runtime.group import Group
-from app.runtime.heartbeat import Heartbeat
-from app.runtime.processes import end_with_launcher, launched_number
-from app.strategies.full_state import FullState, Tensors
-from app.strategies.launchers import Torchrun
-from app.strategies.strategy import Strategy
+from ..errors import InputError
+from ..runtime.group import Group
+from ..runtime.heartbeat import Heartbeat
+from ..runtime.processes import end_with_launcher, launched_number
+from .full_state import FullState, Tensors
+from .launchers import Torchrun
+from .strategy import Strategy
 
 TIMEOUT = timedelta(minutes=30)  # rank 0 may tokenise a large file while the others wait
 

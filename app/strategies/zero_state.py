@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from app.strategies.full_state import Tensors, to_cpu
-from app.strategies.torch_group import BroadcastState
+from .full_state import Tensors, to_cpu
+from .torch_group import BroadcastState
 
 
 class Stage0State(BroadcastState):

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-    from app.config.schema import Config
-    from app.data.dataset import Dataset
-    from app.tasks.task import Task
+    from ..config.schema import Config
+    from ..data.dataset import Dataset
+    from .task import Task
 
 TASKS = {  # of data.task
-    "single_label": "app.tasks.single_label:SingleLabel",
-    "multi_label": "app.tasks.multi_label:MultiLabel",
-    "masked_words": "app.tasks.masked_words:MaskedWords",
+    "single_label": ".single_label:SingleLabel",
+    "multi_label": ".multi_label:MultiLabel",
+    "masked_words": ".masked_words:MaskedWords",
 }
 
 
 def open_task(config: Config, dataset: Dataset, tokenizer, device: torch.device) -> Task:
     """Return the task of a run; raises InputError for settings that do not fit the data."""
     module, name = TASKS[config.data.task].split(":")
-    return getattr(import_module(module), name)(config, dataset, tokenizer, device)
+    return getattr(import_module(module, __package__), name)(config, dataset, tokenizer, device)

@@ -8,18 +8,18 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from app.batching.collate import Layout
-from app.batching.loader import Batch, Loader
-from app.batching.masking import MaskedLoader, Masking
-from app.config.schema import Config
-from app.data.dataset import Dataset, Split
-from app.data.encoding import highest_id
-from app.data.tokens import TokenStore
-from app.data.words import open_words
-from app.errors import InputError
-from app.evaluation.perplexity import masked_word_metrics, render_masked_words
-from app.model.masked_language_model import MaskedLanguageModel, build_masked_model
-from app.tasks.task import Task
+from ..batching.collate import Layout
+from ..batching.loader import Batch, Loader
+from ..batching.masking import MaskedLoader, Masking
+from ..config.schema import Config
+from ..data.dataset import Dataset, Split
+from ..data.encoding import highest_id
+from ..data.tokens import TokenStore
+from ..data.words import open_words
+from ..errors import InputError
+from ..evaluation.perplexity import masked_word_metrics, render_masked_words
+from ..model.masked_language_model import MaskedLanguageModel, build_masked_model
+from .task import Task
 
 EVALUATION_SEED = 0  # the masks of an evaluation are the same for every train.seed
 CHUNK = 1 << 22  # tokens counted at once

@@ -7,29 +7,29 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from app.batching.collate import Layout
-from app.batching.loader import Batch, Loader
-from app.config.schema import Config
-from app.data.dataset import Dataset, Split
-from app.data.label_sets import label_counts
-from app.data.tokens import TokenStore
-from app.errors import InputError, listed
-from app.evaluation.baseline import split_texts
-from app.evaluation.logits_file import LOGITS, logits_of, write_logits
-from app.evaluation.measures.summary import render_summary
-from app.evaluation.multi_label.baseline import label_set_baselines
-from app.evaluation.multi_label.decisions import LabelRule, choose_thresholds, default_rule, sigmoid, write_rule
-from app.evaluation.multi_label.metrics import label_set_metrics, render_label_sets
-from app.evaluation.multi_label.page import render_label_set_page
-from app.evaluation.multi_label.predictions import write_label_sets
-from app.evaluation.multi_label.row_sets import NAMES, OF_BASELINES, decide_rows, summarize_sets
-from app.evaluation.page.page import PageContent, read_history
-from app.evaluation.page.rows import rows_of_split
-from app.model.classifier import Classifier
-from app.model.pretrained import build_model
-from app.runtime.disk import write_text
-from app.tasks.losses import LabelSetLoss
-from app.tasks.task import Task
+from ..batching.collate import Layout
+from ..batching.loader import Batch, Loader
+from ..config.schema import Config
+from ..data.dataset import Dataset, Split
+from ..data.label_sets import label_counts
+from ..data.tokens import TokenStore
+from ..errors import InputError, listed
+from ..evaluation.baseline import split_texts
+from ..evaluation.logits_file import LOGITS, logits_of, write_logits
+from ..evaluation.measures.summary import render_summary
+from ..evaluation.multi_label.baseline import label_set_baselines
+from ..evaluation.multi_label.decisions import LabelRule, choose_thresholds, default_rule, sigmoid, write_rule
+from ..evaluation.multi_label.metrics import label_set_metrics, render_label_sets
+from ..evaluation.multi_label.page import render_label_set_page
+from ..evaluation.multi_label.predictions import write_label_sets
+from ..evaluation.multi_label.row_sets import NAMES, OF_BASELINES, decide_rows, summarize_sets
+from ..evaluation.page.page import PageContent, read_history
+from ..evaluation.page.rows import rows_of_split
+from ..model.classifier import Classifier
+from ..model.pretrained import build_model
+from ..runtime.disk import write_text
+from .losses import LabelSetLoss
+from .task import Task
 
 CHOSEN_ON = "dev"  # never on test, which is there to measure
 

@@ -9,27 +9,27 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from app.batching.collate import Layout
-from app.batching.loader import Batch, Loader
-from app.config.schema import Config
-from app.data.dataset import Dataset, Split
-from app.data.tokens import TokenStore
-from app.errors import InputError, listed
-from app.evaluation.baseline import baselines, split_texts
-from app.evaluation.calibration import CALIBRATION, FITTED_ON, calibrate, render_calibration
-from app.evaluation.logits_file import LOGITS, logits_of, write_logits
-from app.evaluation.measures.row_scores import score_rows
-from app.evaluation.measures.summary import render_summary, summarize
-from app.evaluation.metrics import compute_metrics
-from app.evaluation.page.page import PageContent, read_history, render_page
-from app.evaluation.page.rows import rows_of_split
-from app.evaluation.predictions import write_predictions
-from app.evaluation.report import render_report
-from app.model.classifier import Classifier
-from app.model.pretrained import build_model
-from app.runtime.disk import write_json, write_text
-from app.tasks.losses import FocalLoss, LogitAdjustedLoss
-from app.tasks.task import Task
+from ..batching.collate import Layout
+from ..batching.loader import Batch, Loader
+from ..config.schema import Config
+from ..data.dataset import Dataset, Split
+from ..data.tokens import TokenStore
+from ..errors import InputError, listed
+from ..evaluation.baseline import baselines, split_texts
+from ..evaluation.calibration import CALIBRATION, FITTED_ON, calibrate, render_calibration
+from ..evaluation.logits_file import LOGITS, logits_of, write_logits
+from ..evaluation.measures.row_scores import score_rows
+from ..evaluation.measures.summary import render_summary, summarize
+from ..evaluation.metrics import compute_metrics
+from ..evaluation.page.page import PageContent, read_history, render_page
+from ..evaluation.page.rows import rows_of_split
+from ..evaluation.predictions import write_predictions
+from ..evaluation.report import render_report
+from ..model.classifier import Classifier
+from ..model.pretrained import build_model
+from ..runtime.disk import write_json, write_text
+from .losses import FocalLoss, LogitAdjustedLoss
+from .task import Task
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from app.batching.collate import Layout
-from app.batching.loader import Batch, Loader
-from app.config.schema import Config
-from app.data.dataset import Dataset, Split
-from app.data.tokens import TokenStore
-from app.errors import InputError
-from app.model.packed_model import PackedModel
+from ..batching.collate import Layout
+from ..batching.loader import Batch, Loader
+from ..config.schema import Config
+from ..data.dataset import Dataset, Split
+from ..data.tokens import TokenStore
+from ..errors import InputError
+from ..model.packed_model import PackedModel
 
 
 class Task:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from app.batching.loader import Batch, Loader
-from app.batching.plan import evaluation_batches
-from app.evaluation.metrics import check_rows
-from app.strategies.strategy import Strategy
+from ..batching.loader import Batch, Loader
+from ..batching.plan import evaluation_batches
+from ..evaluation.metrics import check_rows
+from ..strategies.strategy import Strategy
 
 RowResults = Callable[[torch.Tensor, Batch], torch.Tensor]  # outputs of a batch -> what is kept of each row
 

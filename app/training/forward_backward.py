@@ -12,16 +12,16 @@ from functools import partial
 import numpy as np
 import torch
 
-from app.batching.loader import Batch, Loader
-from app.batching.plan import BatchPlan
-from app.config.schema import TrainConfig
-from app.errors import first_line
-from app.strategies.strategy import StepResult, Strategy
-from app.training.out_of_memory import MicroBatches
-from app.training.planned_shapes import PlannedShapes
-from app.training.recorded_passes import RecordedPasses
-from app.training.recorded_steps import RecordedSteps, can_record_steps
-from app.training.state import RunState
+from ..batching.loader import Batch, Loader
+from ..batching.plan import BatchPlan
+from ..config.schema import TrainConfig
+from ..errors import first_line
+from ..strategies.strategy import StepResult, Strategy
+from .out_of_memory import MicroBatches
+from .planned_shapes import PlannedShapes
+from .recorded_passes import RecordedPasses
+from .recorded_steps import RecordedSteps, can_record_steps
+from .state import RunState
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs, targets -> the sum of the losses
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
-from app.batching.loader import Loader
-from app.batching.plan import BatchPlan
-from app.config.schema import TrainConfig
-from app.strategies.strategy import Strategy
-from app.training.forward_backward import ForwardBackward, Loss, PassResults
-from app.training.optimizer import learning_rate_factor, set_learning_rate, warmup_steps
-from app.training.state import RunState
+from ..batching.loader import Loader
+from ..batching.plan import BatchPlan
+from ..config.schema import TrainConfig
+from ..strategies.strategy import Strategy
+from .forward_backward import ForwardBackward, Loss, PassResults
+from .optimizer import learning_rate_factor, set_learning_rate, warmup_steps
+from .state import RunState
 
 
 @dataclass(frozen=True)

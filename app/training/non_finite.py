@@ -8,12 +8,12 @@ import math
 import numpy as np
 import torch
 
-from app.batching.loader import Loader
-from app.data.dataset import Split
-from app.errors import TrainingError
-from app.strategies.strategy import Strategy
-from app.training.loop import StepLog
-from app.training.state import RunState
+from ..batching.loader import Loader
+from ..data.dataset import Split
+from ..errors import TrainingError
+from ..strategies.strategy import Strategy
+from .loop import StepLog
+from .state import RunState
 
 logger = logging.getLogger(__name__)
 SHOWN_ROWS = 10

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import torch
 
-from app.config.schema import TrainConfig
-from app.model.recipe import USUAL_WARMUP
+from ..config.schema import TrainConfig
+from ..model.recipe import USUAL_WARMUP
 
 
 def parameter_groups(

@@ -7,11 +7,11 @@ import logging
 import numpy as np
 import torch
 
-from app.batching.plan import micro_batches
-from app.config.schema import TrainConfig
-from app.errors import TrainingError, first_line
-from app.runtime.host_memory import give_back_memory
-from app.strategies.strategy import Strategy
+from ..batching.plan import micro_batches
+from ..config.schema import TrainConfig
+from ..errors import TrainingError, first_line
+from ..runtime.host_memory import give_back_memory
+from ..strategies.strategy import Strategy
 
 logger = logging.getLogger(__name__)
 # oneDNN gives no reason when it finds no memory for a kernel, and the thread gets no more kernels from it: its assembler

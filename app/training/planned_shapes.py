@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from app.batching.buckets import Bucket, choose_buckets
-from app.batching.loader import Loader
-from app.batching.plan import BatchPlan
-from app.training.out_of_memory import MicroBatches
+from ..batching.buckets import Bucket, choose_buckets
+from ..batching.loader import Loader
+from ..batching.plan import BatchPlan
+from .out_of_memory import MicroBatches
 
 MOST_STEPS = 100_000  # that are looked at; rows come in random order, so that later micro-batches have similar sizes
 

@@ -16,11 +16,11 @@ from functools import partial
 
 import torch
 
-from app.batching.loader import Batch
-from app.errors import first_line
-from app.runtime.cuda_graphs import GraphRecorder
-from app.strategies.strategy import Strategy
-from app.training.out_of_memory import is_out_of_memory
+from ..batching.loader import Batch
+from ..errors import first_line
+from ..runtime.cuda_graphs import GraphRecorder
+from ..strategies.strategy import Strategy
+from .out_of_memory import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 MOST_GRAPHS = 64

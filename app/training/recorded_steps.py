@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 import torch
 
-from app.batching.loader import Batch
-from app.config.schema import TrainConfig
-from app.runtime.cuda_graphs import GraphRecorder
-from app.strategies.strategy import Strategy
-from app.training.recorded_passes import Pass, PassOutput, RecordedPasses
+from ..batching.loader import Batch
+from ..config.schema import TrainConfig
+from ..runtime.cuda_graphs import GraphRecorder
+from ..strategies.strategy import Strategy
+from .recorded_passes import Pass, PassOutput, RecordedPasses
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # AdamW's state of a parameter
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.evaluation.page.page import visible
-from app.evaluation.page.words import words
+from ..page.page import visible
+from ..page.words import words
 
 LANGUAGES = ("en", "zh")
 MOST_CLASSES, MOST_WORST, MOST_CONFUSIONS = 50, 20, 5

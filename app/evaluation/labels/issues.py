@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.errors import InputError
-from app.evaluation.metrics import probabilities
+from ...errors import InputError
+from ..metrics import probabilities
 
 logger = logging.getLogger(__name__)
 CHUNK_NUMBERS = 1 << 22  # probabilities in double precision at once

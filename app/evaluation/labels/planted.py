@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.data.label_sets import set_ids
-from app.data.text_groups import text_groups
-from app.evaluation.measures.selective import proportion_interval
+from ...data.label_sets import set_ids
+from ...data.text_groups import text_groups
+from ..measures.selective import proportion_interval
 
 SMALL_CLASS = 10  # texts of a class that stay as they are: a class must not disappear from train
 

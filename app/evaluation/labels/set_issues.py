@@ -6,8 +6,8 @@ import logging
 
 import numpy as np
 
-from app.evaluation.labels.issues import CHUNK_NUMBERS, MOST_NUMBERS, LabelIssues, check_cleanlab, least_plausible
-from app.evaluation.multi_label.decisions import sigmoid
+from ..multi_label.decisions import sigmoid
+from .issues import CHUNK_NUMBERS, MOST_NUMBERS, LabelIssues, check_cleanlab, least_plausible
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from app.evaluation.measures.calibration_error import bin_of_rows
-from app.evaluation.measures.row_scores import RowScores
+from .calibration_error import bin_of_rows
+from .row_scores import RowScores
 
 LEVEL = 0.95
 RESAMPLES = 1000

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.errors import InputError
+from ...errors import InputError
 
 CHUNK_NUMBERS = 1 << 22  # logits in double precision at once: 32 MiB
 

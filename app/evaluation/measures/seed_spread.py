@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.evaluation.measures.intervals import Interval, percentiles, resampled_counts
+from .intervals import Interval, percentiles, resampled_counts
 
 Figures = Callable[[np.ndarray], np.ndarray]
 

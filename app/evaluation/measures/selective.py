@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.errors import InputError
-from app.evaluation.measures.row_scores import RowScores
+from ...errors import InputError
+from .row_scores import RowScores
 
 LEVEL = 0.95  # of the lower bound
 FEWEST_ROWS = 20  # that must be decided in the half that chooses the threshold; fewer are right by chance

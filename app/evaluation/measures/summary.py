@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.evaluation.measures.calibration_error import confidence_bins
-from app.evaluation.measures.intervals import score_intervals
-from app.evaluation.measures.row_scores import RowScores
+from .calibration_error import confidence_bins
+from .intervals import score_intervals
+from .row_scores import RowScores
 
 NAMES = {
     "accuracy": "accuracy",

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from app.evaluation.measures.row_scores import score_rows
+from .row_scores import score_rows
 
 SMALLEST, LARGEST = 0.05, 20.0
 MOST_NUMBERS = 1 << 20  # logits to fit on; with more the temperature moves by less than a hundredth

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.evaluation.logits_file import SplitLogits
-from app.evaluation.measures.selective import RowDecisions, choosing_half
-from app.evaluation.multi_label.decisions import LabelRule, choose_thresholds, sigmoid
+from ..logits_file import SplitLogits
+from ..measures.selective import RowDecisions, choosing_half
+from .decisions import LabelRule, choose_thresholds, sigmoid
 
 
 def held_out_decisions(dev: SplitLogits, rule: LabelRule) -> RowDecisions:

@@ -6,9 +6,9 @@ import warnings
 
 import numpy as np
 
-from app.evaluation.baseline import MOST_CLASSES, MOST_ROWS, MOST_TRAIN_ROWS, Texts, linear_features, linear_steps
-from app.evaluation.multi_label.decisions import LabelRule, choose_thresholds
-from app.evaluation.multi_label.intervals import FIGURES, SetFigures, alike, label_set_intervals
+from ..baseline import MOST_CLASSES, MOST_ROWS, MOST_TRAIN_ROWS, Texts, linear_features, linear_steps
+from .decisions import LabelRule, choose_thresholds
+from .intervals import FIGURES, SetFigures, alike, label_set_intervals
 
 MOST_FREQUENT = "most frequent set"
 LOGISTIC, BAYES = "TF-IDF + logistic regression", "TF-IDF + naive Bayes"

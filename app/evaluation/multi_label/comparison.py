@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.evaluation.comparison import Comparison, check_same_rows, won_and_lost
-from app.evaluation.logits_file import SplitLogits
-from app.evaluation.measures.intervals import mean_interval
-from app.evaluation.multi_label.decisions import LabelRule
-from app.evaluation.multi_label.intervals import label_set_differences
-from app.evaluation.multi_label.row_sets import decide_rows
+from ..comparison import Comparison, check_same_rows, won_and_lost
+from ..logits_file import SplitLogits
+from ..measures.intervals import mean_interval
+from .decisions import LabelRule
+from .intervals import label_set_differences
+from .row_sets import decide_rows
 
 
 def compare_sets(one: SplitLogits, other: SplitLogits, rules: tuple[LabelRule, LabelRule], seed: int = 0) -> Comparison:

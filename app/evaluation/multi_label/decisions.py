@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.errors import InputError
-from app.runtime.disk import write_json
+from ...errors import InputError
+from ...runtime.disk import write_json
 
 THRESHOLDS = "thresholds.json"
 DEFAULT_THRESHOLD = 0.5

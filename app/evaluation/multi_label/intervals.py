@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.evaluation.measures.intervals import Interval, percentiles, resampled_counts
-from app.evaluation.measures.seed_spread import Spread, spread_of
+from ..measures.intervals import Interval, percentiles, resampled_counts
+from ..measures.seed_spread import Spread, spread_of
 
 FIGURES = ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy")
 

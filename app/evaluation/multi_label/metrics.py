@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.evaluation.metrics import MOST_CLASSES
-from app.evaluation.multi_label.decisions import LabelRule, describe_rule, mean_loss
-from app.evaluation.multi_label.row_sets import RowSets, decide_rows
-from app.evaluation.text_table import short_label, text_table
+from ..metrics import MOST_CLASSES
+from ..text_table import short_label, text_table
+from .decisions import LabelRule, describe_rule, mean_loss
+from .row_sets import RowSets, decide_rows
 
 SCORES = ("precision", "recall", "f1")
 AVERAGES = ("micro", "macro", "weighted")

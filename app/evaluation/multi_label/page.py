@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from app.evaluation.multi_label.decisions import LabelRule
-from app.evaluation.multi_label.predictions import list_of
-from app.evaluation.multi_label.row_sets import OF_BASELINES
-from app.evaluation.page.page import PageContent, page_environment, row_groups, training_curves
-from app.evaluation.page.words import words
+from ..page.page import PageContent, page_environment, row_groups, training_curves
+from ..page.words import words
+from .decisions import LabelRule
+from .predictions import list_of
+from .row_sets import OF_BASELINES
 
 CURVES = ("loss", "micro_f1", "macro_f1", "subset_accuracy")
 HEADLINE = ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy", "hamming_loss", "loss")

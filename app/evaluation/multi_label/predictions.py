@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.dataset import Split
-from app.evaluation.multi_label.decisions import LabelRule, sigmoid
+from ...data.dataset import Split
+from .decisions import LabelRule, sigmoid
 
 
 def write_label_sets(path: Path, split: Split, logits: np.ndarray, rule: LabelRule, label_names: list[str]) -> None:

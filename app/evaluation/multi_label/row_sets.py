@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from app.evaluation.multi_label.decisions import LabelRule, sigmoid
-from app.evaluation.multi_label.intervals import label_set_intervals
+from .decisions import LabelRule, sigmoid
+from .intervals import label_set_intervals
 
 NAMES = {
     "micro_f1": "micro F1",

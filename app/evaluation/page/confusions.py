@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.evaluation.measures.row_scores import RowScores
-from app.evaluation.page.rows import EvaluatedRows
+from ..measures.row_scores import RowScores
+from .rows import EvaluatedRows
 
 MOST_PAIRS = 20  # with examples
 MOST_LISTED = 50  # without

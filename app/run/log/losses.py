@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from app.strategies.strategy import Strategy
-from app.training.loop import StepLog
+from ...strategies.strategy import Strategy
+from ...training.loop import StepLog
 
 
 class Losses:

@@ -6,7 +6,7 @@ import json
 import logging
 from pathlib import Path
 
-from app.runtime.disk import write_bytes
+from ...runtime.disk import write_bytes
 
 logger = logging.getLogger(__name__)
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from app.config.schema import OutputConfig
-from app.run.log.metrics_file import append_metrics, drop_later_lines
-from app.run.log.progress_bar import ProgressBar
-from app.run.log.setup import close_log_file, open_log_file
-from app.run.log.speed import Speed
-from app.run.log.tensorboard import TensorBoard
-from app.run.log.trackers import open_trackers
-from app.run.log.trackers.background import BackgroundTracker
-from app.run.log.trackers.tracker import TrackedRun
-from app.training.loop import StepLog
+from ...config.schema import OutputConfig
+from ...training.loop import StepLog
+from .metrics_file import append_metrics, drop_later_lines
+from .progress_bar import ProgressBar
+from .setup import close_log_file, open_log_file
+from .speed import Speed
+from .tensorboard import TensorBoard
+from .trackers import open_trackers
+from .trackers.background import BackgroundTracker
+from .trackers.tracker import TrackedRun
 
 logger = logging.getLogger(__name__)
 

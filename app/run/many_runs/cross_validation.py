@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from app.config.schema import Config
-from app.data.dataset import Dataset, open_dataset
-from app.evaluation.text_table import short_label, text_table
-from app.run.many_runs.out_of_fold import OOF, OutOfFold, gather_folds, write_oof
-from app.run.many_runs.outcomes import NAMES
-from app.run.many_runs.series import Series
-from app.runtime.disk import write_json, write_text
+from ...config.schema import Config
+from ...data.dataset import Dataset, open_dataset
+from ...evaluation.text_table import short_label, text_table
+from ...runtime.disk import write_json, write_text
+from .out_of_fold import OOF, OutOfFold, gather_folds, write_oof
+from .outcomes import NAMES
+from .series import Series
 
 FIGURES, TEXT = "cross_validation.json", "cross_validation.txt"
 MOST_OVERLAPS = 10  # shown

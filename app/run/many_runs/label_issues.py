@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from app.config.schema import Config
-from app.data.dataset import Dataset
-from app.data.relabel import Fixes, configured_fixes, written_hash
-from app.evaluation.labels.issues import LabelIssues
-from app.evaluation.labels.planted import measure_planted
-from app.run.many_runs.cross_validation import fold_datasets, train_folds
-from app.run.many_runs.out_of_fold import OutOfFold, gather_folds
-from app.run.many_runs.series import Series
+from ...config.schema import Config
+from ...data.dataset import Dataset
+from ...data.relabel import Fixes, configured_fixes, written_hash
+from ...evaluation.labels.issues import LabelIssues
+from ...evaluation.labels.planted import measure_planted
+from .cross_validation import fold_datasets, train_folds
+from .out_of_fold import OutOfFold, gather_folds
+from .series import Series
 
 ISSUES, FLIPS = "label_issues.csv", "planted-{fraction:g}.csv"
 ENOUGH_FLIPS = 100  # flipped rows to be tested; more folds than needed for these are not trained a second time

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from app.data.dataset import Dataset
-from app.data.relabel import written_hash
-from app.data.table import Table
-from app.errors import InputError
-from app.evaluation.logits_file import LOGITS, SplitLogits, read_logits
-from app.run.many_runs.outcomes import Classes, outcomes_of
+from ...data.dataset import Dataset
+from ...data.relabel import written_hash
+from ...data.table import Table
+from ...errors import InputError
+from ...evaluation.logits_file import LOGITS, SplitLogits, read_logits
+from .outcomes import Classes, outcomes_of
 
 OOF = "oof.parquet"
 CHUNK_NUMBERS = 1 << 22  # logits in memory at once

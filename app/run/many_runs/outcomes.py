@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from app.evaluation.labels.issues import LabelIssues, find_label_issues, least_plausible, score_labels
-from app.evaluation.labels.planted import choose_flips, choose_set_flips
-from app.evaluation.labels.set_issues import find_set_issues, score_sets
-from app.evaluation.logits_file import SplitLogits
-from app.evaluation.measures.row_scores import score_rows
-from app.evaluation.measures.seed_spread import Spread, seed_spread
-from app.evaluation.measures.summary import NAMES as CLASS_NAMES
-from app.evaluation.measures.summary import summarize
-from app.evaluation.metrics import compute_metrics
-from app.evaluation.multi_label.decisions import read_rule
-from app.evaluation.multi_label.intervals import label_set_spread
-from app.evaluation.multi_label.metrics import row_set_metrics
-from app.evaluation.multi_label.predictions import list_of
-from app.evaluation.multi_label.row_sets import NAMES as SET_NAMES
-from app.evaluation.multi_label.row_sets import RowSets, decide_rows, summarize_sets
+from ...evaluation.labels.issues import LabelIssues, find_label_issues, least_plausible, score_labels
+from ...evaluation.labels.planted import choose_flips, choose_set_flips
+from ...evaluation.labels.set_issues import find_set_issues, score_sets
+from ...evaluation.logits_file import SplitLogits
+from ...evaluation.measures.row_scores import score_rows
+from ...evaluation.measures.seed_spread import Spread, seed_spread
+from ...evaluation.measures.summary import NAMES as CLASS_NAMES
+from ...evaluation.measures.summary import summarize
+from ...evaluation.metrics import compute_metrics
+from ...evaluation.multi_label.decisions import read_rule
+from ...evaluation.multi_label.intervals import label_set_spread
+from ...evaluation.multi_label.metrics import row_set_metrics
+from ...evaluation.multi_label.predictions import list_of
+from ...evaluation.multi_label.row_sets import NAMES as SET_NAMES
+from ...evaluation.multi_label.row_sets import RowSets, decide_rows, summarize_sets
 
 NAMES = CLASS_NAMES | SET_NAMES
 MOST_PATTERNS = 1000

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.config.schema import Config
-from app.data.dataset import open_dataset
-from app.errors import InputError
-from app.evaluation.comparison import check_same_rows
-from app.evaluation.logits_file import LOGITS, read_logits
-from app.evaluation.text_table import text_table
-from app.run.comparing import SPLITS
-from app.run.many_runs.outcomes import NAMES, outcomes_of
-from app.run.many_runs.series import Series
+from ...config.schema import Config
+from ...data.dataset import open_dataset
+from ...errors import InputError
+from ...evaluation.comparison import check_same_rows
+from ...evaluation.logits_file import LOGITS, read_logits
+from ...evaluation.text_table import text_table
+from ..comparing import SPLITS
+from .outcomes import NAMES, outcomes_of
+from .series import Series
 
 
 def check_seeds(config: Config) -> None:

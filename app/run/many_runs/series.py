@@ -9,15 +9,16 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.checkpoints.find_run import CHECKPOINTS, is_finished
-from app.config.schema import Config
-from app.data.cache import content_key, file_digest
-from app.data.dataset import with_sample
-from app.errors import InputError, TrainingError
-from app.run.job_signature import FILES, FREE, FREE_DATA, LENGTH, changes, listed_changes
-from app.run.modes.environment import module_environment
-from app.runtime.disk import write_json
-from app.strategies import load_strategy
+from ...checkpoints.find_run import CHECKPOINTS, is_finished
+from ...config.schema import Config
+from ...config.shipped import MODULE
+from ...data.cache import content_key, file_digest
+from ...data.dataset import with_sample
+from ...errors import InputError, TrainingError
+from ...runtime.disk import write_json
+from ...strategies import load_strategy
+from ..job_signature import FILES, FREE, FREE_DATA, LENGTH, changes, listed_changes
+from ..modes.environment import module_environment
 
 JOB = "job.json"
 
@@ -52,7 +53,17 @@ class Series:
         again = ["--output.overwrite", "true", "--output.resume", "never"]
         ends = again if self.overwrite else ["--output.overwrite", "false", "--output.resume", "auto"]
         states = ["--output.keep_final_state", "false"]  # first: the user's own word on it comes later and wins
-        arguments = ["-m", "app.run", self.mode, *states, *self.settings, *words, "--output.dir", str(folder), *ends]
+        arguments = [
+            "-m",
+            f"{MODULE}.run",
+            self.mode,
+            *states,
+            *self.settings,
+            *words,
+            "--output.dir",
+            str(folder),
+            *ends,
+        ]
         command = load_strategy(self.mode).launcher.command(arguments, self.processes)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
@@ -66,7 +77,7 @@ class Series:
 
 def run_to_end(command: list[str], output) -> int:
     """Run a command to its end and return its status; raises Stopped once it has ended after SIGTERM or SIGINT to this process."""
-    from app.runtime.signals import SIGNALS, Stopped
+    from ...runtime.signals import SIGNALS, Stopped
 
     received: list[int] = []
     process: subprocess.Popen | None = None

@@ -15,15 +15,16 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from app.config.schema import Config
-from app.run.assembly import Components, assemble, set_up
-from app.run.modes.environment import module_environment
-from app.runtime.precision import DTYPES
-from app.strategies import load_strategy, open_strategy
-from app.strategies.strategy import Strategy
-from app.training.evaluate import evaluate
-from app.training.loop import StepLog, train
-from app.training.state import RunState
+from ...config.schema import Config
+from ...config.shipped import MODULE
+from ...runtime.precision import DTYPES
+from ...strategies import load_strategy, open_strategy
+from ...strategies.strategy import Strategy
+from ...training.evaluate import evaluate
+from ...training.loop import StepLog, train
+from ...training.state import RunState
+from ..assembly import Components, assemble, set_up
+from .environment import module_environment
 
 WEIGHT_TOLERANCE = {"sgd": 1e-6, "adamw": 1e-5}
 TOLERANCE = {"losses": 1e-5, "gradients": 1e-5, "logits": 1e-4}
@@ -116,7 +117,7 @@ def write_result(
 
 def start(mode: str, processes: int, arguments: list[str], timeout: float) -> str | None:
     """Run `python -m app verify` with `arguments` in the mode's own launcher; return why it failed, or None."""
-    command = load_strategy(mode).launcher.command(["-m", "app", "verify", *arguments], processes)
+    command = load_strategy(mode).launcher.command(["-m", MODULE, "verify", *arguments], processes)
     try:
         done = subprocess.run(
             command,

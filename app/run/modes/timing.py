@@ -19,8 +19,9 @@ from pathlib import Path
 import psutil
 import yaml
 
-from app.run.modes.environment import module_environment
-from app.strategies import load_strategy
+from ...config.shipped import MODULE
+from ...strategies import load_strategy
+from .environment import module_environment
 
 SAMPLE_SECONDS = 0.2  # between two measurements of the processes' memory
 
@@ -44,7 +45,7 @@ class Timing:
 def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeout: float) -> Timing:
     """Run a job in a mode, as run_<mode>.py does, and return its row of the table, or one that says why it failed."""
     arguments = [*settings, "--output.dir", str(folder), "--output.overwrite", "true"]
-    command = load_strategy(mode).launcher.command(["-m", "app.run", mode, *arguments], processes)
+    command = load_strategy(mode).launcher.command(["-m", f"{MODULE}.run", mode, *arguments], processes)
     log = folder.with_suffix(".log")
     started = time.monotonic()
     with log.open("w") as file:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 
-from app.config.schema import OutputConfig
-from app.errors import InputError
-from app.run.log.trackers.background import BackgroundTracker
-from app.run.log.trackers.tracker import TrackedRun
+from ....config.schema import OutputConfig
+from ....errors import InputError
+from .background import BackgroundTracker
+from .tracker import TrackedRun
 
 TRACKERS = {
-    "mlflow": "app.run.log.trackers.mlflow:MLflow",
-    "wandb": "app.run.log.trackers.wandb:WeightsAndBiases",
-    "swanlab": "app.run.log.trackers.swanlab:SwanLab",
+    "mlflow": ".mlflow:MLflow",
+    "wandb": ".wandb:WeightsAndBiases",
+    "swanlab": ".swanlab:SwanLab",
 }
 
 
@@ -33,7 +33,7 @@ def open_trackers(config: OutputConfig, run: TrackedRun) -> list[BackgroundTrack
         module, tracker = TRACKERS[name].split(":")
 
         def start(module: str = module, tracker: str = tracker):
-            return getattr(import_module(module), tracker)
+            return getattr(import_module(module, __package__), tracker)
 
         trackers.append(BackgroundTracker(name, start, run))
     return trackers

@@ -10,9 +10,9 @@ from contextlib import suppress
 from queue import Full, Queue
 from typing import Any
 
-from app.errors import first_line
-from app.run.log.trackers.tracker import TrackedRun, Tracker
-from app.runtime.disk import write_json
+from ....errors import first_line
+from ....runtime.disk import write_json
+from .tracker import TrackedRun, Tracker
 
 logger = logging.getLogger(__name__)
 FOLDER = "trackers"  # in the run folder: for each service the name of the run there, and its last points

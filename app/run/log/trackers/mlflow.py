@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from app.run.log.trackers.tracker import TrackedRun, Tracker
-from app.runtime.telemetry import turn_off_telemetry
+from ....runtime.telemetry import turn_off_telemetry
+from .tracker import TrackedRun, Tracker
 
 STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 MOST_PARAMETERS, LONGEST = 100, 500  # that MLflow takes at once, and characters of one

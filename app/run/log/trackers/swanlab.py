@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from app.run.log.trackers.tracker import TrackedRun, Tracker
+from .tracker import TrackedRun, Tracker
 
 
 class SwanLab(Tracker):

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from app.errors import InputError
-from app.prediction.open_model import ComputeOptions, open_model
-from chinese_text_classifier.texts import rows_of
+from ..errors import InputError
+from ..prediction.open_model import ComputeOptions, open_model
+from .texts import rows_of
 
 # The files of a run folder that its predictions depend on.
 KEPT = (
@@ -51,6 +51,9 @@ class Model:
     It can be pickled: the pickle holds the files of the model, and is as large as they are.
     """
 
+    # Pickles made in a clone open where the package is installed, and the reverse.
+    __module__ = "chinese_text_classifier"
+
     def __init__(
         self, folder: Path | None, options: ComputeOptions, temporary: TemporaryDirectory | None = None
     ) -> None:
@@ -68,7 +71,7 @@ class Model:
         """Return the label of each text, (num_texts,) strings; with any number of labels a text, (num_texts,) lists of strings.
 
         `texts` are strings or, for a model that was trained on pairs, pairs of strings. Raises InputError for texts that
-        `chinese_text_classifier.texts.rows_of` refuses, and TrainingError for logits that are not finite.
+        `rows_of` in texts.py refuses, and TrainingError for logits that are not finite.
         """
         predictor = self._opened.predictor
         if predictor.has_label_sets:

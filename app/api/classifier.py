@@ -11,11 +11,11 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
-from app.errors import InputError, excerpt
-from app.prediction.open_model import ComputeOptions
-from chinese_text_classifier.fitting import check_settings, train_folder, write_rows
-from chinese_text_classifier.model import Model
-from chinese_text_classifier.texts import rows_of
+from ..errors import InputError, excerpt
+from ..prediction.open_model import ComputeOptions
+from .fitting import check_settings, train_folder, write_rows
+from .model import Model
+from .texts import rows_of
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -34,6 +34,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     After `fit`: `classes_` (num_classes,) are the labels, sorted; `model_` is the trained `Model`, whose `save` writes it.
     """
+
+    # Pickles made in a clone open where the package is installed, and the reverse.
+    __module__ = "chinese_text_classifier"
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The estimator, in scikit-learn's own tools: python -m pytest tests/chinese_text_classifier/test_text_classifier.py"""
+"""The estimator, in scikit-learn's own tools: python -m pytest tests/api/test_text_classifier.py"""
 
 import os
 import pickle
@@ -137,7 +137,7 @@ def test_it_trains_in_another_thread():
 @pytest.mark.slow
 def test_a_script_without_a_main_guard_runs_once(tmp_path):
     script = (
-        "from tests.chinese_text_classifier.test_text_classifier import TARGETS, TEXTS, tiny\n"
+        "from tests.api.test_text_classifier import TARGETS, TEXTS, tiny\n"
         "print('start')\nprint(len(tiny(epochs=1).fit(TEXTS, TARGETS).predict(TEXTS)))\n"
     )
     (tmp_path / "script.py").write_text(script)

@@ -1,4 +1,4 @@
-"""A trained model from Python, compared with transformers: python -m pytest tests/chinese_text_classifier/test_load.py"""
+"""A trained model from Python, compared with transformers: python -m pytest tests/api/test_load.py"""
 
 import pickle
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import yaml
 
-from app.config.command_line import LONGEST_LIST, load_config
-from app.config.schema import Config
-from app.config.shipped import default_config
-from app.data.rows import Row
-from app.errors import InputError
+from ..config.command_line import LONGEST_LIST, load_config
+from ..config.schema import Config
+from ..config.shipped import MODULE, default_config
+from ..data.rows import Row
+from ..errors import InputError, TrainingError
 
 # What `fit` says itself.
 SET_BY_FIT = ("train", "dev", "test", "test_size", "format", "task", "labels", "text_column", "text_pair_column")
@@ -45,7 +45,7 @@ def train_folder(
 
     Without output.dir the run is in `folder`, without a report. Raises KeyboardInterrupt where Ctrl-C stopped it.
     """
-    from app.model.source import checkpoint_place
+    from ..model.source import checkpoint_place
 
     has_folder = "output.dir" in settings
     if not has_folder:
@@ -60,7 +60,7 @@ def train_folder(
     if status == 128 + signal.SIGINT:
         raise KeyboardInterrupt
     if status:
-        raise SystemExit(status)
+        raise TrainingError(f"the training was stopped by signal {status - 128}")
     return Path(config.output.dir)
 
 
@@ -101,9 +101,9 @@ def check_settings(settings: dict[str, Any] | None) -> None:
 
 def run_quietly(config: Config, verbose: bool, with_report: bool) -> int:
     """Run one job in this process; return its exit status. torch's settings of this process are restored."""
-    from app.run.job import Job
-    from app.runtime.signals import Stopped
-    from app.strategies import open_strategy
+    from ..run.job import Job
+    from ..runtime.signals import Stopped
+    from ..strategies import open_strategy
 
     with shown_log(verbose), restored_torch(), open_strategy("single", config) as strategy:
         try:
@@ -115,7 +115,7 @@ def run_quietly(config: Config, verbose: bool, with_report: bool) -> int:
 @contextmanager
 def shown_log(verbose: bool) -> Iterator[None]:
     """Show the trainer's log lines and report, or neither."""
-    logger, handler = logging.getLogger("app"), logging.StreamHandler()
+    logger, handler = logging.getLogger(MODULE), logging.StreamHandler()
     level = logger.level
     if verbose:
         logger.addHandler(handler)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from app.data.readers import ReadOptions
-from app.data.rows import Row, text_rows
-from app.errors import InputError, excerpt
+from ..data.readers import ReadOptions
+from ..data.rows import Row, text_rows
+from ..errors import InputError, excerpt
 
 RULE = "texts must be a list of strings, or of pairs of strings"
 

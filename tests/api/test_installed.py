@@ -1,0 +1,77 @@
+"""The wheel, used from a project with an app/ of its own: python -m pytest -m slow tests/api/test_installed.py"""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.saved_classifier import LABELS, save_checkpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """Return a folder with the content of the wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run(wheel, check=True)
+    site = folder / "site-packages"
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as file:
+        file.extractall(site)
+    return site
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """Return the folder of a program with a package `app`, as web projects have one."""
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__init__.py").write_text("NAME = 'the app of the project'\n")
+    return tmp_path
+
+
+def run(project: Path, installed: Path, *arguments: str) -> subprocess.CompletedProcess:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_one_package_is_installed_and_it_is_not_called_app(installed):
+    assert {path.name.partition("-")[0] for path in installed.iterdir()} == {
+        "chinese_text_classifier",
+        "chinese_text_classification",
+    }
+
+
+@pytest.mark.slow
+def test_load_and_text_classifier_work_beside_an_app_of_the_project(installed, project, tmp_path):
+    model = save_checkpoint(tmp_path / "model")
+    (project / "main.py").write_text(
+        "import sys\n"
+        "import app\n"
+        "from chinese_text_classifier import TextClassifier, load\n"
+        "print(app.NAME)\n"
+        "print(load(sys.argv[1], device='cpu').predict(['今天真开心'])[0])\n"
+        "tiny = {'model.config': {'num_hidden_layers': 1, 'hidden_size': 16, 'num_attention_heads': 2}}\n"
+        "classifier = TextClassifier(max_steps=1, device='cpu', settings=tiny)\n"
+        "print(classifier.fit(['好', '坏'] * 8, ['喜好', '厌恶'] * 8).predict(['好'])[0])\n"
+    )
+    done = run(project, installed, "main.py", str(model))
+    assert done.returncode == 0, done.stderr
+    name, loaded, trained = done.stdout.splitlines()
+    assert name == "the app of the project"
+    assert loaded in LABELS
+    assert trained in ("喜好", "厌恶")
+
+
+@pytest.mark.slow
+def test_the_command_trains_several_processes_beside_an_app_of_the_project(installed, project):
+    words = ["--steps", "2", "--modes", "ddp", "mp", "--model.config.num_hidden_layers", "1"]
+    done = run(project, installed, "-m", "chinese_text_classifier", "verify", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "app.NAME" not in done.stderr
