@@ -1,7 +1,7 @@
 """Trains BERT-family classifiers on Chinese text; `docs/architecture.md` shows the way of the data.
 
-In a clone this package is called `app`. Where it is installed it is called `chinese_text_classifier`, so that it does
-not collide with the `app/` of another project; that is why all imports in here are relative.
+In a clone this package is called `app`. Where it is installed it is called `chinese_text_classifier`, so that
+it does not collide with the `app/` of another project; that is why all imports in here are relative.
 """
 
 import importlib
@@ -10,8 +10,8 @@ from typing import Any
 
 __all__ = ["Model", "TextClassifier", "load"]
 
-# Where DeepSpeed is installed, transformers imports it, and it writes its warnings to standard output, among reports and
-# predictions. Its errors are raised as exceptions all the same.
+# Where DeepSpeed is installed, transformers imports it, and it writes its warnings to standard output, among
+# reports and predictions. Its errors are raised as exceptions all the same.
 logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
 
 

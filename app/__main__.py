@@ -1,4 +1,5 @@
-"""The one command for what people do before and after training: `python -m app VERB`; without a verb it lists them."""
+"""The one command for what people do before and after training: `python -m app VERB`; without a verb it lists
+them."""
 
 import sys
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-LONGEST_NAME = 200  # characters of a name that is compared with others
+# Characters of a name that is compared with others
+MAX_NAME = 200
 
 
 class InputError(ValueError):
@@ -21,24 +22,25 @@ class InputError(ValueError):
 
 
 class TrainingError(RuntimeError):
-    """A run that cannot continue, though its input is valid: non-finite numbers, no memory, a full disk, a lost process.
+    """A run that cannot continue, though its input is valid: non-finite numbers, no memory, a full disk, a
+    lost process.
 
-    The message says the cause, what was saved and the remedy. The entry scripts print it without a traceback and end with
-    exit status 1.
+    The message says the cause, what was saved and the remedy. The entry scripts print it without a traceback
+    and end with exit status 1.
     """
 
 
 def nearest(name: Any, candidates: Iterable) -> str:
     """Return `; did you mean 'x'?` for the candidate most similar to `name`, or an empty string.
 
-    Comparing is slow for long and for many names, and a broken file can have names of megabytes: only names of usual
-    lengths are compared, and at most a few thousand of them.
+    Comparing is slow for long and for many names, and a broken file can have names of megabytes: only names
+    of usual lengths are compared, and at most a few thousand of them.
     """
     import difflib
 
-    known = [text for text in map(str, islice(candidates, 5000)) if len(text) <= LONGEST_NAME]
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5) if len(str(name)) <= LONGEST_NAME else []
-    return f"; did you mean '{shorten(close[0], LONGEST_NAME)}'?" if close else ""
+    known = [text for text in map(str, islice(candidates, 5000)) if len(text) <= MAX_NAME]
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5) if len(str(name)) <= MAX_NAME else []
+    return f"; did you mean '{shorten(close[0], MAX_NAME)}'?" if close else ""
 
 
 def first_line(error: BaseException) -> str:
@@ -70,5 +72,6 @@ def excerpt(value: Any, length: int = 40) -> str:
         return repr(re.sub("[\ud800-\udfff]", "\ufffd", text[:length]) + ("…" if len(text) > length else ""))
     try:
         return shorten(json.dumps(value, ensure_ascii=False, default=str), length)
-    except (RecursionError, TypeError, ValueError):  # too many levels, or keys that JSON does not allow
+    except (RecursionError, TypeError, ValueError):
+        # Too many levels, or keys that JSON does not allow
         return f"a {type(value).__name__} that cannot be shown"

@@ -1,10 +1,11 @@
-"""Packed or padded, random batches or rows of similar length together: the same rows trained in each of the four ways.
+"""Packed or padded, random batches or rows of similar length together: the same rows trained in each of the
+four ways.
 
     python -m benchmarks.batching --config configs/weibo_emotion6.yaml --train.precision bf16 --steps 8 --rounds 3
 
-Packing removes all padding and leaves the batches as the plan draws them. Rows of similar length need little padding, but
-they change which rows share a batch. Every way trains the same rows in as many steps; the ways take turns. Any setting of
-the trainer (--group.key) may follow.
+Packing removes all padding and leaves the batches as the plan draws them. Rows of similar length need little
+padding, but they change which rows share a batch. Every way trains the same rows in as many steps; the ways
+take turns. Any setting of the trainer (--group.key) may follow.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from benchmarks.harness.command import command_parser, run_benchmark
 
 
 def ways(parts: Components, steps: int) -> dict[str, tuple[Loader, list[np.ndarray]]]:
-    """Return for each way its loader and its batches: positions of the rows of the first `steps` global batches."""
+    """Return for each way its loader and its batches: positions of the rows of the first `steps` global
+    batches."""
     split, store = parts.loaders["train"].split, parts.loaders["train"].store
     layouts = {"packed": parts.model.layout(True), "padded": parts.model.layout(False)}
     if parts.layout.varlen:
@@ -39,11 +41,14 @@ def ways(parts: Components, steps: int) -> dict[str, tuple[Loader, list[np.ndarr
     by_length = rows[np.argsort(loaders["packed"].lengths(rows), kind="stable")]
     alike = np.split(by_length, np.cumsum([len(batch) for batch in drawn])[:-1])
     orders = {"random batches": drawn, "rows of similar length": alike}
-    return {f"{order}, {name}": (loader, orders[order]) for order in orders for name, loader in loaders.items()}
+    return {
+        f"{order}, {name}": (loader, orders[order]) for order in orders for name, loader in loaders.items()
+    }
 
 
 def stepper(strategy: Strategy, parts: Components) -> Callable[[Loader, np.ndarray], tuple[int, int]]:
-    """Return a function that trains one batch; it returns how many tokens went through the model, and how many were real."""
+    """Return a function that trains one batch; it returns how many tokens went through the model, and how
+    many were real."""
 
     def step(loader: Loader, positions: np.ndarray) -> tuple[int, int]:
         batch = loader.load(positions, strategy.device)
@@ -63,7 +68,8 @@ def measure(strategy: Strategy, parts: Components, steps: int, rounds: int) -> l
     seconds: dict[str, list[float]] = {name: [] for name in batches_of}
     tokens = {}
     for way, (loader, batches) in batches_of.items():
-        step(loader, batches[-1])  # the largest: memory is laid out
+        # The largest: memory is laid out
+        step(loader, batches[-1])
         tokens[way] = [0, 0]
     for _ in range(rounds):
         for way, (loader, batches) in batches_of.items():

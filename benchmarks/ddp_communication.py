@@ -1,10 +1,11 @@
-"""What DDP sends in a step, and how long it takes: bytes, seconds, and how much of that backward does not hide.
+"""What DDP sends in a step, and how long it takes: bytes, seconds, and how much of that backward does not
+hide.
 
     torchrun --nproc_per_node=2 -m benchmarks.ddp_communication --steps 6
     torchrun --nproc_per_node=2 -m benchmarks.ddp_communication --config configs/weibo_emotion6.yaml --train.precision bf16
 
-Trains the configured job for a few steps under each gradient compression, in turns with steps that are not synchronised
-at all (their weights are thrown away). Any setting of the trainer (--group.key) may follow.
+Trains the configured job for a few steps under each gradient compression, in turns with steps that are not
+synchronised at all (their weights are thrown away). Any setting of the trainer (--group.key) may follow.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def measure(strategy: MeteredDDP, config: Config, steps: int) -> dict[str, float
 
     def after_step(state: RunState, log: object) -> None:
         now = time.perf_counter()
-        if state.step > 2:  # the first two lay out buckets and memory
+        # The first two lay out buckets and memory
+        if state.step > 2:
             seconds[strategy.synchronise].append(now - clock[0])
         else:
             strategy.meter.bytes, strategy.meter.seconds = 0, 0.0
@@ -101,7 +103,9 @@ def measure(strategy: MeteredDDP, config: Config, steps: int) -> dict[str, float
 
 def main(argv: list[str]) -> int:
     """Measure every compression and print one line for each, on rank 0."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--steps", type=int, default=6, help="steps with synchronisation, and as many without (default: 6)"
     )

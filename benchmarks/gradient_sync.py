@@ -4,23 +4,26 @@ python benchmarks/gradient_sync.py --output gradient_sync.json
 python benchmarks/gradient_sync.py --scenes machine          only one machine, where you are not root
 python benchmarks/gradient_sync.py --rate 1gbit --layers 2   another link, another model
 
-Seconds per micro-batch of 16 rows for each of two processes, accumulation 4, in four columns: `baseline` synchronises every
-micro-batch; `backward only` has `no_sync` around the backward pass alone, which saves nothing, because DDP decides in the
-forward pass; `no_sync` has it around both; `accumulate` is Accelerate's. Two scenes: both processes on one machine
-(loopback), and one in each of two network namespaces with a link of limited bandwidth between (needs root).
+Seconds per micro-batch of 16 rows for each of two processes, accumulation 4, in four columns: `baseline`
+synchronises every micro-batch; `backward only` has `no_sync` around the backward pass alone, which saves
+nothing, because DDP decides in the forward pass; `no_sync` has it around both; `accumulate` is Accelerate's.
+Two scenes: both processes on one machine (loopback), and one in each of two network namespaces with a link of
+limited bandwidth between (needs root).
 
 Why a link of 250mbit: the published times say how long communication took there beside computation, 1.45 s to
-synchronise once and 0.55 s to compute a micro-batch, 2.6 times as much. CPU cores compute much slower than those GPUs, so
-over a link as fast as theirs this would measure arithmetic. The default model is small (35 MB of gradients, 60 % of them the
-embedding of the Chinese vocabulary), its rows have 16 tokens (short texts have about 13), and on two cores 250mbit makes a
-synchronisation 14 times the computation, 7 times while other processes use the same cores; then baseline / no_sync is 3.4
-and 2.9. With such company 500mbit showed 2.2 and 1gbit 1.5. The last lines of the table say how it was in a run; where
-your cores are faster or slower, take another --rate.
+synchronise once and 0.55 s to compute a micro-batch, 2.6 times as much. CPU cores compute much slower than
+those GPUs, so over a link as fast as theirs this would measure arithmetic. The default model is small (35 MB
+of gradients, 60 % of them the embedding of the Chinese vocabulary), its rows have 16 tokens (short texts have
+about 13), and on two cores 250mbit makes a synchronisation 14 times the computation, 7 times while other
+processes use the same cores; then baseline / no_sync is 3.4 and 2.9. With such company 500mbit showed 2.2 and
+1gbit 1.5. The last lines of the table say how it was in a run; where your cores are faster or slower, take
+another --rate.
 
-How it is measured: each column has its own copy of one model. The columns take turns, four micro-batches and a step each,
-so that whatever else the machine does falls on all of them, three passes over the 29 micro-batches on one machine, where
-the difference is small, and one over the link. A value is the median over the whole turns; the mean over all micro-batches
-stands below it. After every turn the weights of all columns must be the same, or the exit status is 1.
+How it is measured: each column has its own copy of one model. The columns take turns, four micro-batches and
+a step each, so that whatever else the machine does falls on all of them, three passes over the 29
+micro-batches on one machine, where the difference is small, and one over the link. A value is the median over
+the whole turns; the mean over all micro-batches stands below it. After every turn the weights of all columns
+must be the same, or the exit status is 1.
 """
 
 import argparse
@@ -39,19 +42,29 @@ from pathlib import Path
 from namespaces import Host, Unavailable, linked_namespaces
 
 COLUMNS = ("baseline", "backward only", "no_sync", "accumulate")
-SCENES = {"machine": "One machine, two processes over loopback", "network": "Two network namespaces, a link of {rate}"}
+SCENES = {
+    "machine": "One machine, two processes over loopback",
+    "network": "Two network namespaces, a link of {rate}",
+}
 PUBLISHED = {"machine": (0.50, 0.50, 0.41, 0.41), "network": (2.00, 2.13, 0.91, 0.91)}
 PUBLISHED_BY = "Hugging Face Accelerate documentation, Gradient synchronization (T4 GPUs, one node and two)"
 PASSES = {"machine": 3, "network": 1}
-TOLERANCE = 1e-5  # of a weight: the columns add the same gradients in another order
+# Of a weight: the columns add the same gradients in another order
+TOLERANCE = 1e-5
 WORKER = Path(__file__).with_name("gradient_sync_worker.py")
 
 
 def main() -> int:
     """Measure the scenes asked for, print their tables, write them as JSON; return the exit status."""
     args = parse_arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the namespaces go away then too
-    report = {"machine": describe_machine(), "settings": vars(args), "published_by": PUBLISHED_BY, "scenes": {}}
+    # So that the namespaces go away then too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    report = {
+        "machine": describe_machine(),
+        "settings": vars(args),
+        "published_by": PUBLISHED_BY,
+        "scenes": {},
+    }
     for scene in args.scenes:
         try:
             report["scenes"][scene] = measure(scene, args)
@@ -90,13 +103,19 @@ def run_workers(scene: str, hosts: list[Host], args: argparse.Namespace) -> dict
         # The processes meet through a file, so that no port has to be free.
         paths = {"store": f"{folder}/store", "result": f"{folder}/result.json"}
         settings = Path(folder, "settings.json")
-        settings.write_text(json.dumps({**vars(args), **paths, "scene": scene, "passes": args.passes or PASSES[scene]}))
+        settings.write_text(
+            json.dumps({**vars(args), **paths, "scene": scene, "passes": args.passes or PASSES[scene]})
+        )
         workers = []
         try:
             for rank, host in enumerate(hosts):
                 command = [*host.command, sys.executable, str(WORKER), str(settings), str(rank)]
-                workers.append(subprocess.Popen(command, env=environment(rank, len(hosts), host, args.threads)))
-            while any(worker.poll() is None for worker in workers) and not any(worker.poll() for worker in workers):
+                workers.append(
+                    subprocess.Popen(command, env=environment(rank, len(hosts), host, args.threads))
+                )
+            while any(worker.poll() is None for worker in workers) and not any(
+                worker.poll() for worker in workers
+            ):
                 time.sleep(0.1)
             if any(worker.poll() for worker in workers):
                 raise RuntimeError(f"a process of the scene '{scene}' failed, its traceback is above")
@@ -108,7 +127,10 @@ def run_workers(scene: str, hosts: list[Host], args: argparse.Namespace) -> dict
 
 
 def environment(rank: int, world_size: int, host: Host, threads: int) -> dict[str, str]:
-    """Return the environment of a rank. Without ACCELERATE_USE_CPU Accelerate takes each process for the only one."""
+    """Return the environment of a rank.
+
+    Without ACCELERATE_USE_CPU Accelerate takes each process for the only one.
+    """
     return {
         **os.environ,
         "RANK": str(rank),
@@ -127,7 +149,8 @@ def loopback() -> str:
 
 
 def summarise(column: dict, accumulation: int) -> dict:
-    """Return a column's times; the median is over whole turns, because a shorter last one synchronises more often."""
+    """Return a column's times; the median is over whole turns, because a shorter last one synchronises more
+    often."""
     turns = column["turns"]
     whole = [seconds / batches for seconds, batches in turns if batches == accumulation]
     return {
@@ -140,7 +163,8 @@ def summarise(column: dict, accumulation: int) -> dict:
 
 
 def split_costs(baseline: float, no_sync: float, accumulation: int) -> dict[str, float]:
-    """Return the seconds of one synchronisation (what of it does not overlap with computing) and of computing.
+    """Return the seconds of one synchronisation (what of it does not overlap with computing) and of
+    computing.
 
     `baseline` is their sum; `no_sync` has only one synchronisation for every `accumulation` micro-batches.
     """
@@ -174,8 +198,16 @@ def table(scene: str, result: dict) -> str:
             line("published, seconds per batch", published, ".2f"),
             line("baseline / column", [median[0] / value for value in median], ".2f"),
             line("published, baseline / column", [published[0] / value for value in published], ".2f"),
-            line("gradients synchronised, MB per batch", [column["megabytes_per_batch"] for column in columns], ".1f"),
-            line("weights, difference to baseline", [column["max_weight_difference"] for column in columns], ".1e"),
+            line(
+                "gradients synchronised, MB per batch",
+                [column["megabytes_per_batch"] for column in columns],
+                ".1f",
+            ),
+            line(
+                "weights, difference to baseline",
+                [column["max_weight_difference"] for column in columns],
+                ".1e",
+            ),
             describe_costs("here", result["costs"]) + "; " + describe_costs("published", published_costs),
             f"{result['parameters'] / 1e6:.1f} million parameters; "
             + (
@@ -205,7 +237,9 @@ def available_cpus() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--scenes", nargs="+", choices=SCENES, default=list(SCENES))
     add("--batches", type=int, default=29, help="timed micro-batches for each process and column")

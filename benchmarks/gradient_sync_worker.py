@@ -1,4 +1,5 @@
-"""One of the two processes of gradient_sync.py, which starts it: `gradient_sync_worker.py SETTINGS.json RANK`."""
+"""One of the two processes of gradient_sync.py, which starts it: `gradient_sync_worker.py SETTINGS.json
+RANK`."""
 
 import copy
 import hashlib
@@ -35,7 +36,8 @@ class Column:
         self.accumulation = accumulation
         if hook:
             self.model.register_comm_hook(self, hook)
-        self.bytes = 0  # that the hook saw
+        # That the hook saw
+        self.bytes = 0
 
     def train(self, batches: Batches) -> None:
         """Add the gradients of `batches`, synchronised when the last is done, and take one step."""
@@ -55,7 +57,8 @@ class Column:
 
 class BackwardOnly(Column):
     def micro_batch(self, input_ids: torch.Tensor, labels: torch.Tensor, is_last: bool) -> None:
-        loss = self.loss(input_ids, labels)  # the mistake: DDP has decided here, outside `no_sync`
+        # The mistake: DDP has decided here, outside `no_sync`
+        loss = self.loss(input_ids, labels)
         with nullcontext() if is_last else self.model.no_sync():
             loss.backward()
 
@@ -69,12 +72,15 @@ class NoSync(Column):
 class Accumulate(Column):
     """Accelerate's own way: its loader, which knows the last batch, its wrapped model and optimizer."""
 
-    def __init__(self, model: nn.Module, hook: Callable | None, accelerator: Accelerator, loader: DataLoader) -> None:
+    def __init__(
+        self, model: nn.Module, hook: Callable | None, accelerator: Accelerator, loader: DataLoader
+    ) -> None:
         model = copy.deepcopy(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=LR)
         self.accelerator = accelerator
         self.model, self.optimizer, loader = accelerator.prepare(model, optimizer, loader)
-        self.batches = chain.from_iterable(repeat(loader))  # each pass over the rows ends as Accelerate expects
+        # Each pass over the rows ends as Accelerate expects
+        self.batches = chain.from_iterable(repeat(loader))
         if hook:
             self.model.register_comm_hook(self, hook)
         self.bytes = 0
@@ -91,7 +97,9 @@ def main() -> None:
     """Measure all columns; rank 0 writes the result."""
     settings = json.loads(Path(sys.argv[1]).read_text())
     rank = int(sys.argv[2])
-    dist.init_process_group("gloo", init_method=f"file://{settings['store']}", rank=rank, world_size=PROCESSES)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{settings['store']}", rank=rank, world_size=PROCESSES
+    )
     torch.set_num_threads(settings["threads"])
     accelerator = Accelerator(gradient_accumulation_steps=settings["accumulation"], cpu=True)
     if accelerator.num_processes != PROCESSES:
@@ -99,19 +107,24 @@ def main() -> None:
     model = build_model(settings)
     synchronised = count_synchronised(settings, model, accelerator)
     columns, turns = build_columns(settings, model, accelerator, settings["batches"])
-    result = {"parameters": sum(p.numel() for p in model.parameters()), "columns": measure(columns, turns, settings)}
+    result = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "columns": measure(columns, turns, settings),
+    }
     for name, megabytes in synchronised.items():
         result["columns"][name]["megabytes_per_batch"] = megabytes
     result["weights"] = compare(columns, model)
     if rank == 0:
         Path(settings["result"]).write_text(json.dumps(result))
-    # In torch 2.13 gloo's threads may abort or hang Python's own shutdown; all is printed, so leave without it.
+    # In torch 2.13 gloo's threads may abort or hang Python's own shutdown; all is printed, so leave without
+    # it.
     sys.stdout.flush()
     os._exit(0)
 
 
 def build_model(settings: dict) -> nn.Module:
-    """Return a BERT of random weights, the same on every rank; without dropout, so that all columns do the same job."""
+    """Return a BERT of random weights, the same on every rank; without dropout, so that all columns do the
+    same job."""
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=settings["vocabulary"],
@@ -129,7 +142,8 @@ def build_model(settings: dict) -> nn.Module:
 def build_columns(
     settings: dict, model: nn.Module, accelerator: Accelerator, num_batches: int, hook: Callable | None = None
 ) -> tuple[dict[str, Column], list[Batches]]:
-    """Return the columns and their turns: one of warm-up, then `num_batches` in turns of `accumulation` micro-batches."""
+    """Return the columns and their turns: one of warm-up, then `num_batches` in turns of `accumulation`
+    micro-batches."""
     accumulation, rows = settings["accumulation"], settings["batch_size"]
     num_batches += accumulation
     generator = torch.Generator().manual_seed(1)
@@ -150,7 +164,8 @@ def build_columns(
 
 
 def count_synchronised(settings: dict, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
-    """Return the megabytes of gradients that each column hands to all-reduce, for each micro-batch of a whole turn.
+    """Return the megabytes of gradients that each column hands to all-reduce, for each micro-batch of a whole
+    turn.
 
     This is a separate pass, because a hook in Python slows a step; it also warms up the process.
     """
@@ -167,21 +182,25 @@ def count_synchronised(settings: dict, model: nn.Module, accelerator: Accelerato
 
 
 def measure(columns: dict[str, Column], turns: list[Batches], settings: dict) -> dict[str, dict]:
-    """Return the seconds of each timed turn of each column (the slower rank's), and how far its weights were from others.
+    """Return the seconds of each timed turn of each column (the slower rank's), and how far its weights were
+    from others.
 
-    A turn is `(seconds, micro-batches)`; the difference is the largest absolute one to the baseline after any turn.
+    A turn is `(seconds, micro-batches)`; the difference is the largest absolute one to the baseline after any
+    turn.
     """
     names = list(columns)
     timed = {name: [] for name in names}
     differences = dict.fromkeys(names, 0.0)
     for number, batches in enumerate(show_progress(turns * settings["passes"], settings["scene"])):
-        first = number % len(names)  # none has the better place always
+        # None has the better place always
+        first = number % len(names)
         for name in names[first:] + names[:first]:
             dist.barrier()
             start = time.perf_counter()
             columns[name].train(batches)
             seconds = time.perf_counter() - start
-            if number % len(turns):  # the first turn of a pass is the warm-up
+            # The first turn of a pass is the warm-up
+            if number % len(turns):
                 timed[name].append(seconds)
         for name, column in columns.items():
             difference = largest_difference(column.model.module, columns["baseline"].model.module)
@@ -212,7 +231,8 @@ def show_progress(turns: list[Batches], scene: str) -> Iterator[Batches]:
 
 
 def compare(columns: dict[str, Column], model: nn.Module) -> dict[str, bool | float]:
-    """Return whether both ranks end with the same bits in every column, and how far training moved the weights."""
+    """Return whether both ranks end with the same bits in every column, and how far training moved the
+    weights."""
     bits = hashlib.sha256()
     for column in columns.values():
         for parameter in column.model.parameters():
@@ -228,7 +248,9 @@ def compare(columns: dict[str, Column], model: nn.Module) -> dict[str, bool | fl
 def largest_difference(left: nn.Module, right: nn.Module) -> float:
     """Return the largest absolute difference of two models' parameters."""
     with torch.no_grad():
-        return max(float((a - b).abs().max()) for a, b in zip(left.parameters(), right.parameters(), strict=True))
+        return max(
+            float((a - b).abs().max()) for a, b in zip(left.parameters(), right.parameters(), strict=True)
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Two network namespaces joined by one link of limited bandwidth: two machines and a cable, as far as processes can tell.
+"""Two network namespaces joined by one link of limited bandwidth: two machines and a cable, as far as
+processes can tell.
 
-A namespace has its own interfaces, addresses and ports. `tc tbf`, a token bucket on each end of the link, holds its rate.
-No delay is added: a gradient of tens of megabytes takes a second or so, beside which the 0.2 ms of a local network do not
-show, and many kernels come without `netem`, which would add it.
+A namespace has its own interfaces, addresses and ports. `tc tbf`, a token bucket on each end of the link,
+holds its rate. No delay is added: a gradient of tens of megabytes takes a second or so, beside which the 0.2
+ms of a local network do not show, and many kernels come without `netem`, which would add it.
 """
 
 import os
@@ -14,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 BURST = (
-    "128kb"  # what may pass at once: two of the largest packets, so that the rate holds from the first millisecond on
+    # What may pass at once: two of the largest packets, so that the rate holds from the first millisecond on
+    "128kb"
 )
 
 
@@ -24,7 +26,8 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Host:
-    """One end of the link: `command` starts a program there when put before it, `interface` is its end of the cable."""
+    """One end of the link: `command` starts a program there when put before it, `interface` is its end of the
+    cable."""
 
     command: list[str]
     interface: str
@@ -32,7 +35,8 @@ class Host:
 
 @contextmanager
 def linked_namespaces(rate: str) -> Iterator[list[Host]]:
-    """Yield two hosts joined by a link of `rate` ("200mbit") each way; take all of it away again. Raises Unavailable."""
+    """Yield two hosts joined by a link of `rate` ("200mbit") each way; take all of it away again. Raises
+    Unavailable."""
     if not sys.platform.startswith("linux"):
         raise Unavailable(f"network namespaces are there on Linux only, this is {sys.platform}")
     if os.geteuid() != 0:
@@ -44,7 +48,20 @@ def linked_namespaces(rate: str) -> Iterator[list[Host]]:
     try:
         for name in names:
             call("ip", "netns", "add", name)
-        call("ip", "link", "add", "cable0", "netns", names[0], "type", "veth", "peer", "cable1", "netns", names[1])
+        call(
+            "ip",
+            "link",
+            "add",
+            "cable0",
+            "netns",
+            names[0],
+            "type",
+            "veth",
+            "peer",
+            "cable1",
+            "netns",
+            names[1],
+        )
         for index, name in enumerate(names):
             interface = f"cable{index}"
             call("ip", "-n", name, "address", "add", f"10.77.0.{index + 1}/24", "dev", interface)
@@ -54,7 +71,8 @@ def linked_namespaces(rate: str) -> Iterator[list[Host]]:
             call("tc", "-n", name, "qdisc", "add", "dev", interface, "root", *bucket)
         yield [Host(["ip", "netns", "exec", name], f"cable{index}") for index, name in enumerate(names)]
     finally:
-        for name in names:  # its end of the cable goes with a namespace
+        # Its end of the cable goes with a namespace
+        for name in names:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 

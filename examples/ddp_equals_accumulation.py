@@ -3,16 +3,18 @@
 python examples/ddp_equals_accumulation.py --acc_steps 2
 torchrun --standalone --nproc_per_node=2 examples/ddp_equals_accumulation.py --distributed
 
-Both print the same parameters and the same fingerprint. Add `--verbose` to see the loss of each step, the same too. Other
-ways to divide the same job differ by rounding only (about 1e-16), because floating point sums depend on their order:
+Both print the same parameters and the same fingerprint. Add `--verbose` to see the loss of each step, the
+same too. Other ways to divide the same job differ by rounding only (about 1e-16), because floating point sums
+depend on their order:
 
 python examples/ddp_equals_accumulation.py
 torchrun --standalone --nproc_per_node=2 examples/ddp_equals_accumulation.py --distributed --acc_steps 2
 
-What makes them equal is one rule: *every gradient is that of a sum over rows, divided by the rows of the global batch.*
-The mean of each micro-batch, averaged over the micro-batches, is something else as soon as they differ in size, and here
-they do: 70 rows in batches of 16 leave a last batch of 6, and four micro-batches of it have 2, 2, 1 and 1 rows.
-(`--data_size 65` leaves a last batch of one row: then a process has an empty shard.)
+What makes them equal is one rule: *every gradient is that of a sum over rows, divided by the rows of the
+global batch.* The mean of each micro-batch, averaged over the micro-batches, is something else as soon as
+they differ in size, and here they do: 70 rows in batches of 16 leave a last batch of 6, and four
+micro-batches of it have 2, 2, 1 and 1 rows. (`--data_size 65` leaves a last batch of one row: then a process
+has an empty shard.)
 """
 
 import argparse
@@ -34,7 +36,8 @@ def main() -> None:
         dist.init_process_group("gloo")
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if args.distributed else (0, 1)
 
-    torch.manual_seed(0)  # the same rows and the same first parameters in every process
+    # The same rows and the same first parameters in every process
+    torch.manual_seed(0)
     inputs = torch.randn(args.data_size, 3, dtype=torch.float64)
     targets = inputs.prod(dim=1, keepdim=True)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
@@ -43,15 +46,19 @@ def main() -> None:
 
     for epoch in range(args.epochs):
         for step, batch in enumerate(torch.randperm(args.data_size).split(args.batch_size)):
-            # The global batch is cut into a shard for each process, a shard into micro-batches. A micro-batch may be empty:
-            # its loss is 0, and it still runs, because the other processes wait for its gradients.
+            # The global batch is cut into a shard for each process, a shard into micro-batches. A micro-batch
+            # may be empty: its loss is 0, and it still runs, because the other processes wait for its
+            # gradients.
             shard = batch.tensor_split(world_size)[rank]
             loss = torch.zeros((), dtype=torch.float64)
             for micro_batch, rows in enumerate(shard.tensor_split(args.acc_steps), start=1):
                 # `no_sync` goes around the forward pass too: DDP decides there whether to synchronise.
-                with trained.no_sync() if args.distributed and micro_batch < args.acc_steps else nullcontext():
+                with (
+                    trained.no_sync() if args.distributed and micro_batch < args.acc_steps else nullcontext()
+                ):
                     micro_loss = (trained(inputs[rows]) - targets[rows]).square().sum() / len(batch)
-                    (micro_loss * world_size).backward()  # DDP divides by the number of processes: undone here
+                    # DDP divides by the number of processes: undone here
+                    (micro_loss * world_size).backward()
                 loss += micro_loss.detach()
             optimizer.step()
             optimizer.zero_grad()
@@ -75,19 +82,29 @@ def print_once(rank: int, line: str) -> None:
 
 def parse_arguments() -> argparse.Namespace:
     """Return the command line's values; exit with an error if the processes would not do what they say."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch_size", type=int, default=16, help="rows of a global batch, over all processes")
+    parser.add_argument(
+        "--batch_size", type=int, default=16, help="rows of a global batch, over all processes"
+    )
     parser.add_argument("--data_size", type=int, default=70, help="rows to generate")
-    parser.add_argument("--acc_steps", type=int, default=1, help="micro-batches of each process in a global batch")
-    parser.add_argument("--distributed", action="store_true", help="DDP over the processes that torchrun started")
+    parser.add_argument(
+        "--acc_steps", type=int, default=1, help="micro-batches of each process in a global batch"
+    )
+    parser.add_argument(
+        "--distributed", action="store_true", help="DDP over the processes that torchrun started"
+    )
     parser.add_argument("--verbose", action="store_true", help="print the loss of each step")
     args = parser.parse_args()
     for name in ("epochs", "batch_size", "data_size", "acc_steps"):
         if getattr(args, name) < 1:
             parser.error(f"--{name} must be at least 1, found {getattr(args, name)}")
     if args.distributed and "RANK" not in os.environ:
-        parser.error("--distributed needs torchrun: torchrun --standalone --nproc_per_node=2 " + " ".join(sys.argv))
+        parser.error(
+            "--distributed needs torchrun: torchrun --standalone --nproc_per_node=2 " + " ".join(sys.argv)
+        )
     if not args.distributed and int(os.environ.get("WORLD_SIZE", 1)) > 1:
         parser.error("each of these processes would train alone; add --distributed")
     return args
@@ -95,6 +112,7 @@ def parse_arguments() -> argparse.Namespace:
 
 if __name__ == "__main__":
     main()
-    # In torch 2.13 gloo's threads may abort or hang Python's own shutdown; all is printed, so leave without it.
+    # In torch 2.13 gloo's threads may abort or hang Python's own shutdown; all is printed, so leave without
+    # it.
     sys.stdout.flush()
     os._exit(0)

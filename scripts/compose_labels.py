@@ -1,7 +1,8 @@
-"""Compose rows with any number of labels from the sample set: python scripts/compose_labels.py data/composed/posts.jsonl
+"""Compose rows with any number of labels from the sample set: python scripts/compose_labels.py
+data/composed/posts.jsonl
 
-Two rows of data/sample/train.tsv are joined and have the labels of both; a third of the rows are single texts. 其他 (no
-emotion) is no label here. Each text is used at most once, so no text is in two splits.
+Two rows of data/sample/train.tsv are joined and have the labels of both; a third of the rows are single
+texts. 其他 (no emotion) is no label here. Each text is used at most once, so no text is in two splits.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def compose(lines: list[str]) -> list[dict]:
 
 def main() -> None:
     """Write the rows as JSON Lines."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("output", type=Path, metavar="FILE", help="file to write; replaces an earlier one")
     output = parser.parse_args().output
     rows = compose(SAMPLE.read_text(encoding="utf-8").splitlines()[1:])

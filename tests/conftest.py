@@ -26,10 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _process_as_before() -> Iterator[None]:
-    """Undo what a run sets in its process (log, environment, threads, determinism), so that no test depends on another."""
+    """Undo what a run sets in its process (log, environment, threads, determinism), so that no test depends
+    on another."""
     root = logging.getLogger()
     handlers = [handler for handler in root.handlers if type(handler).__module__ == "_pytest.logging"]
-    root.handlers[:] = handlers  # a fixture of a whole file may have run the program already
+    # A fixture of a whole file may have run the program already
+    root.handlers[:] = handlers
     root.setLevel(logging.WARNING)
     environment = dict(os.environ)
     torch = sys.modules.get("torch")
@@ -43,7 +45,9 @@ def _process_as_before() -> Iterator[None]:
     if torch:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(False)
-    assert not has_process_group(), "this test leaves a process group behind, with which no later test could start one"
+    assert not has_process_group(), (
+        "this test leaves a process group behind, with which no later test could start one"
+    )
 
 
 def has_process_group() -> bool:
@@ -75,5 +79,14 @@ def tiny_tokenizer():
     """A BERT tokenizer of a few characters; all others are [UNK]."""
     from transformers import BertTokenizer
 
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天真开心气死我了好坏，。0123456789ab", "##a", "##b"]
+    tokens = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *"今天真开心气死我了好坏，。0123456789ab",
+        "##a",
+        "##b",
+    ]
     return BertTokenizer({token: index for index, token in enumerate(tokens)})

@@ -1,7 +1,7 @@
 """Runs of several ranks for the tests of resuming and of chaos: started fast, and disturbed on purpose.
 
-The ranks are forked by a server process that has imported everything, so a run takes a second or two where a launcher's
-takes ten. All else is what `run_ddp.py` and the others do.
+The ranks are forked by a server process that has imported everything, so a run takes a second or two where a
+launcher's takes ten. All else is what `run_ddp.py` and the others do.
 """
 
 from __future__ import annotations
@@ -31,17 +31,24 @@ SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "i
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What happens to `rank` in the optimizer step behind `step` others of the run, before the weights move; -1: at the start."""
+    """What happens to `rank` in the optimizer step behind `step` others of the run, before the weights move;
+    -1: at the start."""
 
     step: int
-    what: str  # the name of a signal that the rank sends itself, or of a function in this module
+    # The name of a signal that the rank sends itself, or of a function in this module
+    what: str
     rank: int = 0
 
 
 def settings(data: list[str], folder: Path, **changes) -> list[str]:
     """Return the arguments of a small job; `changes` by setting, `train__epochs` for train.epochs."""
     values = {"output.dir": folder, "output.resume": "auto", "train.device": "cpu", "train.threads": 1}
-    values |= {"data.max_length": 24, "train.batch_size": 16, "train.learning_rate": 5e-3, "train.log_every": 4}
+    values |= {
+        "data.max_length": 24,
+        "train.batch_size": 16,
+        "train.learning_rate": 5e-3,
+        "train.log_every": 4,
+    }
     values |= {f"model.config.{key}": value for key, value in SMALL.items()} | {"output.tensorboard": "false"}
     values |= {key.replace("__", "."): value for key, value in changes.items()}
     return [*data, *(f"--{key}={value}" for key, value in values.items())]
@@ -76,16 +83,20 @@ class Run:
         port: int | None = None,
     ):
         start_server()
-        hosted = port is None  # else rank 0 holds the store, on this port
+        # Else rank 0 holds the store, on this port
+        hosted = port is None
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if hosted else None
         self.log = log
         arguments = (world_size, port or self.store.port, hosted, mode, argv, list(disturbances), log)
-        self.ranks = [context.Process(target=rank_main, args=(rank, *arguments)) for rank in range(world_size)]
+        self.ranks = [
+            context.Process(target=rank_main, args=(rank, *arguments)) for rank in range(world_size)
+        ]
         for process in self.ranks:
             process.start()
 
     def join(self, seconds: float = 120) -> list[int | None]:
-        """Wait for all ranks, as a launcher does: when one fails the others get SIGTERM, and are killed after 10 seconds."""
+        """Wait for all ranks, as a launcher does: when one fails the others get SIGTERM, and are killed after
+        10 seconds."""
         deadline = time.monotonic() + seconds
         failed_at = None
         while any(process.exitcode is None for process in self.ranks):
@@ -115,7 +126,9 @@ class Run:
         return self.log.read_text(encoding="utf-8") if self.log else ""
 
 
-def run(mode: str, world_size: int, argv: list[str], disturbances=(), log: Path | None = None) -> list[int | None]:
+def run(
+    mode: str, world_size: int, argv: list[str], disturbances=(), log: Path | None = None
+) -> list[int | None]:
     """Run to the end; returns the exit codes of the ranks."""
     return Run(mode, world_size, argv, disturbances, log).join()
 
@@ -152,13 +165,15 @@ def rank_main(
     for entry in disturbances:
         if entry.step < 0 and entry.rank == rank and entry.what in ACTIONS:
             ACTIONS[entry.what](None)
-    app.config.checks.LEAST_TIMEOUT = 1  # so that the tests need not wait
+    # So that the tests need not wait
+    app.config.checks.MIN_TIMEOUT = 1
     disturb(load_strategy(mode), rank, disturbances)
     leave(work(load_config([word.replace("RANK", str(rank)) for word in argv]), mode))
 
 
 def keep_final_state(job_class: type) -> None:
-    """Write the weights and the optimizer state of the last step beside the run folder, which keeps only the best weights."""
+    """Write the weights and the optimizer state of the last step beside the run folder, which keeps only the
+    best weights."""
     report = job_class.report
 
     def keep_and_report(self):
@@ -228,8 +243,10 @@ def jump_ahead(strategy) -> None:
 
 
 def limit_memory(strategy) -> None:
-    """Have this process get no more than 100 MB of memory beyond what it has now; a real allocation then fails."""
-    trim_heap()  # what was freed before must not help
+    """Have this process get no more than 100 MB of memory beyond what it has now; a real allocation then
+    fails."""
+    # What was freed before must not help
+    trim_heap()
     pages = int(Path("/proc/self/statm").read_text().split()[5])
     most = pages * resource.getpagesize() + 100 * 2**20
     # Not RLIMIT_AS, which also counts the 64 MB that malloc reserves, and does not use, for each new thread.

@@ -1,4 +1,5 @@
-"""What the fork server of tests/ranks.py imports before it forks: all that a rank needs, and nothing that starts a thread."""
+"""What the fork server of tests/ranks.py imports before it forks: all that a rank needs, and nothing that
+starts a thread."""
 
 from contextlib import suppress
 
@@ -15,5 +16,6 @@ import app.strategies.accelerate
 import app.strategies.ddp
 import app.strategies.fsdp  # noqa: F401
 
-with suppress(ImportError):  # transformers imports it where it is installed
+# transformers imports it where it is installed
+with suppress(ImportError):
     import deepspeed  # noqa: F401

@@ -1,4 +1,5 @@
-"""Random classifiers saved as any transformers user would save them, texts for them, and transformers' own predictions."""
+"""Random classifiers saved as any transformers user would save them, texts for them, and transformers' own
+predictions."""
 
 import random
 from pathlib import Path
@@ -26,9 +27,14 @@ SIZES = {
 
 
 def save_checkpoint(folder: Path, architecture: str = "bert", **config) -> Path:
-    """Save a random classifier, as any transformers user would, with weights large enough for labels that differ."""
+    """Save a random classifier, as any transformers user would, with weights large enough for labels that
+    differ."""
     torch.manual_seed(0)
-    labels = {"num_labels": 3, "id2label": dict(enumerate(LABELS)), "label2id": {n: i for i, n in enumerate(LABELS)}}
+    labels = {
+        "num_labels": 3,
+        "id2label": dict(enumerate(LABELS)),
+        "label2id": {n: i for i, n in enumerate(LABELS)},
+    }
     sizes = SIZES[architecture] | {"vocab_size": len(VOCABULARY), "pad_token_id": 0}
     model = AutoModelForSequenceClassification.from_config(
         AutoConfig.for_model(architecture, **sizes, **labels | config)
@@ -44,7 +50,8 @@ def save_checkpoint(folder: Path, architecture: str = "bert", **config) -> Path:
 
 
 def random_texts(count: int) -> list[str]:
-    """Return texts of very different lengths, some above the model's, with spaces and unknown characters in them."""
+    """Return texts of very different lengths, some above the model's, with spaces and unknown characters in
+    them."""
     generator = random.Random(0)
     return [
         "".join(generator.choices(CHARACTERS + "鼎", k=generator.choice([1, 2, 7, 30, 58, 90])))
@@ -54,10 +61,12 @@ def random_texts(count: int) -> list[str]:
 
 
 def of_pipeline(folder: Path, inputs: list) -> np.ndarray:
-    """Return transformers' own probabilities, (num_rows, num_labels), one row at a time and so without any padding."""
+    """Return transformers' own probabilities, (num_rows, num_labels), one row at a time and so without any
+    padding."""
     classify = pipeline("text-classification", model=str(folder))
     scores_of_rows = [
-        {entry["label"]: entry["score"] for entry in classify(one, truncation=True, top_k=None)} for one in inputs
+        {entry["label"]: entry["score"] for entry in classify(one, truncation=True, top_k=None)}
+        for one in inputs
     ]
     return np.array([[scores[label] for label in LABELS] for scores in scores_of_rows])
 

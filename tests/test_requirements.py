@@ -1,4 +1,5 @@
-"""requirements*.txt, constraints.txt and pyproject.toml say the same: python -m pytest tests/test_requirements.py"""
+"""requirements*.txt, constraints.txt and pyproject.toml say the same: python -m pytest
+tests/test_requirements.py"""
 
 import re
 import tomllib
@@ -32,14 +33,17 @@ WITH_FILE = (
 FILES = {
     "requirements.txt": PROJECT["dependencies"] + EXTRAS["test"],
     **{f"requirements-{extra}.txt": EXTRAS[extra] for extra in WITH_FILE},
-    "requirements-horovod.txt": ["horovod==0.28.1"],  # no extra: pip alone cannot build it
+    # No extra: pip alone cannot build it
+    "requirements-horovod.txt": ["horovod==0.28.1"],
 }
 
 
 def lines(name: str) -> list[str]:
     """Return the lines of a file of requirements, without comments."""
     text = (ROOT / name).read_text(encoding="utf-8")
-    return [line.split(" #")[0].strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [
+        line.split(" #")[0].strip() for line in text.splitlines() if line.strip() and not line.startswith("#")
+    ]
 
 
 def package(requirement: str) -> str:

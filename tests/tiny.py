@@ -17,8 +17,10 @@ from app.model.classifier import Classifier
 from app.model.pretrained import build_model
 from app.run.assembly import open_stores
 
-torch.set_num_threads(1)  # tensors this small are faster so, above all beside other work
-LABELS = ["中性", "正面", "负面"]  # in the order of their ids
+# Tensors this small are faster so, above all beside other work
+torch.set_num_threads(1)
+# In the order of their ids
+LABELS = ["中性", "正面", "负面"]
 WORDS = {"负面": "差坏烂臭烦气", "中性": "书桌门窗椅柜", "正面": "好棒美赞爱喜"}
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 
@@ -45,7 +47,8 @@ def token_rows(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
 
 
 def tiny_lines(rows_per_label: int, pairs: bool = False, seed: int = 0) -> list[str]:
-    """Return the lines of a TSV file whose labels can be learned: the texts of each are of different characters."""
+    """Return the lines of a TSV file whose labels can be learned: the texts of each are of different
+    characters."""
     generator = random.Random(seed)
 
     def text(words: str) -> str:

@@ -1,4 +1,5 @@
-"""Chinese text classifiers from Python: `load` a trained one, or train a `TextClassifier` as any estimator of scikit-learn."""
+"""Chinese text classifiers from Python: `load` a trained one, or train a `TextClassifier` as any estimator of
+scikit-learn."""
 
 from .classifier import TextClassifier
 from .model import Model, load

@@ -19,20 +19,24 @@ from .texts import rows_of
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
-    """A classifier of texts with one label each, trained as run_single.py trains it, in this process on one device.
+    """A classifier of texts with one label each, trained as run_single.py trains it, in this process on one
+    device.
 
-    It works in `Pipeline`, `cross_val_score` and `GridSearchCV`. A parameter that is None has the trainer's default:
-    `python run_single.py --help` lists the settings. `model` is `model.name`, None for e5-small-zh; `random_state` is
-    `train.seed`; the others are settings of `data` and `train`. `settings` has any other ones by their dotted names, as in
-    {"train.layer_lr_decay": 0.9}.
+    It works in `Pipeline`, `cross_val_score` and `GridSearchCV`. A parameter that is None has the trainer's
+    default: `python run_single.py --help` lists the settings. `model` is `model.name`, None for e5-small-zh;
+    `random_state` is `train.seed`; the others are settings of `data` and `train`. `settings` has any other
+    ones by their dotted names, as in {"train.layer_lr_decay": 0.9}.
 
-    All rows given to `fit` are trained on, and the model of the last step is kept. With `dev_size`, a fraction or a number of
-    rows, so many rows choose the best evaluation instead, and make `early_stopping` possible.
+    All rows given to `fit` are trained on, and the model of the last step is kept. With `dev_size`, a
+    fraction or a number of rows, so many rows choose the best evaluation instead, and make `early_stopping`
+    possible.
 
-    `output_dir` keeps the run there, with its report; None: only the model is kept, in a temporary folder, as long as this
-    object lives. `cache_dir` is the folder of pretrained models made ready. `verbose` shows the trainer's log.
+    `output_dir` keeps the run there, with its report; None: only the model is kept, in a temporary folder, as
+    long as this object lives. `cache_dir` is the folder of pretrained models made ready. `verbose` shows the
+    trainer's log.
 
-    After `fit`: `classes_` (num_classes,) are the labels, sorted; `model_` is the trained `Model`, whose `save` writes it.
+    After `fit`: `classes_` (num_classes,) are the labels, sorted; `model_` is the trained `Model`, whose
+    `save` writes it.
     """
 
     # Pickles made in a clone open where the package is installed, and the reverse.
@@ -76,10 +80,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Iterable, y: Iterable) -> TextClassifier:
-        """Train on texts `X` (num_rows,), or pairs of texts (num_rows, 2), and their labels `y` (num_rows,); return self.
+        """Train on texts `X` (num_rows,), or pairs of texts (num_rows, 2), and their labels `y` (num_rows,);
+        return self.
 
-        Labels are strings or integers. Raises InputError (a ValueError) for bad texts, labels and settings, and
-        TrainingError for a training that cannot continue.
+        Labels are strings or integers. Raises InputError (a ValueError) for bad texts, labels and settings,
+        and TrainingError for a training that cannot continue.
         """
         check_settings(self.settings)
         rows = rows_of(X)
@@ -87,7 +92,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         temporary = TemporaryDirectory(prefix="chinese-text-classifier-")
         try:
             data = write_rows(Path(temporary.name), rows, [names[label] for label in ids])
-            run = train_folder(Path(temporary.name), self._settings() | data, names, self.cache_dir, self.verbose)
+            run = train_folder(
+                Path(temporary.name), self._settings() | data, names, self.cache_dir, self.verbose
+            )
             model = Model(run, ComputeOptions(self.device), temporary if self.output_dir is None else None)
         except BaseException:
             temporary.cleanup()
@@ -128,7 +135,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         named["output.dir"] = None if self.output_dir is None else str(self.output_dir)
         given = {key: value for key, value in named.items() if value is not None}
         if twice := sorted(set(given) & set(self.settings or {}) - {"train.device", "data.dev_size"}):
-            raise InputError(f"a setting is given once, found {twice[0]} as a parameter and in settings; remove one")
+            raise InputError(
+                f"a setting is given once, found {twice[0]} as a parameter and in settings; remove one"
+            )
         return given | (self.settings or {})
 
     def __sklearn_tags__(self):
@@ -141,10 +150,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
 def _classes(y: Iterable, num_rows: int) -> tuple[np.ndarray, list[str], np.ndarray]:
     """Return the classes, sorted, their names, and the index of each row's class."""
-    labels = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y if isinstance(y, np.ndarray) else list(y))
+    labels = np.asarray(
+        y.to_numpy() if hasattr(y, "to_numpy") else y if isinstance(y, np.ndarray) else list(y)
+    )
     values = labels.tolist() if isinstance(y, np.ndarray) or labels.ndim != 1 else list(y)
     if labels.ndim != 1 or len(labels) != num_rows:
-        raise InputError(f"y must have one label for each text, found shape {labels.shape} for {num_rows:,} texts")
+        raise InputError(
+            f"y must have one label for each text, found shape {labels.shape} for {num_rows:,} texts"
+        )
     kinds = {str: (str,), int: (int, np.integer, np.bool_)}
     if not any(all(isinstance(value, kind) for value in values) for kind in kinds.values()):
         wrong = [excerpt(value) for value in values if not isinstance(value, (str, *kinds[int]))]

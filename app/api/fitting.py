@@ -14,19 +14,30 @@ from typing import Any
 
 import yaml
 
-from ..config.command_line import LONGEST_LIST, load_config
+from ..config.command_line import MAX_LIST, load_config
 from ..config.schema import Config
 from ..config.shipped import MODULE, default_config
 from ..data.rows import Row
 from ..errors import InputError, TrainingError
 
 # What `fit` says itself.
-SET_BY_FIT = ("train", "dev", "test", "test_size", "format", "task", "labels", "text_column", "text_pair_column")
+SET_BY_FIT = (
+    "train",
+    "dev",
+    "test",
+    "test_size",
+    "format",
+    "task",
+    "labels",
+    "text_column",
+    "text_pair_column",
+)
 SET_BY_FIT += ("label_column", "header", "encoding", "quoting", "on_bad_row", "cache_dir")
 
 
 def write_rows(folder: Path, rows: list[Row], labels: list[str]) -> dict[str, Any]:
-    """Write rows and their labels into a file in `folder`; return the settings that read it, by their dotted names."""
+    """Write rows and their labels into a file in `folder`; return the settings that read it, by their dotted
+    names."""
     path = folder / "train.jsonl"
     with path.open("w", encoding="utf-8") as file:
         for row, label in zip(rows, labels, strict=True):
@@ -43,7 +54,8 @@ def train_folder(
 ) -> Path:
     """Train with `settings`, by their dotted names, and return the run's folder; the labels are `names`.
 
-    Without output.dir the run is in `folder`, without a report. Raises KeyboardInterrupt where Ctrl-C stopped it.
+    Without output.dir the run is in `folder`, without a report. Raises KeyboardInterrupt where Ctrl-C stopped
+    it.
     """
     from ..model.source import checkpoint_place
 
@@ -55,7 +67,8 @@ def train_folder(
     encoders = str(cache_dir or config.data.cache_dir)
     place = checkpoint_place(config.model, encoders)
     model = config.model if place is None else replace(config.model, name=str(place))
-    data = replace(config.data, cache_dir=str(folder / "cache"))  # the rows of one call are of no use to the next
+    # The rows of one call are of no use to the next
+    data = replace(config.data, cache_dir=str(folder / "cache"))
     status = run_quietly(replace(config, model=model, data=data), verbose, with_report=has_folder)
     if status == 128 + signal.SIGINT:
         raise KeyboardInterrupt
@@ -65,8 +78,9 @@ def train_folder(
 
 
 def build_config(folder: Path, settings: dict[str, Any], names: list[str]) -> Config:
-    """Return the configuration of dotted settings, on top of the default file that a command line with them starts from."""
-    if len(names) <= LONGEST_LIST:
+    """Return the configuration of dotted settings, on top of the default file that a command line with them
+    starts from."""
+    if len(names) <= MAX_LIST:
         settings = settings | {"data.labels": names}
     path = folder / "settings.yaml"
     path.write_text(yaml.safe_dump(nested(settings), allow_unicode=True, sort_keys=False), encoding="utf-8")
@@ -96,7 +110,9 @@ def check_settings(settings: dict[str, Any] | None) -> None:
     """Raise InputError for a setting that `fit` sets itself."""
     for name in settings or {}:
         if str(name).removeprefix("data.") in SET_BY_FIT and str(name).startswith("data."):
-            raise InputError(f"{name} follows from what fit is given, or has a parameter; leave it out of settings")
+            raise InputError(
+                f"{name} follows from what fit is given, or has a parameter; leave it out of settings"
+            )
 
 
 def run_quietly(config: Config, verbose: bool, with_report: bool) -> int:

@@ -37,9 +37,11 @@ def load(
     calibrate: bool = True,
     runtime: str = "auto",
 ) -> Model:
-    """Return the model in a folder: a run, a checkpoint of another program, or an export; None: the run that finished last.
+    """Return the model in a folder: a run, a checkpoint of another program, or an export; None: the run that
+    finished last.
 
-    The options are those of `python -m app predict`. Raises InputError (a ValueError) saying what is wrong with the folder.
+    The options are those of `python -m app predict`. Raises InputError (a ValueError) saying what is wrong
+    with the folder.
     """
     options = ComputeOptions(device, precision, batch_tokens, calibrate, runtime)
     return Model(None if folder is None else Path(folder), options)
@@ -68,10 +70,11 @@ class Model:
         return f"Model({str(self.folder)!r}, {len(self.label_names)} labels)"
 
     def predict(self, texts: Iterable) -> np.ndarray:
-        """Return the label of each text, (num_texts,) strings; with any number of labels a text, (num_texts,) lists of strings.
+        """Return the label of each text, (num_texts,) strings; with any number of labels a text, (num_texts,)
+        lists of strings.
 
-        `texts` are strings or, for a model that was trained on pairs, pairs of strings. Raises InputError for texts that
-        `rows_of` in texts.py refuses, and TrainingError for logits that are not finite.
+        `texts` are strings or, for a model that was trained on pairs, pairs of strings. Raises InputError for
+        texts that `rows_of` in texts.py refuses, and TrainingError for logits that are not finite.
         """
         predictor = self._opened.predictor
         if predictor.has_label_sets:
@@ -96,13 +99,16 @@ class Model:
         return np.array([prediction.probabilities for prediction in opened.predictor.predict(rows)])
 
     def save(self, folder: str | Path) -> Path:
-        """Write the files of the model into a new folder, which `load`, predict.py and transformers open; return its path.
+        """Write the files of the model into a new folder, which `load`, predict.py and transformers open;
+        return its path.
 
         Raises InputError for a folder that has something in it.
         """
         folder = Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise InputError(f"a model is saved in a new folder, found something in {folder}; choose another name")
+            raise InputError(
+                f"a model is saved in a new folder, found something in {folder}; choose another name"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in self._files().items():
             (folder / name).write_bytes(content)
@@ -110,7 +116,9 @@ class Model:
 
     def _files(self) -> dict[str, bytes]:
         paths = [path for path in sorted(self.folder.iterdir()) if path.is_file()]
-        return {path.name: path.read_bytes() for path in paths if any(fnmatch(path.name, kept) for kept in KEPT)}
+        return {
+            path.name: path.read_bytes() for path in paths if any(fnmatch(path.name, kept) for kept in KEPT)
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {"files": self._files(), "options": self.options}

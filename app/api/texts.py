@@ -15,7 +15,8 @@ RULE = "texts must be a list of strings, or of pairs of strings"
 
 
 def rows_of(texts: Iterable, remove_spaces: bool = False) -> list[Row]:
-    """Return the rows of texts: a list, array, Series or one-column table of strings; or pairs, also as two columns.
+    """Return the rows of texts: a list, array, Series or one-column table of strings; or pairs, also as two
+    columns.
 
     Raises InputError, naming the index, for a text that is empty or no string, and where only some are pairs.
     """
@@ -26,7 +27,8 @@ def rows_of(texts: Iterable, remove_spaces: bool = False) -> list[Row]:
             raise InputError(f"texts[{index}]: {row.problem}")
         if (row.pair is None) != (rows[0].pair is None if rows else row.pair is None):
             raise InputError(
-                f"{RULE}, found both: texts[{index}] is {'one string' if row.pair is None else 'a pair'}, texts[0] is not"
+                f"{RULE}, found both: texts[{index}] is {'one string' if row.pair is None else 'a pair'}, "
+                "texts[0] is not"
             )
         rows.append(row)
     return rows
@@ -35,11 +37,14 @@ def rows_of(texts: Iterable, remove_spaces: bool = False) -> list[Row]:
 def _listed(texts: Any) -> list:
     if isinstance(texts, (str, bytes)):
         raise InputError(f"{RULE}, found one string: {excerpt(str(texts))}; write [text]")
-    if hasattr(texts, "to_numpy"):  # pandas
+    # Pandas
+    if hasattr(texts, "to_numpy"):
         texts = texts.to_numpy(dtype=object)
     if isinstance(texts, np.ndarray):
         if texts.ndim == 0 or texts.ndim > 2 or (texts.ndim == 2 and texts.shape[1] > 2):
-            raise InputError(f"{RULE}, found an array of shape {texts.shape}; choose the column or columns of the text")
+            raise InputError(
+                f"{RULE}, found an array of shape {texts.shape}; choose the column or columns of the text"
+            )
         texts = texts[:, 0] if texts.ndim == 2 and texts.shape[1] == 1 else texts
         texts = texts.tolist()
     return list(texts)

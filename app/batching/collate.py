@@ -11,22 +11,21 @@ import torch
 
 from .buckets import Bucket, filled_shape
 
-PAD_TO = 8  # the length of a padded batch is a multiple of this many tokens
+# The length of a padded batch is a multiple of this many tokens
+PAD_TO = 8
 
 
 @dataclass(frozen=True)
 class Layout:
     """The form of the inputs that a model takes.
 
-    `packed`: rows are laid end to end, without padding.
-    `varlen`: attention of packed batches takes rows of any lengths, not groups of similar length.
-    `filled`: a packed batch for varlen attention ends with an additional row of padding tokens, so that different batches
-    have one of a few total lengths: a recorded CUDA graph fits one total length only.
-    `buckets`: the shapes of filled batches, as far as they were chosen beforehand.
-    `pad_id`: the id of the padding token.
-    `first_position`: the position id of a row's first token (RoBERTa counts from pad_id + 1).
-    `token_types`: whether the model tells the two texts of a pair apart.
-    `max_positions`: the most tokens of a row, or None for no limit.
+    `packed`: rows are laid end to end, without padding. `varlen`: attention of packed batches takes rows of
+    any lengths, not groups of similar length. `filled`: a packed batch for varlen attention ends with an
+    additional row of padding tokens, so that different batches have one of a few total lengths: a recorded
+    CUDA graph fits one total length only. `buckets`: the shapes of filled batches, as far as they were chosen
+    beforehand. `pad_id`: the id of the padding token. `first_position`: the position id of a row's first
+    token (RoBERTa counts from pad_id + 1). `token_types`: whether the model tells the two texts of a pair
+    apart. `max_positions`: the most tokens of a row, or None for no limit.
     """
 
     packed: bool
@@ -40,33 +39,42 @@ class Layout:
 
 
 def length_groups(lengths: np.ndarray) -> list[np.ndarray]:
-    """Return indices of rows in groups, longest rows first; no row is shorter than half of the longest of its group.
+    """Return indices of rows in groups, longest rows first; no row is shorter than half of the longest of its
+    group.
 
-    The cost of attention grows with the square of the padded length, and all rows of a group are padded to its longest.
+    The cost of attention grows with the square of the padded length, and all rows of a group are padded to
+    its longest.
     """
     order = np.argsort(-lengths, kind="stable")
     halvings = np.floor(np.log2(lengths[order[0]] / lengths[order]))
     return np.split(order, np.flatnonzero(np.diff(halvings)) + 1)
 
 
-def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, layout: Layout) -> dict[str, Any]:
-    """Return the model's inputs for the token ids `rows`, arrays of shape (length,); at least one row is needed.
+def collate(
+    rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, layout: Layout
+) -> dict[str, Any]:
+    """Return the model's inputs for the token ids `rows`, arrays of shape (length,); at least one row is
+    needed.
 
-    `second_starts` is for each row the number of tokens before its second text, or None for single texts. Padded:
-    `input_ids`, `attention_mask` and, for pairs, `token_type_ids`, each (num_rows, longest) int64. Packed: `input_ids`,
-    `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64; `first_tokens` (num_rows,) int64, the
-    index of each row's first token; and what attention needs: `row_offsets` (num_rows + 1,) int32, the index of each row's
-    first token and the end of the last row, and `longest`, at least the tokens of the longest row; or the arrays of
-    `_grouped_layout`. A filled batch has one row more than `rows`; ignore the logits of that row.
+    `second_starts` is for each row the number of tokens before its second text, or None for single texts.
+    Padded: `input_ids`, `attention_mask` and, for pairs, `token_type_ids`, each (num_rows, longest) int64.
+    Packed: `input_ids`, `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64;
+    `first_tokens` (num_rows,) int64, the index of each row's first token; and what attention needs:
+    `row_offsets` (num_rows + 1,) int32, the index of each row's first token and the end of the last row, and
+    `longest`, at least the tokens of the longest row; or the arrays of `_grouped_layout`. A filled batch has
+    one row more than `rows`; ignore the logits of that row.
     """
     if not layout.token_types:
         second_starts = None
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     arrays = (
-        _pack(rows, lengths, second_starts, layout) if layout.packed else _pad(rows, lengths, second_starts, layout)
+        _pack(rows, lengths, second_starts, layout)
+        if layout.packed
+        else _pad(rows, lengths, second_starts, layout)
     )
     return {
-        name: torch.from_numpy(values) if isinstance(values, np.ndarray) else values for name, values in arrays.items()
+        name: torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+        for name, values in arrays.items()
     }
 
 
@@ -104,7 +112,8 @@ def _pack(
         "position_ids": (position + layout.first_position)[None],
         "first_tokens": starts,
     }
-    if layout.filled:  # the row of padding may be longer than the model has positions
+    # The row of padding may be longer than the model has positions
+    if layout.filled:
         arrays["position_ids"][:, total:] = layout.first_position
     if second_starts is not None:
         second = position >= np.asarray(second_starts, dtype=np.int64)[row_of_token]
@@ -117,7 +126,8 @@ def _pack(
 
 
 def _grouped_layout(lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray) -> dict[str, Any]:
-    """Return the layout for attention in groups of rows of similar length, each group padded to its longest row.
+    """Return the layout for attention in groups of rows of similar length, each group padded to its longest
+    row.
 
     The padded groups are laid end to end; the arrays index their tokens and rows:
     `group_shapes`: a tuple of (num_rows, longest, has_padding) for each group.

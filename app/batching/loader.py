@@ -12,18 +12,22 @@ from ..data.dataset import Split
 from ..data.tokens import TokenStore
 from .collate import Layout, collate
 
-WINDOWS_PER_ROW = "windows_per_row"  # an input, where rows have windows; the others are then of windows
-EVALUATION = -1  # the `draw` of evaluations, which no step has
+# An input, where rows have windows; the others are then of windows
+WINDOWS_PER_ROW = "windows_per_row"
+# The `draw` of evaluations, which no step has
+EVALUATION = -1
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The model inputs of some rows, their targets `labels`, and their `positions` in the split, (num_rows,) int64.
+    """The model inputs of some rows, their targets `labels`, and their `positions` in the split, (num_rows,)
+    int64.
 
-    The outputs of the model begin with one for each of the labels, (num_labels, ...). `label_rows`, (num_labels,) on the
-    host, is the index of each label's row in the batch; None: each row has one label, in the order of the rows. The inputs
-    of an empty batch (`num_rows` 0) have one dummy row, because a forward pass may be a collective. Where rows have windows,
-    the inputs are of windows, row after row, and `windows_per_row` (num_rows,) is how many each row has.
+    The outputs of the model begin with one for each of the labels, (num_labels, ...). `label_rows`,
+    (num_labels,) on the host, is the index of each label's row in the batch; None: each row has one label, in
+    the order of the rows. The inputs of an empty batch (`num_rows` 0) have one dummy row, because a forward
+    pass may be a collective. Where rows have windows, the inputs are of windows, row after row, and
+    `windows_per_row` (num_rows,) is how many each row has.
     """
 
     inputs: dict[str, Any]
@@ -41,7 +45,8 @@ class Batch:
 class Loader:
     """Makes batches from the rows of a split; a position counts the rows of the split from 0.
 
-    `draw` is what random targets depend on, apart from the row: the step in training, `EVALUATION` in every evaluation.
+    `draw` is what random targets depend on, apart from the row: the step in training, `EVALUATION` in every
+    evaluation.
     """
 
     def __init__(self, split: Split, store: TokenStore, layout: Layout) -> None:
@@ -53,7 +58,8 @@ class Loader:
         return len(self.split)
 
     def lengths(self, positions: np.ndarray | None = None) -> np.ndarray:
-        """Return the number of tokens of each row, (num_rows,) int64: of all rows, or of those at `positions`."""
+        """Return the number of tokens of each row, (num_rows,) int64: of all rows, or of those at
+        `positions`."""
         rows = self.split.rows if positions is None else self.split.rows[positions]
         return np.asarray(self.store.offsets[rows + 1] - self.store.offsets[rows])
 
@@ -89,7 +95,8 @@ class Loader:
 
 
 def to_device(inputs: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """Return inputs with their tensors on `device`; copies to CUDA are made from pinned memory, so that nothing waits."""
+    """Return inputs with their tensors on `device`; copies to CUDA are made from pinned memory, so that
+    nothing waits."""
     is_cuda = device.type == "cuda"
     return {
         name: (value.pin_memory() if is_cuda else value).to(device, non_blocking=True)

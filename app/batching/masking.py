@@ -15,13 +15,16 @@ from ..data.tokens import TokenStore
 from .collate import Layout, collate
 from .loader import EVALUATION, Batch, Loader, to_device
 
-FRACTION = 0.15  # of a row's tokens are targets
-MASKED, RANDOM = 0.8, 0.1  # of the targets become the mask token, or a random one; the others stay as they are
+# Of a row's tokens are targets
+FRACTION = 0.15
+# Of the targets become the mask token, or a random one; the others stay as they are
+MASKED, RANDOM = 0.8, 0.1
 
 
 @dataclass(frozen=True)
 class MaskedRow:
-    """A row as the model sees it, `tokens` (length,), and its targets: `places` (targets,) in it, in order, with their `labels`."""
+    """A row as the model sees it, `tokens` (length,), and its targets: `places` (targets,) in it, in order,
+    with their `labels`."""
 
     tokens: np.ndarray
     places: np.ndarray
@@ -29,7 +32,8 @@ class MaskedRow:
 
 
 class Masking:
-    """Hides a part of a row's tokens: `MASKED` of them behind `mask_id`, `RANDOM` behind one of `ordinary_ids`, any token.
+    """Hides a part of a row's tokens: `MASKED` of them behind `mask_id`, `RANDOM` behind one of
+    `ordinary_ids`, any token.
 
     `ordinary_ids` are the ids of all tokens but special ones, which are never hidden.
     """
@@ -41,11 +45,14 @@ class Masking:
         self.is_ordinary = np.zeros(int(ordinary_ids.max()) + 1, dtype=bool)
         self.is_ordinary[ordinary_ids] = True
 
-    def __call__(self, tokens: np.ndarray, row: int, draw: int, continues: np.ndarray | None = None) -> MaskedRow:
+    def __call__(
+        self, tokens: np.ndarray, row: int, draw: int, continues: np.ndarray | None = None
+    ) -> MaskedRow:
         """Return a row, (length,) ids, with some tokens hidden.
 
-        `row` is its id in the table, and `draw` the step or `EVALUATION`. `continues` (length,) bool is true for a token
-        of the same word as the one before: words are then hidden whole, until `FRACTION` is reached.
+        `row` is its id in the table, and `draw` the step or `EVALUATION`. `continues` (length,) bool is true
+        for a token of the same word as the one before: words are then hidden whole, until `FRACTION` is
+        reached.
         """
         is_known = tokens < len(self.is_ordinary)
         candidates = np.flatnonzero(is_known & self.is_ordinary[np.where(is_known, tokens, 0)])
@@ -57,7 +64,9 @@ class Masking:
         hidden, action = tokens.copy(), generator.random(len(places))
         others = generator.choice(self.ordinary_ids, len(places))
         hidden[places] = np.select(
-            [action < MASKED, action < MASKED + RANDOM], [np.full_like(others, self.mask_id), others], tokens[places]
+            [action < MASKED, action < MASKED + RANDOM],
+            [np.full_like(others, self.mask_id), others],
+            tokens[places],
         )
         return MaskedRow(hidden, places, tokens[places])
 
@@ -82,12 +91,17 @@ def words_of(candidates: np.ndarray, continues: np.ndarray) -> np.ndarray:
 class MaskedLoader(Loader):
     """A loader whose targets are hidden tokens.
 
-    The additional input `masked` says where the model has to predict: in packed batches (targets,) int64, indices of the
-    tokens; in padded ones (num_rows, longest) bool, which a mode may split by rows.
+    The additional input `masked` says where the model has to predict: in packed batches (targets,) int64,
+    indices of the tokens; in padded ones (num_rows, longest) bool, which a mode may split by rows.
     """
 
     def __init__(
-        self, split: Split, store: TokenStore, layout: Layout, masking: Masking, continues: np.ndarray | None = None
+        self,
+        split: Split,
+        store: TokenStore,
+        layout: Layout,
+        masking: Masking,
+        continues: np.ndarray | None = None,
     ) -> None:
         super().__init__(split, store, layout)
         self.masking = masking
@@ -111,7 +125,8 @@ class MaskedLoader(Loader):
         rows = [self.masked(int(row), draw) for row in self.input_rows(positions)]
         inputs = collate([row.tokens for row in rows], None, self.layout)
         self.store.release()
-        rows = rows[: len(positions)]  # a stand-in row has no targets
+        # A stand-in row has no targets
+        rows = rows[: len(positions)]
         index = np.repeat(np.arange(len(rows)), [len(row.places) for row in rows])
         places = np.concatenate([np.empty(0, np.int64), *(row.places for row in rows)])
         inputs["masked"] = _where(inputs, torch.from_numpy(index), torch.from_numpy(places))

@@ -1,7 +1,7 @@
 """The batch plan: which rows are in which step, as a pure function of (num_rows, batch_size, seed, epoch).
 
-Nothing else decides it, so all modes, with any number of processes, see the same global batches in the same order, and
-resuming needs only the number of the next step.
+Nothing else decides it, so all modes, with any number of processes, see the same global batches in the same
+order, and resuming needs only the number of the next step.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import numpy as np
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """Global batches of row positions; the last of an epoch is smaller if `batch_size` does not divide `num_rows`."""
+    """Global batches of row positions; the last of an epoch is smaller if `batch_size` does not divide
+    `num_rows`."""
 
     num_rows: int
     batch_size: int
     seed: int
 
-    drawn = ""  # what a run says of how rows are drawn
+    # What a run says of how rows are drawn
+    drawn = ""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -28,7 +30,8 @@ class BatchPlan:
         return -(-self.num_rows // self.batch_size)
 
     def batch(self, step: int) -> np.ndarray:
-        """Return the row positions, (<= batch_size,) int64, of global batch `step`, counted from 0 over all epochs."""
+        """Return the row positions, (<= batch_size,) int64, of global batch `step`, counted from 0 over all
+        epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
         order = self.order(epoch)
         return order[index * self.batch_size : (index + 1) * self.batch_size].astype(np.int64)
@@ -45,11 +48,12 @@ def _order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
 
 
 def shard_rows(lengths: np.ndarray, num_shards: int) -> list[np.ndarray]:
-    """Return the rows of each shard of a global batch, so that all shards have about the same number of tokens.
+    """Return the rows of each shard of a global batch, so that all shards have about the same number of
+    tokens.
 
-    `lengths` (batch_rows,) are the tokens of each row. The rows of a shard are indices into the batch, longest row first.
-    Rows are dealt in rounds, longest first: one to each shard, the longest of a round to the shard with the fewest tokens
-    so far. So the numbers of rows differ by at most one.
+    `lengths` (batch_rows,) are the tokens of each row. The rows of a shard are indices into the batch,
+    longest row first. Rows are dealt in rounds, longest first: one to each shard, the longest of a round to
+    the shard with the fewest tokens so far. So the numbers of rows differ by at most one.
     """
     order = np.argsort(-lengths, kind="stable")
     if num_shards == 1:
@@ -69,8 +73,8 @@ def micro_batches(
 ) -> list[np.ndarray]:
     """Return this shard's micro-batches of a global batch, as arrays of row positions.
 
-    `batch` (batch_rows,) are row positions, `lengths` (batch_rows,) their tokens. All shards get the same number of
-    micro-batches, at most `accumulation_steps`; some are empty if the batch has too few rows.
+    `batch` (batch_rows,) are row positions, `lengths` (batch_rows,) their tokens. All shards get the same
+    number of micro-batches, at most `accumulation_steps`; some are empty if the batch has too few rows.
     """
     rows = shard_rows(lengths, num_shards)[shard_index]
     most_rows = -(-len(batch) // num_shards)
@@ -80,11 +84,12 @@ def micro_batches(
 def evaluation_batches(
     lengths: np.ndarray, batch_size: int, num_shards: int, shard_index: int, windows: np.ndarray | None = None
 ) -> list[np.ndarray]:
-    """Return this shard's batches of a whole split, as arrays of row positions; each row is on exactly one shard.
+    """Return this shard's batches of a whole split, as arrays of row positions; each row is on exactly one
+    shard.
 
-    `lengths` (num_rows,) are the tokens of each row; rows of similar length are in one batch. `windows` (num_rows,): a batch
-    has at most `batch_size` windows, or one row; None: each row has one. All shards get the same number of batches, because
-    a forward pass may be a collective; the last batch may be empty.
+    `lengths` (num_rows,) are the tokens of each row; rows of similar length are in one batch. `windows`
+    (num_rows,): a batch has at most `batch_size` windows, or one row; None: each row has one. All shards get
+    the same number of batches, because a forward pass may be a collective; the last batch may be empty.
     """
     order = np.argsort(-lengths, kind="stable")
     ends = np.arange(1, len(order) + 1) if windows is None else np.cumsum(windows[order])

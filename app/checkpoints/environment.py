@@ -24,7 +24,9 @@ def environment(mode: str, world_size: int, device: str) -> dict:
 
     root = Path(__file__).resolve().parents[2]
     git = (
-        subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+        )
         if shutil.which("git")
         else None
     )
@@ -51,7 +53,8 @@ def environment(mode: str, world_size: int, device: str) -> dict:
 
 
 def code_version() -> dict[str, str]:
-    """Return the versions of what decides about the numbers: a digest of this package's sources, torch, transformers, tokenizers."""
+    """Return the versions of what decides about the numbers: a digest of this package's sources, torch,
+    transformers, tokenizers."""
     import tokenizers
     import torch
     import transformers
@@ -61,22 +64,27 @@ def code_version() -> dict[str, str]:
     digest = content_key(*(part for name in sources for part in (name, file_digest(package / name))))
     libraries = {"torch": torch, "transformers": transformers, "tokenizers": tokenizers}
     # Builds of one version for other devices (2.13.0+cpu) are the same code.
-    return {"app": digest} | {name: library.__version__.partition("+")[0] for name, library in libraries.items()}
+    return {"app": digest} | {
+        name: library.__version__.partition("+")[0] for name, library in libraries.items()
+    }
 
 
 def launcher_id() -> str | None:
-    """Return what is the same for all processes, first and restarted, of one torchrun job, or None outside of torchrun."""
+    """Return what is the same for all processes, first and restarted, of one torchrun job, or None outside of
+    torchrun."""
     run_id = os.environ.get("TORCHELASTIC_RUN_ID")
     return f"{platform.node()}:{launcher_process()}" if run_id == "none" else run_id
 
 
 def launcher_process() -> int:
-    """Return the process id of torchrun: the nearest ancestor that has not got its variables, for there may be a wrapper."""
+    """Return the process id of torchrun: the nearest ancestor that has not got its variables, for there may
+    be a wrapper."""
     process = os.getppid()
     try:
         while b"TORCHELASTIC_RUN_ID=" in Path(f"/proc/{process}/environ").read_bytes():
             process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, ValueError):  # no Linux, or not our process
+    except (OSError, ValueError):
+        # No Linux, or not our process
         return os.getppid()
     return process
 

@@ -1,4 +1,5 @@
-"""Which run a new start resumes: the one in output.dir, the newest of its name, or the one that its launcher restarts."""
+"""Which run a new start resumes: the one in output.dir, the newest of its name, or the one that its launcher
+restarts."""
 
 from __future__ import annotations
 
@@ -15,14 +16,16 @@ from .run_config import ENVIRONMENT, settings_file
 from .run_contents import REPORT
 
 CHECKPOINTS = Path("checkpoints")
-CLOCKS_DIFFER = 5.0  # seconds, between the machines of a job
+# seconds, between the machines of a job
+CLOCKS_DIFFER = 5.0
 
 
 def run_to_resume(config: OutputConfig) -> Path | None:
     """Return the folder of the run to resume, or None.
 
-    An interrupted run is resumed where the launcher has restarted the processes of that very run, and where `config.resume`
-    is auto; a finished run in `config.dir` where `config.resume` is auto and it is not to be replaced.
+    An interrupted run is resumed where the launcher has restarted the processes of that very run, and where
+    `config.resume` is auto; a finished run in `config.dir` where `config.resume` is auto and it is not to be
+    replaced.
     """
     if config.dir is None:
         own = [run for run in interrupted(CHECKPOINTS) if is_of_this_launcher(run)] if is_restarted() else []
@@ -47,7 +50,8 @@ def interrupted(parent: Path) -> Iterator[Path]:
 
 
 def resumes(config: OutputConfig, folder: Path) -> bool:
-    """Return whether the interrupted run in a folder is resumed: by setting, or because its launcher has restarted it."""
+    """Return whether the interrupted run in a folder is resumed: by setting, or because its launcher has
+    restarted it."""
     return config.resume == "auto" or (is_restarted() and is_of_this_launcher(folder))
 
 
@@ -57,14 +61,16 @@ def is_restarted() -> bool:
 
 
 def is_of_this_launcher(folder: Path) -> bool:
-    """Return whether a run was started by the very launcher of this process, not by another with the same rdzv_id."""
+    """Return whether a run was started by the very launcher of this process, not by another with the same
+    rdzv_id."""
     try:
         details = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
         if launcher_id() is None or details.get("launcher") != launcher_id():
             return False
         since = launcher_start()
         return since is None or datetime.fromisoformat(details["started"]).timestamp() > since - CLOCKS_DIFFER
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # another run's file, damaged
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        # Another run's file, damaged
         return False
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from ..runtime.disk import write_text
 
 logger = logging.getLogger(__name__)
-CARDS = ("README.md", "MODEL_CARD.md")  # the first that is free, or that a run wrote
+# The first that is free, or that a run wrote
+CARDS = ("README.md", "MODEL_CARD.md")
 CARD_FILES = (
     *CARDS,
     *(name.replace(".", ".step-*.") for name in CARDS),
@@ -18,10 +19,13 @@ HEADER = "---\n# A run wrote this card and replaces it unless it was changed; SH
 
 
 def write_card(folder: Path, text: str) -> Path | None:
-    """Write the card, which begins with its metadata, and return its path; a file that no run wrote, or that was changed, stays."""
+    """Write the card, which begins with its metadata, and return its path; a file that no run wrote, or that
+    was changed, stays."""
     path = next((folder / name for name in CARDS if is_free(folder / name)), None)
     if path is None:
-        logger.warning("The model card is not written: %s are files of yours in %s.", " and ".join(CARDS), folder)
+        logger.warning(
+            "The model card is not written: %s are files of yours in %s.", " and ".join(CARDS), folder
+        )
     else:
         write_text(path, f"{HEADER}{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
     return path

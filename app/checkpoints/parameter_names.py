@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-PREFIX = "model."  # of the names inside our Classifier
+# Of the names inside our Classifier
+PREFIX = "model."
 
 
 def strip_prefix(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -1,4 +1,5 @@
-"""The settings of a run in its folder: config.yaml, or beside a file of the user with that name, config.resolved.yaml."""
+"""The settings of a run in its folder: config.yaml, or beside a file of the user with that name,
+config.resolved.yaml."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from ..errors import InputError
 from ..runtime.disk import write_text
 
 CONFIG, RESOLVED, ENVIRONMENT = "config.yaml", "config.resolved.yaml", "environment.json"
-HEADER = "# All settings of this run. A run replaces this file unless it was changed; SHA-256 of what follows: "
+HEADER = (
+    "# All settings of this run. A run replaces this file unless it was changed; SHA-256 of what follows: "
+)
 
 
 def settings_file(folder: Path) -> Path:
@@ -20,7 +23,8 @@ def settings_file(folder: Path) -> Path:
 
 
 def write_config(folder: Path, config: Config) -> None:
-    """Write the resolved configuration; a config.yaml that no run wrote, or that was changed since, stays as it is."""
+    """Write the resolved configuration; a config.yaml that no run wrote, or that was changed since, stays as
+    it is."""
     text = dump(config.to_dict())
     is_free = not (folder / CONFIG).exists() or is_written_by_run(folder)
     path = folder / (CONFIG if is_free and not (folder / RESOLVED).exists() else RESOLVED)
@@ -30,7 +34,8 @@ def write_config(folder: Path, config: Config) -> None:
 def is_written_by_run(folder: Path) -> bool:
     """Return whether a run wrote the config.yaml of a folder, and it is unchanged since then."""
     if not (folder / ENVIRONMENT).exists() or (folder / RESOLVED).exists():
-        return False  # a file that was there before the run, for instance a copy of another run's
+        # A file that was there before the run, for instance a copy of another run's
+        return False
     try:
         text, values = read_yaml(folder / CONFIG)
     except InputError:
@@ -39,7 +44,8 @@ def is_written_by_run(folder: Path) -> bool:
     if first.startswith(HEADER):
         return first.removeprefix(HEADER) == digest(rest)
     if not text.strip():
-        return True  # nothing is lost
+        # Nothing is lost
+        return True
     # Earlier versions wrote no first line; theirs has all sections, in the form in which they are written.
     return isinstance(values, dict) and list(values) == list(Config().to_dict()) and dump(values) == text
 

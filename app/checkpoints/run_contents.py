@@ -15,8 +15,10 @@ from .model_card import CARD_FILES, is_card_of_run
 from .run_config import CONFIG, ENVIRONMENT, RESOLVED, is_written_by_run
 from .run_lock import LOCK
 
-MODEL = "model.safetensors"  # the weights of the best checkpoint so far
-REPORT = "report.json"  # written last: a folder that has it is a finished run
+# The weights of the best checkpoint so far
+MODEL = "model.safetensors"
+# Written last: a folder that has it is a finished run
+REPORT = "report.json"
 TEXT, PREDICTIONS, PAGE = "report.txt", "predictions.csv", "report.html"
 REPORT_FILES = (
     LOGITS,
@@ -28,16 +30,36 @@ REPORT_FILES = (
     REPORT,
 )  # in the order in which they are written and put aside
 STATES, CURVES, TRACKED = "state", "tensorboard", "trackers"
-STARTED = (CONFIG, RESOLVED, ENVIRONMENT)  # written first
-AT_START = (*STARTED, "skipped_rows.csv")  # a run that has no more than these has done nothing yet
+# Written first
+STARTED = (CONFIG, RESOLVED, ENVIRONMENT)
+# A run that has no more than these has done nothing yet
+AT_START = (*STARTED, "skipped_rows.csv")
 FILES = (
     *(*AT_START, *REPORT_FILES, *CARD_FILES, "metrics.jsonl", "train.log"),
-    *(f"{stem}.step-*.{suffix}" for stem, suffix in (name.split(".") for name in REPORT_FILES)),  # trained for longer
-    *(MODEL, "model-*-of-*.safetensors", "model.safetensors.index.json", "config.json", "generation_config.json"),
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
+    # Trained for longer
+    *(f"{stem}.step-*.{suffix}" for stem, suffix in (name.split(".") for name in REPORT_FILES)),
+    *(
+        MODEL,
+        "model-*-of-*.safetensors",
+        "model.safetensors.index.json",
+        "config.json",
+        "generation_config.json",
+    ),
+    *(
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "chat_template.jinja",
+    ),
 )
-ASIDE = ("model", *FILES)  # written under these names with a dot before, then renamed
-FOLDERS = {STATES: ("step-*", ".step-*", "damaged-step-*"), CURVES: ("events.out.tfevents.*",), TRACKED: ("*.json",)}
+# Written under these names with a dot before, then renamed
+ASIDE = ("model", *FILES)
+FOLDERS = {
+    STATES: ("step-*", ".step-*", "damaged-step-*"),
+    CURVES: ("events.out.tfevents.*",),
+    TRACKED: ("*.json",),
+}
 
 
 def only_started(folder: Path) -> bool:
@@ -73,5 +95,6 @@ def remove_run(folder: Path) -> None:
     for path in [*run_files(folder)]:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     for name in FOLDERS:
-        with suppress(OSError):  # it is not there, or has files of the user
+        # It is not there, or has files of the user
+        with suppress(OSError):
             (folder / name).rmdir()

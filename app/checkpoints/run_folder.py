@@ -16,10 +16,11 @@ from .run_lock import RunLock, check_not_in_use
 
 
 def check_run_folder(config: OutputConfig) -> None:
-    """Raise InputError for a run folder in use, one that holds anything but a run, or a run that has to stay as it is.
+    """Raise InputError for a run folder in use, one that holds anything but a run, or a run that has to stay
+    as it is.
 
-    A run may be replaced with `config.overwrite`. With `config.resume`, or where its launcher restarts it, an interrupted
-    one is resumed, and a finished one with a training state may be trained for longer.
+    A run may be replaced with `config.overwrite`. With `config.resume`, or where its launcher restarts it, an
+    interrupted one is resumed, and a finished one with a training state may be trained for longer.
     """
     folder = Path(config.dir) if config.dir is not None else run_to_resume(config)
     if folder is None or not folder.exists():
@@ -36,7 +37,8 @@ def check_content(config: OutputConfig) -> None:
     folder = Path(config.dir)
     if is_finished(folder) and not config.overwrite and (config.resume != "auto" or not saved_states(folder)):
         raise finished_error(folder)
-    if only_started(folder):  # nothing is lost of a run that was killed at its very start
+    # Nothing is lost of a run that was killed at its very start
+    if only_started(folder):
         return
     if not holds_run(folder):
         raise InputError(f"{folder} is not empty and holds no run; choose another output.dir")
@@ -47,15 +49,21 @@ def check_content(config: OutputConfig) -> None:
 def unfinished_error(folder: Path) -> InputError:
     """Return the error of an interrupted run that would be removed without being asked to."""
     states = saved_states(folder)
-    done = f"its last training state is of step {int(states[0].name[5:])}" if states else "it has no training state yet"
+    done = (
+        f"its last training state is of step {int(states[0].name[5:])}"
+        if states
+        else "it has no training state yet"
+    )
     return InputError(
-        f"{folder} holds a run that is not finished ({done}); continue it with --resume auto, replace it with "
+        f"{folder} holds a run that is not finished ({done}); continue it with --resume auto, replace it "
+        "with "
         "--output.overwrite true, or choose another output.dir"
     )
 
 
 def finished_error(folder: Path) -> InputError:
-    """Return the error of a finished run that would be changed without being asked to, with every way to go further."""
+    """Return the error of a finished run that would be changed without being asked to, with every way to go
+    further."""
     longer = (
         "train it for longer with --resume auto and more --train.epochs"
         if saved_states(folder)
@@ -63,7 +71,8 @@ def finished_error(folder: Path) -> InputError:
         "output.keep_final_state)"
     )
     return InputError(
-        f"{folder} holds a finished run; choose another output.dir, replace the run with --output.overwrite true, or {longer}"
+        f"{folder} holds a finished run; choose another output.dir, replace the run with --output.overwrite "
+        f"true, or {longer}"
     )
 
 
@@ -94,7 +103,8 @@ def clear_folder(config: OutputConfig) -> None:
 
 
 def make_folder(config: OutputConfig) -> Path:
-    """Make and return the folder of a new run, with what is in it; raises InputError as `create_run_folder` does."""
+    """Make and return the folder of a new run, with what is in it; raises InputError as `create_run_folder`
+    does."""
     if config.dir is None:
         return _next_folder(CHECKPOINTS / str(config.name))
     check_run_folder(config)
@@ -107,13 +117,15 @@ def make_folder(config: OutputConfig) -> Path:
 
 
 def open_run_folder(config: OutputConfig) -> tuple[Path, bool, RunLock]:
-    """Return the folder of this run, whether it holds a run to resume, and the lock that keeps other runs out of it."""
+    """Return the folder of this run, whether it holds a run to resume, and the lock that keeps other runs out
+    of it."""
     folder = run_to_resume(config)
     if folder is None:
         folder = make_folder(config)
     lock = RunLock(folder)
     try:
-        is_resumed = run_to_resume(replace(config, dir=str(folder))) is not None  # as it is now that it is locked
+        # As it is now that it is locked
+        is_resumed = run_to_resume(replace(config, dir=str(folder))) is not None
         if not is_resumed:
             clear_folder(replace(config, dir=str(folder)))
     except BaseException:
@@ -123,7 +135,8 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, RunLock]:
 
 
 def finished_at(folder: Path) -> int | None:
-    """Return when a run wrote its last report, in nanoseconds as files have it, or None; also for one that trains on since."""
+    """Return when a run wrote its last report, in nanoseconds as files have it, or None; also for one that
+    trains on since."""
     stem, suffix = REPORT.split(".")
     times = [path.stat().st_mtime_ns for path in folder.glob(f"{stem}*.{suffix}")]
     return max(times, default=None)
@@ -143,7 +156,9 @@ def states_folder(folder: Path) -> Path:
 
 def saved_states(folder: Path) -> list[Path]:
     """Return the training states of a run folder, the newest first."""
-    return sorted((path for path in states_folder(folder).glob("step-*") if path.name[5:].isdecimal()), reverse=True)
+    return sorted(
+        (path for path in states_folder(folder).glob("step-*") if path.name[5:].isdecimal()), reverse=True
+    )
 
 
 def _next_folder(path: Path) -> Path:

@@ -15,20 +15,23 @@ from ..errors import InputError
 
 try:
     import fcntl
-except ImportError:  # not a POSIX system
+except ImportError:
+    # Not a POSIX system
     fcntl = None
 
 logger = logging.getLogger(__name__)
 LOCK = ".lock"
-SECONDS = 1.0  # for a holder that is just ending
-SECONDS_OTHER_HOST = 100.0  # a file server keeps the lock of a machine that died for up to 90 seconds
+# For a holder that is just ending
+SECONDS = 1.0
+# A file server keeps the lock of a machine that died for up to 90 seconds
+SECONDS_OTHER_HOST = 100.0
 
 
 class RunLock:
     """Holds a run folder until `release`, or until this process ends, however it ends.
 
-    Raises InputError naming the holder where another process has the folder. Where the file system has no locks, a warning
-    says so, and nothing is held.
+    Raises InputError naming the holder where another process has the folder. Where the file system has no
+    locks, a warning says so, and nothing is held.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,12 +49,15 @@ class RunLock:
         handle = None
         try:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-            if try_lock(handle) and os.fstat(handle).st_ino == self.path.stat().st_ino:  # else it was removed meanwhile
+            # Else it was removed meanwhile
+            if try_lock(handle) and os.fstat(handle).st_ino == self.path.stat().st_ino:
                 self.handle, handle = handle, None
         except FileNotFoundError:
             return False
         except OSError as error:
-            logger.warning("%s cannot be locked (%s): start no second run in it.", self.path.parent, error.strerror)
+            logger.warning(
+                "%s cannot be locked (%s): start no second run in it.", self.path.parent, error.strerror
+            )
             return True
         finally:
             if handle is not None:
@@ -59,10 +65,13 @@ class RunLock:
         if self.handle is None:
             return False
         since = datetime.now().astimezone().isoformat(timespec="seconds")
-        with suppress(OSError):  # the disk is full: held all the same
+        # The disk is full: held all the same
+        with suppress(OSError):
             os.ftruncate(self.handle, 0)
             os.pwrite(
-                self.handle, json.dumps({"pid": os.getpid(), "host": platform.node(), "since": since}).encode(), 0
+                self.handle,
+                json.dumps({"pid": os.getpid(), "host": platform.node(), "since": since}).encode(),
+                0,
             )
         return True
 
@@ -77,7 +86,8 @@ class RunLock:
 
 
 def try_lock(handle: int) -> bool:
-    """Lock an open file unless another process has it; return whether it is ours. Raises OSError where there are no locks."""
+    """Lock an open file unless another process has it; return whether it is ours. Raises OSError where there
+    are no locks."""
     if fcntl is None:
         raise OSError(0, "this system has no file locks")
     try:
@@ -88,15 +98,18 @@ def try_lock(handle: int) -> bool:
 
 
 def check_not_in_use(folder: Path) -> None:
-    """Raise InputError where a run on this host is in the folder; for one on another host, `RunLock` waits first."""
+    """Raise InputError where a run on this host is in the folder; for one on another host, `RunLock` waits
+    first."""
     try:
         handle = os.open(folder / LOCK, os.O_RDWR)
-    except OSError:  # there is none
+    except OSError:
+        # There is none
         return
     try:
         if not try_lock(handle) and is_this_host(holder(folder / LOCK)):
             raise in_use_error(folder)
-    except OSError:  # no locks here: `RunLock` warns
+    except OSError:
+        # No locks here: `RunLock` warns
         return
     finally:
         os.close(handle)
@@ -121,6 +134,7 @@ def in_use_error(folder: Path) -> InputError:
     values = holder(folder / LOCK)
     who = f"process {values.get('pid', '?')} on {values.get('host', '?')}, since {values.get('since', '?')}"
     return InputError(
-        f"a run folder is for one run at a time: {folder} is in use by {who}; wait until that run has ended, stop it, or "
+        f"a run folder is for one run at a time: {folder} is in use by {who}; wait until that run has ended, "
+        "stop it, or "
         "choose another output.dir"
     )

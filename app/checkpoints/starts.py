@@ -1,4 +1,5 @@
-"""What a run folder says of each start of its run: the settings, the environment, and which rows were skipped."""
+"""What a run folder says of each start of its run: the settings, the environment, and which rows were
+skipped."""
 
 from __future__ import annotations
 
@@ -15,8 +16,10 @@ from ..runtime.disk import write_json
 from .run_config import ENVIRONMENT, settings_file, write_config
 
 logger = logging.getLogger(__name__)
-RESUMED = "resumed"  # in environment.json: the starts after the first one
-OF_A_START = ("output.resume", "output.overwrite")  # settings that say nothing of the run itself
+# In environment.json: the starts after the first one
+RESUMED = "resumed"
+# Settings that say nothing of the run itself
+OF_A_START = ("output.resume", "output.overwrite")
 
 
 def write_start(folder: Path, config: Config, details: dict, dataset: Dataset) -> None:
@@ -35,7 +38,8 @@ def write_start(folder: Path, config: Config, details: dict, dataset: Dataset) -
 
 
 def write_resumed(folder: Path, config: Config, details: dict, step: int) -> None:
-    """Write the settings of a run that resumes after `step`, and add this start, with what has changed, to its environment."""
+    """Write the settings of a run that resumes after `step`, and add this start, with what has changed, to
+    its environment."""
     changed = changed_settings(folder, config)
     if changed:
         listed = ", ".join(f"{key} was {before} and is {now}" for key, (before, now) in changed.items())
@@ -43,12 +47,15 @@ def write_resumed(folder: Path, config: Config, details: dict, step: int) -> Non
     first = read_environment(folder)
     starts = first.get(RESUMED)
     entry = {"step": step, **details, "changed": changed}
-    write_json(folder / ENVIRONMENT, first | {RESUMED: [*(starts if isinstance(starts, list) else []), entry]})
+    write_json(
+        folder / ENVIRONMENT, first | {RESUMED: [*(starts if isinstance(starts, list) else []), entry]}
+    )
     write_config(folder, config)
 
 
 def changed_settings(folder: Path, config: Config) -> dict[str, list]:
-    """Return the settings of a run folder that are other ones now: by name, the value before and the value now."""
+    """Return the settings of a run folder that are other ones now: by name, the value before and the value
+    now."""
     try:
         _, before = read_yaml(settings_file(folder))
     except InputError as error:
@@ -60,7 +67,9 @@ def changed_settings(folder: Path, config: Config) -> dict[str, list]:
         f"{group}.{key}": [sections[group][key], value]
         for group, values in config.to_dict().items()
         for key, value in values.items()
-        if f"{group}.{key}" not in OF_A_START and key in sections.get(group, {}) and sections[group][key] != value
+        if f"{group}.{key}" not in OF_A_START
+        and key in sections.get(group, {})
+        and sections[group][key] != value
     }
 
 

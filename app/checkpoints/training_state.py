@@ -1,8 +1,9 @@
-"""Training states on disk, from which a run resumes: weights and optimizer state by parameter name, and the run's state.
+"""Training states on disk, from which a run resumes: weights and optimizer state by parameter name, and the
+run's state.
 
-One folder for each, `state/step-00000120`, written aside, synced and renamed: it is complete or absent. Its manifest has
-the checksum of every file. Only safetensors and JSON, so that reading one cannot run code, and the same files in every
-mode.
+One folder for each, `state/step-00000120`, written aside, synced and renamed: it is complete or absent. Its
+manifest has the checksum of every file. Only safetensors and JSON, so that reading one cannot run code, and
+the same files in every mode.
 """
 
 from __future__ import annotations
@@ -30,18 +31,26 @@ from .write_errors import cannot_write
 logger = logging.getLogger(__name__)
 FORMAT = 2
 PROGRESS = "progress.json"
-BEST = "best.safetensors"  # the run's best model as it was when the state was written
+# The run's best model as it was when the state was written
+BEST = "best.safetensors"
 # Keys of progress.json that were renamed; states with the old ones are still read.
-OLD_KEYS = {"without_gain": "evaluations_without_improvement", "stopped": "stopped_early", "window": "loss_window"}
-NOT_SAVED_ALWAYS = ("stop", "start_metrics")  # of the run's state; earlier versions had no start_metrics
+OLD_KEYS = {
+    "without_gain": "evaluations_without_improvement",
+    "stopped": "stopped_early",
+    "window": "loss_window",
+}
+# Of the run's state; earlier versions had no start_metrics
+NOT_SAVED_ALWAYS = ("stop", "start_metrics")
 DAMAGE = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, SafetensorError)
-KNOWN_WHOLE: dict[Path, tuple] = {}  # the signatures of states that this process has written or checked
+# The signatures of states that this process has written or checked
+KNOWN_WHOLE: dict[Path, tuple] = {}
 Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """A training state as it was read from `folder`; `job` must be equal for the run to resume, see app/run/resuming.py.
+    """A training state as it was read from `folder`; `job` must be equal for the run to resume, see
+    app/run/resuming.py.
 
     That of a run whose training is done may have no tensors.
     """
@@ -62,10 +71,11 @@ def save_training_state(
     keep_states: int = 1,
     best_model: Path | None = None,
 ) -> None:
-    """Write one training state into the run folder, then remove all but the newest `keep_states`; rank 0 calls it.
+    """Write one training state into the run folder, then remove all but the newest `keep_states`; rank 0
+    calls it.
 
-    `best_model` is the file of the best weights so far, which the state gets a copy of. Raises TrainingError where the
-    state cannot be written; earlier states are then untouched, and nothing of the new one is left.
+    `best_model` is the file of the best weights so far, which the state gets a copy of. Raises TrainingError
+    where the state cannot be written; earlier states are then untouched, and nothing of the new one is left.
     """
     final = states_folder(folder) / f"step-{run_state.step:08d}"
     aside = final.with_name(f".{final.name}")
@@ -76,8 +86,12 @@ def save_training_state(
         save_file(contiguous(optimizer), aside / "optimizer.safetensors")
         (aside / PROGRESS).write_text(json.dumps(to_progress(run_state, job), indent=2))
         if best_model:
-            shutil.copyfile(best_model, aside / BEST)  # no link: damage to one state must not reach another
-        manifest = {"format": FORMAT, "sha256": {path.name: checksum(path) for path in sorted(aside.iterdir())}}
+            # No link: damage to one state must not reach another
+            shutil.copyfile(best_model, aside / BEST)
+        manifest = {
+            "format": FORMAT,
+            "sha256": {path.name: checksum(path) for path in sorted(aside.iterdir())},
+        }
         (aside / MANIFEST).write_text(json.dumps(manifest, indent=2))
         for path in [*aside.iterdir(), aside]:
             sync(path)
@@ -94,15 +108,18 @@ def save_training_state(
 def load_training_state(folder: Path) -> TrainingState | None:
     """Return the newest undamaged training state of a run folder, or None.
 
-    A damaged one is renamed and skipped, one that cannot be read now is only skipped, both with a warning. Raises
-    TrainingError where none is left but some may be readable at another time: nothing was lost, so nothing starts over.
+    A damaged one is renamed and skipped, one that cannot be read now is only skipped, both with a warning.
+    Raises TrainingError where none is left but some may be readable at another time: nothing was lost, so
+    nothing starts over.
     """
     states, unreadable = saved_states(folder), []
     for state in states:
         try:
             check_state(state)
             run_state, job = from_progress(json.loads((state / PROGRESS).read_text()))
-            weights, optimizer = (load_file(state / f"{name}.safetensors") for name in ("weights", "optimizer"))
+            weights, optimizer = (
+                load_file(state / f"{name}.safetensors") for name in ("weights", "optimizer")
+            )
             return TrainingState(run_state, job, weights, optimizer, state)
         except (*DAMAGE, OSError) as error:
             if is_damage(error):
@@ -112,7 +129,8 @@ def load_training_state(folder: Path) -> TrainingState | None:
             logger.warning("%s cannot be read now and is skipped: %s", state, error)
     if unreadable:
         raise TrainingError(
-            f"a training state must be readable to resume from it, and none is: {unreadable[0]}; it is not removed; start again "
+            f"a training state must be readable to resume from it, and none is: {unreadable[0]}; it is not "
+            "removed; start again "
             "when the disk can be read, or start a new run in another output.dir"
         )
     if states:
@@ -149,7 +167,8 @@ def check_state(state: Path) -> None:
 
 
 def is_damage(error: Exception) -> bool:
-    """Return whether an error of reading means that a file is damaged or missing, not that the system cannot read it now."""
+    """Return whether an error of reading means that a file is damaged or missing, not that the system cannot
+    read it now."""
     return isinstance(error, DAMAGE) and "(os error " not in str(
         error
     )  # safetensors gives the system's error only as text
@@ -180,10 +199,11 @@ def copy_whole(source: Path, target: Path) -> None:
 
 
 def drop_states(folder: Path, keep: int, written: Path | None = None, keep_damaged: int = 1) -> None:
-    """Remove all training states of a run folder but the newest `keep` that are whole, and `written`; with 0 their folder too.
+    """Remove all training states of a run folder but the newest `keep` that are whole, and `written`; with 0
+    their folder too.
 
-    A damaged one does not count, and is renamed; of these the newest stays, until `keep_damaged` is 0. One that cannot be
-    read now does not count either, and stays.
+    A damaged one does not count, and is renamed; of these the newest stays, until `keep_damaged` is 0. One
+    that cannot be read now does not count either, and stays.
     """
     states = saved_states(folder)
     if len(states) > keep > 0:
@@ -195,12 +215,14 @@ def drop_states(folder: Path, keep: int, written: Path | None = None, keep_damag
         shutil.rmtree(damaged, ignore_errors=True)
     if not keep:
         remove_unfinished(folder)
-        with suppress(OSError):  # it has something else
+        # It has something else
+        with suppress(OSError):
             states_folder(folder).rmdir()
 
 
 def is_whole(state: Path) -> bool:
-    """Return whether a state can be resumed from; a damaged one is renamed. Files are read only if they are new or changed."""
+    """Return whether a state can be resumed from; a damaged one is renamed. Files are read only if they are
+    new or changed."""
     try:
         seen = signature(state)
         if KNOWN_WHOLE.get(state) != seen:
@@ -234,7 +256,8 @@ def set_aside(state: Path, error: Exception) -> None:
     names = (f"damaged-{state.name}{f'.{number}' if number else ''}" for number in count())
     aside = next(path for path in map(state.with_name, names) if not path.exists())
     logger.warning(
-        "%s is damaged and is skipped: %s; it is renamed to %s, and removed when a newer one is damaged or the run is finished",
+        "%s is damaged and is skipped: %s; it is renamed to %s, and removed when a newer one is damaged or "
+        "the run is finished",
         *(state, error, aside.name),
     )
     with suppress(OSError):

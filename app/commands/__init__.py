@@ -10,7 +10,8 @@ from pathlib import Path
 from ..config.shipped import PROGRAM
 from ..errors import nearest
 
-# A verb, its module, which has `main(argv, program)`, and one line for the list of verbs. Adding a verb is one line here.
+# A verb, its module, which has `main(argv, program)`, and one line for the list of verbs. Adding a verb is
+# one line here.
 VERBS = {
     "predict": (".predict", "classify texts with a trained model"),
     "explain": (".explain", "say which characters made the model choose its label"),
@@ -30,7 +31,8 @@ VERBS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the verb that comes first in `argv` (default: the command line); return the exit status, 2 for an unknown verb."""
+    """Run the verb that comes first in `argv` (default: the command line); return the exit status, 2 for an
+    unknown verb."""
     words = sys.argv[1:] if argv is None else argv
     program = _program()
     if not words or words[0] in ("-h", "--help"):
@@ -44,23 +46,28 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_verb(verb: str, argv: list[str] | None = None, program: str | None = None) -> int:
-    """Run one verb with `argv` (default: the command line); return the exit status. `program` is what its help calls it."""
+    """Run one verb with `argv` (default: the command line); return the exit status. `program` is what its
+    help calls it."""
     module = import_module(VERBS[verb][0], __package__)
     try:
         return module.main(sys.argv[1:] if argv is None else argv, program or f"{PROGRAM} {verb}")
-    except SystemExit:  # argparse has printed the help
+    except SystemExit:
+        # Argparse has printed the help
         if status := print_help(""):
             return status
         raise
 
 
 def print_help(text: str) -> int:
-    """Print `text` and what argparse has printed; return the exit status, 1 where standard output does not take it."""
+    """Print `text` and what argparse has printed; return the exit status, 1 where standard output does not
+    take it."""
     try:
         print(text, end="\n" if text else "", flush=True)
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again when it ends
-        if isinstance(error, BrokenPipeError):  # its reader has seen enough
+        # Else Python tries again when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Its reader has seen enough
+        if isinstance(error, BrokenPipeError):
             return 141
         print(f"error: the help cannot be written to standard output: {error.strerror}", file=sys.stderr)
         return 1
@@ -72,7 +79,14 @@ def overview(program: str) -> str:
     width = max(map(len, VERBS))
     lines = [f"  {verb:{width}}  {line}" for verb, (_, line) in VERBS.items()]
     return "\n".join(
-        [f"usage: {program} VERB [options]", "", "verbs:", *lines, "", f"{program} VERB --help lists a verb's options."]
+        [
+            f"usage: {program} VERB [options]",
+            "",
+            "verbs:",
+            *lines,
+            "",
+            f"{program} VERB --help lists a verb's options.",
+        ]
     )
 
 

@@ -4,9 +4,10 @@
     python -m app benchmark --config configs/weibo_emotion6.yaml --train.max_steps 40 --processes 2
     python -m app benchmark --modes single ddp horovod --output modes.json --chart modes.png
 
-Prints mode, processes, global batch, minutes of the whole command, rows per second while training, speed-up over single,
-highest memory of a process, accuracy of the report. With --rounds the modes take turns, and the table has medians, with the
-speed-up over single of the same round. Any setting of the trainer (--group.key) may follow.
+Prints mode, processes, global batch, minutes of the whole command, rows per second while training, speed-up
+over single, highest memory of a process, accuracy of the report. With --rounds the modes take turns, and the
+table has medians, with the speed-up over single of the same round. Any setting of the trainer (--group.key)
+may follow.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def main(argv: list[str], program: str = f"{PROGRAM} benchmark") -> int:
     if options.output:
         tables = {"modes": as_dicts(timings), "rounds": [as_dicts(one_round) for one_round in rounds]}
         report = {"machine": describe_machine(config.train.device), "command": argv, **tables}
-        Path(options.output).write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        Path(options.output).write_text(
+            json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
     if options.chart:
         draw(timings, options.chart, f"{config.output.name}, global batch {config.train.batch_size}")
     available = {mode.name for mode in modes if not mode.unavailable}
@@ -59,13 +62,17 @@ def main(argv: list[str], program: str = f"{PROGRAM} benchmark") -> int:
 def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]:
     """Return the options of this verb, and the trainer's settings."""
     parser = build_parser(program, __doc__.replace("python -m app benchmark", program), timeout=7200)
-    parser.add_argument("--rounds", type=int, default=1, help="times that each mode runs, in turns (default: 1)")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="times that each mode runs, in turns (default: 1)"
+    )
     chart = "also draw a bar chart into this file (.png, .svg); needs matplotlib"
     parser.add_argument("--chart", metavar="FILE", help=chart)
     return parser.parse_known_args(argv)
 
 
-def time_rounds(modes: list[PlannedMode], options: argparse.Namespace, settings: list[str]) -> list[list[Timing]]:
+def time_rounds(
+    modes: list[PlannedMode], options: argparse.Namespace, settings: list[str]
+) -> list[list[Timing]]:
     """Run every mode once a round, in turns; return the timings of each round."""
     from ..run.modes.timing import Timing, run_mode
 
@@ -76,7 +83,10 @@ def time_rounds(modes: list[PlannedMode], options: argparse.Namespace, settings:
         return run_mode(mode.name, mode.processes, settings, folder / mode.name, options.timeout)
 
     with tempfile.TemporaryDirectory() as folder:
-        return [[time_mode(mode, number, Path(folder)) for mode in modes] for number in range(1, options.rounds + 1)]
+        return [
+            [time_mode(mode, number, Path(folder)) for mode in modes]
+            for number in range(1, options.rounds + 1)
+        ]
 
 
 def describe_machine(device: str) -> dict:

@@ -4,10 +4,11 @@ python -m app compare checkpoints/sample-001 checkpoints/sample-002
 python -m app compare checkpoints/sample-001 checkpoints/sample-002 --output rows.csv
 python -m app compare checkpoints/sample-001 checkpoints/sample-002 checkpoints/sample-003
 
-Each run is compared with the first one: the differences of accuracy, macro F1 and loss with their 95 % paired bootstrap
-intervals; how many rows it has won and lost; and the p-value of McNemar's exact test. --output writes the rows that the
-second run has won and lost. Of runs with any number of labels a row, the figures are micro F1, macro F1, samples F1,
-subset accuracy and loss, and a row is right where all its labels are. The differences do not contain the spread of random seeds. Exit status: 0, 2 for bad input.
+Each run is compared with the first one: the differences of accuracy, macro F1 and loss with their 95 % paired
+bootstrap intervals; how many rows it has won and lost; and the p-value of McNemar's exact test. --output
+writes the rows that the second run has won and lost. Of runs with any number of labels a row, the figures are
+micro F1, macro F1, samples F1, subset accuracy and loss, and a row is right where all its labels are. The
+differences do not contain the spread of random seeds. Exit status: 0, 2 for bad input.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def main(argv: list[str], program: str = f"{PROGRAM} compare") -> int:
 
 
 def compare(runs: list[Path], output: str | None) -> str:
-    """Return the comparison of each run with the first one as text; raises InputError for runs that cannot be compared."""
+    """Return the comparison of each run with the first one as text; raises InputError for runs that cannot be
+    compared."""
     if len(runs) < 2 or (output is not None and len(runs) != 2):
         raise InputError(f"two runs are needed{' for --output' if output else ''}, found {len(runs)}")
     from ..run.comparing import compare_runs, render_comparison, write_changed_rows
@@ -45,4 +47,6 @@ def compare(runs: list[Path], output: str | None) -> str:
     compared = [compare_runs(runs[0], run) for run in runs[1:]]
     if output is not None:
         write_changed_rows(Path(output), runs[0], compared[0])
-    return "\n\n".join(render_comparison(runs[0], run, found) for run, found in zip(runs[1:], compared, strict=True))
+    return "\n\n".join(
+        render_comparison(runs[0], run, found) for run, found in zip(runs[1:], compared, strict=True)
+    )

@@ -4,10 +4,11 @@
     python -m app cross-validate --folds 5 --mode ddp --processes 2 --data.train reviews.csv
     python -m app cross-validate --seeds 5 --config configs/small_bert.yaml
 
---folds tests each row of the train file once, by a model that was trained without it. It writes mean and spread, the logits
-of all rows (oof.parquet), and label_issues.csv (needs cleanlab). To say how good that list is, it flips 5 % of the labels at
-random in a second pass over as many folds as test 100 flipped rows; --plant 0 leaves that out. --seeds trains one split with
-several seeds. The same command again continues what was interrupted. Any setting of the trainer (--group.key) may follow.
+--folds tests each row of the train file once, by a model that was trained without it. It writes mean and
+spread, the logits of all rows (oof.parquet), and label_issues.csv (needs cleanlab). To say how good that list
+is, it flips 5 % of the labels at random in a second pass over as many folds as test 100 flipped rows; --plant
+0 leaves that out. --seeds trains one split with several seeds. The same command again continues what was
+interrupted. Any setting of the trainer (--group.key) may follow.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
     from ..config.schema import Config
     from ..run.many_runs.series import Series
 
-MOST_SEEDS = 100
-MOST_PLANTED = 0.5
+MAX_SEEDS = 100
+MAX_PLANTED = 0.5
 
 
 def main(argv: list[str], program: str = f"{PROGRAM} cross-validate") -> int:
-    """Run the command line; return the exit status: 2 for bad input, 1 for a run that failed, 128 + a signal that stopped it."""
+    """Run the command line; return the exit status: 2 for bad input, 1 for a run that failed, 128 + a signal
+    that stopped it."""
     options, settings = parse(argv, program)
     return exit_status(lambda: work(options, settings))
 
@@ -55,12 +57,17 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
     """Return the options of this verb, and the trainer's settings."""
     description = __doc__.replace("python -m app cross-validate", program)
     parser = argparse.ArgumentParser(
-        program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        program,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--folds", type=int, help="parts of the train file; each is tested once (default: 5)")
-    kinds.add_argument("--seeds", type=int, help="train the same split with this many seeds, from train.seed on")
+    kinds.add_argument(
+        "--seeds", type=int, help="train the same split with this many seeds, from train.seed on"
+    )
     add("--mode", default="single", help="mode in which each run trains: single, ddp, ... (default: single)")
     add("--processes", type=int, help="processes of a parallel mode (default: CUDA devices, or 2)")
     add(
@@ -77,21 +84,24 @@ def check_options(options: argparse.Namespace) -> None:
     """Raise InputError for numbers out of range."""
     if options.folds is None and options.seeds is None:
         options.folds = 5
-    for name, count, most in (("folds", options.folds, 1000), ("seeds", options.seeds, MOST_SEEDS)):
+    for name, count, most in (("folds", options.folds, 1000), ("seeds", options.seeds, MAX_SEEDS)):
         if count is not None and not 2 <= count <= most:
             raise InputError(f"--{name} must be from 2 to {most:,}, found {count}")
-    if not 0 <= options.plant <= MOST_PLANTED:
-        raise InputError(f"--plant must be a fraction from 0 to {MOST_PLANTED}, found {options.plant}")
+    if not 0 <= options.plant <= MAX_PLANTED:
+        raise InputError(f"--plant must be a fraction from 0 to {MAX_PLANTED}, found {options.plant}")
 
 
 def plan_mode(options: argparse.Namespace, config: Config) -> PlannedMode:
     """Return the mode to run; raises InputError where it cannot, and for a task or settings that do not fit."""
     if config.data.task == "masked_words":
         raise InputError(
-            "cross-validate needs labels, with data.task single_label or multi_label; found data.task masked_words"
+            "cross-validate needs labels, with data.task single_label or multi_label; found data.task "
+            "masked_words"
         )
     if config.data.folds is not None:
-        raise InputError("data.folds and data.fold are set by cross-validate; leave them out and give --folds")
+        raise InputError(
+            "data.folds and data.fold are set by cross-validate; leave them out and give --folds"
+        )
     (planned,) = plan_modes([options.mode], options.processes or config.train.nprocs, config.train.device)
     if planned.unavailable:
         raise InputError(f"--mode {options.mode}: {planned.unavailable}")

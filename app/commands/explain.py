@@ -5,10 +5,10 @@ python -m app explain checkpoints/sample-001 今天真开心，下班去吃火�
 python -m app explain checkpoints/pairs-001 怎么退款 --text_pair 钱能退吗 --language zh
 cat letter.txt | python -m app explain checkpoints/sample-001 - --html why.html
 
-Integrated gradients (captum) of the log-odds of the label, for each character. They must add up to the difference that
-the text makes, and pass a test: deleting the characters they favour must lower the log-odds more than deleting at random
-does. Where they do not, it says that this is no explanation. Exit status: 0, also then; 1 for a model that gives no
-numbers, 2 for bad input.
+Integrated gradients (captum) of the log-odds of the label, for each character. They must add up to the
+difference that the text makes, and pass a test: deleting the characters they favour must lower the log-odds
+more than deleting at random does. Where they do not, it says that this is no explanation. Exit status: 0,
+also then; 1 for a model that gives no numbers, 2 for bad input.
 """
 
 from __future__ import annotations
@@ -23,24 +23,44 @@ from .exit_status import exit_status
 from .predict import say
 from .predict_options import Parser
 
-FEWEST_DRAWS = 19  # random orders; with fewer, no test can pass
-LONGEST_INPUT = 1 << 24  # bytes of standard input
+# Random orders; with fewer, no test can pass
+MIN_DRAWS = 19
+# Bytes of standard input
+MAX_INPUT = 1 << 24
 
 
 def build_parser(program: str) -> Parser:
     """Return the parser of the command line."""
     description = __doc__.replace("python -m app explain", program)
     parser = Parser(
-        program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        program,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
-    add("model", type=Path, metavar="RUN", help="a run, or any transformers checkpoint for sequence classification")
+    add(
+        "model",
+        type=Path,
+        metavar="RUN",
+        help="a run, or any transformers checkpoint for sequence classification",
+    )
     add("text", metavar="TEXT", help="the text; - is standard input, all of it")
     add("--text_pair", metavar="TEXT", help="the second text of a pair (default: none)")
     add("--label", metavar="LABEL", help="the label to explain (default: each predicted one)")
-    add("--html", type=Path, metavar="FILE", help="page to write; replaces an earlier one only (default: none)")
+    add(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="page to write; replaces an earlier one only (default: none)",
+    )
     add("--language", choices=["en", "zh"], default="en", help="language of the explanation (default: en)")
-    add("--draws", type=int, default=50, help="random orders that the deletion test compares with (default: 50)")
+    add(
+        "--draws",
+        type=int,
+        default=50,
+        help="random orders that the deletion test compares with (default: 50)",
+    )
     add("--seed", type=int, default=0, help="seed of these orders (default: 0)")
     devices = "auto, cpu, cuda, cuda:N or mps (default: auto, CUDA if available, else MPS, else CPU)"
     add("--device", default="auto", help=devices)
@@ -49,8 +69,10 @@ def build_parser(program: str) -> Parser:
 
 def check(args: argparse.Namespace) -> None:
     """Raise InputError for values that are out of range, and a page that may not be written."""
-    if args.draws < FEWEST_DRAWS:
-        raise InputError(f"--draws must be at least {FEWEST_DRAWS}, found {args.draws}: with fewer no test can pass")
+    if args.draws < MIN_DRAWS:
+        raise InputError(
+            f"--draws must be at least {MIN_DRAWS}, found {args.draws}: with fewer no test can pass"
+        )
     if args.seed < 0:
         raise InputError(f"--seed must be at least 0, found {args.seed}")
     if args.html is not None:
@@ -60,12 +82,13 @@ def check(args: argparse.Namespace) -> None:
 
 
 def read_text(text: str) -> str:
-    """Return the text, or standard input for `-`; raises InputError for more than `LONGEST_INPUT` bytes and other encodings."""
+    """Return the text, or standard input for `-`; raises InputError for more than `MAX_INPUT` bytes and
+    other encodings."""
     if text != "-":
         return text
-    content = sys.stdin.buffer.read(LONGEST_INPUT + 1) if sys.stdin is not None else b""
-    if len(content) > LONGEST_INPUT:
-        raise InputError(f"<stdin>: a text of at most {LONGEST_INPUT:,} bytes is needed, found more; cut it")
+    content = sys.stdin.buffer.read(MAX_INPUT + 1) if sys.stdin is not None else b""
+    if len(content) > MAX_INPUT:
+        raise InputError(f"<stdin>: a text of at most {MAX_INPUT:,} bytes is needed, found more; cut it")
     try:
         return content.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:

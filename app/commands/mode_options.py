@@ -26,20 +26,28 @@ def build_parser(program: str, description: str, timeout: float) -> argparse.Arg
     add("--modes", nargs="+", metavar="MODE", help="modes to run (default: all)")
     add("--processes", type=int, help="processes of the parallel modes (default: CUDA devices, or 2)")
     add("--output", metavar="FILE", help="also write the table as JSON to this file")
-    add("--timeout", type=float, default=timeout, help=f"seconds that one mode may take (default: {timeout:g})")
+    add(
+        "--timeout",
+        type=float,
+        default=timeout,
+        help=f"seconds that one mode may take (default: {timeout:g})",
+    )
     return parser
 
 
 def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> list[PlannedMode]:
     """Return the modes to run, single first, because the others are compared with it; raises InputError.
 
-    `processes` are those of the parallel modes (default: the CUDA devices where `device` may use them, else 2).
+    `processes` are those of the parallel modes (default: the CUDA devices where `device` may use them, else
+    2).
     """
     from ..strategies import load_strategy, strategy_names
 
     unknown = sorted(set(wanted or ()) - set(strategy_names()))
     if unknown:
-        raise InputError(f"--modes: there is no mode {', '.join(unknown)} (known: {', '.join(strategy_names())})")
+        raise InputError(
+            f"--modes: there is no mode {', '.join(unknown)} (known: {', '.join(strategy_names())})"
+        )
     if processes is not None and processes < 1:
         raise InputError(f"--processes must be at least 1, found {processes}")
     devices = count_devices(device)
@@ -47,7 +55,9 @@ def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> 
     for mode in sorted(set(wanted or strategy_names()), key=lambda name: (name != "single", name)):
         strategy = load_strategy(mode)
         count = 1 if strategy.launcher.one_process else processes or devices or 2
-        planned.append(PlannedMode(mode, count, strategy.unavailable_reason() or _too_few_devices(devices, count)))
+        planned.append(
+            PlannedMode(mode, count, strategy.unavailable_reason() or _too_few_devices(devices, count))
+        )
     return planned
 
 

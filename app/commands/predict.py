@@ -6,9 +6,12 @@ python -m app predict --input reviews.csv --output labels.csv           a file; 
 cat lines.txt | python -m app predict --input - --output_format jsonl
 python -m app predict --input new.csv --label_column 标签 --report out/   rows with labels: how good is the model on them?
 
-The output has a row for each row of the input, in its order: line (the row's number in its file), text, text_pair where
-there is one, label, probability, and p_<label> for each label (of a model with any number of labels a row: labels, a JSON list, and p_<label>); with --threshold or --abstain also decision and margin, or confidence. Long texts are read, and spaces removed, as in the
-run's training. Exit status: 0, 1 for a full disk or a model that gives no numbers, 2 for bad input, 130 when interrupted, 141 when the reader of the output is gone.
+The output has a row for each row of the input, in its order: line (the row's number in its file), text,
+text_pair where there is one, label, probability, and p_<label> for each label (of a model with any number of
+labels a row: labels, a JSON list, and p_<label>); with --threshold or --abstain also decision and margin, or
+confidence. Long texts are read, and spaces removed, as in the run's training. Exit status: 0, 1 for a full
+disk or a model that gives no numbers, 2 for bad input, 130 when interrupted, 141 when the reader of the
+output is gone.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ TRAINER_NAMES = re.compile(
 
 
 def open_source(args: argparse.Namespace, label_sets: dict | None = None) -> Source:
-    """Return the rows that the command line asks for; `label_sets` are the settings of rows with any number of labels."""
+    """Return the rows that the command line asks for; `label_sets` are the settings of rows with any number
+    of labels."""
     if args.texts:
         return open_texts(args.texts)
     header = None if args.header is None else args.header == "true"
@@ -53,13 +57,16 @@ def open_source(args: argparse.Namespace, label_sets: dict | None = None) -> Sou
     columns["label_column"] = args.label_column
     how = {"encoding": args.encoding, "quoting": args.quoting} | columns
     options = (
-        ReadOptions(args.format, **how) if label_sets is None else LabelSetOptions(args.format, **how, **label_sets)
+        ReadOptions(args.format, **how)
+        if label_sets is None
+        else LabelSetOptions(args.format, **how, **label_sets)
     )
     return open_file(args.input, options, need_label=args.report is not None)
 
 
 def say(message: object) -> None:
-    """Print a message on standard error, with the names that settings have here; nothing where it is closed or full."""
+    """Print a message on standard error, with the names that settings have here; nothing where it is closed
+    or full."""
     if sys.stderr is None:
         return
     text = str(message).encode(errors="backslashreplace").decode().replace(" and --data.label_column", "")
@@ -68,9 +75,11 @@ def say(message: object) -> None:
 
 
 def count_rows(source: Source, args: argparse.Namespace) -> int | None:
-    """Return the rows of a source, None for a stream; raises InputError for bad rows, unless they are skipped.
+    """Return the rows of a source, None for a stream; raises InputError for bad rows, unless they are
+    skipped.
 
-    Reading a file twice is cheap next to classifying it, and finds a bad last row before the first one is classified.
+    Reading a file twice is cheap next to classifying it, and finds a bad last row before the first one is
+    classified.
     """
     if source.is_stream:
         return None
@@ -83,7 +92,9 @@ def count_rows(source: Source, args: argparse.Namespace) -> int | None:
 def open_chosen(args: argparse.Namespace) -> OpenedModel:
     """Return the model of the chosen checkpoint."""
     folder = Path(args.checkpoint) if args.checkpoint else None
-    compute = ComputeOptions(args.device, args.precision, args.batch_tokens, args.calibrate == "auto", args.runtime)
+    compute = ComputeOptions(
+        args.device, args.precision, args.batch_tokens, args.calibrate == "auto", args.runtime
+    )
     with quick_imports(f"{MODULE}.prediction.torch_runtime"):
         opened = open_model(folder, compute)
     if not args.checkpoint:
@@ -96,7 +107,8 @@ def open_chosen(args: argparse.Namespace) -> OpenedModel:
 
 
 def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | None:
-    """Return the threshold from which on rows are decided, None where they are not; says how well a chosen one does on other rows."""
+    """Return the threshold from which on rows are decided, None where they are not; says how well a chosen
+    one does on other rows."""
     if args.abstain is None:
         return args.threshold
     from ..prediction.decisions import choose_run_threshold
@@ -104,7 +116,10 @@ def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | N
     threshold = choose_run_threshold(opened.folder, opened.predictor, args.abstain)
     say(threshold.describe(args.abstain))
     if threshold.bound < args.abstain:
-        say(f"warning: that bound is below {args.abstain:g}; more dev rows, or a higher precision, make it surer")
+        say(
+            f"warning: that bound is below {args.abstain:g}; more dev rows, or a higher precision, make it "
+            "surer"
+        )
     return threshold.value
 
 
@@ -131,7 +146,8 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Classify what the command line asks for; raises InputError for bad input, TrainingError where it cannot be done."""
+    """Classify what the command line asks for; raises InputError for bad input, TrainingError where it cannot
+    be done."""
     find_input_format(args)
     if args.report is not None:
         report(args)
@@ -150,7 +166,9 @@ def run(args: argparse.Namespace) -> None:
         if args.bom:
             file.write("\ufeff")
         # A person who types texts wants an answer after each line.
-        predictions = predictor.predict(rows, on_batch=on_batch, **({"chunk_rows": 1} if source.is_terminal else {}))
+        predictions = predictor.predict(
+            rows, on_batch=on_batch, **({"chunk_rows": 1} if source.is_terminal else {})
+        )
         has_pairs = args.text_pair_column is not None
         writers(predictor)[args.output_format](file, predictions, predictor.label_names, has_pairs, threshold)
     if args.input is not None or source.num_bad:
@@ -161,11 +179,15 @@ def run(args: argparse.Namespace) -> None:
         and source.first
         and json_layout(source.first.text, True, strict=True)
     ):
-        say(f"warning: {source.name} was read as plain text, and looks like JSON; is it JSON Lines (--format jsonl)?")
+        say(
+            f"warning: {source.name} was read as plain text, and looks like JSON; is it JSON Lines (--format "
+            "jsonl)?"
+        )
 
 
 def label_set_settings(args: argparse.Namespace, opened: OpenedModel) -> dict | None:
-    """Return how the labels of a row are written, where there are any number: as asked for, else as in the run's training.
+    """Return how the labels of a row are written, where there are any number: as asked for, else as in the
+    run's training.
 
     Raises InputError where it is asked for, and the model has one label a row.
     """
@@ -173,10 +195,14 @@ def label_set_settings(args: argparse.Namespace, opened: OpenedModel) -> dict | 
     if not opened.predictor.has_label_sets:
         for name, value in asked.items():
             if value is not None:
-                raise InputError(f"--{name} is for several labels a row, and {opened.folder} has one; leave it out")
+                raise InputError(
+                    f"--{name} is for several labels a row, and {opened.folder} has one; leave it out"
+                )
         return None
     if args.label_columns is not None and (args.label_column, args.label_separator) != (None, None):
-        raise InputError("--label_columns is instead of --label_column and --label_separator; remove it, or these")
+        raise InputError(
+            "--label_columns is instead of --label_column and --label_separator; remove it, or these"
+        )
     settings = {}
     if not is_exported(opened.folder):
         from ..prediction.saved_model import run_settings
@@ -226,7 +252,8 @@ def main(argv: list[str], program: str = f"{PROGRAM} predict") -> int:
 
 
 def _drop_unwritten() -> None:
-    """Drop what standard output does not take; else Python reports it again when it ends, with another exit status."""
+    """Drop what standard output does not take; else Python reports it again when it ends, with another exit
+    status."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -1,4 +1,5 @@
-"""The command line of `predict`: its options, which of them go together, and the formats that file names stand for."""
+"""The command line of `predict`: its options, which of them go together, and the formats that file names
+stand for."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def _add_input_options(add: Callable) -> None:
     """Add the options that decide what the rows are; they mean what they mean in training."""
     add("--input", metavar="FILE", help="file of texts; - is standard input (default: none)")
     formats = ["auto", "text", "csv", "tsv", "json", "jsonl", "parquet", "xlsx"]
-    text = "text is one text a line (default: auto, by content and name; other .txt and standard input are text)"
+    text = (
+        "text is one text a line (default: auto, by content and name; other .txt and standard input are text)"
+    )
     add("--format", choices=formats, default="auto", help=text)
     column = "column of the text, by name or by number from 0 (default: by its usual name, else 0)"
     add("--text_column", type=_column, metavar="COLUMN", help=column)
@@ -55,11 +58,17 @@ def _add_input_options(add: Callable) -> None:
     add("--text_pair_column", type=_column, metavar="COLUMN", help=pair)
     label = "column of the label, for --report only (default: by its usual name, else the only one left)"
     add("--label_column", type=_column, metavar="COLUMN", help=label)
-    separator = "for --report on several labels a row: what is between the labels of a cell (default: as in the run)"
+    separator = (
+        "for --report on several labels a row: what is between the labels of a cell (default: as in the run)"
+    )
     add("--label_separator", metavar="TEXT", help=separator)
-    columns = "for --report on several labels a row: columns of 0 and 1, '[NAME, NAME]' (default: as in the run)"
+    columns = (
+        "for --report on several labels a row: columns of 0 and 1, '[NAME, NAME]' (default: as in the run)"
+    )
     add("--label_columns", type=_names, metavar="LIST", help=columns)
-    header = "whether the first line of CSV, TSV or Excel names the columns (default: if it contains usual names)"
+    header = (
+        "whether the first line of CSV, TSV or Excel names the columns (default: if it contains usual names)"
+    )
     add("--header", choices=["true", "false"], help=header)
     add("--encoding", default="utf-8", help="encoding of text files: utf-8, gb18030, ... (default: utf-8)")
     quoting = "whether double quotes enclose fields (default: auto, in CSV they do, in TSV they are text)"
@@ -71,7 +80,8 @@ def _add_input_options(add: Callable) -> None:
 def _add_output_options(add: Callable) -> None:
     add("--output", metavar="FILE", help="file to write, in UTF-8 (default: standard output)")
     formats = (
-        "format of the output (default: auto, by its file's name; standard output: csv, TEXTs to a terminal: lines)"
+        "format of the output (default: auto, by its file's name; standard output: csv, TEXTs to a terminal: "
+        "lines)"
     )
     report = "for rows with labels: a new folder for report.html, report.txt, report.json and predictions.csv (default: none)"
     add("--report", metavar="FOLDER", help=report)
@@ -87,13 +97,16 @@ def _add_output_options(add: Callable) -> None:
 def add_decision_options(add: Callable) -> None:
     """Add the options that decide what probabilities are, and which of them are enough."""
     calibrate = (
-        "auto: divide logits by the temperature that the run fitted on dev (calibration.json), which changes probabilities and no "
+        "auto: divide logits by the temperature that the run fitted on dev (calibration.json), which changes "
+        "probabilities and no "
         "label; none: probabilities as the model gives them (default: auto)"
     )
     add("--calibrate", choices=["auto", "none"], default="auto", help=calibrate)
     threshold = (
-        "adds the columns decision, accept from this probability on and else abstain, and margin, the distance to the second "
-        "largest probability; of any number of labels a row, confidence, how sure the least certain of them is (default: none)"
+        "adds the columns decision, accept from this probability on and else abstain, and margin, the "
+        "distance to the second "
+        "largest probability; of any number of labels a row, confidence, how sure the least certain of them "
+        "is (default: none)"
     )
     add("--threshold", type=_probability, metavar="PROBABILITY", help=threshold)
     abstain = "the same, with the lowest threshold that has this precision on half of the run's dev rows; says how it does on the other half (default: none)"
@@ -106,7 +119,9 @@ def _probability(value: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number <= 1:
-        raise argparse.ArgumentTypeError(f"a number above 0 and up to 1 is needed, found {value or 'nothing'}")
+        raise argparse.ArgumentTypeError(
+            f"a number above 0 and up to 1 is needed, found {value or 'nothing'}"
+        )
     return number
 
 
@@ -147,7 +162,8 @@ def _names(value: str) -> list[str]:
 
 
 def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
-    """Return the command line's values, formats resolved; raises InputError for values that do not go together."""
+    """Return the command line's values, formats resolved; raises InputError for values that do not go
+    together."""
     dashes = argv.index("--") if "--" in argv else len(argv)
     args, unknown = parser.parse_known_intermixed_args(argv[:dashes])
     args.texts += argv[dashes + 1 :]
@@ -185,7 +201,8 @@ def check_combinations(args: argparse.Namespace, parser: Parser) -> None:
 
 
 def find_input_format(args: argparse.Namespace) -> None:
-    """Set the format of the file to classify: by its content, else by its name, where .txt is one text a line.
+    """Set the format of the file to classify: by its content, else by its name, where .txt is one text a
+    line.
 
     Raises InputError for a file that cannot be read, and for columns of plain text.
     """
@@ -202,7 +219,8 @@ def find_input_format(args: argparse.Namespace) -> None:
         raise InputError("command line: --report needs rows with labels, found plain text; set --format tsv")
     if not has_columns and (args.text_column, args.text_pair_column) != (None, None):
         raise InputError(
-            "command line: plain text has no columns; remove --text_column and --text_pair_column, or set --format tsv"
+            "command line: plain text has no columns; remove --text_column and --text_pair_column, or set "
+            "--format tsv"
         )
 
 
@@ -212,6 +230,7 @@ def _output_format(args: argparse.Namespace, parser: Parser) -> str:
     suffix = Path(args.output).suffix.lower()
     if suffix not in OUTPUT_SUFFIXES:
         parser.error(
-            f"--output {args.output}: the name must end in {', '.join(OUTPUT_SUFFIXES)}; or set --output_format"
+            f"--output {args.output}: the name must end in {', '.join(OUTPUT_SUFFIXES)}; or set "
+            "--output_format"
         )
     return OUTPUT_SUFFIXES[suffix]

@@ -4,10 +4,10 @@ python -m app serve                                               with the run t
 python -m app serve checkpoints/sample-001 --port 8080
 TEXT_CLASSIFIER_API_KEY=secret python -m app serve checkpoints/sample-001 --host 0.0.0.0
 
-POST /predict takes {"inputs": "今天真开心"}, a list of texts or a list of pairs, and answers with labels and scores;
-GET / is the page, GET /health, /info and /metrics are for machines. SIGTERM finishes the requests that have arrived;
-SIGHUP loads the model again. docs/serving.md has the details. Exit status: 0 after SIGTERM, 1 for a model that gives no
-numbers, 2 for bad input, 130 when interrupted.
+POST /predict takes {"inputs": "今天真开心"}, a list of texts or a list of pairs, and answers with labels and
+scores; GET / is the page, GET /health, /info and /metrics are for machines. SIGTERM finishes the requests
+that have arrived; SIGHUP loads the model again. docs/serving.md has the details. Exit status: 0 after
+SIGTERM, 1 for a model that gives no numbers, 2 for bad input, 130 when interrupted.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ from .exit_status import exit_status
 from .predict import choose_threshold, say
 from .predict_options import Parser, add_decision_options, add_device_options
 
-KEY = "TEXT_CLASSIFIER_API_KEY"  # an argument would be seen in the list of processes
+# An argument would be seen in the list of processes
+KEY = "TEXT_CLASSIFIER_API_KEY"
 
 
 def build_parser(program: str) -> Parser:
     """Return the parser of the command line."""
     description = __doc__.replace("python -m app serve", program)
     parser = Parser(
-        program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        program,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add(
@@ -53,7 +57,13 @@ def build_parser(program: str) -> Parser:
     add_decision_options(parser.add_argument_group("how sure").add_argument)
     add_device_options(parser.add_argument_group("computing").add_argument)
     add = parser.add_argument_group("limits").add_argument
-    add("--timeout", type=float, default=30, metavar="SECONDS", help="time for an answer, else 504 (default: 30)")
+    add(
+        "--timeout",
+        type=float,
+        default=30,
+        metavar="SECONDS",
+        help="time for an answer, else 504 (default: 30)",
+    )
     slow = "time for a client to send a head, to send a body, or to read (default: 15)"
     add("--receive_timeout", type=float, default=15, metavar="SECONDS", help=slow)
     open_at_a_time = "connections that may be open; more are refused with 503 (default: 512)"
@@ -65,7 +75,9 @@ def build_parser(program: str) -> Parser:
     add("--max_texts", type=int, default=128, metavar="TEXTS", help="texts of a request (default: 128)")
     characters = "characters of a text (default: 100000)"
     add("--max_characters", type=int, default=100_000, metavar="CHARACTERS", help=characters)
-    add("--max_body", type=int, default=1 << 20, metavar="BYTES", help="bytes of a request (default: 1048576)")
+    add(
+        "--max_body", type=int, default=1 << 20, metavar="BYTES", help="bytes of a request (default: 1048576)"
+    )
     return parser
 
 
@@ -79,7 +91,9 @@ def check(args: argparse.Namespace) -> None:
     if not 0 <= args.batch_wait <= 1000:
         raise InputError(f"--batch_wait must be from 0 to 1000 milliseconds, found {args.batch_wait:g}")
     if args.max_texts > args.max_waiting:
-        raise InputError(f"--max_waiting must be at least --max_texts {args.max_texts}, found {args.max_waiting}")
+        raise InputError(
+            f"--max_waiting must be at least --max_texts {args.max_texts}, found {args.max_waiting}"
+        )
 
 
 def check_limits(args: argparse.Namespace) -> None:
@@ -90,7 +104,9 @@ def check_limits(args: argparse.Namespace) -> None:
             raise InputError(f"--{name} must be at least 1, found {value}")
     for name in ("timeout", "receive_timeout"):
         if not 0 < getattr(args, name) < 86_400:
-            raise InputError(f"--{name} must be above 0 and below 86400 seconds, found {getattr(args, name):g}")
+            raise InputError(
+                f"--{name} must be above 0 and below 86400 seconds, found {getattr(args, name):g}"
+            )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,13 +116,16 @@ def run(args: argparse.Namespace) -> int:
     if api_key is not None and (
         api_key.strip() != api_key or not api_key or not api_key.isprintable() or not api_key.isascii()
     ):
-        raise InputError(f"{KEY} must be printable ASCII, without spaces around it; set another key, or unset it")
+        raise InputError(
+            f"{KEY} must be printable ASCII, without spaces around it; set another key, or unset it"
+        )
     try:
         from ..serving.server import serve
         from ..serving.service import Limits, ServeOptions
     except ImportError as error:
         raise InputError(
-            f"serve needs FastAPI and others ({error}); install them: pip install -r requirements-serve.txt -c constraints.txt"
+            f"serve needs FastAPI and others ({error}); install them: pip install -r requirements-serve.txt "
+            "-c constraints.txt"
         ) from error
     limits = Limits(args.max_body, args.max_texts, args.max_characters)
     options = ServeOptions(
@@ -118,7 +137,9 @@ def run(args: argparse.Namespace) -> int:
         args.receive_timeout,
         args.max_connections,
     )
-    compute = ComputeOptions(args.device, args.precision, args.batch_tokens, args.calibrate == "auto", args.runtime)
+    compute = ComputeOptions(
+        args.device, args.precision, args.batch_tokens, args.calibrate == "auto", args.runtime
+    )
 
     def load() -> OpenedModel:
         opened = open_model(args.model, compute)

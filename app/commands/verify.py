@@ -4,10 +4,10 @@
     python -m app verify --steps 10 --modes ddp fsdp --processes 3 --output verify.json
     python -m app verify --steps 10 --precision bf16
 
-Each mode that this machine can run trains the same steps with dropout off, in real processes; losses, the last
-gradients, weights and logits are compared with those of one process. In bf16 and fp16 one process trains in fp32 too:
-modes may differ three times as much as the low precision differs from fp32. Exit status 1 if any mode fails. Any setting
-of the trainer (--group.key) may follow.
+Each mode that this machine can run trains the same steps with dropout off, in real processes; losses, the
+last gradients, weights and logits are compared with those of one process. In bf16 and fp16 one process trains
+in fp32 too: modes may differ three times as much as the low precision differs from fp32. Exit status 1 if any
+mode fails. Any setting of the trainer (--group.key) may follow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from .mode_options import PlannedMode, build_parser, plan_modes
 
 if TYPE_CHECKING:
     from ..config.schema import Config
-    from ..run.modes.equivalence import Outcome  # imports torch, which --help does without
+
+    # Imports torch, which --help does without
+    from ..run.modes.equivalence import Outcome
 
 
 def main(argv: list[str], program: str = f"{PROGRAM} verify") -> int:
@@ -56,11 +58,17 @@ def main(argv: list[str], program: str = f"{PROGRAM} verify") -> int:
 def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]:
     """Return the options of this verb, and the trainer's settings."""
     parser = build_parser(program, __doc__.replace("python -m app verify", program), timeout=3600)
-    parser.add_argument("--steps", type=int, default=20, help="optimizer steps that each mode trains (default: 20)")
+    parser.add_argument(
+        "--steps", type=int, default=20, help="optimizer steps that each mode trains (default: 20)"
+    )
     choices = ["fp32", "bf16", "fp16"]
-    parser.add_argument("--precision", choices=choices, default="fp32", help="precision of all modes (default: fp32)")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)  # the mode whose process this is
-    parser.add_argument("--result", help=argparse.SUPPRESS)  # the file that the worker writes
+    parser.add_argument(
+        "--precision", choices=choices, default="fp32", help="precision of all modes (default: fp32)"
+    )
+    # The mode whose process this is
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    # The file that the worker writes
+    parser.add_argument("--result", help=argparse.SUPPRESS)
     return parser.parse_known_args(argv)
 
 
@@ -95,11 +103,21 @@ def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> 
 def run(
     mode: PlannedMode, precision: str, result: Path, options: argparse.Namespace, settings: list[str]
 ) -> str | None:
-    """Train in a mode's own processes and write `result`; return why that failed, and raise InputError where it is single."""
+    """Train in a mode's own processes and write `result`; return why that failed, and raise InputError where
+    it is single."""
     from ..run.modes.equivalence import start
 
     print(f"{mode.name}, {precision}, {mode.processes} process(es) ...", file=sys.stderr)
-    worker = ["--worker", mode.name, "--result", str(result), "--steps", str(options.steps), "--precision", precision]
+    worker = [
+        "--worker",
+        mode.name,
+        "--result",
+        str(result),
+        "--steps",
+        str(options.steps),
+        "--precision",
+        precision,
+    ]
     failure = start(mode.name, mode.processes, [*worker, *settings], options.timeout)
     if failure and mode.name == "single":
         raise InputError(f"the job does not run in one process: {failure}")
@@ -120,7 +138,9 @@ def render(outcomes: list[Outcome]) -> str:
 
     rows = []
     for outcome in outcomes:
-        differences = {f"diff {name}": getattr(outcome, name) for name in ("losses", "gradients", "weights", "logits")}
+        differences = {
+            f"diff {name}": getattr(outcome, name) for name in ("losses", "gradients", "weights", "logits")
+        }
         counted = "-" if outcome.rows is None else f"{outcome.rows} of {outcome.expected_rows}"
         rows.append(
             {

@@ -1,4 +1,5 @@
-"""Command line and YAML files -> `Config`; errors name the file or option, the key and the most similar setting."""
+"""Command line and YAML files -> `Config`; errors name the file or option, the key and the most similar
+setting."""
 
 from __future__ import annotations
 
@@ -19,15 +20,18 @@ from .schema import Config
 from .shipped import DEFAULT_CONFIGS, default_config
 from .yaml_files import read_yaml
 
-LONGEST_LIST = 2000  # jsonargparse's time grows with the square of a list's length: 4 s at this one
+# jsonargparse's time grows with the square of a list's length: 4 s at this one
+MAX_LIST = 2000
 SHORT_OPTIONS = {"nprocs": "train.nprocs", "resume": "output.resume"}
 
 
-def load_config(argv: list[str] | None = None, command: str = "run_single.py", description: str = "") -> Config:
+def load_config(
+    argv: list[str] | None = None, command: str = "run_single.py", description: str = ""
+) -> Config:
     """Return the configuration from the arguments `argv` (default: the command line).
 
-    Without `--config`, the file of `default_config` is read first. Raises InputError naming the file or the command line, the
-    key and the most similar setting. `--help` prints all settings and exits.
+    Without `--config`, the file of `default_config` is read first. Raises InputError naming the file or the
+    command line, the key and the most similar setting. `--help` prints all settings and exits.
     """
     argv = _clean_arguments(sys.argv[1:] if argv is None else argv)
     parser = build_parser(command, description)
@@ -62,7 +66,9 @@ def build_parser(command: str, description: str):
         formatter_class=HelpFormatter,
         exit_on_error=False,
     )
-    parser.add_argument("--config", action="config", help="YAML file of settings; may be repeated, later ones win")
+    parser.add_argument(
+        "--config", action="config", help="YAML file of settings; may be repeated, later ones win"
+    )
     for group in fields(Config):
         parser.add_class_arguments(get_type_hints(Config)[group.name], group.name)
     return parser
@@ -77,7 +83,8 @@ def _show(text: str) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again when it ends
+        # Else Python tries again when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return 141
         raise InputError(f"the help cannot be written to standard output: {error.strerror}") from error
@@ -85,9 +92,13 @@ def _show(text: str) -> int:
 
 
 def _clean_arguments(argv: list[str]) -> list[str]:
-    """Return the arguments with short options written out, and without `--local-rank`, which torch.distributed.launch adds."""
+    """Return the arguments with short options written out, and without `--local-rank`, which
+    torch.distributed.launch adds."""
     kept = [word for word in argv if not re.match(r"--local[-_]rank(=|$)", word)]
-    return [re.sub(r"^--(\w+)(?==|$)", lambda name: f"--{SHORT_OPTIONS.get(name[1], name[1])}", word) for word in kept]
+    return [
+        re.sub(r"^--(\w+)(?==|$)", lambda name: f"--{SHORT_OPTIONS.get(name[1], name[1])}", word)
+        for word in kept
+    ]
 
 
 def _split_arguments(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -117,7 +128,8 @@ def _check_config_file(path: str, parser) -> None:
 
 
 def _check_keys(settings: Any, schema: type, source: str, prefix: str = "") -> None:
-    """Raise InputError for unknown keys, missing values and overlong lists, in this mapping and those inside it."""
+    """Raise InputError for unknown keys, missing values and overlong lists, in this mapping and those inside
+    it."""
     if not isinstance(settings, dict):
         raise InputError(
             f"{source}: {prefix.rstrip('.') or 'the file'} must be a mapping of keys to values, found "
@@ -135,9 +147,10 @@ def _check_keys(settings: Any, schema: type, source: str, prefix: str = "") -> N
             raise InputError(
                 f"{source}: {prefix}{key} must be {describe_type(hints[key])}, found nothing; give it a value"
             )
-        elif isinstance(value, list) and len(value) > LONGEST_LIST:
+        elif isinstance(value, list) and len(value) > MAX_LIST:
             raise InputError(
-                f"{source}: {prefix}{key} may list at most {LONGEST_LIST:,} values, found {len(value):,}; leave it out (labels "
+                f"{source}: {prefix}{key} may list at most {MAX_LIST:,} values, found {len(value):,}; "
+                "leave it out (labels "
                 "are then taken from the train file)"
             )
 
@@ -147,7 +160,8 @@ def _refuse_unknown_options(words: list[str]) -> None:
     settings = list(setting_types())
     other_options = {"config", "help", "print_config", *get_type_hints(Config)}
     for word in words:
-        name = word[2:].split("=")[0].removesuffix("+")  # --data.labels+ adds to a list
+        # --data.labels+ adds to a list
+        name = word[2:].split("=")[0].removesuffix("+")
         is_known = name in settings or name in other_options or name.startswith("model.config.")
         if word.startswith("--") and not is_known:
             same_key = (f"; did you mean '{key}'?" for key in settings if key.endswith(f".{name}"))
@@ -171,6 +185,7 @@ def _parse_settings(parse: Callable, parser, source: str) -> Config:
 
 
 def _with_run_name(config: Config, path: str) -> Config:
-    """Name the run after its configuration file, or after its data if the configuration file is a default one."""
+    """Name the run after its configuration file, or after its data if the configuration file is a default
+    one."""
     named_after = (config.data.train or "sample") if Path(path) in DEFAULT_CONFIGS else path
     return replace(config, output=replace(config.output, name=config.output.name or Path(named_after).stem))

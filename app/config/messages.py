@@ -24,11 +24,14 @@ TYPES = {
 def setting_types() -> dict[str, Any]:
     """Return the type of each setting by its dotted name."""
     groups = get_type_hints(Config).items()
-    return {f"{group}.{key}": hint for group, schema in groups for key, hint in get_type_hints(schema).items()}
+    return {
+        f"{group}.{key}": hint for group, schema in groups for key, hint in get_type_hints(schema).items()
+    }
 
 
 def explain_parser_error(message: str) -> str:
-    """Return what jsonargparse says about a wrong type or a stray word, as a rule and the value that was found."""
+    """Return what jsonargparse says about a wrong type or a stray word, as a rule and the value that was
+    found."""
     key = re.search(r'Parser key "([\w.]+)"', message)
     hint = setting_types().get(key[1]) if key else None
     if hint is not None:

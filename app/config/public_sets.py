@@ -14,7 +14,8 @@ from .schema import Config
 from .shipped import PROGRAM, ROOT
 
 MANIFEST = Path(__file__).with_suffix(".yaml")
-PREFIX = "public:"  # of a file of a public set in a setting: public:NAME/FILE
+# Of a file of a public set in a setting: public:NAME/FILE
+PREFIX = "public:"
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,14 @@ def public_sets() -> dict[str, PublicSet]:
     def urls(place: str) -> tuple[str, ...]:
         repository, _, rest = place.partition("@")
         commit, _, path = rest.partition("/")
-        return tuple(url.format(repository=repository, commit=commit, path=path) for url in manifest["mirrors"])
+        return tuple(
+            url.format(repository=repository, commit=commit, path=path) for url in manifest["mirrors"]
+        )
 
     def files(known: dict) -> tuple[PublicFile, ...]:
-        return tuple(PublicFile(name, f["bytes"], f["sha256"], urls(f["github"])) for name, f in known.items())
+        return tuple(
+            PublicFile(name, f["bytes"], f["sha256"], urls(f["github"])) for name, f in known.items()
+        )
 
     return {
         name: PublicSet(name, known["title"], known["origin"], known["licence"], files(known["files"]))
@@ -75,7 +80,8 @@ def fetched_folder() -> Path:
 def find_file(setting: str) -> Path:
     """Return the path of `public:NAME/FILE`: a fetched file, or one in shared/data beside the repository.
 
-    Where neither is there, it is the place into which the file would be fetched. Raises InputError for an unknown set or file.
+    Where neither is there, it is the place into which the file would be fetched. Raises InputError for an
+    unknown set or file.
     """
     name, _, file = setting.removeprefix(PREFIX).partition("/")
     names = [known.name for known in find_set(name).files]
@@ -90,7 +96,8 @@ def fetch_hint(path: Path) -> str:
     """Return how to get a missing file of a public set, as the end of a message; nothing for other files."""
     if path.parent.parent != fetched_folder() or path.parent.name not in public_sets():
         return ""
-    vocabulary = "" if path.parent.name == "vocab" else " vocab"  # the configurations of the sets need it too
+    # The configurations of the sets need it too
+    vocabulary = "" if path.parent.name == "vocab" else " vocab"
     return f"; get it with {PROGRAM} fetch {path.parent.name}{vocabulary}"
 
 

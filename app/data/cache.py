@@ -1,7 +1,9 @@
-"""Cached folders, built once: complete or not there at all, also when several processes start at the same time.
+"""Cached folders, built once: complete or not there at all, also when several processes start at the same
+time.
 
-A folder is built under a temporary name, synced to disk and renamed, under a file lock that the system releases when its
-holder dies. A separate process builds it, so that the training process does not keep the memory.
+A folder is built under a temporary name, synced to disk and renamed, under a file lock that the system
+releases when its holder dies. A separate process builds it, so that the training process does not keep the
+memory.
 """
 
 from __future__ import annotations
@@ -37,31 +39,40 @@ def file_digest(path: Path) -> bytes:
 
 
 def content_key(*values: Any) -> str:
-    """Return 24 hexadecimal digits that depend on all values: on bytes as they are, on the JSON form of all others."""
+    """Return 24 hexadecimal digits that depend on all values: on bytes as they are, on the JSON form of all
+    others."""
     digest = hashlib.blake2b(digest_size=12)
     for value in values:
         is_bytes = isinstance(value, bytes)
-        digest.update(value if is_bytes else json.dumps(value, sort_keys=True, ensure_ascii=True, default=str).encode())
+        digest.update(
+            value if is_bytes else json.dumps(value, sort_keys=True, ensure_ascii=True, default=str).encode()
+        )
         digest.update(b"\0")
     return digest.hexdigest()
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether all files of a built folder are there in their full size; raises OSError where that cannot be seen now."""
+    """Return whether all files of a built folder are there in their full size; raises OSError where that
+    cannot be seen now."""
     try:
         sizes = json.loads((folder / MANIFEST).read_text())
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
-    except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError):  # AttributeError: JSON, but no object
+    except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError):
+        # AttributeError: JSON, but no object
         return False
 
 
-def build_once(folder: Path, build: Callable[..., None], *arguments: Any, earlier_name: str | None = None) -> Path:
-    """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it in another process.
+def build_once(
+    folder: Path, build: Callable[..., None], *arguments: Any, earlier_name: str | None = None
+) -> Path:
+    """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it in
+    another process.
 
-    `build` must be importable by name; what it raises is raised here. Any number of processes may call this at the same
-    time: one builds, the others wait. A damaged folder is built again. With `earlier_name`, a whole folder of that name
-    beside it has the same content, and is renamed. Raises InputError if `folder` cannot be written, and TrainingError for a
-    full disk, and for files that cannot be read now, which are not damaged and stay.
+    `build` must be importable by name; what it raises is raised here. Any number of processes may call this
+    at the same time: one builds, the others wait. A damaged folder is built again. With `earlier_name`, a
+    whole folder of that name beside it has the same content, and is renamed. Raises InputError if `folder`
+    cannot be written, and TrainingError for a full disk, and for files that cannot be read now, which are not
+    damaged and stay.
     """
     try:
         return folder if is_complete(folder) else _build_locked(folder, build, arguments, earlier_name)
@@ -71,17 +82,22 @@ def build_once(folder: Path, build: Callable[..., None], *arguments: Any, earlie
             if is_full(error)
             else "nothing of the cache was removed; start again, or set data.cache_dir to another folder"
         )
-        raise TrainingError(f"{folder}: this part of the cache cannot be prepared: {error}; {remedy}") from error
+        raise TrainingError(
+            f"{folder}: this part of the cache cannot be prepared: {error}; {remedy}"
+        ) from error
 
 
-def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple, earlier_name: str | None) -> Path:
+def _build_locked(
+    folder: Path, build: Callable[..., None], arguments: tuple, earlier_name: str | None
+) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder.parent):
             pass
     except OSError as error:
         raise InputError(
-            f"data.cache_dir must be a folder that can be created and written to; {folder.parent}: {error.strerror}"
+            f"data.cache_dir must be a folder that can be created and written to; {folder.parent}: "
+            f"{error.strerror}"
         ) from error
     with FileLock(f"{folder}.lock"):
         if is_complete(folder):
@@ -91,7 +107,8 @@ def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple, ea
         if folder.exists():
             logger.warning("%s is damaged and is built again", folder)
             shutil.rmtree(folder)
-        for leftover in folder.parent.glob(f"{folder.name}.aside-*"):  # of a process that was killed
+        # Of a process that was killed
+        for leftover in folder.parent.glob(f"{folder.name}.aside-*"):
             shutil.rmtree(leftover, ignore_errors=True)
         temporary = folder.with_name(f"{folder.name}.aside-{os.getpid()}")
         temporary.mkdir()
@@ -101,7 +118,8 @@ def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple, ea
             sync(folder.parent)
         except ProcessKilled as error:
             raise TrainingError(
-                f"the process that prepared {folder} was killed; did memory run out? Start again with more free memory"
+                f"the process that prepared {folder} was killed; did memory run out? Start again with more "
+                "free memory"
             ) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)

@@ -58,11 +58,14 @@ class Columns:
     described: str
 
     def pick(self, record: list | dict) -> tuple[Any, Any, Any]:
-        """Return (text, pair, label); raises LookupError where a column is missing, ValueError where a key is repeated."""
+        """Return (text, pair, label); raises LookupError where a column is missing, ValueError where a key is
+        repeated."""
         if isinstance(record, RepeatedKeys):
             for key in (self.text, self.pair, *self.labels):
                 if key in record.repeated:
-                    raise ValueError(f"each key must be in an object once, found {excerpt(key)} again; fix the row")
+                    raise ValueError(
+                        f"each key must be in an object once, found {excerpt(key)} again; fix the row"
+                    )
         pair = None if self.pair is None else record[self.pair]
         if isinstance(self.label, tuple):
             return record[self.text], pair, [record[column] for column in self.label]
@@ -86,13 +89,15 @@ def _find_column(
     if isinstance(chosen, str) and names is not None:
         if chosen not in names:
             raise InputError(
-                f"{where}: there is no {what} column '{chosen}'{nearest(chosen, names)} (found: {listed(names)})"
+                f"{where}: there is no {what} column '{chosen}'{nearest(chosen, names)} (found: "
+                f"{listed(names)})"
             )
         _check_once(where, what, chosen, names, names)
         return names.index(chosen)
     if isinstance(chosen, str):
         raise InputError(
-            f"{where}: the {what} column '{chosen}' is chosen by name, but the columns have no names; choose it by number "
+            f"{where}: the {what} column '{chosen}' is chosen by name, but the columns have no names; choose "
+            "it by number "
             "(0 is the first)"
         )
     if chosen is not None:
@@ -120,12 +125,15 @@ def _find_label(
 
 
 def _check_once(where: str, what: str, name: str, compared: list[str], names: list[str]) -> None:
-    """Raise InputError if a column that is used by its name has the name of another one; others may share theirs."""
+    """Raise InputError if a column that is used by its name has the name of another one; others may share
+    theirs."""
     numbers = [index for index, other in enumerate(compared) if other == name]
     if len(numbers) > 1:
         raise InputError(
-            f"{where}: cannot tell which column is the {what}: found {len(numbers)} columns named '{shorten(name)}', "
-            f"numbers {listed(numbers)} of {listed(names)}; rename them, or set --data.{SETTING[what]} to a number"
+            f"{where}: cannot tell which column is the {what}: found {len(numbers)} columns named "
+            f"'{shorten(name)}', "
+            f"numbers {listed(numbers)} of {listed(names)}; rename them, or set --data.{SETTING[what]} to a "
+            "number"
         )
 
 
@@ -137,10 +145,12 @@ def resolve_columns(
     need_label: bool = True,
     first: list | None = None,
 ) -> Columns:
-    """Return which columns have text, second text and label, from the settings, the column names or their order.
+    """Return which columns have text, second text and label, from the settings, the column names or their
+    order.
 
-    `first` is the first record of a file whose columns have no names. Raises InputError if a chosen column is missing, if
-    a column that is used has the name of another, or if it is not clear which column is the text or the label.
+    `first` is the first record of a file whose columns have no names. Raises InputError if a chosen column is
+    missing, if a column that is used has the name of another, or if it is not clear which column is the text
+    or the label.
     """
     text = _find_column(options.text_column, names, TEXT_NAMES, width, "text", where)
     pair = _find_column(options.text_pair_column, names, (), width, "second text", where)
@@ -160,12 +170,15 @@ def resolve_columns(
         same = pair if pair in (text, *labels) else text
         raise InputError(
             f"{where}: text, second text and label must be different columns, found column "
-            f"'{shorten(names[same]) if names else same}' chosen twice; set --data.text_column and --data.label_column"
+            f"'{shorten(names[same]) if names else same}' chosen twice; set --data.text_column and "
+            "--data.label_column"
         )
     roles = {"text": text, "label": labels[0], "second text": pair}
     shown = {role: shorten(names[i]) if names else i for role, i in roles.items() if i is not None}
     if isinstance(label, tuple):
-        shown["label"] = f"{shown['label']}' and {len(label) - 1} more, 0 or 1 in each: '{shorten(names[label[-1]])}"
+        shown["label"] = (
+            f"{shown['label']}' and {len(label) - 1} more, 0 or 1 in each: '{shorten(names[label[-1]])}"
+        )
     return Columns(text, pair, label, width, ", ".join(f"{role} '{name}'" for role, name in shown.items()))
 
 
@@ -177,7 +190,8 @@ def _unclear_message(where: str, names: list[str] | None, first: list | None, wi
     if width == 1:
         columns = f"only one column{f', {shorten(names[0])}' if names else ''}"
         remedy = (
-            "add a label to each text; columns are separated by commas in CSV, by tabs in TSV (--data.format); in an Excel "
+            "add a label to each text; columns are separated by commas in CSV, by tabs in TSV "
+            "(--data.format); in an Excel "
             "sheet, remove what is above the column names"
         )
         if any("\t" in str(value) for value in names or first or []):
@@ -207,13 +221,15 @@ def check_first_line(where: str, options: ReadOptions, record: list) -> None:
     name = next((name for name in map(_stripped, record) if name.lower() in usual_names), None)
     if options.header is None and name is not None:
         raise InputError(
-            f"{where}: cannot tell whether this is a header: found '{name}', a usual column name, next to other values; "
+            f"{where}: cannot tell whether this is a header: found '{name}', a usual column name, next to "
+            "other values; "
             "set --data.header true or false"
         )
 
 
 def columns_of_first(where: str, options: ReadOptions, record: Any, need_label: bool) -> Columns | None:
-    """Return the columns from the first record of a file without a header; None for a record that has no columns."""
+    """Return the columns from the first record of a file without a header; None for a record that has no
+    columns."""
     if isinstance(record, dict):
         names = list(record)
         columns = resolve_columns(where, options, names, len(names), need_label)
@@ -229,6 +245,7 @@ def columns_of_first(where: str, options: ReadOptions, record: Any, need_label: 
         return Columns(*by_name, width=None, described=columns.described)
     if isinstance(record, list):
         return resolve_columns(where, options, None, len(record), need_label, first=record)
-    if isinstance(record, str) and not need_label:  # JSON Lines of plain strings, for prediction
+    # JSON Lines of plain strings, for prediction
+    if isinstance(record, str) and not need_label:
         return Columns(0, None, None, 1, "text '0'")
     return None

@@ -24,15 +24,18 @@ from .table_labels import LABEL_SETS, labels_of_rows, names_of_labels
 
 VERSION = 1
 RELABELLED_FILE = "relabelled.json"
-STATISTICS_FILE = "figures.json"  # its name in caches that were written before
+# Its name in caches that were written before
+STATISTICS_FILE = "figures.json"
 SPLITS = ("train", "dev", "test")
-UNLABELLED = ("masked_words",)  # tasks whose files have texts only
+# Tasks whose files have texts only
+UNLABELLED = ("masked_words",)
 SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
 
 
 @dataclass(frozen=True)
 class Split:
-    """The rows of one split: `rows` (num_rows,) int64 ids into the table, `labels` (num_rows,) int64 class ids.
+    """The rows of one split: `rows` (num_rows,) int64 ids into the table, `labels` (num_rows,) int64 class
+    ids.
 
     Of rows with any number of labels, `labels` (num_rows, num_labels) uint8 are 0 and 1.
     """
@@ -48,11 +51,13 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The splits that have rows, the class names in the order of their ids, and statistics for the data report.
+    """The splits that have rows, the class names in the order of their ids, and statistics for the data
+    report.
 
-    `files` has the table of each configured file, by split; `earlier_name` is the folder's name in caches of earlier versions.
-    `vocabulary_folder` has the ids of the rows from which a vocabulary is made, the same for all folds of a cross-validation.
-    `relabelled` says what the corrected labels of data.relabel did, if there are any; `fixes_content` is a digest of them.
+    `files` has the table of each configured file, by split; `earlier_name` is the folder's name in caches of
+    earlier versions. `vocabulary_folder` has the ids of the rows from which a vocabulary is made, the same
+    for all folds of a cross-validation. `relabelled` says what the corrected labels of data.relabel did, if
+    there are any; `fixes_content` is a digest of them.
     """
 
     splits: dict[str, Split]
@@ -68,28 +73,34 @@ class Dataset:
     @property
     def tables(self) -> list[Table]:
         """The different tables of the splits, that of train first."""
-        return list({(split.table.folder, split.table.source): split.table for split in self.splits.values()}.values())
+        return list(
+            {(split.table.folder, split.table.source): split.table for split in self.splits.values()}.values()
+        )
 
 
 def open_dataset(config: DataConfig) -> Dataset:
     """Return the dataset of a configuration; writes to the cache what is not there yet.
 
-    Several processes may call this at the same time. Arrays are memory-mapped: a process holds only what it reads of
-    them. Raises InputError for bad input.
+    Several processes may call this at the same time. Arrays are memory-mapped: a process holds only what it
+    reads of them. Raises InputError for bad input.
     """
     config = with_sample(config)
     if config.folds:
-        config = replace(config, test=None)  # the fold is the test split
+        # The fold is the test split
+        config = replace(config, test=None)
     options = {name: _read_options(config, name) for name in SPLITS if getattr(config, name)}
     skip = config.on_bad_row == "skip"
     has_labels = config.task not in UNLABELLED
     tables = {
-        "train": open_table(config.train, options["train"], skip, config.cache_dir, config.labels, True, has_labels)
+        "train": open_table(
+            config.train, options["train"], skip, config.cache_dir, config.labels, True, has_labels
+        )
     }
     label_names = names_of_labels(config, tables["train"]) if has_labels else []
     for name in ("dev", "test"):
         if getattr(config, name):
-            given = config.labels is not None  # ids have no meaning if the labels come from the train file
+            # Ids have no meaning if the labels come from the train file
+            given = config.labels is not None
             known = label_names if has_labels else None
             tables[name] = open_table(
                 getattr(config, name), options[name], skip, config.cache_dir, known, given, has_labels
@@ -97,7 +108,9 @@ def open_dataset(config: DataConfig) -> Dataset:
     fixes = configured_fixes(config)
     fixes_content = content_key(fixes.hashes.tolist(), fixes.labels) if fixes else None
     folds_folder = _folds_folder(config, tables["train"], label_names) if config.folds else None
-    changed = [config.folds, config.fold, fixes_content, fixes and fixes.lines] if config.folds or fixes else []
+    changed = (
+        [config.folds, config.fold, fixes_content, fixes and fixes.lines] if config.folds or fixes else []
+    )
     split_settings = [config.split, config.split_seed, float(config.dev_size), float(config.test_size)]
     name, earlier_name = (
         f"dataset-{content_key('dataset', VERSION, label_names, split_settings, tables_of, *changed)}"
@@ -107,7 +120,9 @@ def open_dataset(config: DataConfig) -> Dataset:
         )
     )
     folder = Path(config.cache_dir) / name
-    build_once(folder, build_dataset, tables, label_names, config, folds_folder, fixes, earlier_name=earlier_name)
+    build_once(
+        folder, build_dataset, tables, label_names, config, folds_folder, fixes, earlier_name=earlier_name
+    )
     statistics = json.loads((folder / STATISTICS_FILE).read_text(encoding="utf-8"))
     splits = {}
     for name in SPLITS:
@@ -121,7 +136,15 @@ def open_dataset(config: DataConfig) -> Dataset:
         relabelled["source"] = fixes.source
     vocabulary_folder = folds_folder or folder
     return Dataset(
-        splits, label_names, statistics, folder, tables, earlier_name, vocabulary_folder, relabelled, fixes_content
+        splits,
+        label_names,
+        statistics,
+        folder,
+        tables,
+        earlier_name,
+        vocabulary_folder,
+        relabelled,
+        fixes_content,
     )
 
 
@@ -161,13 +184,15 @@ def build_dataset(
 ) -> None:
     """Write the row ids and class ids of each split, and the statistics of the data report, into `folder`.
 
-    Without `label_names` the rows have no labels, and all are of class 0. Rows of label sets have any number. Which
-    rows are in which split does not depend on `fixes`: what was found before stays comparable.
+    Without `label_names` the rows have no labels, and all are of class 0. Rows of label sets have any number.
+    Which rows are in which split does not depend on `fixes`: what was found before stays comparable.
     """
     ids = {name: labels_of_rows(table, label_names, config.task) for name, table in tables.items()}
     train = tables["train"]
     hashes = train.array("hashes")
-    dev_size, test_size = (0 if name in tables else getattr(config, f"{name}_size") for name in ("dev", "test"))
+    dev_size, test_size = (
+        0 if name in tables else getattr(config, f"{name}_size") for name in ("dev", "test")
+    )
     split, seed = config.split, config.split_seed
     if folds_folder:
         in_fold = np.load(folds_folder / FOLDS_FILE) == config.fold
@@ -185,7 +210,9 @@ def build_dataset(
         np.save(folder / f"{name}_rows.npy", rows[name].astype(np.int64))
         np.save(folder / f"{name}_labels.npy", labels[name])
     statistics = dataset_statistics(labels, hashes, label_names)
-    (folder / STATISTICS_FILE).write_text(json.dumps(statistics, ensure_ascii=False, indent=1), encoding="utf-8")
+    (folder / STATISTICS_FILE).write_text(
+        json.dumps(statistics, ensure_ascii=False, indent=1), encoding="utf-8"
+    )
 
 
 def _relabel(
@@ -211,17 +238,22 @@ def _relabel(
 
 
 def _check_labels_in_train(
-    labels: dict[str, np.ndarray], rows: dict[str, np.ndarray], tables: dict[str, Table], label_names: list[str]
+    labels: dict[str, np.ndarray],
+    rows: dict[str, np.ndarray],
+    tables: dict[str, Table],
+    label_names: list[str],
 ) -> None:
     for label in np.flatnonzero(label_counts(labels["train"], len(label_names)) == 0):
         raise InputError(
             f"every label needs rows in train; label '{shorten(label_names[label])}' is absent from train "
-            f"({_first_row_of(label, labels, rows, tables)}); add training rows of it, or remove it from the data and from "
+            f"({_first_row_of(label, labels, rows, tables)}); add training rows of it, or remove it from the "
+            "data and from "
             "data.labels"
         )
     if len(label_names) < 2:
         raise InputError(
-            f"{tables['train'].source}: at least two different labels are needed, found {listed(label_names)}; "
+            f"{tables['train'].source}: at least two different labels are needed, found "
+            f"{listed(label_names)}; "
             "is data.label_column the right column?"
         )
 

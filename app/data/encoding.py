@@ -1,4 +1,5 @@
-"""Texts -> token ids with anybody's tokenizer: what it cannot do, panics of its Rust code included, is an input error."""
+"""Texts -> token ids with anybody's tokenizer: what it cannot do, panics of its Rust code included, is an
+input error."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 REMEDY = "repair its tokenizer.json, or choose another model"
-LARGEST_ID = (1 << 31) - 1
+MAX_ID = (1 << 31) - 1
 # Chinese, Latin, a digit, punctuation, and a character that no vocabulary has.
 PROBES = ("好a1。", "\ue000", ("好", "好a"))
 
@@ -34,7 +35,8 @@ def guarded(problem: str) -> Iterator[None]:
 
 
 def check_tokenizer(tokenizer: Tokenizer, source: str) -> None:
-    """Raise InputError unless a tokenizer of the library tokenizers encodes any text and pair as tokens of its vocabulary.
+    """Raise InputError unless a tokenizer of the library tokenizers encodes any text and pair as tokens of
+    its vocabulary.
 
     Turns its padding and truncation off. `source`: where it came from, for messages.
     """
@@ -42,19 +44,21 @@ def check_tokenizer(tokenizer: Tokenizer, source: str) -> None:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         encodings = [
-            tokenizer.encode(*texts) if isinstance(texts, tuple) else tokenizer.encode(texts) for texts in PROBES
+            tokenizer.encode(*texts) if isinstance(texts, tuple) else tokenizer.encode(texts)
+            for texts in PROBES
         ]
         known = set(tokenizer.get_vocab().values())
     if not encodings[0].ids:
         raise InputError(f"the tokenizer of {source} makes no token of {excerpt(PROBES[0])}; {REMEDY}")
-    if highest_id(tokenizer) > LARGEST_ID:
+    if highest_id(tokenizer) > MAX_ID:
         raise InputError(
-            f"the tokenizer of {source} has the id {highest_id(tokenizer):,}, above {LARGEST_ID:,}; {REMEDY}"
+            f"the tokenizer of {source} has the id {highest_id(tokenizer):,}, above {MAX_ID:,}; {REMEDY}"
         )
     strange = sorted({token for encoding in encodings for token in encoding.ids} - known)
     if strange:
         raise InputError(
-            f"the tokenizer of {source} must make tokens of its vocabulary only, found the id {strange[0]:,}, perhaps in its "
+            f"the tokenizer of {source} must make tokens of its vocabulary only, found the id "
+            f"{strange[0]:,}, perhaps in its "
             f"post_processor; {REMEDY}"
         )
 
@@ -65,12 +69,15 @@ def highest_id(tokenizer: Tokenizer) -> int:
 
 
 def encode_batch(
-    tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]], place: Callable[[int], str], with_words: bool = False
+    tokenizer: Tokenizer,
+    texts: Sequence[str | tuple[str, str]],
+    place: Callable[[int], str],
+    with_words: bool = False,
 ) -> list[Encoding]:
     """Return the encodings of texts, or of pairs of texts.
 
-    Which word each token is of is known `with_words` only; without, it takes less time. Raises InputError for a text that
-    cannot be encoded, naming its `place`, which takes its index.
+    Which word each token is of is known `with_words` only; without, it takes less time. Raises InputError for
+    a text that cannot be encoded, naming its `place`, which takes its index.
     """
     encode = tokenizer.encode_batch if with_words else tokenizer.encode_batch_fast
     try:
@@ -87,6 +94,7 @@ def check_has_tokens(encodings: Sequence[Encoding], texts: Sequence, place: Call
     for index, encoding in enumerate(encodings):
         if not encoding.ids:
             raise InputError(
-                f"{place(index)}: each text must have a token, and the tokenizer makes none of {excerpt(texts[index])}; remove "
+                f"{place(index)}: each text must have a token, and the tokenizer makes none of "
+                f"{excerpt(texts[index])}; remove "
                 "the row, or choose another model"
             )

@@ -13,13 +13,17 @@ from typing import Any
 
 from ..errors import InputError, listed, shorten
 
-EXPANDED = 200  # times its size in the file, beyond which XML is not unpacked: texts shrink to a tenth, repeated ones to a hundredth
-ALWAYS_UNPACKED = 100 << 20  # bytes
+# Times its size in the file, beyond which XML is not unpacked: texts shrink to a tenth, repeated ones to a
+# hundredth
+EXPANDED = 200
+# Bytes
+ALWAYS_UNPACKED = 100 << 20
 
 
 @dataclass(frozen=True)
 class NotText:
-    """A cell that holds neither text nor a number; `found` says what, for a message, and `shown` is what a person sees."""
+    """A cell that holds neither text nor a number; `found` says what, for a message, and `shown` is what a
+    person sees."""
 
     found: str
     shown: str = ""
@@ -41,19 +45,24 @@ def is_workbook(path: Path) -> bool:
 
 
 def read_sheet(path: Path) -> Iterator[tuple[int, list]]:
-    """Yield (number, cells) of the rows that are not empty, each as wide as the first one; numbers are those of the sheet.
+    """Yield (number, cells) of the rows that are not empty, each as wide as the first one; numbers are those
+    of the sheet.
 
-    A cell is a string, a number, a truth value or `NotText`. Raises InputError unless openpyxl can read the file, and it has
-    values in one sheet only.
+    A cell is a string, a number, a truth value or `NotText`. Raises InputError unless openpyxl can read the
+    file, and it has values in one sheet only.
     """
     try:
         from openpyxl import load_workbook
     except ImportError as error:
-        raise InputError(f"{path}: Excel files need openpyxl; install it with: pip install openpyxl") from error
+        raise InputError(
+            f"{path}: Excel files need openpyxl; install it with: pip install openpyxl"
+        ) from error
     try:
         _check_size(path)
-        with path.open("rb") as file:  # given a path, openpyxl wants its own endings
-            with warnings.catch_warnings(action="ignore"):  # of what is not read: styles, validation, pictures
+        # Given a path, openpyxl wants its own endings
+        with path.open("rb") as file:
+            # Of what is not read: styles, validation, pictures
+            with warnings.catch_warnings(action="ignore"):
                 book = load_workbook(file, read_only=True)
             with closing(book):
                 yield from _rows(_only_sheet(path, book.worksheets))
@@ -61,7 +70,8 @@ def read_sheet(path: Path) -> Iterator[tuple[int, list]]:
         raise
     except Exception as error:  # noqa: BLE001 - openpyxl raises whatever a damaged file leads to
         raise InputError(
-            f"{path}: not a readable Excel file: {shorten(str(error) or type(error).__name__, 200)}; open it in Excel and save it "
+            f"{path}: not a readable Excel file: {shorten(str(error) or type(error).__name__, 200)}; open it "
+            "in Excel and save it "
             "again as .xlsx without a password, or as CSV (UTF-8)"
         ) from error
 
@@ -76,7 +86,8 @@ def _check_size(path: Path) -> None:
 
 def _only_sheet(path: Path, sheets: list) -> Any:
     for sheet in sheets:
-        sheet.reset_dimensions()  # some writers give a wrong size
+        # Some writers give a wrong size
+        sheet.reset_dimensions()
     filled = [sheet for sheet in sheets if any(True for _ in _rows(sheet))]
     if not filled:
         raise InputError(f"{path}: there are no rows, its {len(sheets)} sheet(s) are empty")

@@ -19,7 +19,8 @@ from ..runtime.disk import checksum, sync
 
 logger = logging.getLogger(__name__)
 CHUNK = 1 << 16
-LEAST_SPEED = 1024  # bytes a second; below it another mirror is tried
+# Bytes a second; below it another mirror is tried
+MIN_SPEED = 1024
 
 
 class MirrorError(Exception):
@@ -27,10 +28,12 @@ class MirrorError(Exception):
 
 
 def place_file(known: PublicFile, folder: Path, timeout: float, source: Path | None = None) -> bool:
-    """Put a file into `folder`, from its mirrors or from the file `source`; return False where it is there already.
+    """Put a file into `folder`, from its mirrors or from the file `source`; return False where it is there
+    already.
 
-    It is whole and has the known SHA-256, or is not there. A download that was interrupted is resumed. Raises InputError for
-    another file of that name, and for a wrong `source`; TrainingError where no mirror has the file.
+    It is whole and has the known SHA-256, or is not there. A download that was interrupted is resumed. Raises
+    InputError for another file of that name, and for a wrong `source`; TrainingError where no mirror has the
+    file.
     """
     target, part = folder / known.name, folder / f".{known.name}.part"
     try:
@@ -40,7 +43,8 @@ def place_file(known: PublicFile, folder: Path, timeout: float, source: Path | N
                 if checksum(target) == known.sha256:
                     return False
                 raise InputError(
-                    f"{target} is there and is not the known file (SHA-256 {known.sha256[:12]}...); move it away"
+                    f"{target} is there and is not the known file (SHA-256 {known.sha256[:12]}...); move it "
+                    "away"
                 )
             if source is None:
                 download(known, part, timeout)
@@ -59,16 +63,19 @@ def copy(known: PublicFile, source: Path, part: Path) -> None:
         raise InputError(f"{source} is needed, and is not there; copy {known.name} into that folder")
     if (found := checksum(source)) != known.sha256:
         raise InputError(
-            f"{source} must have the SHA-256 {known.sha256[:12]}..., found {found[:12]}...; it is another file"
+            f"{source} must have the SHA-256 {known.sha256[:12]}..., found {found[:12]}...; it is another "
+            "file"
         )
     shutil.copyfile(source, part)
 
 
 def download(known: PublicFile, part: Path, timeout: float) -> None:
-    """Download the known file into `part`, where an earlier download may have left its beginning; tries one mirror after the other."""
+    """Download the known file into `part`, where an earlier download may have left its beginning; tries one
+    mirror after the other."""
     problems = []
     for url in known.urls:
-        for _ in range(2):  # the beginning may be of a wrong mirror: then once more, all of it from this one
+        # The beginning may be of a wrong mirror: then once more, all of it from this one
+        for _ in range(2):
             has_beginning = part.exists() and part.stat().st_size > 0
             try:
                 receive(url, known, part, timeout)
@@ -93,8 +100,8 @@ def download(known: PublicFile, part: Path, timeout: float) -> None:
 def receive(url: str, known: PublicFile, part: Path, timeout: float) -> None:
     """Append to `part` what is missing of the file, from one mirror.
 
-    Raises MirrorError where the mirror fails, sends less or more than the file has, or is slow: less than 1 KiB a second over
-    `timeout` seconds. What has arrived stays, but for a file that is too long.
+    Raises MirrorError where the mirror fails, sends less or more than the file has, or is slow: less than 1
+    KiB a second over `timeout` seconds. What has arrived stays, but for a file that is too long.
     """
     start = part.stat().st_size if part.exists() else 0
     if start >= known.size:
@@ -106,7 +113,9 @@ def receive(url: str, known: PublicFile, part: Path, timeout: float) -> None:
         request.add_header("Range", f"bytes={start}-")
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:
-            is_rest = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+            is_rest = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
+                f"bytes {start}-"
+            )
             if start and answer.status == 206 and not is_rest:
                 raise MirrorError(f"it sent another part: {answer.headers.get('Content-Range')}")
             with part.open("ab" if is_rest else "wb") as file:
@@ -144,6 +153,6 @@ def _copy_in_time(answer: http.client.HTTPResponse, file, missing: int, timeout:
         arrived += len(chunk)
         seconds = time.monotonic() - since
         if seconds >= timeout:
-            if missing > 0 and arrived < LEAST_SPEED * seconds:
+            if missing > 0 and arrived < MIN_SPEED * seconds:
                 raise MirrorError(f"too slow, {arrived / seconds:.0f} bytes a second")
             since, arrived = time.monotonic(), 0

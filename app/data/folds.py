@@ -12,8 +12,10 @@ from .label_set_split import deal_label_sets
 from .splits import split_rows
 
 FOLDS_FILE = "folds.npy"
-ROWS_FILE = "train_rows.npy"  # all rows: the vocabulary of random weights is the same in every fold
-GROUPED_UP_TO = 50_000  # rows; scikit-learn's StratifiedGroupKFold needs minutes for a million
+# All rows: the vocabulary of random weights is the same in every fold
+ROWS_FILE = "train_rows.npy"
+# rows; scikit-learn's StratifiedGroupKFold needs minutes for a million
+GROUPED_UP_TO = 50_000
 
 
 def build_folds(folder: Path, labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> None:
@@ -23,23 +25,28 @@ def build_folds(folder: Path, labels: np.ndarray, hashes: np.ndarray, folds: int
 
 
 def fold_of_rows(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Return the fold of each row, (num_rows,), from 0: labels keep their proportions, rows of one text are in one fold.
+    """Return the fold of each row, (num_rows,), from 0: labels keep their proportions, rows of one text are
+    in one fold.
 
-    `labels` are class ids (num_rows,), or (num_rows, num_labels) 0 and 1; `hashes` (num_rows,) are those of the texts. Raises
-    InputError for more folds than different texts, or than any class has rows.
+    `labels` are class ids (num_rows,), or (num_rows, num_labels) 0 and 1; `hashes` (num_rows,) are those of
+    the texts. Raises InputError for more folds than different texts, or than any class has rows.
     """
     if labels.ndim == 1:
         return _folds_of_classes(labels, hashes, folds, seed)
     num_texts = len(np.unique(hashes))
     if num_texts < folds:
         raise InputError(
-            f"data.folds must be at most the number of different texts; found {folds} folds for {num_texts:,} texts"
+            f"data.folds must be at most the number of different texts; found {folds} folds for "
+            f"{num_texts:,} texts"
         )
     return deal_label_sets(labels, hashes, np.full(folds, 1 / folds), seed)
 
 
 def _folds_of_classes(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Return the fold of each row. Of many rows, texts are dealt to the folds, each as the class of its first row."""
+    """Return the fold of each row.
+
+    Of many rows, texts are dealt to the folds, each as the class of its first row.
+    """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
     options = {"shuffle": True, "random_state": seed % (1 << 32)}
@@ -48,12 +55,14 @@ def _folds_of_classes(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: 
     targets = labels if is_small else labels[first]
     if int(np.bincount(targets).max()) < folds or len(first) < folds:
         raise InputError(
-            f"data.folds must be at most the number of different texts and of rows of the largest class; found {folds} folds for "
+            "data.folds must be at most the number of different texts and of rows of the largest class; "
+            f"found {folds} folds for "
             f"{len(first):,} texts and {int(np.bincount(targets).max()):,} rows of that class"
         )
     found = np.empty(len(targets), np.int64)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a class with fewer rows than folds is in some folds only
+        # A class with fewer rows than folds is in some folds only
+        warnings.simplefilter("ignore")
         splitter = StratifiedGroupKFold(folds, **options) if is_small else StratifiedKFold(folds, **options)
         for number, (_, tested) in enumerate(splitter.split(targets, targets, group if is_small else None)):
             found[tested] = number
@@ -71,7 +80,8 @@ def split_of_fold(
 ) -> dict[str, np.ndarray]:
     """Return the row ids of train, dev and test, where test is the rows that are `in_fold`, (num_rows,) bool.
 
-    Dev is taken from the other rows, as `split` says; it never has a row of the fold, so the checkpoint is chosen without it.
+    Dev is taken from the other rows, as `split` says; it never has a row of the fold, so the checkpoint is
+    chosen without it.
     """
     rest = np.flatnonzero(~in_fold)
     rows = split_rows(labels[rest], hashes[rest], split, dev_size, 0, seed, names)

@@ -22,7 +22,8 @@ SUFFIXES = {
     ".xlsx": "xlsx",
     ".xlsm": "xlsx",
 }
-START = 1 << 20  # bytes from which the format is recognised
+# Bytes from which the format is recognised
+START = 1 << 20
 
 
 def file_format(path: Source, format: str, encoding: str) -> str:
@@ -31,9 +32,11 @@ def file_format(path: Source, format: str, encoding: str) -> str:
         return format
     found = content_format(path, encoding) or named_format(path)
     if found is None:
-        check_file(path, "auto", encoding)  # a more useful error for a compressed file
+        # A more useful error for a compressed file
+        check_file(path, "auto", encoding)
         raise InputError(
-            f"{path}: cannot tell the format from the file's name (known endings: {', '.join(SUFFIXES)}); set --data.format"
+            f"{path}: cannot tell the format from the file's name (known endings: {', '.join(SUFFIXES)}); "
+            "set --data.format"
         )
     return found
 
@@ -49,9 +52,11 @@ def named_format(path: Source) -> str | None:
 
 
 def content_format(path: Source, encoding: str) -> str | None:
-    """Return the format that the first bytes of a file show, whatever its name: Parquet, Excel, JSON, JSON Lines; else None.
+    """Return the format that the first bytes of a file show, whatever its name: Parquet, Excel, JSON, JSON
+    Lines; else None.
 
-    None also for a stream, of which no one knows how much has come. Raises InputError for a file that cannot be read.
+    None also for a stream, of which no one knows how much has come. Raises InputError for a file that cannot
+    be read.
     """
     codec = codec_name(encoding)
     if isinstance(path, Stream):
@@ -64,7 +69,8 @@ def content_format(path: Source, encoding: str) -> str | None:
     decoder = codecs.getincrementaldecoder(codec)(errors="replace")
     try:
         text = decoder.decode(start)
-    except UnicodeError:  # some encodings cannot replace what they do not know
+    except UnicodeError:
+        # Some encodings cannot replace what they do not know
         return None
     return json_layout(text, len(start) < START, strict=named_format(path) not in ("json", "jsonl"))
 

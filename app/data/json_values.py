@@ -1,4 +1,5 @@
-"""What JSON text holds: objects with repeated keys marked, the rows inside of one value, and whether it is one value or lines."""
+"""What JSON text holds: objects with repeated keys marked, the rows inside of one value, and whether it is
+one value or lines."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-JSON_ERRORS = (ValueError, RecursionError)  # ValueError also: an integer of thousands of digits
+# ValueError also: an integer of thousands of digits
+JSON_ERRORS = (ValueError, RecursionError)
 
 
 class RepeatedKeys(dict):
@@ -34,9 +36,9 @@ def _json_object(pairs: list[tuple[str, Any]]) -> dict:
 def rows_of(value: Any) -> list | None:
     """Return the rows in a JSON value, or None: an array, an array inside an object, or an object of columns.
 
-    An object of columns has for each name the values of all rows, in arrays or (as pandas writes them) in objects. Rows by
-    their numbers are read too.
-    Raises ValueError, saying which, for an object with several arrays of rows.
+    An object of columns has for each name the values of all rows, in arrays or (as pandas writes them) in
+    objects. Rows by their numbers are read too. Raises ValueError, saying which, for an object with several
+    arrays of rows.
     """
     if isinstance(value, list):
         return value
@@ -57,7 +59,8 @@ def _are_numbers(keys: Iterable[str]) -> bool:
 
 
 def _rows_of_columns(columns: dict) -> list | None:
-    """Return the rows of an object of columns, or of one that has for each number a row; None for any other object."""
+    """Return the rows of an object of columns, or of one that has for each number a row; None for any other
+    object."""
     if len(columns) < 2 or isinstance(columns, RepeatedKeys):
         return None
     values = list(columns.values())
@@ -74,9 +77,11 @@ def _rows_of_columns(columns: dict) -> list | None:
 
 
 def json_layout(start: str, is_whole: bool, strict: bool) -> str | None:
-    """Return `json` for one value, `jsonl` for a value on each line, None where the start of a file does not show which.
+    """Return `json` for one value, `jsonl` for a value on each line, None where the start of a file does not
+    show which.
 
-    `is_whole`: `start` is the whole file. `strict`: the file need not be JSON, so its texts may begin with brackets.
+    `is_whole`: `start` is the whole file. `strict`: the file need not be JSON, so its texts may begin with
+    brackets.
     """
     start = start.removeprefix("\ufeff").lstrip()
     if not start.startswith(("[", "{")):
@@ -85,7 +90,8 @@ def json_layout(start: str, is_whole: bool, strict: bool) -> str | None:
     try:
         value = json.loads(first)
     except json.JSONDecodeError as error:
-        is_cut_off = "\n" not in start and not is_whole  # then it may also be a long first line of many
+        # Then it may also be a long first line of many
+        is_cut_off = "\n" not in start and not is_whole
         is_unfinished = error.pos >= len(first.rstrip()) and (not is_whole or start.rstrip().endswith("}"))
         return "json" if _begins_rows(start, is_unfinished and not is_cut_off) else None
     except JSON_ERRORS:
@@ -100,7 +106,8 @@ def json_layout(start: str, is_whole: bool, strict: bool) -> str | None:
 
 
 def _layout_of_one(value: list | dict, strict: bool) -> str | None:
-    """Return the layout of a file that is one line of JSON; None for one row, or texts without labels, in an array."""
+    """Return the layout of a file that is one line of JSON; None for one row, or texts without labels, in an
+    array."""
     try:
         rows = rows_of(value)
     except ValueError:

@@ -1,6 +1,7 @@
 """The labels of a row with any number of labels, from a cell of a file or from one 0/1 column for each label.
 
-In a table such a set is text, the JSON list of its labels in order of code points, so that equal sets are equal text.
+In a table such a set is text, the JSON list of its labels in order of code points, so that equal sets are
+equal text.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False,
 
 
 def labels_in_cell(value: Any, separator: str | None) -> list:
-    """Return the labels in the value of one column, not cleaned: a list, a JSON list, or text with separators.
+    """Return the labels in the value of one column, not cleaned: a list, a JSON list, or text with
+    separators.
 
     Nothing (None, an empty cell, an empty list) is no label. Raises ValueError with the problem.
     """
@@ -40,7 +42,8 @@ def labels_in_cell(value: Any, separator: str | None) -> list:
     found = next((character for character in USUAL_SEPARATORS if character in value), None)
     if found is not None:
         raise ValueError(
-            f"cannot tell whether this is one label or several: found {excerpt(value)}; set --data.label_separator "
+            f"cannot tell whether this is one label or several: found {excerpt(value)}; set "
+            "--data.label_separator "
             f"'{found}', or write a JSON list"
         )
     return [value]
@@ -72,4 +75,6 @@ def decode_set(text: str) -> list[str]:
 
 def unknown_label(text: str, names: list[str], accept_ids: bool) -> str | None:
     """Return a label of a set that is not known, or None."""
-    return next((label for label in decode_set(text) if resolve_label(label, names, accept_ids) is None), None)
+    return next(
+        (label for label in decode_set(text) if resolve_label(label, names, accept_ids) is None), None
+    )

@@ -1,4 +1,5 @@
-"""Rows with label sets are dealt to splits or folds: sets and labels keep their proportions, and equal texts stay together."""
+"""Rows with label sets are dealt to splits or folds: sets and labels keep their proportions, and equal texts
+stay together."""
 
 from __future__ import annotations
 
@@ -8,22 +9,31 @@ from .label_sets import set_ids
 from .text_groups import text_groups
 
 
-def split_label_sets(labels: np.ndarray, hashes: np.ndarray, dev: int, test: int, seed: int) -> dict[str, np.ndarray]:
-    """Return the row ids of train, dev and test, dealt as `deal_label_sets` does. So the only text of a label is in train."""
+def split_label_sets(
+    labels: np.ndarray, hashes: np.ndarray, dev: int, test: int, seed: int
+) -> dict[str, np.ndarray]:
+    """Return the row ids of train, dev and test, dealt as `deal_label_sets` does.
+
+    So the only text of a label is in train.
+    """
     names = [name for name, size in (("train", 1), ("dev", dev), ("test", test)) if size]
-    shares = np.array([{"dev": dev, "test": test}.get(name, len(labels) - dev - test) for name in names]) / len(labels)
+    shares = np.array(
+        [{"dev": dev, "test": test}.get(name, len(labels) - dev - test) for name in names]
+    ) / len(labels)
     part = deal_label_sets(labels, hashes, shares, seed)
     found = {name: np.flatnonzero(part == number) for number, name in enumerate(names)}
     return {name: found.get(name, np.empty(0, np.int64)) for name in ("train", "dev", "test")}
 
 
 def deal_label_sets(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray, seed: int) -> np.ndarray:
-    """Return the part of each row, (num_rows,) from 0; `shares` (num_parts,) are how much of the rows each part gets.
+    """Return the part of each row, (num_rows,) from 0; `shares` (num_parts,) are how much of the rows each
+    part gets.
 
-    `labels` (num_rows, num_labels) are 0 and 1, `hashes` (num_rows,) hashes of the texts; a text with conflicting labels
-    counts as its first row. Texts are dealt out one by one, in random order within sets, those of rare sets and of rare
-    labels first. A text goes to the part that lacks most rows of its set; of a set with too few texts for all parts, to
-    the one that lacks most rows of its rarest label (iterative stratification, Sechidis et al. 2011).
+    `labels` (num_rows, num_labels) are 0 and 1, `hashes` (num_rows,) hashes of the texts; a text with
+    conflicting labels counts as its first row. Texts are dealt out one by one, in random order within sets,
+    those of rare sets and of rare labels first. A text goes to the part that lacks most rows of its set; of a
+    set with too few texts for all parts, to the one that lacks most rows of its rarest label (iterative
+    stratification, Sechidis et al. 2011).
     """
     first, order, starts = text_groups(hashes)
     sizes = np.diff(starts)
@@ -33,7 +43,9 @@ def deal_label_sets(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray, 
     label_need = (of_text * sizes[:, None]).sum(axis=0)[:, None] * shares
     need = len(labels) * shares
     label_rows = of_text.sum(axis=0)
-    rarest = np.where(of_text.any(axis=1), np.where(of_text, label_rows, np.iinfo(np.int64).max).argmin(axis=1), -1)
+    rarest = np.where(
+        of_text.any(axis=1), np.where(of_text, label_rows, np.iinfo(np.int64).max).argmin(axis=1), -1
+    )
     is_rare = np.bincount(sets, minlength=num_sets)[sets] <= len(shares)
     shuffled = np.random.default_rng(seed).permutation(len(first))
     rank = np.where(rarest >= 0, label_rows[rarest], len(labels))

@@ -1,4 +1,5 @@
-"""Label sets, of rows with any number of labels: from their text in a table to a matrix of 0 and 1, and what is counted there."""
+"""Label sets, of rows with any number of labels: from their text in a table to a matrix of 0 and 1, and what
+is counted there."""
 
 from __future__ import annotations
 

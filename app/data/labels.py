@@ -22,5 +22,6 @@ def resolve_label(label: str, names: list[str], accept_ids: bool = True) -> int 
 
 
 def sort_labels(values: list[str]) -> list[str]:
-    """Return the labels of a file in the order of their ids: by number if all are integers, else by code point."""
+    """Return the labels of a file in the order of their ids: by number if all are integers, else by code
+    point."""
     return sorted(values, key=int) if all(map(is_integer, values)) else sorted(values)

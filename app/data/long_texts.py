@@ -10,14 +10,15 @@ from ..config.schema import DataConfig
 from ..errors import InputError, excerpt
 
 WAYS = ("cut", "head_tail", "windows")
-HEAD = 4  # one token in so many is of the head, the others are of the tail
+# One token in so many is of the head, the others are of the tail
+HEAD = 4
 
 
 class EncodedRow(NamedTuple):
     """The token ids of a row, special tokens included, in one or more `windows` of at most `max_length`.
 
-    `is_cut`: tokens of the text are in none of them. `second_start` is the number of tokens before the second text of a
-    pair, or all of them.
+    `is_cut`: tokens of the text are in none of them. `second_start` is the number of tokens before the second
+    text of a pair, or all of them.
     """
 
     windows: list[list[int]]
@@ -27,8 +28,9 @@ class EncodedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class LongTexts:
-    """`way` is one of `WAYS`. For windows: `stride`, the tokens from the start of one window to that of the next (None: three
-    quarters of the tokens of a text in a window), and `max_windows`, the most of a row."""
+    """`way` is one of `WAYS`. For windows: `stride`, the tokens from the start of one window to that of the
+    next (None: three quarters of the tokens of a text in a window), and `max_windows`, the most of a row.
+    """
 
     way: str = "cut"
     stride: int | None = None
@@ -37,7 +39,9 @@ class LongTexts:
     @property
     def identity(self) -> tuple:
         """What tokens depend on; nothing where texts are cut, as stores of earlier versions have them."""
-        return {"cut": (), "head_tail": (self.way, HEAD)}.get(self.way, (self.way, self.stride, self.max_windows))
+        return {"cut": (), "head_tail": (self.way, HEAD)}.get(
+            self.way, (self.way, self.stride, self.max_windows)
+        )
 
     @property
     def most_windows(self) -> int:
@@ -45,7 +49,8 @@ class LongTexts:
         return self.max_windows if self.way == "windows" else 1
 
     def step(self, capacity: int) -> int:
-        """Return the tokens from the start of one window to that of the next, where each has `capacity` tokens of a text.
+        """Return the tokens from the start of one window to that of the next, where each has `capacity`
+        tokens of a text.
 
         Raises InputError for a stride that would leave tokens out.
         """
@@ -53,7 +58,8 @@ class LongTexts:
             return max(1, capacity * 3 // 4)
         if self.stride > capacity:
             raise InputError(
-                f"data.stride must be at most the {capacity} tokens of a text in a window (data.max_length without special "
+                f"data.stride must be at most the {capacity} tokens of a text in a window (data.max_length "
+                "without special "
                 f"tokens), or tokens between two windows would be left out; found {self.stride}"
             )
         return self.stride
@@ -68,7 +74,8 @@ def long_texts(settings: DataConfig) -> LongTexts:
 
 
 def saved_long_texts(values: dict, path: Path) -> LongTexts:
-    """Return what a run has written as `data.long`, `data.stride` and `data.max_windows`; a run of an earlier version has none.
+    """Return what a run has written as `data.long`, `data.stride` and `data.max_windows`; a run of an earlier
+    version has none.
 
     Raises InputError for other values, naming the file, `path`.
     """
@@ -77,7 +84,8 @@ def saved_long_texts(values: dict, path: Path) -> LongTexts:
     )
     if way not in WAYS or not (stride is None or _is_count(stride)) or not _is_count(windows):
         raise InputError(
-            f"{path}: data.long must be one of {', '.join(WAYS)}, and data.stride and data.max_windows numbers from 1; found "
+            f"{path}: data.long must be one of {', '.join(WAYS)}, and data.stride and data.max_windows "
+            "numbers from 1; found "
             f"{excerpt(way)}, {excerpt(stride)} and {excerpt(windows)}; fix the file"
         )
     return LongTexts(way, stride, windows) if way != "cut" else CUT

@@ -1,8 +1,8 @@
 """Calling a function in another process, which never runs the program that is running here.
 
-`multiprocessing` imports that program in each process that it spawns, so a script without `if __name__ == "__main__":` would start
-again there, and wait for a lock that it holds itself. This process starts from one line of ours, from scripts, notebooks and
-programs on standard input alike.
+`multiprocessing` imports that program in each process that it spawns, so a script without `if __name__ ==
+"__main__":` would start again there, and wait for a lock that it holds itself. This process starts from one
+line of ours, from scripts, notebooks and programs on standard input alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any
 from ..errors import InputError, TrainingError
 from ..runtime.processes import leave
 
-START = (  # this module has another name where the package is installed
+# This module has another name where the package is installed
+START = (
     "import os, sys; from multiprocessing.connection import Connection; questions = Connection(os.dup(0)); "
     f"sys.path[:] = questions.recv(); from {__name__} import answer; answer(questions)"
 )
@@ -34,17 +35,20 @@ class ProcessKilled(RuntimeError):
 def call_apart(function: Callable[..., Any], *arguments: Any) -> Any:
     """Return `function(*arguments)`, computed in another process, or raise what it raises there.
 
-    The function must be importable by name, and all values picklable. The other process ends with this one, also when this
-    one is killed. What the function prints goes to standard error. Raises ProcessKilled where the process ended too early.
+    The function must be importable by name, and all values picklable. The other process ends with this one,
+    also when this one is killed. What the function prints goes to standard error. Raises ProcessKilled where
+    the process ended too early.
     """
     process = subprocess.Popen([get_executable(), "-c", START], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        with suppress(BrokenPipeError), closing(_duplicate(process.stdin)) as questions:  # it may have ended already
+        # It may have ended already
+        with suppress(BrokenPipeError), closing(_duplicate(process.stdin)) as questions:
             questions.send(sys.path)
             questions.send((function, arguments))
         outcome = _outcome(process.stdout)
     finally:
-        if sys.exc_info()[0] is not None:  # interrupted: nothing waits for its answer
+        # interrupted: nothing waits for its answer
+        if sys.exc_info()[0] is not None:
             process.kill()
         process.stdout.close()
         process.wait()
@@ -70,7 +74,8 @@ def _outcome(pipe: Any) -> tuple[Any, BaseException | None] | None:
         except (EOFError, ConnectionError):
             return None
         except OSError as error:
-            if error.errno is None:  # Connection's own: the end within a message
+            # Connection's own: the end within a message
+            if error.errno is None:
                 return None
             raise
         except Exception:  # noqa: BLE001 - an error of any library, which cannot be made again from its arguments
@@ -78,11 +83,13 @@ def _outcome(pipe: Any) -> tuple[Any, BaseException | None] | None:
 
 
 def answer(questions: Connection) -> None:
-    """Compute what `questions` asks for and send the result, or the error, to standard output; end the process."""
+    """Compute what `questions` asks for and send the result, or the error, to standard output; end the
+    process."""
     answers = Connection(os.dup(1))
     try:
         os.dup2(2, 1)
-    except OSError:  # standard error is closed
+    except OSError:
+        # Standard error is closed
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     function, arguments = questions.recv()
     threading.Thread(target=_end_with_parent, daemon=True).start()

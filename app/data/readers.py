@@ -1,6 +1,8 @@
-"""Files -> records (lists of fields, or JSON objects), one at a time: CSV, TSV, JSON, JSON Lines, Parquet, Excel, plain text.
+"""Files -> records (lists of fields, or JSON objects), one at a time: CSV, TSV, JSON, JSON Lines, Parquet,
+Excel, plain text.
 
-A file that cannot be read at all raises InputError. A record that is not valid in its format becomes a `BadRow`.
+A file that cannot be read at all raises InputError. A record that is not valid in its format becomes a
+`BadRow`.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from .excel import read_sheet
 from .json_values import JSON_ERRORS, parse_json, rows_of
 from .text_files import Source, read_lines
 
-FIELD_LIMIT = 1 << 26  # characters in one CSV field; csv's own limit of 131,072 is too low for long documents
-# What pyarrow raises for bytes that are not Parquet, and for values that Python does not have: dates after 9999, time zones.
+# Characters in one CSV field; csv's own limit of 131,072 is too low for long documents
+FIELD_LIMIT = 1 << 26
+# What pyarrow raises for bytes that are not Parquet, and for values that Python does not have: dates after
+# 9999, time zones.
 PARQUET_ERRORS = (OSError, ValueError, OverflowError, LookupError, TypeError, MemoryError)
 
 
@@ -32,7 +36,8 @@ class BadRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The settings that decide what the rows of a file are; `DataConfig` explains them and sets their defaults.
+    """The settings that decide what the rows of a file are; `DataConfig` explains them and sets their
+    defaults.
 
     They are part of a table's cache key: one more field, and all tables are built again.
     """
@@ -85,7 +90,8 @@ def _delimited(path: Source, options: ReadOptions, delimiter: str, quoted: bool)
             return
         except csv.Error as error:
             yield first, BadRow(first, _csv_problem(str(error), first, reader.line_num))
-            for line in range(first + 1, reader.line_num + 1):  # none of these lines can be read: each counts
+            # None of these lines can be read: each counts
+            for line in range(first + 1, reader.line_num + 1):
                 yield line, BadRow(line, f"part of the invalid record that begins in line {first}")
             continue
         if record:
@@ -97,7 +103,8 @@ def _csv_problem(error: str, first: int, last: int) -> str:
         return "a carriage return is outside quotes; end lines with LF or CRLF, or enclose the text in double quotes"
     record = f"the record from line {first} to {last}" if last > first else "the record"
     return (
-        f"{record} is not valid CSV ({error}); double the quotes inside quoted fields, or set --data.quoting none "
+        f"{record} is not valid CSV ({error}); double the quotes inside quoted fields, or set --data.quoting "
+        "none "
         "if quotes are part of the text"
     )
 
@@ -109,7 +116,9 @@ def _json_lines(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]
         try:
             yield number, parse_json(line)
         except JSON_ERRORS as error:
-            problem = f"not a valid JSON value ({error}): {excerpt(line)}; each line must be one object or array"
+            problem = (
+                f"not a valid JSON value ({error}): {excerpt(line)}; each line must be one object or array"
+            )
             yield number, BadRow(number, problem)
 
 
@@ -119,13 +128,17 @@ def _json_array(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]
         records = parse_json(text)
     except json.JSONDecodeError as error:
         remedy = "fix the file there"
-        if error.msg == "Extra data":  # values one after another
+        # Values one after another
+        if error.msg == "Extra data":
             is_lines = (error.lineno, error.colno) == (2, 1)
-            one_array = "make one array of the values: [ before the first, a comma between two, ] after the last"
+            one_array = (
+                "make one array of the values: [ before the first, a comma between two, ] after the last"
+            )
             remedy = "it looks like JSON Lines, set --data.format jsonl" if is_lines else one_array
         near = excerpt(text[error.pos :]) if text[error.pos :].strip() else "the end of the file"
         raise InputError(
-            f"{path}, line {error.lineno}: not valid JSON ({error.msg} at column {error.colno}), found {near}; {remedy}"
+            f"{path}, line {error.lineno}: not valid JSON ({error.msg} at column {error.colno}), found "
+            f"{near}; {remedy}"
         ) from error
     except JSON_ERRORS as error:
         raise InputError(f"{path}: JSON that cannot be read ({error}); fix the file") from error
@@ -135,7 +148,8 @@ def _json_array(path: Source, options: ReadOptions) -> Iterator[tuple[int, Any]]
         raise InputError(f"{path}: one array of rows is needed, found {error}") from error
     if rows is None:
         raise InputError(
-            f"{path}: an array of pairs or of objects is needed, found {excerpt(records)}; put the rows into one array, or "
+            f"{path}: an array of pairs or of objects is needed, found {excerpt(records)}; put the rows into "
+            "one array, or "
             "one a line and set --data.format jsonl"
         )
     yield from enumerate(rows, 1)
@@ -151,7 +165,9 @@ def _parquet(path: Path, wanted: Collection[int | None]) -> Iterator[tuple[int, 
             file = parquet.ParquetFile(opened, page_checksum_verification=True)
             for batch in file.iter_batches(batch_size=4096):
                 none = [None] * batch.num_rows
-                values = (column.to_pylist() if i in wanted else none for i, column in enumerate(batch.columns))
+                values = (
+                    column.to_pylist() if i in wanted else none for i, column in enumerate(batch.columns)
+                )
                 for record in zip(*values, strict=True):
                     number += 1
                     yield number, list(record)
@@ -160,16 +176,20 @@ def _parquet(path: Path, wanted: Collection[int | None]) -> Iterator[tuple[int, 
         raise InputError(f"{path}: not a readable Parquet file: {shorten(str(error), 200)}") from error
     if number != num_rows:
         raise InputError(
-            f"{path}: the Parquet file is damaged: its footer says {num_rows:,} rows, found {number:,}; write it again"
+            f"{path}: the Parquet file is damaged: its footer says {num_rows:,} rows, found {number:,}; "
+            "write it again"
         )
 
 
 def parquet_names(path: Path) -> list[str]:
-    """Return the names of the columns; raises InputError for a file that is not Parquet, and if pyarrow is not installed."""
+    """Return the names of the columns; raises InputError for a file that is not Parquet, and if pyarrow is
+    not installed."""
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
-        raise InputError(f"{path}: Parquet files need pyarrow; install it with: pip install pyarrow") from error
+        raise InputError(
+            f"{path}: Parquet files need pyarrow; install it with: pip install pyarrow"
+        ) from error
     try:
         with path.open("rb") as file:
             return parquet.read_schema(file).names
@@ -180,7 +200,8 @@ def parquet_names(path: Path) -> list[str]:
 def read_records(
     path: Source, options: ReadOptions, format: str, wanted: Collection[int | None] = ()
 ) -> Iterator[tuple[int, Any]]:
-    """Yield (number, record) for each record of a checked file; `row_unit(format)` is what the number counts, from 1.
+    """Yield (number, record) for each record of a checked file; `row_unit(format)` is what the number counts,
+    from 1.
 
     `wanted` are the columns to read from a Parquet file.
     """
@@ -193,6 +214,8 @@ def read_records(
         return read_sheet(path)
     if format == "text":
         return (
-            (number, line) for number, line in _plain_lines(path, options) if isinstance(line, BadRow) or line.strip()
+            (number, line)
+            for number, line in _plain_lines(path, options)
+            if isinstance(line, BadRow) or line.strip()
         )
     return _json_lines(path, options) if format == "jsonl" else _json_array(path, options)

@@ -1,8 +1,10 @@
-"""Corrected labels by text: a file of fixes -> other class ids for the rows that have these texts. Data files stay as they are.
+"""Corrected labels by text: a file of fixes -> other class ids for the rows that have these texts. Data files
+stay as they are.
 
-A fix is a row of a CSV file (or TSV, Excel, JSON Lines) with the column `label`, and `text_hash` as label_issues.csv has it,
-or `text` (and `text_pair`). A row without a label is no fix, so a list of label issues may be filled in part by part. For rows
-with any number of labels, `label` is a set of labels as the data has them; the list [] is no label.
+A fix is a row of a CSV file (or TSV, Excel, JSON Lines) with the column `label`, and `text_hash` as
+label_issues.csv has it, or `text` (and `text_pair`). A row without a label is no fix, so a list of label
+issues may be filled in part by part. For rows with any number of labels, `label` is a set of labels as the
+data has them; the list [] is no label.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from .table_labels import LABEL_SETS
 from .text_files import check_file
 
 COLUMNS = ("text_hash", "text", "text_pair", "label")
-HASH = re.compile(r"h[0-9a-f]{16}")  # the letter keeps spreadsheets from reading it as a number
+# The letter keeps spreadsheets from reading it as a number
+HASH = re.compile(r"h[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
 class Fixes:
-    """The corrected labels of a file: `hashes` (num_fixes,) uint64 of different texts, increasing, and the label of each.
+    """The corrected labels of a file: `hashes` (num_fixes,) uint64 of different texts, increasing, and the
+    label of each.
 
     `lines` says where each fix is, counted in `unit`; `source` is the file's name for messages.
     """
@@ -44,7 +48,8 @@ class Fixes:
     lines: list[int]
 
     def new_labels(self, names: list[str]) -> np.ndarray:
-        """Return the class id of each fix, (num_fixes,); raises InputError for a label that is not one of `names`."""
+        """Return the class id of each fix, (num_fixes,); raises InputError for a label that is not one of
+        `names`."""
         return np.array([self._id(at, label, names) for at, label in enumerate(self.labels)], np.int64)
 
     def _id(self, at: int, label: str, names: list[str]) -> int:
@@ -52,16 +57,19 @@ class Fixes:
         if found is None:
             raise InputError(
                 f"{self.source}, {self.unit} {self.lines[at]}: a fix must have a label of the data, found "
-                f"{excerpt(label)}{nearest(label, names)} (known: {listed(names)}); correct it, or set --data.labels"
+                f"{excerpt(label)}{nearest(label, names)} (known: {listed(names)}); correct it, or set "
+                "--data.labels"
             )
         return found
 
 
 class LabelSetFixes(Fixes):
-    """The corrected label sets of a file; `labels` has each set as text, as `app/data/label_cells.py` encodes it."""
+    """The corrected label sets of a file; `labels` has each set as text, as `app/data/label_cells.py` encodes
+    it."""
 
     def new_labels(self, names: list[str]) -> np.ndarray:
-        """Return which labels each fix has, (num_fixes, num_labels) uint8; raises InputError for one not in `names`."""
+        """Return which labels each fix has, (num_fixes, num_labels) uint8; raises InputError for one not in
+        `names`."""
         for at, text in enumerate(self.labels):
             for label in decode_set(text):
                 self._id(at, label, names)
@@ -89,9 +97,11 @@ def read_fixes(
     remove_spaces: bool = False,
     label_sets: LabelSetOptions | None = None,
 ) -> Fixes:
-    """Read a file of fixes; texts are cleaned as those of the data are. `label_sets` says how sets of labels are written.
+    """Read a file of fixes; texts are cleaned as those of the data are. `label_sets` says how sets of labels
+    are written.
 
-    Raises InputError, with file and line, for rows that are no fixes and for two different labels of one text.
+    Raises InputError, with file and line, for rows that are no fixes and for two different labels of one
+    text.
     """
     file = Path(path)
     options = ReadOptions(encoding=encoding)
@@ -109,7 +119,8 @@ def read_fixes(
         before = found.setdefault(key, (label, line))
         if before[0] != label:
             raise InputError(
-                f"{where}: a text can have one {'set of labels' if label_sets else 'label'} only, found {excerpt(label)} "
+                f"{where}: a text can have one {'set of labels' if label_sets else 'label'} only, found "
+                f"{excerpt(label)} "
                 f"here and {excerpt(before[0])} in {unit} {before[1]}; keep one of the two"
             )
     hashes = sorted(found)
@@ -124,14 +135,17 @@ def _label_set(where: str, value: object, options: LabelSetOptions) -> str:
     try:
         labels = labels_in_cell(value, options.label_separator)
     except ValueError as error:
-        if options.label_columns is not None:  # there is no separator to set
+        # There is no separator to set
+        if options.label_columns is not None:
             raise InputError(
                 f'{where}: several labels of a fix must be a JSON list, like ["a", "b"], found {excerpt(value)}; write one'
             ) from error
         raise InputError(f"{where}: {error}") from error
     names = [_string(where, label, "label").strip() for label in labels]
     if not all(names):
-        raise InputError(f"{where}: a label of the set is empty, found {excerpt(value)}; remove it or write its name")
+        raise InputError(
+            f"{where}: a label of the set is empty, found {excerpt(value)}; remove it or write its name"
+        )
     return encode_set(names)
 
 
@@ -157,7 +171,8 @@ def _header(where: str, record: list) -> list[str]:
     names = [str(value).strip() for value in record]
     if "label" not in names or not {"text_hash", "text"} & set(names):
         raise InputError(
-            f"{where}: a file of fixes needs a header with the column label, and text_hash or text; found {listed(names)}"
+            f"{where}: a file of fixes needs a header with the column label, and text_hash or text; found "
+            f"{listed(names)}"
         )
     return names
 
@@ -168,7 +183,8 @@ def _key(where: str, values: dict, remove_spaces: bool) -> int:
     if given:
         if not HASH.fullmatch(given):
             raise InputError(
-                f"{where}: text_hash must be the letter h and 16 hexadecimal digits, as in label_issues.csv, found "
+                f"{where}: text_hash must be the letter h and 16 hexadecimal digits, as in label_issues.csv, "
+                "found "
                 f"{excerpt(given)}; copy it whole, or remove the column and use text"
             )
         return int(given[1:], 16)
@@ -182,14 +198,19 @@ def _key(where: str, values: dict, remove_spaces: bool) -> int:
 def _string(where: str, value: object, name: str) -> str:
     if value is None:
         return ""
-    if isinstance(value, (bool, float, dict, list, NotText)) and not (isinstance(value, float) and value.is_integer()):
-        raise InputError(f"{where}: {name} must be a string or an integer, found {shorten(str(value))}; fix the row")
+    if isinstance(value, (bool, float, dict, list, NotText)) and not (
+        isinstance(value, float) and value.is_integer()
+    ):
+        raise InputError(
+            f"{where}: {name} must be a string or an integer, found {shorten(str(value))}; fix the row"
+        )
     text = str(int(value)) if isinstance(value, float) else str(value)
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{where}: {name} has bytes that are not in the encoding; set --data.encoding (gb18030 for most older Chinese "
+            f"{where}: {name} has bytes that are not in the encoding; set --data.encoding (gb18030 for most "
+            "older Chinese "
             "files), or save the file in UTF-8"
         ) from error
     return text
@@ -200,7 +221,8 @@ def apply_fixes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the labels of rows after the fixes, and how many rows each fix is about, (num_fixes,).
 
-    `ids` are (num_rows,), or (num_rows, num_labels) 0 and 1; `hashes` (num_rows,); `new_ids` are those of `Fixes.new_labels`.
+    `ids` are (num_rows,), or (num_rows, num_labels) 0 and 1; `hashes` (num_rows,); `new_ids` are those of
+    `Fixes.new_labels`.
     """
     if not len(fixes.hashes):
         return ids, np.empty(0, np.int64)

@@ -1,4 +1,5 @@
-"""The data report that is printed before training: rows, classes, lengths in tokens, and what may be wrong with them."""
+"""The data report that is printed before training: rows, classes, lengths in tokens, and what may be wrong
+with them."""
 
 from __future__ import annotations
 
@@ -10,14 +11,19 @@ from .long_texts import CUT
 from .tokens import TokenStore
 
 PERCENTILES = (5, 50, 95, 99, 100)
-MOST_CLASSES = 50  # that are all shown
-ENDS = 5  # largest and smallest of more classes
-CHUNK = 1 << 16  # rows counted at once
+# That are all shown
+MAX_CLASSES = 50
+# Largest and smallest of more classes
+ENDS = 5
+# Rows counted at once
+CHUNK = 1 << 16
 
 
 def token_statistics(dataset: Dataset, stores: dict[str, TokenStore]) -> dict:
-    """Return, for each split: percentiles of the stored lengths in tokens, how many rows have not all tokens of their text,
-    and the fraction of unknown tokens in its table; where rows have windows, also how many have more than one."""
+    """Return, for each split: percentiles of the stored lengths in tokens, how many rows have not all tokens
+    of their text, and the fraction of unknown tokens in its table; where rows have windows, also how many
+    have more than one.
+    """
     statistics = {}
     for name, split in dataset.splits.items():
         store = stores[name]
@@ -59,12 +65,18 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
     for table in dataset.tables:
         skipped = f", {table.skipped:,} skipped" if table.skipped else ""
         lines.append(f"  {table.source}: {table.num_rows:,} rows{skipped} ({table.columns})")
-        lines += [f"    skipped {table.row_unit} {row['line']}: {row['problem']}" for row in table.skipped_rows()[:10]]
+        lines += [
+            f"    skipped {table.row_unit} {row['line']}: {row['problem']}"
+            for row in table.skipped_rows()[:10]
+        ]
         if table.skipped > 10:
-            lines.append(f"    ... and {table.skipped - 10:,} more, all in skipped_rows.csv of the run folder")
+            lines.append(
+                f"    ... and {table.skipped - 10:,} more, all in skipped_rows.csv of the run folder"
+            )
         if table.multiline:
             lines.append(
-                f"    {table.multiline:,} rows have several lines, the first from line {table.first_multiline:,}: "
+                f"    {table.multiline:,} rows have several lines, the first from line "
+                f"{table.first_multiline:,}: "
                 "are all double quotes paired?"
             )
     if dataset.relabelled:
@@ -78,7 +90,8 @@ def _relabelled_lines(found: dict) -> list[str]:
     """Return what the corrected labels of data.relabel did."""
     unused = f"; {found['unused']:,} of texts that are not in the data, the first in {found['first_unused']}"
     return [
-        f"  {found['source']}: {found['fixes']:,} corrected labels, for {found['rows']:,} rows, {found['changed']:,} of them "
+        f"  {found['source']}: {found['fixes']:,} corrected labels, for {found['rows']:,} rows, "
+        f"{found['changed']:,} of them "
         f"had another label{unused if found['unused'] else ''}"
     ]
 
@@ -86,7 +99,7 @@ def _relabelled_lines(found: dict) -> list[str]:
 def _classes(counts: dict[str, int], rows: int) -> str:
     """Return the rows of each class; of many classes, the largest and the smallest."""
     shown = [f"{shorten(label)} {count:,} ({count / rows:.1%})" for label, count in counts.items()]
-    if len(shown) <= MOST_CLASSES:
+    if len(shown) <= MAX_CLASSES:
         return ", ".join(shown)
     by_size = [shown[index] for index in np.argsort([-count for count in counts.values()], kind="stable")]
     largest, smallest = ", ".join(by_size[:ENDS]), ", ".join(by_size[-ENDS:])
@@ -104,23 +117,32 @@ def _long(tokens: dict, rows: int) -> str:
 
 def _split_lines(name: str, statistics: dict, tokens: dict) -> list[str]:
     rows = statistics["rows"]
-    lengths = ", ".join(f"{'longest' if p == '100' else p + ' %'} {length}" for p, length in tokens["tokens"].items())
+    lengths = ", ".join(
+        f"{'longest' if p == '100' else p + ' %'} {length}" for p, length in tokens["tokens"].items()
+    )
     lines = [
-        f"  {name}: {rows:,} rows{'; ' if statistics['classes'] else ''}{_classes(statistics['classes'], rows)}",
+        f"  {name}: {rows:,} "
+        f"rows{'; ' if statistics['classes'] else ''}{_classes(statistics['classes'], rows)}",
         f"    tokens by percentile: {lengths}; {_long(tokens, rows)}",
     ]
     if tokens["unknown_fraction"] > 0.01:
         lines.append(
-            f"    {tokens['unknown_fraction']:.1%} of all tokens are unknown to the vocabulary: is it the right one?"
+            f"    {tokens['unknown_fraction']:.1%} of all tokens are unknown to the vocabulary: is it the "
+            "right one?"
         )
     if "unlabelled" in statistics:
         unlabelled = statistics["unlabelled"]
         lines.append(
-            f"    {statistics['labels_per_row']:.2f} labels a row; {unlabelled:,} rows ({unlabelled / rows:.1%}) have none"
+            f"    {statistics['labels_per_row']:.2f} labels a row; {unlabelled:,} rows "
+            f"({unlabelled / rows:.1%}) have none"
         )
     notes = [f"{statistics['repeated']:,} repeated texts"] if statistics["repeated"] else []
-    notes += [f"{statistics['conflicting']:,} texts with conflicting labels"] if statistics["conflicting"] else []
+    notes += (
+        [f"{statistics['conflicting']:,} texts with conflicting labels"] if statistics["conflicting"] else []
+    )
     notes += [
-        f"{count:,} rows whose text is also in {other}" for other, count in statistics["also_in"].items() if count
+        f"{count:,} rows whose text is also in {other}"
+        for other, count in statistics["also_in"].items()
+        if count
     ]
     return lines + ([f"    {'; '.join(notes)}"] if notes else [])

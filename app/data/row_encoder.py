@@ -15,10 +15,11 @@ Texts = list[str] | list[tuple[str, str]]
 
 
 class RowEncoder:
-    """Encodes texts with `tokenizer`, whose truncation it sets, as rows of at most `max_length` tokens (None: of any length).
+    """Encodes texts with `tokenizer`, whose truncation it sets, as rows of at most `max_length` tokens (None:
+    of any length).
 
-    `side` is where texts are cut; `long` is how texts of more tokens are read otherwise, from their beginning. Raises
-    InputError where `long` and `max_length` do not fit.
+    `side` is where texts are cut; `long` is how texts of more tokens are read otherwise, from their
+    beginning. Raises InputError where `long` and `max_length` do not fit.
     """
 
     def __init__(
@@ -35,7 +36,8 @@ class RowEncoder:
         capacity = max_length - self.before - self.after
         if capacity < HEAD:
             raise InputError(
-                f"data.long {self.long.way} needs {HEAD} or more tokens of a text in a row, found {capacity} with data.max_length "
+                f"data.long {self.long.way} needs {HEAD} or more tokens of a text in a row, found {capacity} "
+                "with data.max_length "
                 f"{max_length}; raise it"
             )
         if self.long.way == "windows":
@@ -51,12 +53,13 @@ class RowEncoder:
     def encode(self, texts: Texts, place: Place) -> list[EncodedRow]:
         """Return the rows of single texts, or of pairs.
 
-        Raises InputError for a text that cannot be encoded or has no token, naming its `place`, which takes its index; and
-        for pairs, unless texts are cut.
+        Raises InputError for a text that cannot be encoded or has no token, naming its `place`, which takes
+        its index; and for pairs, unless texts are cut.
         """
         if texts and self.long.way != "cut" and not isinstance(texts[0], str):
             raise InputError(
-                f"{place(0)}: data.long {self.long.way} reads single texts, found a pair of texts; leave one out"
+                f"{place(0)}: data.long {self.long.way} reads single texts, found a pair of texts; leave one "
+                "out"
             )
         encodings = self.encoder.encode(texts, place)
         if self.long.way == "windows":
@@ -66,7 +69,9 @@ class RowEncoder:
         rows = [EncodedRow([encoding.ids], bool(encoding.overflowing)) for encoding in encodings]
         return rows if self.tail is None else self._with_tails(self.tail, rows, texts, place)
 
-    def _with_tails(self, encoder: TextEncoder, rows: list[EncodedRow], texts: Texts, place: Place) -> list[EncodedRow]:
+    def _with_tails(
+        self, encoder: TextEncoder, rows: list[EncodedRow], texts: Texts, place: Place
+    ) -> list[EncodedRow]:
         """Return rows that were cut at their end with the tail of their text after the head."""
         long = [index for index, row in enumerate(rows) if row.is_cut]
         tails = encoder.encode([texts[index] for index in long], lambda index: place(long[index]))
@@ -77,7 +82,8 @@ class RowEncoder:
 
 
 def special_counts(tokenizer: Tokenizer) -> tuple[int, int]:
-    """Return how many special tokens are before and after a single text; `tokenizer` has no truncation and no padding."""
+    """Return how many special tokens are before and after a single text; `tokenizer` has no truncation and no
+    padding."""
     mask = tokenizer.encode("好").special_tokens_mask
     before = mask.index(0) if 0 in mask else len(mask)
     return before, mask[::-1].index(0) if 0 in mask else 0

@@ -1,7 +1,7 @@
 """Files of labelled text -> validated rows, one at a time.
 
-An invalid row becomes a `BadRow` with its line, what was found and what to do; the caller decides whether that stops the
-run. No row is dropped without a message.
+An invalid row becomes a `BadRow` with its line, what was found and what to do; the caller decides whether
+that stops the run. No row is dropped without a message.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from .label_cells import encode_set, labels_in_cell, labels_in_columns
 from .readers import BadRow, LabelSetOptions, ReadOptions, parquet_names, read_records
 from .text_files import Source, Stream, check_file
 
-INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}  # Unicode categories: control and format characters, separators
+# Unicode categories: control and format characters, separators
+INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
 
 
 class Row(NamedTuple):
-    """One valid row; `line` is its first line in the file (in JSON its element, in Parquet and Excel its row), from 1."""
+    """One valid row; `line` is its first line in the file (in JSON its element, in Parquet and Excel its
+    row), from 1."""
 
     line: int
     text: str
@@ -67,16 +69,20 @@ def _check_characters(text: str, what: str) -> None:
                 f"invalid byte 0x{code - 0xDC00:02x} in the {what} {excerpt(text)}; set --data.encoding "
                 "(gb18030 for most older Chinese files) or fix the file"
             ) from error
-        raise ValueError(f"unpaired surrogate U+{code:04X} in the {what} {excerpt(text)}; fix the file") from error
+        raise ValueError(
+            f"unpaired surrogate U+{code:04X} in the {what} {excerpt(text)}; fix the file"
+        ) from error
 
 
 def _label(value: Any) -> str:
     """Return the label as a string; raises ValueError with the problem."""
-    if isinstance(value, float) and value.is_integer():  # integers come as floats from a column with missing values
+    # Integers come as floats from a column with missing values
+    if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise ValueError(
-            f"the label must be a string or an integer, found {_found(value)}; fix the row or set --data.label_column"
+            f"the label must be a string or an integer, found {_found(value)}; fix the row or set "
+            "--data.label_column"
         )
     return _clean(str(value), False, "label")
 
@@ -95,10 +101,11 @@ def read_rows(
 ) -> Iterator[Row | BadRow]:
     """Yield the rows of a file in order: valid ones as `Row`, others as `BadRow`.
 
-    Blank lines are not rows. The format `text`, one text per line, has no labels (`need_label` False). If `notes` is
-    given, it receives `columns` (the ones that are used), `place` (what a row's number counts), `multiline` (the number
-    of CSV records over several lines) and `first_multiline` (the line of the first one). With `options.limit`, only the
-    first rows are read. Raises InputError if the file cannot be read, has no rows, or does not have a chosen column.
+    Blank lines are not rows. The format `text`, one text per line, has no labels (`need_label` False). If
+    `notes` is given, it receives `columns` (the ones that are used), `place` (what a row's number counts),
+    `multiline` (the number of CSV records over several lines) and `first_multiline` (the line of the first
+    one). With `options.limit`, only the first rows are read. Raises InputError if the file cannot be read,
+    has no rows, or does not have a chosen column.
     """
     path = path if isinstance(path, Stream) else Path(path)
     notes = {} if notes is None else notes
@@ -109,7 +116,8 @@ def read_rows(
     columns: Columns | None = None
     names: list[str] | None = None
     wanted: list[int | None] = []
-    if format == "parquet":  # its column names are known before the first record
+    # Its column names are known before the first record
+    if format == "parquet":
         names = parquet_names(path)
         columns = resolve_columns(str(path), options, names, len(names), need_label)
         wanted = [columns.text, columns.pair, *columns.labels]
@@ -133,7 +141,9 @@ def read_rows(
             notes.setdefault("first_multiline", line)
         yield row
     if count == 0:
-        raise InputError(f"{path}: there are no rows in the file" + (", only a header" if names and has_lines else ""))
+        raise InputError(
+            f"{path}: there are no rows in the file" + (", only a header" if names and has_lines else "")
+        )
 
 
 def text_rows(texts: Iterable[str | tuple[str, str]], options: ReadOptions) -> Iterator[Row | BadRow]:
@@ -144,8 +154,11 @@ def text_rows(texts: Iterable[str | tuple[str, str]], options: ReadOptions) -> I
         yield _row(line, list(text) if is_pair else text, columns, options)
 
 
-def _first_columns(where: str, record: Any, is_header: bool, options: ReadOptions, need_label: bool) -> Columns | None:
-    """Return the columns from the first record, None for an invalid one; reports a wrong encoding before anything else."""
+def _first_columns(
+    where: str, record: Any, is_header: bool, options: ReadOptions, need_label: bool
+) -> Columns | None:
+    """Return the columns from the first record, None for an invalid one; reports a wrong encoding before
+    anything else."""
     try:
         if is_header:
             names = [str(name).strip() for name in record]
@@ -162,9 +175,11 @@ def _first_columns(where: str, record: Any, is_header: bool, options: ReadOption
 
 
 def _is_header(where: str, record: list | BadRow, options: ReadOptions, need_label: bool) -> bool:
-    """Return whether the first record of a CSV, TSV or Excel file is a header; raises InputError if that is not clear."""
+    """Return whether the first record of a CSV, TSV or Excel file is a header; raises InputError if that is
+    not clear."""
     if isinstance(record, BadRow):
-        if has_header([], options):  # or the next line would be read as the header
+        # Or the next line would be read as the header
+        if has_header([], options):
             raise InputError(f"{where}: the header cannot be read: {record.problem}")
         return False
     is_header = has_header(record, options)
@@ -189,8 +204,10 @@ def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions) 
         shown = " | ".join(value if isinstance(value, str) else excerpt(value) for value in record[:20])
         return BadRow(
             line,
-            f"{columns.width} columns are needed as in the first row, found {len(record)}: {excerpt(shown)}; remove "
-            "extra separators from the text (or, in CSV, enclose it in double quotes) or fill in what is missing",
+            f"{columns.width} columns are needed as in the first row, found {len(record)}: {excerpt(shown)}; "
+            "remove "
+            "extra separators from the text (or, in CSV, enclose it in double quotes) or fill in what is "
+            "missing",
         )
     try:
         text, pair, label = columns.pick(record)
@@ -202,7 +219,9 @@ def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions) 
         )
     except KeyError as error:
         return BadRow(
-            line, f"the column {excerpt(error.args[0])} is missing, found {excerpt(record)}; add it or remove the row"
+            line,
+            f"the column {excerpt(error.args[0])} is missing, found {excerpt(record)}; add it or remove the "
+            "row",
         )
     except ValueError as error:
         return BadRow(line, str(error))

@@ -12,12 +12,14 @@ from .text_groups import rows_of_groups, text_groups
 
 
 def split_sizes(num_rows: int, dev_size: float, test_size: float) -> tuple[int, int]:
-    """Return the numbers of dev and test rows; a size below 1 is a fraction of `num_rows`, at least one row unless it is 0.
+    """Return the numbers of dev and test rows; a size below 1 is a fraction of `num_rows`, at least one row
+    unless it is 0.
 
     Raises InputError if no rows would be left to train on.
     """
     dev, test = (
-        int(size) if size >= 1 or size == 0 else max(1, round(num_rows * size)) for size in (dev_size, test_size)
+        int(size) if size >= 1 or size == 0 else max(1, round(num_rows * size))
+        for size in (dev_size, test_size)
     )
     if dev + test >= num_rows:
         raise InputError(
@@ -38,8 +40,8 @@ def split_rows(
 ) -> dict[str, np.ndarray]:
     """Return the row ids of train, dev and test of one file, as `data.split` says; sizes as in `split_sizes`.
 
-    `labels` (num_rows,) are class ids, or (num_rows, num_labels) 0 and 1; `hashes` (num_rows,) hashes of the texts, `names`
-    the classes for messages.
+    `labels` (num_rows,) are class ids, or (num_rows, num_labels) 0 and 1; `hashes` (num_rows,) hashes of the
+    texts, `names` the classes for messages.
     """
     dev, test = split_sizes(len(labels), dev_size, test_size)
     if not dev + test:
@@ -52,7 +54,8 @@ def split_rows(
 
 
 def random_split(num_rows: int, dev: int, test: int, seed: int) -> dict[str, np.ndarray]:
-    """Shuffle all row ids with `random.Random(seed).shuffle`; test is the end of them, dev the part before it."""
+    """Shuffle all row ids with `random.Random(seed).shuffle`; test is the end of them, dev the part before
+    it."""
     rows = list(range(num_rows))
     random.Random(seed).shuffle(rows)
     rows = np.array(rows, dtype=np.int64)
@@ -65,9 +68,10 @@ def stratified_split(
 ) -> dict[str, np.ndarray]:
     """Split so that each class keeps its proportion, and all rows with the same text are in the same split.
 
-    `labels` (num_rows,) are class ids, `hashes` (num_rows,) hashes of the texts, `names` the classes for messages. A text
-    with conflicting labels counts as the class of its first row. Each split has at least one text of each class; apart
-    from that, sizes are met to within a few rows. Raises InputError for a class with fewer different texts than splits.
+    `labels` (num_rows,) are class ids, `hashes` (num_rows,) hashes of the texts, `names` the classes for
+    messages. A text with conflicting labels counts as the class of its first row. Each split has at least one
+    text of each class; apart from that, sizes are met to within a few rows. Raises InputError for a class
+    with fewer different texts than splits.
     """
     sizes_wanted = {name: size for name, size in (("test", test), ("dev", dev)) if size}
     split_groups: dict[str, list[np.ndarray]] = {"train": [], "dev": [], "test": []}
@@ -76,19 +80,24 @@ def stratified_split(
     generator = np.random.default_rng(seed)
     proportions = {name: size / len(labels) for name, size in sizes_wanted.items()}
     owed = dict.fromkeys(sizes_wanted, 0.0)
-    # Small classes first: to be in each split, one may give more rows than its proportion; the large ones then give less.
+    # Small classes first: to be in each split, one may give more rows than its proportion; the large ones
+    # then give less.
     for label in np.argsort(np.bincount(labels, minlength=len(names)), kind="stable"):
         groups = np.flatnonzero(labels[first] == label)
         if 0 < len(groups) <= len(sizes_wanted):
             raise InputError(
-                f"a stratified split needs {len(sizes_wanted) + 1} different texts of each class, one for each split; class "
-                f"'{shorten(names[label])}' has {len(groups)}; add rows, set --data.split random, or give separate files"
+                f"a stratified split needs {len(sizes_wanted) + 1} different texts of each class, one for "
+                "each split; class "
+                f"'{shorten(names[label])}' has {len(groups)}; add rows, set --data.split random, or give "
+                "separate files"
                 + _likely_mistake(len(names), len(labels), only_first_row=first[groups].tolist() == [0])
             )
         for name, dealt in _deal(generator.permutation(groups), sizes, proportions, owed).items():
             split_groups[name].append(dealt)
     return {
-        name: np.sort(rows_of_groups(np.concatenate(groups), order, starts)) if groups else np.empty(0, np.int64)
+        name: np.sort(rows_of_groups(np.concatenate(groups), order, starts))
+        if groups
+        else np.empty(0, np.int64)
         for name, groups in split_groups.items()
     }
 
@@ -98,12 +107,13 @@ def _deal(
 ) -> dict[str, np.ndarray]:
     """Deal the texts of one class to the splits: to each its proportion of the rows, and at least one text.
 
-    `groups` are ids of texts in random order, `sizes` the number of rows of every text. `owed`, the rows that the classes
-    before this one gave a split too few (negative: too many), is updated.
+    `groups` are ids of texts in random order, `sizes` the number of rows of every text. `owed`, the rows that
+    the classes before this one gave a split too few (negative: too many), is updated.
     """
     num_rows = int(sizes[groups].sum())
     largest = max(1.0, min(proportions.values(), default=1.0) * num_rows)
-    weight = np.where(sizes[groups] > largest, sizes[groups], 0)  # texts with too many rows for dev or test come last
+    # Texts with too many rows for dev or test come last
+    weight = np.where(sizes[groups] > largest, sizes[groups], 0)
     groups = groups[np.argsort(weight, kind="stable")]
     dealt, left = {}, groups
     for done, (name, proportion) in enumerate(proportions.items()):
@@ -116,7 +126,8 @@ def _deal(
 
 
 def _likely_mistake(num_classes: int, num_rows: int, only_first_row: bool) -> str:
-    """Return a question if the classes look like something else, a header or a column of texts; else an empty string."""
+    """Return a question if the classes look like something else, a header or a column of texts; else an empty
+    string."""
     if num_classes > num_rows / 2:
         return "; or is data.label_column the wrong column?"
     return "; or is the first line a header (--data.header true)?" if only_first_row else ""

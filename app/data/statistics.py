@@ -7,14 +7,17 @@ import numpy as np
 from .label_sets import label_counts, set_ids
 
 
-def dataset_statistics(labels: dict[str, np.ndarray], hashes: dict[str, np.ndarray], label_names: list[str]) -> dict:
-    """Return, for each split with rows: `rows`, `classes` (rows of each class), `repeated`, `conflicting` and `also_in`.
+def dataset_statistics(
+    labels: dict[str, np.ndarray], hashes: dict[str, np.ndarray], label_names: list[str]
+) -> dict:
+    """Return, for each split with rows: `rows`, `classes` (rows of each class), `repeated`, `conflicting` and
+    `also_in`.
 
-    `labels` and `hashes` hold, for each split, the class ids and the hashes of the texts, both (num_rows,). For label sets,
-    `labels` are (num_rows, num_labels) 0 and 1, and there are also `unlabelled`, the rows without a label, and
-    `labels_per_row`, their mean number. `repeated`
-    counts rows with the text of an earlier row of the same split, `conflicting` counts texts with more than one label,
-    and `also_in` counts, for each earlier split, the rows whose text is in that split too.
+    `labels` and `hashes` hold, for each split, the class ids and the hashes of the texts, both (num_rows,).
+    For label sets, `labels` are (num_rows, num_labels) 0 and 1, and there are also `unlabelled`, the rows
+    without a label, and `labels_per_row`, their mean number. `repeated` counts rows with the text of an
+    earlier row of the same split, `conflicting` counts texts with more than one label, and `also_in` counts,
+    for each earlier split, the rows whose text is in that split too.
     """
     statistics = {}
     for name, split_labels in labels.items():
@@ -37,5 +40,8 @@ def dataset_statistics(labels: dict[str, np.ndarray], hashes: dict[str, np.ndarr
         }
         if split_labels.ndim == 2:
             per_row = split_labels.sum(axis=1, dtype=np.int64)
-            statistics[name] |= {"unlabelled": int((per_row == 0).sum()), "labels_per_row": float(per_row.mean())}
+            statistics[name] |= {
+                "unlabelled": int((per_row == 0).sum()),
+                "labels_per_row": float(per_row.mean()),
+            }
     return statistics

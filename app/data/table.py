@@ -1,8 +1,8 @@
 """One data file -> its table: the valid rows on disk, memory-mapped by every process.
 
-A table is a folder: `texts.bin` (UTF-8, end to end) with `text_ends.npy`, the same for second texts, `labels.npy`
-(indices into `label_values`), `lines.npy` (the line of each row in the file) and `hashes.npy` (64 bits of each text, to
-detect repeated ones). A row's id is its index here, from 0.
+A table is a folder: `texts.bin` (UTF-8, end to end) with `text_ends.npy`, the same for second texts,
+`labels.npy` (indices into `label_values`), `lines.npy` (the line of each row in the file) and `hashes.npy`
+(64 bits of each text, to detect repeated ones). A row's id is its index here, from 0.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ ARRAYS = ("labels", "lines", "hashes", "text_ends", "pair_ends")
 class Table:
     """The rows of one data file; texts are read from disk when they are asked for.
 
-    `source` names the file in messages; files of the same content share a folder, which has the name of the first.
-    `content` is its format and a digest of what is in it; `earlier_name` is the folder's name in caches of earlier versions.
+    `source` names the file in messages; files of the same content share a folder, which has the name of the
+    first. `content` is its format and a digest of what is in it; `earlier_name` is the folder's name in
+    caches of earlier versions.
     """
 
     def __init__(
@@ -88,7 +89,8 @@ class Table:
         return _slice(*self._pairs, row) if self.has_pairs else None
 
     def texts(self, rows: np.ndarray) -> list[str]:
-        """Return the cleaned texts of many rows, (num_rows,) ids in increasing order; much faster than one by one."""
+        """Return the cleaned texts of many rows, (num_rows,) ids in increasing order; much faster than one by
+        one."""
         return _slices(*self._texts, rows)
 
     def pairs(self, rows: np.ndarray) -> list[str]:
@@ -131,15 +133,16 @@ def open_table(
 ) -> Table:
     """Return the table of a data file, reading the file only if the cache has no table of the same content.
 
-    With `label_names`, a row with any other label is invalid; with `accept_ids`, integers may be the ids of labels. Without
-    `need_label` only texts are read, and no row has a label. Raises InputError for a file that cannot be read, and for
-    invalid rows unless `skip_bad_rows`.
+    With `label_names`, a row with any other label is invalid; with `accept_ids`, integers may be the ids of
+    labels. Without `need_label` only texts are read, and no row has a label. Raises InputError for a file
+    that cannot be read, and for invalid rows unless `skip_bad_rows`.
     """
     source = Path(path)
     format = file_format(source, options.format, options.encoding)
     check_file(source, format, options.encoding)
     if options.format == "auto" and format != named_format(source):
-        options = replace(options, format=format)  # so that a table that was read by the name is not taken for it
+        # So that a table that was read by the name is not taken for it
+        options = replace(options, format=format)
     digest = file_digest(source)
     rules = (skip_bad_rows, label_names, accept_ids)
     kind = "table" if need_label else "texts"

@@ -1,4 +1,5 @@
-"""Building a table: the valid rows of a data file are written to its folder, the others are reported or listed."""
+"""Building a table: the valid rows of a data file are written to its folder, the others are reported or
+listed."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from .labels import resolve_label
 from .readers import BadRow, LabelSetOptions, ReadOptions
 from .rows import Row, read_rows
 
-SHOWN = 5  # invalid rows that an error message lists
+# Invalid rows that an error message lists
+SHOWN = 5
 
 
 def text_hash(text: bytes, pair: bytes | None) -> int:
@@ -54,7 +56,8 @@ def build_table(
             skipped.write(json.dumps({"line": row.line, "problem": row.problem}, ensure_ascii=True) + "\n")
     if digest and file_digest(Path(path)) != digest:
         raise InputError(
-            f"{path}: a data file must not change while it is read, but this one did; start again once it is written to its end"
+            f"{path}: a data file must not change while it is read, but this one did; start again once it is "
+            "written to its end"
         )
     if num_bad and not skip_bad_rows:
         raise InputError(_bad_rows_message(path, notes["place"], shown, num_bad))
@@ -121,7 +124,8 @@ def _check_label(row: Row, names: list[str], accept_ids: bool, is_set: bool) -> 
         return row
     return BadRow(
         row.line,
-        f"unknown label {excerpt(unknown)}{nearest(unknown, names)} (known: {listed(names)}); fix the row or set "
+        f"unknown label {excerpt(unknown)}{nearest(unknown, names)} (known: {listed(names)}); fix the row or "
+        "set "
         "--data.labels",
     )
 

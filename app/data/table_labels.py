@@ -9,7 +9,8 @@ from .label_sets import label_matrix, names_in_sets
 from .labels import resolve_label, sort_labels
 from .table import Table
 
-LABEL_SETS = ("multi_label",)  # tasks whose rows have any number of labels
+# Tasks whose rows have any number of labels
+LABEL_SETS = ("multi_label",)
 
 
 def names_of_labels(config: DataConfig, train: Table) -> list[str]:
@@ -20,7 +21,8 @@ def names_of_labels(config: DataConfig, train: Table) -> list[str]:
 
 
 def labels_of_rows(table: Table, label_names: list[str], task: str) -> np.ndarray:
-    """Return class ids (num_rows,) int64, or for label sets (num_rows, num_labels) uint8; without names all are class 0."""
+    """Return class ids (num_rows,) int64, or for label sets (num_rows, num_labels) uint8; without names all
+    are class 0."""
     if not label_names:
         return np.zeros(table.num_rows, dtype=np.int64)
     if task in LABEL_SETS:

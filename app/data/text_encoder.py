@@ -1,4 +1,5 @@
-"""Texts -> encodings of at most `max_length` tokens, without reading more of a long text than these tokens need."""
+"""Texts -> encodings of at most `max_length` tokens, without reading more of a long text than these tokens
+need."""
 
 from __future__ import annotations
 
@@ -11,12 +12,18 @@ from .encoding import check_has_tokens, encode_batch
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-GROWTH = 4  # times as many characters, where the first ones were not enough
-ATTEMPTS = 3  # after which the whole text is encoded: it may be a single word
-MOST_CHARACTERS = 1 << 16  # of a first attempt
-BATCH_CHARACTERS = 1 << 22  # encoded at once, where windows do not overlap
-LONGEST_ADDED = 64  # characters of an added token, such as [MASK]
-# What makes the words of a text from what is near them. Others, such as a pattern of the checkpoint, may look further.
+# Times as many characters, where the first ones were not enough
+GROWTH = 4
+# After which the whole text is encoded: it may be a single word
+ATTEMPTS = 3
+# Of a first attempt
+MAX_CHARACTERS = 1 << 16
+# Encoded at once, where windows do not overlap
+BATCH_CHARACTERS = 1 << 22
+# Characters of an added token, such as [MASK]
+MAX_ADDED = 64
+# What makes the words of a text from what is near them. Others, such as a pattern of the checkpoint, may look
+# further.
 LOCAL = {"Sequence", "BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Nmt", "Precompiled",
          "Prepend", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel", "Punctuation", "Digits",
          "CharDelimiterSplit", "UnicodeScripts"}  # fmt: skip
@@ -26,14 +33,16 @@ Place = Callable[[int], str]
 class TextEncoder:
     """Encodes texts with `tokenizer`, whose truncation it sets; `max_length` None: texts are not cut.
 
-    A tokenizer splits a text into words and each word into tokens, so the words of the first part of a text are those of the
-    whole, but for the last few. A part is taken for the whole if its tokens fill `max_length` before these last words;
-    otherwise a larger part is encoded, in the end the whole. The token ids are always those of the whole text. `side` is
-    where texts are cut. With left, texts are read whole, or where `reads_ends`, the same is done with their last part; the
-    offsets of an encoding are then of that part.
+    A tokenizer splits a text into words and each word into tokens, so the words of the first part of a text
+    are those of the whole, but for the last few. A part is taken for the whole if its tokens fill
+    `max_length` before these last words; otherwise a larger part is encoded, in the end the whole. The token
+    ids are always those of the whole text. `side` is where texts are cut. With left, texts are read whole, or
+    where `reads_ends`, the same is done with their last part; the offsets of an encoding are then of that
+    part.
 
-    Where `windows` is above 1, the next windows of a text are the first of the `overflowing` encodings, each with `overlap`
-    tokens of the one before; there may be more of these, which are not always those of the whole text.
+    Where `windows` is above 1, the next windows of a text are the first of the `overflowing` encodings, each
+    with `overlap` tokens of the one before; there may be more of these, which are not always those of the
+    whole text.
     """
 
     def __init__(
@@ -50,9 +59,10 @@ class TextEncoder:
         tokenizer.no_truncation()
         definition = json.loads(tokenizer.to_str())
         longest = max((len(token["content"]) for token in definition["added_tokens"]), default=0)
-        self.last_words = longest + 4  # an added token may be made of as many words before its last character is there
+        # An added token may be made of as many words before its last character is there
+        self.last_words = longest + 4
         reads_parts = max_length is not None and (side == "right" or reads_ends)
-        self.cuts = reads_parts and longest <= LONGEST_ADDED and _is_local(definition)
+        self.cuts = reads_parts and longest <= MAX_ADDED and _is_local(definition)
         self.side = side
         self.windows = windows
         needed, self.batch_characters = max_length or 0, BATCH_CHARACTERS
@@ -67,8 +77,9 @@ class TextEncoder:
     ) -> list[Encoding]:
         """Return the encodings of single texts, or of pairs, which are always read whole.
 
-        `with_offsets`: which characters each token stands for is then known; this takes longer. Raises InputError for a text
-        that cannot be encoded or has no token, naming its `place`, which takes its index.
+        `with_offsets`: which characters each token stands for is then known; this takes longer. Raises
+        InputError for a text that cannot be encoded or has no token, naming its `place`, which takes its
+        index.
         """
         if self.cuts and texts and isinstance(texts[0], str):
             encodings = self._encode_parts(texts, place, with_offsets)
@@ -90,7 +101,8 @@ class TextEncoder:
             encodings |= zip(unsettled, self._encode(parts, unsettled, place, with_words=True), strict=True)
             unsettled = [i for i in unsettled if len(texts[i]) > size and not self._is_settled(encodings[i])]
             if attempt == 0 and 2 * len(unsettled) > num_long:
-                self.characters = min(self.characters * GROWTH, MOST_CHARACTERS)  # words are longer here than usual
+                # Words are longer here than usual
+                self.characters = min(self.characters * GROWTH, MAX_CHARACTERS)
             size *= GROWTH
         whole = [texts[index] for index in unsettled]
         encodings |= zip(unsettled, self._encode(whole, unsettled, place, with_words), strict=True)
@@ -105,12 +117,16 @@ class TextEncoder:
         last, end = (max(_words(part), default=0) for part in (parts[self.windows - 1], parts[-1]))
         return last + self.last_words < end
 
-    def _encode(self, texts: list, indices: Sequence[int], place: Place, with_words: bool = False) -> list[Encoding]:
+    def _encode(
+        self, texts: list, indices: Sequence[int], place: Place, with_words: bool = False
+    ) -> list[Encoding]:
         """Return the encodings of texts whose places are those of `indices`."""
         encodings: list[Encoding] = []
         for batch in batches_of(texts, self.batch_characters):
             here = indices[len(encodings) :]
-            encodings += encode_batch(self.tokenizer, batch, lambda index, here=here: place(here[index]), with_words)
+            encodings += encode_batch(
+                self.tokenizer, batch, lambda index, here=here: place(here[index]), with_words
+            )
         return encodings
 
 
@@ -133,7 +149,9 @@ def batches_of(texts: list, characters: int = BATCH_CHARACTERS) -> Iterator[list
 
 
 def _is_local(definition: dict) -> bool:
-    return all(part["type"] in LOCAL for name in ("normalizer", "pre_tokenizer") for part in _parts(definition[name]))
+    return all(
+        part["type"] in LOCAL for name in ("normalizer", "pre_tokenizer") for part in _parts(definition[name])
+    )
 
 
 def _parts(part: Any) -> Iterator[dict]:

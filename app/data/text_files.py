@@ -26,7 +26,8 @@ MAGIC = {
 BINARY = {"parquet": "Parquet", "xlsx": "Excel"}
 UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 MARKS = {"utf-16": UTF16_MARKS, "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)}
-MAGIC_BYTES = 8  # of the longest in MAGIC
+# Of the longest in MAGIC
+MAGIC_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ Source = Path | Stream
 
 
 def check_file(path: Source, format: str, encoding: str) -> None:
-    """Raise InputError unless `path` is a stream or a regular file, not empty, and begins like a file of its `format`."""
+    """Raise InputError unless `path` is a stream or a regular file, not empty, and begins like a file of its
+    `format`."""
     codec = codec_name(encoding)
     if isinstance(path, Stream) and format in BINARY:
         raise InputError(f"{path}: {BINARY[format]} cannot be read from a stream; save it to a file first")
@@ -55,7 +57,8 @@ def check_file(path: Source, format: str, encoding: str) -> None:
 
 
 def read_start(path: Source, size: int) -> bytes:
-    """Return the first bytes of a file, at most `size`; they remain to be read in a stream, and may be fewer there.
+    """Return the first bytes of a file, at most `size`; they remain to be read in a stream, and may be fewer
+    there.
 
     Raises InputError for what is neither a stream nor a regular file that can be read, and for an empty one.
     """
@@ -80,21 +83,27 @@ def _check_start(path: Source, start: bytes, codec: str) -> None:
         raise InputError(f"{path}: {codec} text is needed, found UTF-16 text; set --data.encoding utf-16")
     if not start.startswith(MARKS.get(codec, (b"",))):
         raise InputError(
-            f"{path}: {codec.upper()} text must begin with a byte order mark, found {start[:4]!r}; set --data.encoding to "
+            f"{path}: {codec.upper()} text must begin with a byte order mark, found {start[:4]!r}; set "
+            "--data.encoding to "
             f"utf-8, or to {codec}-le or {codec}-be, which need no mark"
         )
 
 
 def codec_name(encoding: str) -> str:
-    """Return Python's name of an encoding; raises InputError for one that it does not know or that cannot be read by lines."""
+    """Return Python's name of an encoding; raises InputError for one that it does not know or that cannot be
+    read by lines."""
     try:
         "".encode(encoding)
-        b"-".decode(encoding, errors="surrogateescape")  # idna and punycode cannot continue after a bad byte
+        # Idna and punycode cannot continue after a bad byte
+        b"-".decode(encoding, errors="surrogateescape")
     except UnicodeDecodeError:
-        pass  # half a character of UTF-16
-    except (LookupError, UnicodeError, ValueError) as error:  # ValueError: a NUL in the name
+        # Half a character of UTF-16
+        pass
+    except (LookupError, UnicodeError, ValueError) as error:
+        # ValueError: a NUL in the name
         raise InputError(
-            f"data.encoding must be a text encoding that Python knows, found '{shorten(encoding)}'; try utf-8 or gb18030"
+            f"data.encoding must be a text encoding that Python knows, found '{shorten(encoding)}'; try "
+            "utf-8 or gb18030"
         ) from error
     return codecs.lookup(encoding).name
 
@@ -105,7 +114,8 @@ def _check_path(path: Path) -> None:
         if path.is_file():
             return
         raise InputError(f"{path}: {_what_is_there(path)}")
-    except OSError as error:  # a name that is too long, a folder that may not be entered
+    except OSError as error:
+        # A name that is too long, a folder that may not be entered
         raise InputError(f"{shorten(str(path))}: cannot be read: {error.strerror}") from error
 
 
@@ -131,22 +141,27 @@ def _open(path: Source) -> AbstractContextManager[BinaryIO]:
 
 
 def read_lines(path: Source, encoding: str) -> Iterator[str]:
-    """Yield decoded lines; bytes that cannot be decoded become surrogates, which `app.data.rows` reports with the line.
+    """Yield decoded lines; bytes that cannot be decoded become surrogates, which `app.data.rows` reports with
+    the line.
 
-    Lines end at \\n only: other separators (U+2028, form feed) are part of the text. If the byte 0x0A is not a line feed,
-    as in UTF-16, UTF-32 and EBCDIC, the file is decoded as a stream.
+    Lines end at \\n only: other separators (U+2028, form feed) are part of the text. If the byte 0x0A is not
+    a line feed, as in UTF-16, UTF-32 and EBCDIC, the file is decoded as a stream.
     """
     number, is_stream = 0, "\n".encode(encoding) != b"\n"
     try:
         with _open(path) as file:
             if is_stream:
-                lines: Iterable[str] = io.TextIOWrapper(file, encoding=encoding, errors="surrogatepass", newline="\n")
+                lines: Iterable[str] = io.TextIOWrapper(
+                    file, encoding=encoding, errors="surrogatepass", newline="\n"
+                )
             else:
                 lines = (line.decode(encoding, errors="surrogateescape") for line in file)
             for number, line in enumerate(lines, 1):
                 yield line.removeprefix("\ufeff") if number == 1 else line
     except UnicodeDecodeError as error:
         where = f"{path}, " + (f"from line {number + 1} on" if is_stream else f"line {number + 1}")
-        raise InputError(f"{where}: not valid {encoding} text ({error.reason}); set --data.encoding") from error
+        raise InputError(
+            f"{where}: not valid {encoding} text ({error.reason}); set --data.encoding"
+        ) from error
     except OSError as error:
         raise InputError(f"{path}, line {number + 1}: cannot be read: {error.strerror}") from error

@@ -1,4 +1,5 @@
-"""The tokenizer: that of a pretrained model, or WordPiece with a vocabulary file or the characters of the training text."""
+"""The tokenizer: that of a pretrained model, or WordPiece with a vocabulary file or the characters of the
+training text."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from .cache import build_once, content_key
 from .dataset import Dataset
 from .encoding import check_tokenizer, guarded
 
-CHUNK = 8192  # rows whose characters are collected at once
+# Rows whose characters are collected at once
+CHUNK = 8192
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PUNCTUATION = "，。、；：？！…—·～﹏“”‘’（）《》〈〉【】「」『』〔〕￥％＃＠＆＊＋－＝＜＞／＼｜＂＇．￣"
 
@@ -33,7 +35,9 @@ def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache
             if config.vocab_file
             else _character_vocabulary(dataset, config.lowercase, cache_dir)
         )
-        tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)}, do_lower_case=config.lowercase)
+        tokenizer = BertTokenizer(
+            {token: index for index, token in enumerate(tokens)}, do_lower_case=config.lowercase
+        )
     tokenizer.model_max_length = max_length
     return tokenizer
 
@@ -41,17 +45,21 @@ def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache
 def _checkpoint_tokenizer(config: ModelConfig):
     from transformers import AutoTokenizer
 
-    with guarded(f"model.name must be a hub name or a folder with a tokenizer; '{config.name}' could not be loaded"):
+    with guarded(
+        f"model.name must be a hub name or a folder with a tokenizer; '{config.name}' could not be loaded"
+    ):
         tokenizer = AutoTokenizer.from_pretrained(
             config.name, revision=config.revision, trust_remote_code=config.trust_remote_code
         )
     if not tokenizer.is_fast:
         raise InputError(
-            f"a fast tokenizer is needed; {config.name} has only {type(tokenizer).__name__}; save it with a tokenizer.json"
+            f"a fast tokenizer is needed; {config.name} has only {type(tokenizer).__name__}; save it with a "
+            "tokenizer.json"
         )
     if tokenizer.unk_token is not None and tokenizer.unk_token not in tokenizer.get_vocab():
         raise InputError(
-            f"the tokenizer of {config.name} names the unknown token {excerpt(tokenizer.unk_token)}, which its vocabulary does "
+            f"the tokenizer of {config.name} names the unknown token {excerpt(tokenizer.unk_token)}, which "
+            "its vocabulary does "
             "not have; correct its tokenizer_config.json, or choose another model"
         )
     check_tokenizer(tokenizer.backend_tokenizer, config.name)
@@ -63,34 +71,45 @@ def _read_vocabulary(path: Path) -> list[str]:
         # Only \n ends a line: BERT's own vocabulary has U+2028 and the like among its tokens.
         text = path.read_bytes().decode("utf-8-sig") if path.is_file() else None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"model.vocab_file: {path} cannot be read as a text file in UTF-8: {error}") from error
+        raise InputError(
+            f"model.vocab_file: {path} cannot be read as a text file in UTF-8: {error}"
+        ) from error
     if text is None:
         raise InputError(
-            f"model.vocab_file: there is no file {path}; a text file with one token a line is needed{fetch_hint(path)}"
+            f"model.vocab_file: there is no file {path}; a text file with one token a line is "
+            f"needed{fetch_hint(path)}"
         )
     tokens = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     missing = [token for token in SPECIAL_TOKENS if token not in tokens]
     [(repeated, count)] = Counter(tokens).most_common(1)
     if count > 1:
         raise InputError(
-            f"{path}: each line of a vocabulary must be a different token; {excerpt(repeated)} is there more than once"
+            f"{path}: each line of a vocabulary must be a different token; {excerpt(repeated)} is there more "
+            "than once"
         )
     if missing:
         raise InputError(
-            f"{path}: a WordPiece vocabulary needs the tokens {' '.join(SPECIAL_TOKENS)}; missing: {' '.join(missing)}"
+            f"{path}: a WordPiece vocabulary needs the tokens {' '.join(SPECIAL_TOKENS)}; missing: "
+            f"{' '.join(missing)}"
         )
     return tokens
 
 
 def _character_vocabulary(dataset: Dataset, lowercase: bool, cache_dir: str) -> list[str]:
-    folder = Path(cache_dir) / f"vocabulary-{content_key('vocabulary', 1, dataset.vocabulary_folder.name, lowercase)}"
+    folder = (
+        Path(cache_dir)
+        / f"vocabulary-{content_key('vocabulary', 1, dataset.vocabulary_folder.name, lowercase)}"
+    )
     train = dataset.splits["train"]
-    build_once(folder, build_vocabulary, train.table.folder, dataset.vocabulary_folder / "train_rows.npy", lowercase)
+    build_once(
+        folder, build_vocabulary, train.table.folder, dataset.vocabulary_folder / "train_rows.npy", lowercase
+    )
     return (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
 
 
 def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path, lowercase: bool) -> None:
-    """Write `vocab.txt`: GB 2312, ASCII, punctuation, and every character of the training rows as the tokenizer sees it."""
+    """Write `vocab.txt`: GB 2312, ASCII, punctuation, and every character of the training rows as the
+    tokenizer sees it."""
     import numpy as np
     from tokenizers.normalizers import BertNormalizer
 
@@ -104,7 +123,10 @@ def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path, lowercas
     # This normalizer looks at one character at a time, so it is enough to give it each character once.
     normalized = set(BertNormalizer(lowercase=lowercase).normalize_str("".join(sorted(raw_characters))))
     ascii_characters = (
-        string.ascii_lowercase + string.digits + string.punctuation + ("" if lowercase else string.ascii_uppercase)
+        string.ascii_lowercase
+        + string.digits
+        + string.punctuation
+        + ("" if lowercase else string.ascii_uppercase)
     )
     extra = sorted(c for c in normalized if not c.isspace())
     characters = dict.fromkeys([*ascii_characters, *PUNCTUATION, *gb2312_characters(), *extra])
@@ -120,11 +142,13 @@ def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path, lowercas
 
 
 def is_split_off(character: str, lowercase: bool) -> bool:
-    """Return whether BERT's tokenizer makes a word of this character alone: Chinese characters and punctuation."""
+    """Return whether BERT's tokenizer makes a word of this character alone: Chinese characters and
+    punctuation."""
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
-    # The normalizer puts spaces around Chinese characters, the pre-tokenizer splits at spaces and punctuation.
+    # The normalizer puts spaces around Chinese characters, the pre-tokenizer splits at spaces and
+    # punctuation.
     text = BertNormalizer(lowercase=lowercase).normalize_str(f"a{character}a")
     return len(BertPreTokenizer().pre_tokenize_str(text)) > 1
 

@@ -1,10 +1,11 @@
 """A table -> its token store: every row tokenised once, flat on disk, memory-mapped by every process.
 
-A store is a folder: `tokens.bin` (all rows end to end, special tokens included; uint16 if the vocabulary is small enough,
-else int32), `offsets.npy` (num_rows + 1,), `cut.npy` (whether a text has tokens that its row has not) and, for sentence pairs
-of models that tell the two texts apart, `second_starts.npy` (the number of tokens before the second text). Where long texts
-are read in windows, a row has the tokens of all its windows, one after the other, and `window_ends.npy` (num_windows,) and
-`first_windows.npy` (num_rows + 1,) say where they are.
+A store is a folder: `tokens.bin` (all rows end to end, special tokens included; uint16 if the vocabulary is
+small enough, else int32), `offsets.npy` (num_rows + 1,), `cut.npy` (whether a text has tokens that its row
+has not) and, for sentence pairs of models that tell the two texts apart, `second_starts.npy` (the number of
+tokens before the second text). Where long texts are read in windows, a row has the tokens of all its windows,
+one after the other, and `window_ends.npy` (num_windows,) and `first_windows.npy` (num_rows + 1,) say where
+they are.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ from .row_encoder import RowEncoder
 from .table import Table
 
 VERSION = 1
-CHUNK = 8192  # rows tokenised at once
-CHUNK_BYTES = 1 << 25  # of their texts
-RELEASE_EVERY = 512  # rows read, after which mapped pages are released; each row maps 64 KiB around it
+# Rows tokenised at once
+CHUNK = 8192
+# Of their texts
+CHUNK_BYTES = 1 << 25
+# Rows read, after which mapped pages are released; each row maps 64 KiB around it
+RELEASE_EVERY = 512
 
 
 class TokenStore:
@@ -40,14 +44,17 @@ class TokenStore:
 
     def __init__(self, folder: Path, earlier_name: str | None = None) -> None:
         self.folder = folder
-        self.earlier_name = earlier_name  # of the folder in caches of earlier versions
+        # Of the folder in caches of earlier versions
+        self.earlier_name = earlier_name
         meta = json.loads((folder / "store.json").read_text())
         self.max_length: int = meta["max_length"]
         self.unknown_tokens: int = meta["unknown_tokens"]
         self.tokens = np.memmap(folder / "tokens.bin", np.dtype(meta["dtype"]), "r")
         self.offsets = np.load(folder / "offsets.npy", mmap_mode="r")
         self.cut = np.load(folder / "cut.npy", mmap_mode="r")
-        self.second_starts = np.load(folder / "second_starts.npy", mmap_mode="r") if meta["has_second"] else None
+        self.second_starts = (
+            np.load(folder / "second_starts.npy", mmap_mode="r") if meta["has_second"] else None
+        )
         self.long = LongTexts(**meta.get("long", {}))
         self.has_windows = self.long.way == "windows"
         if self.has_windows:
@@ -87,7 +94,8 @@ class TokenStore:
 
 
 def open_store(table: Table, tokenizer, max_length: int, cache_dir: str, long: LongTexts = CUT) -> TokenStore:
-    """Return the token store of a table; tokenises it only if the cache has none for this table, tokenizer, length and `long`."""
+    """Return the token store of a table; tokenises it only if the cache has none for this table, tokenizer,
+    length and `long`."""
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
@@ -111,7 +119,8 @@ def build_store(
     side: str = "right",
     long: LongTexts = CUT,
 ) -> None:
-    """Tokenise a table into `folder`, on all cores; needs memory for a few chunks, and 13 bytes per row and 8 per window."""
+    """Tokenise a table into `folder`, on all cores; needs memory for a few chunks, and 13 bytes per row and 8
+    per window."""
     from tokenizers import Tokenizer
     from tqdm import tqdm
 
@@ -119,11 +128,14 @@ def build_store(
     tokenizer = Tokenizer.from_str(definition)
     encoder = RowEncoder(tokenizer, max_length, side, long)
     dtype = np.dtype(np.uint16 if highest_id(tokenizer) < 1 << 16 else np.int32)
-    lengths, counts, cut, second_starts = array("i"), array("i"), array("b"), array("i")  # lengths are of windows
+    # Lengths are of windows
+    lengths, counts, cut, second_starts = array("i"), array("i"), array("b"), array("i")
     unknown = 0
     with (
         (folder / "tokens.bin").open("wb") as tokens,
-        tqdm(total=table.num_rows, desc="tokenise", unit=" rows", unit_scale=True, disable=None, delay=2) as progress,
+        tqdm(
+            total=table.num_rows, desc="tokenise", unit=" rows", unit_scale=True, disable=None, delay=2
+        ) as progress,
     ):
         for rows in encoded_chunks(table, encoder):
             windows = [window for row in rows for window in row.windows]
@@ -137,7 +149,9 @@ def build_store(
                 second_starts.extend(row.second_start for row in rows)
             progress.update(len(rows))
     has_second = bool((np.asarray(second_starts) < np.asarray(lengths)).any()) if table.has_pairs else False
-    offsets, first_windows = (np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]) for sizes in (lengths, counts))
+    offsets, first_windows = (
+        np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]) for sizes in (lengths, counts)
+    )
     np.save(folder / "offsets.npy", offsets[first_windows] if long.way == "windows" else offsets)
     np.save(folder / "cut.npy", np.asarray(cut, dtype=np.uint8))
     if has_second:
@@ -180,7 +194,8 @@ def encoded_chunks(table: Table, encoder: RowEncoder) -> Iterator[list[EncodedRo
 
 
 def _chunks(table: Table) -> Iterator[np.ndarray]:
-    """Yield the ids of the rows that are tokenised at once, in their order: `CHUNK` rows, `CHUNK_BYTES` or one row."""
+    """Yield the ids of the rows that are tokenised at once, in their order: `CHUNK` rows, `CHUNK_BYTES` or
+    one row."""
     ends = table.array("text_ends") + (table.array("pair_ends") if table.has_pairs else 0)
     start = 0
     while start < table.num_rows:

@@ -52,7 +52,8 @@ def build_words(folder: Path, table_folder: Path, definition: str, max_length: i
 
 
 def continued(words: list[str], encoding) -> np.ndarray:
-    """Return whether each token continues the word of the one before, (length,) uint8; special tokens never do.
+    """Return whether each token continues the word of the one before, (length,) uint8; special tokens never
+    do.
 
     `words` make up the text that was encoded. A token with characters of two words belongs to the first.
     """

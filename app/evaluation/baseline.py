@@ -1,4 +1,5 @@
-"""What costs nothing, to compare with: the most frequent class, and a linear model of characters trained in seconds."""
+"""What costs nothing, to compare with: the most frequent class, and a linear model of characters trained in
+seconds."""
 
 from __future__ import annotations
 
@@ -11,18 +12,23 @@ import numpy as np
 from ..data.dataset import Split
 from .measures.intervals import label_intervals
 
-MOST_TRAIN_ROWS = MOST_ROWS = 20_000
-MOST_CHARACTERS = 256  # of a text
-MOST_FEATURES, FEWEST_FEATURES = 50_000, 2_000
-MOST_WEIGHTS = 5_000_000  # features x classes; naive Bayes has several tables of that size
-MOST_CLASSES = 50  # of logistic regression; beyond them its time grows with their number
-MOST_PRODUCTS = 600_000_000  # of all its iterations
+MAX_TRAIN_ROWS = MAX_ROWS = 20_000
+# Of a text
+MAX_CHARACTERS = 256
+MAX_FEATURES, MIN_FEATURES = 50_000, 2_000
+# Features x classes; naive Bayes has several tables of that size
+MAX_WEIGHTS = 5_000_000
+# Of logistic regression; beyond them its time grows with their number
+MAX_CLASSES = 50
+# Of all its iterations
+MAX_PRODUCTS = 600_000_000
 ITERATIONS = (15, 100)
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts with `labels`, class ids (num_rows,) or 0 and 1 (num_rows, num_labels); `read` returns those at increasing positions."""
+    """Texts with `labels`, class ids (num_rows,) or 0 and 1 (num_rows, num_labels); `read` returns those at
+    increasing positions."""
 
     labels: np.ndarray
     read: Callable[[np.ndarray], list[str]]
@@ -32,7 +38,7 @@ class Texts:
         positions = np.arange(len(self.labels))
         if len(positions) > most:
             positions = np.sort(np.random.default_rng(seed).choice(positions, most, replace=False))
-        return [text[:MOST_CHARACTERS] for text in self.read(positions)], self.labels[positions]
+        return [text[:MAX_CHARACTERS] for text in self.read(positions)], self.labels[positions]
 
 
 def split_texts(split: Split) -> Texts:
@@ -43,7 +49,9 @@ def split_texts(split: Split) -> Texts:
         order = np.argsort(rows, kind="stable")
         texts = split.table.texts(rows[order])
         if split.table.has_pairs:
-            texts = [f"{one}\n{other}" for one, other in zip(texts, split.table.pairs(rows[order]), strict=True)]
+            texts = [
+                f"{one}\n{other}" for one, other in zip(texts, split.table.pairs(rows[order]), strict=True)
+            ]
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         return [texts[index] for index in back]
@@ -52,7 +60,8 @@ def split_texts(split: Split) -> Texts:
 
 
 def baselines(train: Texts, report: Texts, num_labels: int) -> dict[str, dict]:
-    """Return `accuracy`, `macro_f1`, their `intervals` and `rows` of the baselines on the rows of the report, by name.
+    """Return `accuracy`, `macro_f1`, their `intervals` and `rows` of the baselines on the rows of the report,
+    by name.
 
     Both numbers of rows are bounded, and so is the time: a few seconds. The same data give the same figures.
     """
@@ -68,24 +77,26 @@ def _linear_model(train: Texts, report: Texts, num_labels: int) -> tuple[str, np
     from sklearn.linear_model import LogisticRegression
     from sklearn.naive_bayes import ComplementNB
 
-    (texts, train_labels), (others, labels) = train.sample(MOST_TRAIN_ROWS), report.sample(MOST_ROWS)
+    (texts, train_labels), (others, labels) = train.sample(MAX_TRAIN_ROWS), report.sample(MAX_ROWS)
     vectorizer, features = linear_features(texts, num_labels)
-    if num_labels <= MOST_CLASSES and len(np.unique(train_labels)) > 1:
+    if num_labels <= MAX_CLASSES and len(np.unique(train_labels)) > 1:
         steps = linear_steps(features.nnz, num_labels)
         name, model = "TF-IDF + logistic regression", LogisticRegression(C=5, max_iter=steps, tol=1e-3)
     else:
         name, model = "TF-IDF + naive Bayes", ComplementNB()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # it need not be the best
+        # It need not be the best
+        warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(features, train_labels)
     return name, labels, model.predict(vectorizer.transform(others))
 
 
 def linear_features(texts: list[str], num_labels: int):
-    """Return what makes features of texts, and the features of these, sparse: TF-IDF of characters and pairs of characters."""
+    """Return what makes features of texts, and the features of these, sparse: TF-IDF of characters and pairs
+    of characters."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    most = int(np.clip(MOST_WEIGHTS // num_labels, FEWEST_FEATURES, MOST_FEATURES))
+    most = int(np.clip(MAX_WEIGHTS // num_labels, MIN_FEATURES, MAX_FEATURES))
     vectorizer = TfidfVectorizer(
         analyzer="char", ngram_range=(1, 2), max_features=most, sublinear_tf=True, dtype=np.float32
     )
@@ -93,8 +104,9 @@ def linear_features(texts: list[str], num_labels: int):
 
 
 def linear_steps(num_features: int, num_labels: int) -> int:
-    """Return the most iterations of logistic regression, so that its time is bounded; `num_features` of all texts together."""
-    return int(np.clip(MOST_PRODUCTS // (num_features * num_labels), *ITERATIONS))
+    """Return the most iterations of logistic regression, so that its time is bounded; `num_features` of all
+    texts together."""
+    return int(np.clip(MAX_PRODUCTS // (num_features * num_labels), *ITERATIONS))
 
 
 def _figures(labels: np.ndarray, predicted: np.ndarray, num_labels: int) -> dict:
@@ -103,6 +115,8 @@ def _figures(labels: np.ndarray, predicted: np.ndarray, num_labels: int) -> dict
     return {
         "accuracy": float((labels == predicted).mean()),
         "macro_f1": float((2 * right / np.maximum(sizes, 1)).mean()),
-        "intervals": {name: list(ends) for name, ends in label_intervals(labels, predicted, num_labels).items()},
+        "intervals": {
+            name: list(ends) for name, ends in label_intervals(labels, predicted, num_labels).items()
+        },
         "rows": len(labels),
     }

@@ -15,9 +15,11 @@ from .multi_label.row_sets import RowSets
 
 @dataclass(frozen=True)
 class Comparison:
-    """B against A on the same rows. `won` and `lost` are positions of rows, increasing: B is right and A wrong, and the reverse.
+    """B against A on the same rows. `won` and `lost` are positions of rows, increasing: B is right and A
+    wrong, and the reverse.
 
-    `differences` are those of the figures, B - A, with their 95 % paired bootstrap intervals; `p_value` is of McNemar's exact test.
+    `differences` are those of the figures, B - A, with their 95 % paired bootstrap intervals; `p_value` is of
+    McNemar's exact test.
     """
 
     one: RowScores | RowSets
@@ -28,7 +30,8 @@ class Comparison:
 
     @property
     def p_value(self) -> float:
-        """How probable a difference between won and lost as large as this is where both are equally good; two-sided."""
+        """How probable a difference between won and lost as large as this is where both are equally good;
+        two-sided."""
         return mcnemar(len(self.won), len(self.lost))
 
 
@@ -40,10 +43,13 @@ def mcnemar(won: int, lost: int) -> float:
 
 
 def check_same_rows(one: SplitLogits, other: SplitLogits) -> None:
-    """Raise InputError unless two runs were evaluated on the same texts with the same labels, in the same order."""
+    """Raise InputError unless two runs were evaluated on the same texts with the same labels, in the same
+    order."""
     remedy = "compare runs with the same data, split settings and data.split_seed"
     if len(one) != len(other):
-        raise InputError(f"the runs must have the same test rows, found {len(one):,} and {len(other):,} rows; {remedy}")
+        raise InputError(
+            f"the runs must have the same test rows, found {len(one):,} and {len(other):,} rows; {remedy}"
+        )
     for name, what in (("hashes", "texts"), ("labels", "labels")):
         first, second = (np.asarray(getattr(split, name)).reshape(len(split), -1) for split in (one, other))
         if first.shape != second.shape:
@@ -51,7 +57,8 @@ def check_same_rows(one: SplitLogits, other: SplitLogits) -> None:
         different = int((first != second).any(axis=1).sum())
         if different:
             raise InputError(
-                f"the runs must have the same test rows, found other {what} in {different:,} of {len(one):,}; {remedy}"
+                f"the runs must have the same test rows, found other {what} in {different:,} of "
+                f"{len(one):,}; {remedy}"
             )
 
 
@@ -67,14 +74,16 @@ def compare_rows(one: SplitLogits, other: SplitLogits, num_labels: int, seed: in
 
 
 def won_and_lost(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the rows that only `other` has right, and of those that only `one` has; both (num_rows,) bool."""
+    """Return the positions of the rows that only `other` has right, and of those that only `one` has; both
+    (num_rows,) bool."""
     return np.flatnonzero(other & ~one), np.flatnonzero(one & ~other)
 
 
 def _differences(
     one: RowScores, other: RowScores, num_labels: int, generator: np.random.Generator
 ) -> dict[str, tuple[float, Interval]]:
-    """Return the differences of accuracy and macro F1: both are of the same resampled rows, so what they share cancels."""
+    """Return the differences of accuracy and macro F1: both are of the same resampled rows, so what they
+    share cancels."""
     from scipy.sparse import csr_array
 
     codes = (one.labels * num_labels + one.predicted) * num_labels + other.predicted
@@ -91,13 +100,19 @@ def _differences(
     ]
 
     def figures(drawn: np.ndarray) -> np.ndarray:
-        """Return the differences of accuracy and macro F1, (2, num_resamples), of counts (num_resamples, num_cells)."""
+        """Return the differences of accuracy and macro F1, (2, num_resamples), of counts (num_resamples,
+        num_cells)."""
         scores = []
         for right, both in tables:
             found, sizes = drawn @ right, drawn @ both
-            scores.append(np.stack([found.sum(axis=1) / len(one), (2 * found / np.maximum(sizes, 1)).mean(axis=1)]))
+            scores.append(
+                np.stack([found.sum(axis=1) / len(one), (2 * found / np.maximum(sizes, 1)).mean(axis=1)])
+            )
         return scores[1] - scores[0]
 
     resampled = np.concatenate([figures(drawn) for drawn in resampled_counts(counts, generator)], axis=1)
     measured = figures(counts[None])[:, 0]
-    return {name: (float(measured[at]), percentiles(resampled[at])) for at, name in enumerate(("accuracy", "macro_f1"))}
+    return {
+        name: (float(measured[at]), percentiles(resampled[at]))
+        for at, name in enumerate(("accuracy", "macro_f1"))
+    }

@@ -1,6 +1,7 @@
 """The logits of the evaluated splits of a run <-> one file, logits.safetensors.
 
-Everything that is said about a run's quality follows from this file: it has the row ids, labels and logits of each split.
+Everything that is said about a run's quality follows from this file: it has the row ids, labels and logits of
+each split.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from ..runtime.disk import sync
 LOGITS = "logits.safetensors"
 METADATA = "logits"
 TYPES = {"I64": np.int64, "F32": np.float32}
-MOST_HEADER_BYTES = 100_000_000
+MAX_HEADER_BYTES = 100_000_000
 ARRAYS = ("rows", "labels", "hashes", "logits")
 
 
 @dataclass(frozen=True)
 class SplitLogits:
-    """Of one split: `rows` (num_rows,) int64 ids in the data file's table, `labels` (num_rows,) int64 class ids, `hashes`
-    (num_rows,) uint64 of the texts, `logits` (num_rows, num_labels) float32."""
+    """Of one split: `rows` (num_rows,) int64 ids in the data file's table, `labels` (num_rows,) int64 class
+    ids, `hashes` (num_rows,) uint64 of the texts, `logits` (num_rows, num_labels) float32.
+    """
 
     rows: np.ndarray
     labels: np.ndarray
@@ -43,7 +45,8 @@ def logits_of(split: Split, logits: np.ndarray) -> SplitLogits:
 
 
 def write_logits(path: Path, splits: dict[str, SplitLogits], label_names: list[str], step: int) -> None:
-    """Write the logits of splits, by the name of the split, that the model of `step` gave; whole or not at all."""
+    """Write the logits of splits, by the name of the split, that the model of `step` gave; whole or not at
+    all."""
     import torch
     from safetensors.torch import save_file
 
@@ -51,12 +54,16 @@ def write_logits(path: Path, splits: dict[str, SplitLogits], label_names: list[s
     for name, split in splits.items():
         for key in ARRAYS:
             values = getattr(split, key)
-            if key != "logits":  # the rest is small, may be read-only, and two arrays in one file must not share memory
-                values = np.array(values, dtype=np.int64) if key != "hashes" else np.array(values).view(np.int64)
+            # The rest is small, may be read-only, and two arrays in one file must not share memory
+            if key != "logits":
+                values = (
+                    np.array(values, dtype=np.int64) if key != "hashes" else np.array(values).view(np.int64)
+                )
             tensors[f"{name}.{key}"] = torch.from_numpy(np.ascontiguousarray(values))
     aside = path.with_name(f".{path.name}")
     aside.touch()
-    mode = aside.stat().st_mode  # the library makes files that only their owner can read
+    # The library makes files that only their owner can read
+    mode = aside.stat().st_mode
     # One key only: the library writes several in any order, and equal runs shall leave equal files.
     save_file(tensors, aside, {METADATA: json.dumps({"label_names": label_names, "step": step})})
     aside.chmod(mode)
@@ -65,16 +72,19 @@ def write_logits(path: Path, splits: dict[str, SplitLogits], label_names: list[s
 
 
 def read_logits(path: Path) -> tuple[dict[str, SplitLogits], list[str]]:
-    """Return the splits by name, memory-mapped, and the label names; raises InputError for a file that is none of these."""
+    """Return the splits by name, memory-mapped, and the label names; raises InputError for a file that is
+    none of these."""
     try:
         with path.open(
             "rb"
         ) as file:  # https://github.com/huggingface/safetensors#format; the library would import torch
             size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size) if size < MOST_HEADER_BYTES else b"")
+            header = json.loads(file.read(size) if size < MAX_HEADER_BYTES else b"")
         label_names = json.loads(header.pop("__metadata__")[METADATA])["label_names"]
         arrays = {
-            key: np.memmap(path, TYPES[entry["dtype"]], "r", 8 + size + entry["data_offsets"][0], tuple(entry["shape"]))
+            key: np.memmap(
+                path, TYPES[entry["dtype"]], "r", 8 + size + entry["data_offsets"][0], tuple(entry["shape"])
+            )
             for key, entry in header.items()
         }
         names = dict.fromkeys(key.partition(".")[0] for key in arrays)
@@ -83,5 +93,7 @@ def read_logits(path: Path) -> tuple[dict[str, SplitLogits], list[str]]:
             rows, labels, hashes, logits = (arrays[f"{name}.{key}"] for key in ARRAYS)
             splits[name] = SplitLogits(rows, labels, hashes.view(np.uint64), logits)
     except (OSError, LookupError, ValueError, TypeError) as error:
-        raise InputError(f"{path}: the logits of a run are needed, and this file cannot be read: {error!r}") from error
+        raise InputError(
+            f"{path}: the logits of a run are needed, and this file cannot be read: {error!r}"
+        ) from error
     return splits, label_names

@@ -12,7 +12,8 @@ from .metrics import probabilities
 
 
 def write_predictions(path: Path, split: Split, logits: np.ndarray, label_names: list[str]) -> None:
-    """Write a CSV with a line for each row of the split: id, line in the source, text, true and predicted label, probabilities.
+    """Write a CSV with a line for each row of the split: id, line in the source, text, true and predicted
+    label, probabilities.
 
     `logits` (num_rows, num_labels), in the order of the split's rows.
     """

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from .metrics import MOST_CLASSES
+from .metrics import MAX_CLASSES
 from .text_table import short_label, text_table
 
 SCORES = ("precision", "recall", "f1", "support")
-SHOWN = 20  # classes, and pairs of classes, in the report of many classes
+# classes, and pairs of classes, in the report of many classes
+SHOWN = 20
 
 
 def render_report(metrics: dict, title: str) -> str:
-    """Return the printed report, of `metrics` of `compute_metrics`: a table of classes, the averages, the confusion matrix.
+    """Return the printed report, of `metrics` of `compute_metrics`: a table of classes, the averages, the
+    confusion matrix.
 
-    With more than `MOST_CLASSES` classes: the worst classes, and the pairs that are confused most. Labels are shortened.
+    With more than `MAX_CLASSES` classes: the worst classes, and the pairs that are confused most. Labels are
+    shortened.
     """
     classes, rows = metrics["classes"], metrics["rows"]
-    many = len(classes) > MOST_CLASSES
+    many = len(classes) > MAX_CLASSES
     shown = _worst(classes) if many else classes
     averages = {f"{name} avg": metrics[name] | {"support": rows} for name in ("macro", "weighted")}
     heading = [f"The {len(shown)} worst of {len(classes):,} classes; all are in report.json"] if many else []
     figures = f"accuracy {metrics['accuracy']:.4f}   rows {rows:,}   loss {metrics['loss']:.4f}"
-    table = text_table(["", *SCORES], [_class_line(label, scores) for label, scores in (shown | averages).items()])
-    return "\n".join([title, *heading, table, "", figures, "", *(_confusions if many else _confusion_matrix)(metrics)])
+    table = text_table(
+        ["", *SCORES], [_class_line(label, scores) for label, scores in (shown | averages).items()]
+    )
+    return "\n".join(
+        [title, *heading, table, "", figures, "", *(_confusions if many else _confusion_matrix)(metrics)]
+    )
 
 
 def _class_line(label: str, scores: dict) -> list[str]:
@@ -29,8 +36,11 @@ def _class_line(label: str, scores: dict) -> list[str]:
 
 
 def _worst(classes: dict) -> dict:
-    """Return the classes with the lowest F1 among those with rows, of equal ones those with the most rows first."""
-    with_rows = [(scores["f1"], -scores["support"], label) for label, scores in classes.items() if scores["support"]]
+    """Return the classes with the lowest F1 among those with rows, of equal ones those with the most rows
+    first."""
+    with_rows = [
+        (scores["f1"], -scores["support"], label) for label, scores in classes.items() if scores["support"]
+    ]
     return {label: classes[label] for _, _, label in sorted(with_rows)[:SHOWN]}
 
 
@@ -44,7 +54,9 @@ def _confusions(metrics: dict) -> list[str]:
     confusions = metrics["confusions"]
     if not confusions:
         return ["No class was taken for another."]
-    pairs = ([short_label(true), short_label(predicted), str(rows)] for true, predicted, rows in confusions[:SHOWN])
+    pairs = (
+        [short_label(true), short_label(predicted), str(rows)] for true, predicted, rows in confusions[:SHOWN]
+    )
     count = min(SHOWN, len(confusions))
     return [
         f"The {count} most frequent of {len(confusions):,} confusions; all are in report.json",

@@ -1,4 +1,5 @@
-"""Rows of text -> a table for a terminal, where Chinese characters are two columns wide and none is a control character."""
+"""Rows of text -> a table for a terminal, where Chinese characters are two columns wide and none is a control
+character."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from collections.abc import Iterable
 
 from ..errors import shorten
 
-LONGEST_LABEL = 40  # columns of a terminal
+# Columns of a terminal
+MAX_LABEL = 40
 
 
 def columns_of(text: str) -> int:
@@ -16,11 +18,14 @@ def columns_of(text: str) -> int:
 
 
 def _columns(character: str) -> int:
-    return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return (
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    )
 
 
-def short_label(label: str, longest: int = LONGEST_LABEL) -> str:
-    """Return a label that fits into `longest` columns; control characters become escapes, since a terminal obeys them."""
+def short_label(label: str, longest: int = MAX_LABEL) -> str:
+    """Return a label that fits into `longest` columns; control characters become escapes, since a terminal
+    obeys them."""
     shown = shorten(label, longest)
     if columns_of(shown) <= longest:
         return shown

@@ -1,4 +1,5 @@
-"""Do the attributions explain anything? Deleting the highest ones first must hurt more than deleting at random."""
+"""Do the attributions explain anything? Deleting the highest ones first must hurt more than deleting at
+random."""
 
 from __future__ import annotations
 
@@ -9,17 +10,21 @@ import numpy as np
 from .plain_model import PlainModel
 from .text_units import TokenisedText
 
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)  # of the units that are deleted
-FEWEST_UNITS = 5  # with fewer, random deletion is the same deletion too often
-LEVEL = 0.1  # where a single unit decides, one of as many random orders as there are units begins with it
+# Of the units that are deleted
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
+# With fewer, random deletion is the same deletion too often
+MIN_UNITS = 5
+# Where a single unit decides, one of as many random orders as there are units begins with it
+LEVEL = 0.1
 
 
 @dataclass(frozen=True)
 class DeletionTest:
     """How far the log-odds of the label fall when units are deleted from the text.
 
-    `counts` (num_shares,) units deleted, `drops` (num_shares,) for the order of the attributions, `random_drops`
-    (num_draws, num_shares) for random orders. Empty for a text of fewer than `FEWEST_UNITS` units.
+    `counts` (num_shares,) units deleted, `drops` (num_shares,) for the order of the attributions,
+    `random_drops` (num_draws, num_shares) for random orders. Empty for a text of fewer than `MIN_UNITS`
+    units.
     """
 
     counts: np.ndarray
@@ -57,7 +62,7 @@ def run_deletion_test(
 ) -> DeletionTest:
     """Return the test of `values`, (num_units,), beside `draws` random orders of the generator of `seed`."""
     num_units = len(text.units)
-    if num_units < FEWEST_UNITS:
+    if num_units < MIN_UNITS:
         return DeletionTest(np.zeros(0, int), np.zeros(0), np.zeros((draws, 0)))
     counts = np.unique([1, *np.ceil(np.array(SHARES) * num_units - 1e-9).astype(int)])
     generator = np.random.default_rng(seed)

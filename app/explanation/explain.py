@@ -19,7 +19,8 @@ from .text_units import TokenisedText, tokenise
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why `label`, a class id, has its probability; `probabilities` (num_labels,) in the order of `label_names`.
+    """Why `label`, a class id, has its probability; `probabilities` (num_labels,) in the order of
+    `label_names`.
 
     `predicted` are the class ids of the labels that the model gives to the text.
     """
@@ -43,7 +44,8 @@ class Explanation:
         return float(self.attributions.values.sum() - self.values.sum())
 
     def of_characters(self, part: int) -> np.ndarray:
-        """Return the attribution of each character of a text, (num_characters,); a unit's is divided among its characters."""
+        """Return the attribution of each character of a text, (num_characters,); a unit's is divided among
+        its characters."""
         found = np.zeros(len(self.text.texts[part]))
         for unit, value in zip(self.text.units, self.values, strict=True):
             if unit.part == part:
@@ -71,8 +73,8 @@ def explain(
 ) -> list[Explanation]:
     """Return the explanation of a text, or of a pair of texts, for a label (None: for each predicted one).
 
-    Where no label is predicted, it is the most probable one that is explained. The same arguments give the same
-    explanation. Raises InputError for an empty text and an unknown label.
+    Where no label is predicted, it is the most probable one that is explained. The same arguments give the
+    same explanation. Raises InputError for an empty text and an unknown label.
     """
     chosen = None if label is None else [find_label(label, model.label_names)]
     [row] = text_rows([texts if len(texts) > 1 else texts[0]], ReadOptions(remove_spaces=remove_spaces))
@@ -100,6 +102,7 @@ def find_label(name: str, label_names: list[str]) -> int:
     """Return the id of a label; raises InputError with the nearest name for one that the model does not have."""
     if name not in label_names:
         raise InputError(
-            f"--label must be a label of the model, found {excerpt(name)}{nearest(name, label_names)} (known: {listed(label_names)})"
+            f"--label must be a label of the model, found {excerpt(name)}{nearest(name, label_names)} "
+            f"(known: {listed(label_names)})"
         )
     return label_names.index(name)

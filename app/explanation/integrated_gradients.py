@@ -1,4 +1,5 @@
-"""Integrated gradients: how much each token adds to the log-odds of a label (https://arxiv.org/abs/1703.01365)."""
+"""Integrated gradients: how much each token adds to the log-odds of a label
+(https://arxiv.org/abs/1703.01365)."""
 
 from __future__ import annotations
 
@@ -10,15 +11,20 @@ import torch
 from ..errors import InputError
 from .plain_model import BATCH_TOKENS, PlainModel
 
-STEPS = (32, 64, 128, 256, 512)  # from the neutral text to the text; more are taken until the sum is right
-LARGEST_ERROR = 0.02  # of the difference that the attributions must add up to,
-LARGEST_SHARE = 0.01  # or of their absolute values, which may be far larger than their sum
+# From the neutral text to the text; more are taken until the sum is right
+STEPS = (32, 64, 128, 256, 512)
+# Of the difference that the attributions must add up to,
+MAX_ERROR = 0.02
+# Or of their absolute values, which may be far larger than their sum
+MAX_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class Attributions:
-    """`values` (num_tokens,) float64 add up to `text` - `neutral` + `delta`: the log-odds of the label for the text, and for
-    the same text with every token neutral. `delta` is captum's convergence delta, `steps` the gradients it took."""
+    """`values` (num_tokens,) float64 add up to `text` - `neutral` + `delta`: the log-odds of the label for
+    the text, and for the same text with every token neutral. `delta` is captum's convergence delta, `steps`
+    the gradients it took.
+    """
 
     values: np.ndarray
     text: float
@@ -29,7 +35,11 @@ class Attributions:
     @property
     def has_converged(self) -> bool:
         """Whether the attributions add up to what they must."""
-        allowed = (LARGEST_ERROR * abs(self.text - self.neutral), LARGEST_SHARE * np.abs(self.values).sum(), 1e-6)
+        allowed = (
+            MAX_ERROR * abs(self.text - self.neutral),
+            MAX_SHARE * np.abs(self.values).sum(),
+            1e-6,
+        )
         return bool(abs(self.delta) <= max(allowed))
 
 
@@ -38,14 +48,15 @@ def attribute(
 ) -> Attributions:
     """Return the attributions of tokens, (num_tokens,) ids, against those of `neutral_ids`.
 
-    The embeddings go from the neutral tokens to the tokens in a straight line, with the positions of the text.
-    Raises InputError where captum is not installed.
+    The embeddings go from the neutral tokens to the tokens in a straight line, with the positions of the
+    text. Raises InputError where captum is not installed.
     """
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:
         raise InputError(
-            f"explain needs captum ({error}); install it: pip install -r requirements-explain.txt -c constraints.txt"
+            f"explain needs captum ({error}); install it: pip install -r requirements-explain.txt -c "
+            "constraints.txt"
         ) from error
     with torch.no_grad():
         text, neutral = (model.embed(ids)[None] for ids in (input_ids, neutral_ids))

@@ -33,11 +33,14 @@ def check_page(path: Path) -> None:
     if path.is_symlink() or path.exists():
         is_ours = path.is_file() and not path.is_symlink() and MADE_BY.encode() in path.read_bytes()[:2000]
         if not is_ours:
-            raise InputError(f"--html {path}: this is no earlier explanation, and is not replaced; choose another name")
+            raise InputError(
+                f"--html {path}: this is no earlier explanation, and is not replaced; choose another name"
+            )
 
 
 def render_page(explanations: list[Explanation], language: str = "en") -> str:
-    """Return the page as HTML: no script, nothing is loaded, and texts of strangers cannot act. `language` is en or zh."""
+    """Return the page as HTML: no script, nothing is loaded, and texts of strangers cannot act. `language` is
+    en or zh."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(Path(__file__).parent)
@@ -50,13 +53,18 @@ def render_page(explanations: list[Explanation], language: str = "en") -> str:
 
 
 def _shown_explanation(found: Explanation, language: str) -> dict:
-    shown = {"is_good": found.is_explanation, "heading": heading(found, language), "verdict": verdict(found, language)}
+    shown = {
+        "is_good": found.is_explanation,
+        "heading": heading(found, language),
+        "verdict": verdict(found, language),
+    }
     shown |= {"notes": cut_notes(found, language), "figures": figures(found, language)}
     return shown | {"texts": _shaded_texts(found), "strongest": strongest(found), "chart": _chart(found)}
 
 
 def _shaded_texts(found: Explanation) -> list[list[dict]]:
-    """Return the pieces of what was read of each text: characters, their shade from -1 to 1, the value, whether unknown."""
+    """Return the pieces of what was read of each text: characters, their shade from -1 to 1, the value,
+    whether unknown."""
     largest = np.abs(found.values).max() or 1.0
     texts = []
     for part, (text, (start, end)) in enumerate(zip(found.text.texts, found.text.read, strict=True)):
@@ -65,7 +73,9 @@ def _shaded_texts(found: Explanation) -> list[list[dict]]:
             if unit.part != part:
                 continue
             if unit.start > at:
-                pieces.append({"text": _shown(text[at : unit.start]), "shade": 0, "value": None, "unknown": False})
+                pieces.append(
+                    {"text": _shown(text[at : unit.start]), "shade": 0, "value": None, "unknown": False}
+                )
             shade = float(value / largest) * STRONGEST_SHADE
             shown = {"shade": shade, "value": f"{value:+.4f}", "unknown": unit.is_unknown}
             pieces.append({"text": _shown(text[unit.start : unit.end])} | shown)
@@ -79,7 +89,8 @@ def _shown(text: str) -> str:
 
 
 def _chart(found: Explanation) -> dict | None:
-    """Return the places of the lines of the deletion test, from no deleted unit on; None where there is no test."""
+    """Return the places of the lines of the deletion test, from no deleted unit on; None where there is no
+    test."""
     test = found.test
     if not test.is_possible:
         return None

@@ -18,14 +18,17 @@ from ..prediction.saved_model import load_checkpoint, longest_row, run_long_text
 from ..prediction.torch_runtime import label_names
 from ..runtime.devices import choose_device
 
-BATCH_TOKENS = 4096  # of a pass: its rows times its longest row
+# Of a pass: its rows times its longest row
+BATCH_TOKENS = 4096
 
 
 class PlainModel:
-    """The classifier of a run as transformers computes it, on `device`, in fp32, with the temperature of its run.
+    """The classifier of a run as transformers computes it, on `device`, in fp32, with the temperature of its
+    run.
 
-    The log-odds of a label are log(p / (1 - p)) of its probability p. Unlike p they do not flatten where the model is sure.
-    `rule` says which labels a row has, for a model of any number of labels a row; else it is None.
+    The log-odds of a label are log(p / (1 - p)) of its probability p. Unlike p they do not flatten where the
+    model is sure. `rule` says which labels a row has, for a model of any number of labels a row; else it is
+    None.
     """
 
     def __init__(
@@ -48,7 +51,9 @@ class PlainModel:
         names = signature(model.forward).parameters
         self.takes_types = "token_type_ids" in names and getattr(model.config, "type_vocab_size", 2) > 1
         if "inputs_embeds" not in names:
-            raise InputError(f"a {model.config.model_type} model cannot be explained; use a BERT-like encoder")
+            raise InputError(
+                f"a {model.config.model_type} model cannot be explained; use a BERT-like encoder"
+            )
 
     @property
     def neutral_id(self) -> int:
@@ -67,10 +72,15 @@ class PlainModel:
 
     def _forward(self, token_types: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
         types = {"token_type_ids": token_types} if self.takes_types else {}
-        return self.model(attention_mask=torch.ones_like(token_types), **inputs, **types).logits / self.temperature
+        return (
+            self.model(attention_mask=torch.ones_like(token_types), **inputs, **types).logits
+            / self.temperature
+        )
 
     @torch.no_grad()
-    def log_odds_of_rows(self, rows: Sequence[np.ndarray], types: Sequence[np.ndarray], label: int) -> np.ndarray:
+    def log_odds_of_rows(
+        self, rows: Sequence[np.ndarray], types: Sequence[np.ndarray], label: int
+    ) -> np.ndarray:
         """Return the log-odds of a label, (num_rows,) float64, for rows of token ids and their token types.
 
         Rows of one length are computed together, so that none is padded.
@@ -90,7 +100,8 @@ class PlainModel:
         return log_odds(logits, label) if self.rule is None else logits[:, label]
 
     def predicted(self, probabilities: np.ndarray) -> list[int]:
-        """Return the ids of the labels of one row, the most probable first: one, or any number; `probabilities` (num_labels,)."""
+        """Return the ids of the labels of one row, the most probable first: one, or any number;
+        `probabilities` (num_labels,)."""
         if self.rule is None:
             return [int(probabilities.argmax())]
         chosen = np.flatnonzero(self.rule.decide(probabilities[None])[0])
@@ -99,20 +110,24 @@ class PlainModel:
     def probabilities(self, input_ids: np.ndarray, token_types: np.ndarray) -> np.ndarray:
         """Return the probabilities of one row, (num_labels,) float64.
 
-        Raises TrainingError for logits that are not finite, and InputError for a model whose logits do not follow from the
-        embeddings of its tokens.
+        Raises TrainingError for logits that are not finite, and InputError for a model whose logits do not
+        follow from the embeddings of its tokens.
         """
         with torch.no_grad():
-            ids, types = (torch.as_tensor(values, device=self.device)[None] for values in (input_ids, token_types))
+            ids, types = (
+                torch.as_tensor(values, device=self.device)[None] for values in (input_ids, token_types)
+            )
             logits = self._forward(types, input_ids=ids)
             by_embeddings = self.logits(self.embed(input_ids)[None], types)
         if not logits.isfinite().all():
             raise TrainingError(
-                "the model's logits must be finite numbers; its weights are damaged or too large, choose another checkpoint"
+                "the model's logits must be finite numbers; its weights are damaged or too large, choose "
+                "another checkpoint"
             )
         if not torch.allclose(logits, by_embeddings, rtol=1e-3, atol=1e-3):
             raise InputError(
-                f"this {self.model.config.model_type} model's logits do not follow from its token embeddings; use a BERT-like "
+                f"this {self.model.config.model_type} model's logits do not follow from its token "
+                "embeddings; use a BERT-like "
                 "encoder"
             )
         logits = logits[0].double()
@@ -120,27 +135,32 @@ class PlainModel:
 
 
 def log_odds(logits: torch.Tensor, label: int) -> torch.Tensor:
-    """Return log(p / (1 - p)) of a label's probability, (num_rows,), for logits (num_rows, num_labels), without rounding p to 1."""
+    """Return log(p / (1 - p)) of a label's probability, (num_rows,), for logits (num_rows, num_labels),
+    without rounding p to 1."""
     others = torch.cat([logits[:, :label], logits[:, label + 1 :]], dim=1)
     return logits[:, label] - others.logsumexp(dim=1)
 
 
 def load_plain_model(folder: Path, device: str = "auto") -> PlainModel:
-    """Return the model of a run or of another checkpoint of transformers; raises InputError saying what is wrong with it."""
+    """Return the model of a run or of another checkpoint of transformers; raises InputError saying what is
+    wrong with it."""
     if is_exported(folder):
         raise InputError(
-            f"{folder}: an exported model has no gradients; name the run that it was made from, see export.json"
+            f"{folder}: an exported model has no gradients; name the run that it was made from, see "
+            "export.json"
         )
     model, tokenizer = load_checkpoint(folder)
     config = model.config
     if config.num_labels < 2 or config.problem_type not in (None, SINGLE_LABEL, MULTI_LABEL):
         raise InputError(
-            f"{folder}: the model must choose from two or more labels, found {config.num_labels} label(s) and problem_type "
+            f"{folder}: the model must choose from two or more labels, found {config.num_labels} label(s) "
+            "and problem_type "
             f"{config.problem_type}"
         )
     if run_long_texts(folder) != CUT:
         raise InputError(
-            f"{folder}: a model trained with data.long cut is needed, found {run_long_texts(folder).way}; texts that are read in "
+            f"{folder}: a model trained with data.long cut is needed, found {run_long_texts(folder).way}; "
+            "texts that are read in "
             "parts are not explained yet"
         )
     length = longest_row(config, tokenizer, run_settings(folder).get("max_length"))

@@ -8,12 +8,14 @@ import numpy as np
 
 from ..evaluation.page.page import visible
 from ..evaluation.text_table import text_table
-from .deletion_test import FEWEST_UNITS, LEVEL
+from .deletion_test import LEVEL, MIN_UNITS
 from .explain import Explanation
 from .words import words
 
-MOST_LISTED = 10  # units for the label, and as many against it
-LONGEST_UNIT, LONGEST_LABEL = 20, 40  # characters
+# Units for the label, and as many against it
+MAX_LISTED = 10
+# Characters
+MAX_UNIT, MAX_LABEL = 20, 40
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ def verdict(found: Explanation, language: str) -> str:
     if not found.attributions.has_converged:
         return t["not_converged"].format(f"{found.attributions.delta:+.4f}")
     if not test.is_possible:
-        return t["too_short"].format(len(found.text.units), FEWEST_UNITS)
+        return t["too_short"].format(len(found.text.units), MIN_UNITS)
     said = t["holds" if test.holds else "fails"].format(f"{test.p_value:.3f}")
     num_units = len(found.text.units)
     return said if test.holds or num_units * LEVEL >= 1 else said + t["chance"].format(num_units)
@@ -40,15 +42,15 @@ def verdict(found: Explanation, language: str) -> str:
 def strongest(found: Explanation) -> tuple[list[ListedUnit], list[ListedUnit]]:
     """Return the units with the largest attributions for the label, and against it, the strongest first."""
     order = np.argsort(-found.values, kind="stable")
-    for_label = [_listed(found, at) for at in order[:MOST_LISTED] if found.values[at] > 0]
-    return for_label, [_listed(found, at) for at in order[::-1][:MOST_LISTED] if found.values[at] < 0]
+    for_label = [_listed(found, at) for at in order[:MAX_LISTED] if found.values[at] > 0]
+    return for_label, [_listed(found, at) for at in order[::-1][:MAX_LISTED] if found.values[at] < 0]
 
 
 def _listed(found: Explanation, at: int) -> ListedUnit:
     unit = found.text.units[at]
     number = "" if len(found.text.texts) == 1 else f"{unit.part + 1}: "
     characters = found.text.texts[unit.part][unit.start : unit.end]
-    return ListedUnit(visible(characters, LONGEST_UNIT), f"{number}{unit.start + 1}", float(found.values[at]))
+    return ListedUnit(visible(characters, MAX_UNIT), f"{number}{unit.start + 1}", float(found.values[at]))
 
 
 def cut_notes(found: Explanation, language: str) -> list[str]:
@@ -73,10 +75,10 @@ def figures(found: Explanation, language: str) -> str:
 def heading(found: Explanation, language: str) -> str:
     """Return the label with its probability, and whether it is a predicted one."""
     t = words(language)
-    name = visible(found.label_names[found.label], LONGEST_LABEL)
+    name = visible(found.label_names[found.label], MAX_LABEL)
     what = t["predicted"]
     if found.label not in found.predicted:
-        names = [visible(found.label_names[label], LONGEST_LABEL) for label in found.predicted[:MOST_LISTED]]
+        names = [visible(found.label_names[label], MAX_LABEL) for label in found.predicted[:MAX_LISTED]]
         what = t["chosen"].format(", ".join(names) or t["no_label"])
     return f"{name} ({what}), {t['probability']} {found.probabilities[found.label]:.4f}"
 

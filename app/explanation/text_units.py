@@ -14,9 +14,11 @@ from ..errors import InputError
 
 @dataclass(frozen=True)
 class Unit:
-    """Characters `start` to `end` of text number `part` (0, or 1 for the second of a pair), and the positions of their tokens.
+    """Characters `start` to `end` of text number `part` (0, or 1 for the second of a pair), and the positions
+    of their tokens.
 
-    Most units have one token. Tokens that share a character, as those of byte-level tokenizers do, are one unit.
+    Most units have one token. Tokens that share a character, as those of byte-level tokenizers do, are one
+    unit.
     """
 
     part: int
@@ -28,10 +30,11 @@ class Unit:
 
 @dataclass(frozen=True)
 class TokenisedText:
-    """One text, or a pair: `input_ids` and `token_types`, both (num_tokens,) int64, and the units, in their order.
+    """One text, or a pair: `input_ids` and `token_types`, both (num_tokens,) int64, and the units, in their
+    order.
 
-    `read` has the first and the last character (exclusive) that the model reads of each text; `is_cut` is whether there
-    were more tokens than it takes.
+    `read` has the first and the last character (exclusive) that the model reads of each text; `is_cut` is
+    whether there were more tokens than it takes.
     """
 
     texts: tuple[str, ...]
@@ -43,12 +46,17 @@ class TokenisedText:
 
 
 def tokenise(encoder: TextEncoder, row: Row, unknown_id: int | None) -> TokenisedText:
-    """Return a text, or a pair of texts, as its tokens; raises InputError for a text without a token of its characters."""
+    """Return a text, or a pair of texts, as its tokens; raises InputError for a text without a token of its
+    characters."""
     texts = (row.text,) if row.pair is None else (row.text, row.pair)
-    [encoding] = encoder.encode([row.text if row.pair is None else texts], lambda _: "the text", with_offsets=True)
+    [encoding] = encoder.encode(
+        [row.text if row.pair is None else texts], lambda _: "the text", with_offsets=True
+    )
     units = _units(encoding, unknown_id)
     if not units:
-        raise InputError("the text has no token of its characters, so nothing can be explained; give another text")
+        raise InputError(
+            "the text has no token of its characters, so nothing can be explained; give another text"
+        )
     is_cut = bool(encoding.overflowing)
     read = [_range(units, part) if is_cut else (0, len(given)) for part, given in enumerate(texts)]
     ids, types = (np.array(values, np.int64) for values in (encoding.ids, encoding.type_ids))
@@ -56,21 +64,28 @@ def tokenise(encoder: TextEncoder, row: Row, unknown_id: int | None) -> Tokenise
 
 
 def _range(units: list[Unit], part: int) -> tuple[int, int]:
-    """Return the first and the last character (exclusive) of the units of a text, twice 0 where there is none."""
+    """Return the first and the last character (exclusive) of the units of a text, twice 0 where there is
+    none."""
     found = [unit for unit in units if unit.part == part]
     return (min(unit.start for unit in found), max(unit.end for unit in found)) if found else (0, 0)
 
 
 def _units(encoding: Encoding, unknown_id: int | None) -> list[Unit]:
     units: list[Unit] = []
-    for position, (part, (start, end)) in enumerate(zip(encoding.sequence_ids, encoding.offsets, strict=True)):
-        if part is None or end <= start:  # a special token, or one that stands for no character
+    for position, (part, (start, end)) in enumerate(
+        zip(encoding.sequence_ids, encoding.offsets, strict=True)
+    ):
+        # A special token, or one that stands for no character
+        if part is None or end <= start:
             continue
         is_unknown = encoding.ids[position] == unknown_id
         last = units[-1] if units and units[-1].part == part else None
         if last is not None and start < last.end:
             units[-1] = replace(
-                last, end=max(end, last.end), tokens=(*last.tokens, position), is_unknown=last.is_unknown or is_unknown
+                last,
+                end=max(end, last.end),
+                tokens=(*last.tokens, position),
+                is_unknown=last.is_unknown or is_unknown,
             )
         else:
             units.append(Unit(part, start, end, (position,), is_unknown))

@@ -1,4 +1,5 @@
-"""Exporting one model: graph, tokenizer and record into a new folder, which gets its name once it has been compared."""
+"""Exporting one model: graph, tokenizer and record into a new folder, which gets its name once it has been
+compared."""
 
 from __future__ import annotations
 
@@ -44,14 +45,17 @@ if TYPE_CHECKING:
     from ..prediction.predictor import Predictor
 
 LIBRARIES = ("torch", "transformers", "onnx", "onnxruntime", "tokenizers")
-CALIBRATION_ROWS, CALIBRATION_TOKENS = 128, 512  # rows in all, tokens of a batch
+# Rows in all, tokens of a batch
+CALIBRATION_ROWS, CALIBRATION_TOKENS = 128, 512
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """`precision` is fp32 or int8. The export is kept under its name if at most `tolerance` of the labels (or sets of labels) change, a share, and
-    no logit differs by more than `logit_tolerance` (None: any difference). It is compared on `num_rows` rows, those of the
-    file `rows`, or the dev rows of the run. `quantization`, of int8, is dynamic or static."""
+    """`precision` is fp32 or int8. The export is kept under its name if at most `tolerance` of the labels (or
+    sets of labels) change, a share, and no logit differs by more than `logit_tolerance` (None: any
+    difference). It is compared on `num_rows` rows, those of the file `rows`, or the dev rows of the run.
+    `quantization`, of int8, is dynamic or static.
+    """
 
     precision: str
     tolerance: float
@@ -71,13 +75,17 @@ class Export:
 
 
 def export(folder: Path, output: Path, options: ExportOptions, say: Callable[[str], None]) -> Export:
-    """Export the model in `folder` to the new folder `output`; where it is not accepted, to `output`.rejected-XXXXXXXX.
+    """Export the model in `folder` to the new folder `output`; where it is not accepted, to
+    `output`.rejected-XXXXXXXX.
 
-    Raises InputError for a model or rows that cannot be read, for an `output` that exists, and for missing libraries.
+    Raises InputError for a model or rows that cannot be read, for an `output` that exists, and for missing
+    libraries.
     """
     check_folder(folder)
     _check_output(output)
-    original = load_predictor(folder, run_settings(folder).get("max_length"), run_long_texts(folder), device="cpu")
+    original = load_predictor(
+        folder, run_settings(folder).get("max_length"), run_long_texts(folder), device="cpu"
+    )
     if isinstance(original, LabelSetPredictor):
         original.rule = read_rule(folder, original.label_names)
     rows, labels = _rows(folder, original, options, options.num_rows)
@@ -99,7 +107,9 @@ def export(folder: Path, output: Path, options: ExportOptions, say: Callable[[st
 
         if options.precision == "int8":
             batches = _calibration_batches(folder, original, options, record)
-            exported, proof, problem, details = _quantised(aside, batches, options, lambda: tried(record), say)
+            exported, proof, problem, details = _quantised(
+                aside, batches, options, lambda: tried(record), say
+            )
         else:
             (exported, proof, problem), details = tried(record), {}
         check = make_check(exported, proof.largest_logit_difference) if options.precision == "int8" else {}
@@ -107,7 +117,8 @@ def export(folder: Path, output: Path, options: ExportOptions, say: Callable[[st
         last = read_record(aside)
         write_record(aside, replace(last, proof=said, cpu_check=check, made=last.made | details))
     except BaseException:
-        shutil.rmtree(aside)  # nothing that could be used
+        # Nothing that could be used
+        shutil.rmtree(aside)
         raise
     if problem is None:
         sync(aside)
@@ -128,8 +139,11 @@ def _check_output(output: Path) -> None:
         raise InputError(f"--output {output}: there is no folder {output.parent}; create it first")
 
 
-def _quantised(aside: Path, batches: list[dict], options: ExportOptions, tried: Callable, say: Callable) -> tuple:
-    """Quantise the graph in `aside`, leaving twice as many layers in fp32 each time, up to half, until it is accepted.
+def _quantised(
+    aside: Path, batches: list[dict], options: ExportOptions, tried: Callable, say: Callable
+) -> tuple:
+    """Quantise the graph in `aside`, leaving twice as many layers in fp32 each time, up to half, until it is
+    accepted.
 
     Return what `tried` returns, and what the record says about it.
     """
@@ -145,10 +159,17 @@ def _quantised(aside: Path, batches: list[dict], options: ExportOptions, tried: 
         say(f"{problem}; again with {more} of {num_layers} layers in fp32")
         num_fp32 = more
     fused.unlink()
-    return exported, proof, problem, {"quantization": options.quantization, "layers": num_layers, "fp32_layers": kept}
+    return (
+        exported,
+        proof,
+        problem,
+        {"quantization": options.quantization, "layers": num_layers, "fp32_layers": kept},
+    )
 
 
-def _calibration_batches(folder: Path, original: Predictor, options: ExportOptions, record: ExportRecord) -> list[dict]:
+def _calibration_batches(
+    folder: Path, original: Predictor, options: ExportOptions, record: ExportRecord
+) -> list[dict]:
     """Return inputs of the graph: training rows, or rows of the file `rows` where the model is no run's."""
     rows, _ = _rows(folder, original, options, CALIBRATION_ROWS, ("train",))
     tokens = original.tokenize(rows).windows()
@@ -158,24 +179,33 @@ def _calibration_batches(folder: Path, original: Predictor, options: ExportOptio
 
 
 def _rows(
-    folder: Path, original: Predictor, options: ExportOptions, count: int, splits: tuple = ("dev", "test", "train")
+    folder: Path,
+    original: Predictor,
+    options: ExportOptions,
+    count: int,
+    splits: tuple = ("dev", "test", "train"),
 ) -> tuple[list, np.ndarray | None]:
     if options.rows is None:
         return rows_of_run(folder, original.label_names, count, splits)
     settings = run_settings(folder)
-    has_pairs, remove_spaces = settings.get("text_pair_column") is not None, bool(settings.get("remove_spaces"))
+    has_pairs, remove_spaces = (
+        settings.get("text_pair_column") is not None,
+        bool(settings.get("remove_spaces")),
+    )
     return rows_of_file(options.rows, count, has_pairs, remove_spaces), None
 
 
 def _write_model(folder: Path, aside: Path, original: Predictor, precision: str) -> ExportRecord:
     """Write graph, tokenizer and a record without a proof; return the record."""
-    model, tokenizer = load_checkpoint(folder)  # once more: the predictor's model has layers of this project
+    # Once more: the predictor's model has layers of this project
+    model, tokenizer = load_checkpoint(folder)
     inputs = write_graph(model, aside / GRAPH)
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.save(str(aside / TOKENIZER))
     sets = isinstance(original, LabelSetPredictor)
-    for name in (CALIBRATION, LOGITS):  # what --calibrate and --abstain read
+    # What --calibrate and --abstain read
+    for name in (CALIBRATION, LOGITS):
         if (folder / name).is_file():
             shutil.copyfile(folder / name, aside / name)
     settings = run_settings(folder)
@@ -188,7 +218,11 @@ def _write_model(folder: Path, aside: Path, original: Predictor, precision: str)
         precision=precision,
         has_pairs=settings.get("text_pair_column") is not None if settings else None,
         remove_spaces=bool(settings.get("remove_spaces")),
-        long={"long": original.long.way, "stride": original.long.stride, "max_windows": original.long.max_windows},
+        long={
+            "long": original.long.way,
+            "stride": original.long.stride,
+            "max_windows": original.long.max_windows,
+        },
         graph_bytes=(aside / GRAPH).stat().st_size,
         problem_type=MULTI_LABEL if sets else SINGLE_LABEL,
         label_rule=rule_values(original.rule, original.label_names) if sets else {},

@@ -1,7 +1,7 @@
 """A fused ONNX graph -> the same graph without what only tokens after the first need.
 
-The head of BERT, RoBERTa and ELECTRA reads the first token of the last layer. So after the last attention every other token is
-computed in vain: of 12 layers that is 6 % of all products.
+The head of BERT, RoBERTa and ELECTRA reads the first token of the last layer. So after the last attention
+every other token is computed in vain: of 12 layers that is 6 % of all products.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-# Operators whose output for a token depends on these inputs at that token alone; their other inputs must be weights.
+# Operators whose output for a token depends on these inputs at that token alone; their other inputs must be
+# weights.
 BY_TOKEN = {
     "MatMul": (0,),
     "BiasGelu": (0,),
@@ -26,9 +27,11 @@ PREFIX = "first_tokens/"
 
 
 def keep_first_tokens(model: ModelProto) -> int:
-    """Choose the first tokens as early in the graph as possible; return how many operators then compute only those.
+    """Choose the first tokens as early in the graph as possible; return how many operators then compute only
+    those.
 
-    A graph whose head reads more than the first token stays as it is: 0. Nodes must be in the order in which they run.
+    A graph whose head reads more than the first token stays as it is: 0. Nodes must be in the order in which
+    they run.
     """
     from onnx import helper, numpy_helper
 
@@ -51,9 +54,11 @@ def keep_first_tokens(model: ModelProto) -> int:
     if not reduced:
         return 0
     place = f"{PREFIX}place"
-    graph.initializer.append(numpy_helper.from_array(np.array([0], dtype=np.int64), place))  # keeps the dimension
+    # Keeps the dimension
+    graph.initializer.append(numpy_helper.from_array(np.array([0], dtype=np.int64), place))
     gathers = {
-        name: helper.make_node("Gather", [name, place], [first], name=first, axis=1) for name, first in chosen.items()
+        name: helper.make_node("Gather", [name, place], [first], name=first, axis=1)
+        for name, first in chosen.items()
     }
     nodes = list(graph.node)
     del graph.node[:]
@@ -66,7 +71,8 @@ def keep_first_tokens(model: ModelProto) -> int:
 
 def _reducible(graph, constants: dict[str, np.ndarray]) -> list[NodeProto]:
     """Return the nodes whose outputs are needed for the first token only, in the order in which they run."""
-    is_read_whole = {entry.name for entry in graph.output}  # tensors of which more than the first token is needed
+    # Tensors of which more than the first token is needed
+    is_read_whole = {entry.name for entry in graph.output}
     is_read = set(is_read_whole)
     reduced = []
     for node in reversed(graph.node):

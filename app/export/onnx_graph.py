@@ -15,7 +15,8 @@ from ..errors import InputError
 from ..runtime.telemetry import turn_off_telemetry
 from .first_tokens import keep_first_tokens
 
-OPSET = 17  # the version of ONNX' operators
+# The version of ONNX' operators
+OPSET = 17
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -39,10 +40,11 @@ def input_names(model: nn.Module) -> list[str]:
 
 
 def write_graph(model: nn.Module, path: Path) -> list[str]:
-    """Write the graph of a freshly loaded model, (batch, length) of any size, and return the names of its inputs.
+    """Write the graph of a freshly loaded model, (batch, length) of any size, and return the names of its
+    inputs.
 
-    Attention, layer norms and GELU become single operators. Raises InputError where onnx is not installed, and for a model
-    that cannot be exported.
+    Attention, layer norms and GELU become single operators. Raises InputError where onnx is not installed,
+    and for a model that cannot be exported.
     """
     turn_off_telemetry()
     try:
@@ -50,7 +52,8 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
         from onnxruntime.transformers.optimizer import optimize_model
     except ImportError as error:
         raise InputError(
-            f"export needs onnx and ONNX Runtime ({error}); install them: pip install -r requirements-onnx.txt -c constraints.txt"
+            f"export needs onnx and ONNX Runtime ({error}); install them: pip install -r "
+            "requirements-onnx.txt -c constraints.txt"
         ) from error
     names = input_names(model)
     plain = path.with_suffix(".plain.onnx")
@@ -58,7 +61,9 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
         _trace(model, plain, names)
         config = model.config
         heads, width = getattr(config, "num_attention_heads", 0), getattr(config, "hidden_size", 0)
-        optimized = optimize_model(str(plain), model_type="bert", num_heads=heads, hidden_size=width, opt_level=0)
+        optimized = optimize_model(
+            str(plain), model_type="bert", num_heads=heads, hidden_size=width, opt_level=0
+        )
         optimized.topological_sort()
         keep_first_tokens(optimized.model)
         optimized.save_model_to_file(str(path))
@@ -68,10 +73,15 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
 
 def _trace(model: nn.Module, path: Path, names: list[str]) -> None:
     """Write the graph as torch traces it, on rows of two lengths."""
-    model.set_attn_implementation("eager")  # whose pattern is known to the optimizer
+    # Whose pattern is known to the optimizer
+    model.set_attn_implementation("eager")
     input_ids = torch.full((2, 8), 1)
     attention_mask = torch.tensor([[1] * 8, [1] * 5 + [0] * 3])
-    rows = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": torch.zeros_like(input_ids)}
+    rows = {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "token_type_ids": torch.zeros_like(input_ids),
+    }
     sizes = {0: "batch", 1: "length"}
     try:
         torch.onnx.export(
@@ -82,7 +92,8 @@ def _trace(model: nn.Module, path: Path, names: list[str]) -> None:
             output_names=["logits"],
             opset_version=OPSET,
             dynamic_axes=dict.fromkeys(names, sizes) | {"logits": {0: "batch"}},
-            dynamo=False,  # the other exporter's graphs are not yet known to ONNX Runtime's optimizer
+            # The other exporter's graphs are not yet known to ONNX Runtime's optimizer
+            dynamo=False,
         )
     except (RuntimeError, ValueError, TypeError, torch.onnx.errors.OnnxExporterError) as error:
         raise InputError(
@@ -91,18 +102,22 @@ def _trace(model: nn.Module, path: Path, names: list[str]) -> None:
 
 
 def move_weights(graph: Path, weights: Path) -> None:
-    """Move the weights of a graph's file to a file beside it, which ONNX Runtime maps into memory instead of reading it."""
+    """Move the weights of a graph's file to a file beside it, which ONNX Runtime maps into memory instead of
+    reading it."""
     import onnx
 
     model = onnx.load(str(graph))
-    weights.unlink(missing_ok=True)  # onnx would write into it
-    weights.touch()  # it stays empty where all weights are smaller than what onnx moves
+    # Onnx would write into it
+    weights.unlink(missing_ok=True)
+    # It stays empty where all weights are smaller than what onnx moves
+    weights.touch()
     onnx.save(model, str(graph), save_as_external_data=True, location=weights.name)
 
 
 @contextmanager
 def quiet():
-    """Hide the warnings and log lines of tracing, optimizing and quantising; the proof says whether the graph is right."""
+    """Hide the warnings and log lines of tracing, optimizing and quantising; the proof says whether the graph
+    is right."""
     previous = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -16,15 +16,17 @@ from ..evaluation.multi_label.metrics import label_set_metrics
 from ..prediction.label_sets import LabelSetPredictor
 from ..prediction.predictor import Predictor
 
-OTHER_BATCHES = 64  # rows that are also computed one by one, and as one batch of mixed lengths
+# Rows that are also computed one by one, and as one batch of mixed lengths
+OTHER_BATCHES = 64
 FIGURES = {"macro_f1": "macro F1", "micro_f1": "micro F1"}
 SEED = 0
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How good original and export are on labelled rows: `name` of the figure, one of FIGURES, its value `before` and `after`, and
-    the 95 % paired bootstrap interval of its `change`."""
+    """How good original and export are on labelled rows: `name` of the figure, one of FIGURES, its value
+    `before` and `after`, and the 95 % paired bootstrap interval of its `change`.
+    """
 
     name: str
     before: float
@@ -34,8 +36,9 @@ class Scores:
 
 @dataclass(frozen=True)
 class Proof:
-    """How far the exported model is from the original on `rows` rows: the largest difference of a logit, and the number of
-    rows whose label, or set of labels, `flipped`; `scores` of labelled rows, else None."""
+    """How far the exported model is from the original on `rows` rows: the largest difference of a logit, and
+    the number of rows whose label, or set of labels, `flipped`; `scores` of labelled rows, else None.
+    """
 
     rows: int
     largest_logit_difference: float
@@ -49,7 +52,11 @@ class Proof:
 
     def as_dict(self) -> dict:
         """Return the proof for the record; of rows without labels the figures are None."""
-        found = {"rows": self.rows, "largest_logit_difference": self.largest_logit_difference, "flipped": self.flipped}
+        found = {
+            "rows": self.rows,
+            "largest_logit_difference": self.largest_logit_difference,
+            "flipped": self.flipped,
+        }
         name = "micro_f1" if self.what == "label sets" else "macro_f1"
         found |= {f"{name}_{key}": getattr(self.scores, key, None) for key in ("before", "after", "change")}
         return found | {"flipped_share": self.flipped_share}
@@ -69,10 +76,12 @@ class Proof:
 
 
 def compare(before: np.ndarray, exported: Predictor, rows: list[Row], labels: np.ndarray | None) -> Proof:
-    """Compare a predictor with the logits `before`, (num_rows, num_labels), of the original; `labels` (num_rows,) are class ids, for
-    a model of label sets (num_rows, num_labels) 0 and 1; None where they are not known.
+    """Compare a predictor with the logits `before`, (num_rows, num_labels), of the original; `labels`
+    (num_rows,) are class ids, for a model of label sets (num_rows, num_labels) 0 and 1; None where they are
+    not known.
 
-    All rows are computed in batches of similar length, as files are; some of them also alone and in one batch of mixed lengths.
+    All rows are computed in batches of similar length, as files are; some of them also alone and in one batch
+    of mixed lengths.
     """
     after = exported.logits(exported.tokenize(rows))
     few = rows[:OTHER_BATCHES]
@@ -93,7 +102,8 @@ def compare(before: np.ndarray, exported: Predictor, rows: list[Row], labels: np
 
 
 def _decided(logits: np.ndarray, predictor: Predictor) -> np.ndarray:
-    """Return what logits, (num_rows, num_labels), decide: the label, (num_rows, 1), or which labels, (num_rows, num_labels)."""
+    """Return what logits, (num_rows, num_labels), decide: the label, (num_rows, 1), or which labels,
+    (num_rows, num_labels)."""
     if isinstance(predictor, LabelSetPredictor):
         return predictor.rule.decide(sigmoid(logits))
     return logits.argmax(axis=1, keepdims=True)
@@ -107,7 +117,9 @@ def _scores(labels: np.ndarray, before: np.ndarray, after: np.ndarray, exported:
     return Scores("macro_f1", *scores, compare_rows(*pair, len(names)).differences["macro_f1"][1])
 
 
-def _set_scores(labels: np.ndarray, before: np.ndarray, after: np.ndarray, exported: LabelSetPredictor) -> Scores:
+def _set_scores(
+    labels: np.ndarray, before: np.ndarray, after: np.ndarray, exported: LabelSetPredictor
+) -> Scores:
     names, rule = exported.label_names, exported.rule
     pair = [np.nan_to_num(logits) for logits in (before, after)]
     scores = [label_set_metrics(labels, logits, rule, names)["micro_f1"] for logits in pair]

@@ -20,21 +20,26 @@ SEED = 0
 def rows_of_run(
     folder: Path, label_names: list[str], count: int, splits: tuple[str, ...] = ("dev", "test", "train")
 ) -> tuple[list[Row], np.ndarray]:
-    """Return up to `count` rows of a run, chosen at random, and their class ids; of the first of `splits` that it has.
+    """Return up to `count` rows of a run, chosen at random, and their class ids; of the first of `splits`
+    that it has.
 
-    Raises InputError for a folder that is no run, and for data that is not there any more or has other labels.
+    Raises InputError for a folder that is no run, and for data that is not there any more or has other
+    labels.
     """
     path = settings_file(folder)
     remedy = "name a file of texts with --rows"
     if not path.is_file():
-        raise InputError(f"{folder}: a comparison needs the data of a run, found no settings of one; {remedy}")
+        raise InputError(
+            f"{folder}: a comparison needs the data of a run, found no settings of one; {remedy}"
+        )
     try:
         dataset = open_dataset(load_config(["--config", str(path)]).data)
     except InputError as error:
         raise InputError(f"the data of {folder} cannot be read: {error}; or {remedy}") from error
     if dataset.label_names != label_names:
         raise InputError(
-            f"{path}: its data has the labels {listed(dataset.label_names)}, the model {listed(label_names)}; {remedy}"
+            f"{path}: its data has the labels {listed(dataset.label_names)}, the model "
+            f"{listed(label_names)}; {remedy}"
         )
     split = next(dataset.splits[name] for name in splits if name in dataset.splits)
     chosen = np.sort(_choose(len(split), count))

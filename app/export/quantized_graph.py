@@ -9,17 +9,20 @@ import numpy as np
 from ..prediction.cpu_check import cuts_off_sums
 from .onnx_graph import quiet
 
-DYNAMIC = ["MatMul", "Attention"]  # the linear layers; attention is one operator with the three before it
-STATIC = ["MatMul"]  # ONNX Runtime has no operator for attention with fixed scales; it stays dynamic
+# The linear layers; attention is one operator with the three before it
+DYNAMIC = ["MatMul", "Attention"]
+# ONNX Runtime has no operator for attention with fixed scales; it stays dynamic
+STATIC = ["MatMul"]
 PROBE_BATCHES = 4
 
 
 class Quantizer:
     """Quantises one graph, with each time more layers that stay in fp32.
 
-    Weights get one scale for each output channel. The inputs of layers are quantised while the graph runs, or, where
-    `is_static`, with scales fixed by the largest values seen in `batches`: inputs of the graph by name, arrays
-    (num_rows, length). Where this CPU cuts off large sums of 8-bit products, weights have 7 bits, whose sums fit.
+    Weights get one scale for each output channel. The inputs of layers are quantised while the graph runs,
+    or, where `is_static`, with scales fixed by the largest values seen in `batches`: inputs of the graph by
+    name, arrays (num_rows, length). Where this CPU cuts off large sums of 8-bit products, weights have 7
+    bits, whose sums fit.
     """
 
     def __init__(self, graph: Path, batches: list[dict[str, np.ndarray]], is_static: bool) -> None:
@@ -31,14 +34,17 @@ class Quantizer:
         self.has_7_bits = cuts_off_sums()
         model = onnx.load(str(graph))
         self.weights = {entry.name: entry for entry in model.graph.initializer}
-        self.layers = [node for node in model.graph.node if node.op_type in DYNAMIC and node.input[1] in self.weights]
+        self.layers = [
+            node for node in model.graph.node if node.op_type in DYNAMIC and node.input[1] in self.weights
+        ]
         for number, node in enumerate(model.graph.node):
             node.name = node.name or f"{node.op_type}_{number}"
         onnx.save(model, str(graph))
         self._ordered: list[str] = []
 
     def write(self, path: Path, num_fp32: int) -> list[str]:
-        """Write the quantised graph; return the names of the `num_fp32` layers that stay in fp32, the worst first."""
+        """Write the quantised graph; return the names of the `num_fp32` layers that stay in fp32, the worst
+        first."""
         from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
 
         kept = self.worst_first()[:num_fp32] if num_fp32 else []
@@ -76,7 +82,8 @@ class Quantizer:
         return self._ordered
 
     def _losses(self) -> dict[str, float]:
-        """Return, for each layer by name, the squared error of its quantised product as a share of the product's square."""
+        """Return, for each layer by name, the squared error of its quantised product as a share of the
+        product's square."""
         import onnx
         import onnxruntime
         from onnx import numpy_helper
@@ -84,7 +91,9 @@ class Quantizer:
         model = onnx.load(str(self.graph))
         inputs = list(dict.fromkeys(layer.input[0] for layer in self.layers))
         del model.graph.output[:]
-        model.graph.output.extend(onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in inputs)
+        model.graph.output.extend(
+            onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in inputs
+        )
         probe = self.graph.with_suffix(".probe.onnx")
         try:
             onnx.save(model, str(probe))
@@ -95,11 +104,14 @@ class Quantizer:
         seen = {name: [run[place] for run in runs] for place, name in enumerate(inputs)}
         weights = {layer.name: numpy_helper.to_array(self.weights[layer.input[1]]) for layer in self.layers}
         largest = 63 if self.has_7_bits else 127
-        return {layer.name: _loss(seen[layer.input[0]], weights[layer.name], largest) for layer in self.layers}
+        return {
+            layer.name: _loss(seen[layer.input[0]], weights[layer.name], largest) for layer in self.layers
+        }
 
 
 def _loss(batches: list[np.ndarray], weight: np.ndarray, largest: int) -> float:
-    """Return how far a quantised product is from the product: the sum of squared errors by the sum of squares.
+    """Return how far a quantised product is from the product: the sum of squared errors by the sum of
+    squares.
 
     `largest` is the integer of a column's largest weight.
     """

@@ -1,4 +1,5 @@
-"""The classifier: a BERT-family encoder and its head, as transformers has them, which also takes packed batches."""
+"""The classifier: a BERT-family encoder and its head, as transformers has them, which also takes packed
+batches."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from .packed_model import PackedModel
 from .transformers_calls import attempt
 
 UNUSABLE = (
-    "the model cannot classify a text; its configuration (config.json and model.config) and its tokenizer must fit"
+    "the model cannot classify a text; its configuration (config.json and model.config) and its tokenizer "
+    "must fit"
 )
 
 
@@ -33,7 +35,8 @@ class Classifier(PackedModel):
         if first_tokens is None:
             return self.model(input_ids=input_ids, **inputs).logits
         hidden = self.encode(input_ids, first_tokens=first_tokens, **inputs)
-        first = hidden.transpose(0, 1)  # (num_rows, 1, hidden): a row of one token each
+        # (num_rows, 1, hidden): a row of one token each
+        first = hidden.transpose(0, 1)
         if self.model.config.model_type == "bert":
             return self.model.classifier(self.model.dropout(self.model.bert.pooler(first)))
         return self.model.classifier(first)
@@ -42,19 +45,21 @@ class Classifier(PackedModel):
 def check_passes(model: PackedModel, *rows: list[int]) -> None:
     """Raise InputError unless the model, on the CPU, takes rows of token ids in every layout it can have.
 
-    The logits of the first row may not change when the rows are padded to a batch, as XLNet's do. Leaves the model in
-    evaluation mode, and torch's generator as it was.
+    The logits of the first row may not change when the rows are padded to a batch, as XLNet's do. Leaves the
+    model in evaluation mode, and torch's generator as it was.
     """
     tokens = [np.array(row, dtype=np.int64) for row in rows]
     layouts = [model.layout(packed) for packed in ((False, True) if model.can_pack else (False,))]
     with torch.random.fork_rng(devices=()), torch.no_grad():
         for layout in layouts:
-            for is_training in (True, False):  # dropout and the like run in training only
+            # Dropout and the like run in training only
+            for is_training in (True, False):
                 inputs = collate(tokens, None, layout)
                 padded = attempt(partial(model.train(is_training), **inputs), UNUSABLE)[0]
         if not model.can_pack:
             alone = model(torch.from_numpy(tokens[0])[None])[0]
     if not model.can_pack and not torch.allclose(padded, alone, rtol=1e-3, atol=1e-3, equal_nan=True):
         raise InputError(
-            f"this {model.model.config.model_type} model's logits change with padding; use a BERT-like encoder"
+            f"this {model.model.config.model_type} model's logits change with padding; use a BERT-like "
+            "encoder"
         )

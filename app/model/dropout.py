@@ -1,8 +1,9 @@
-"""Dropout on the CPU with fast random numbers; torch's own takes 7 % of an fp32 step of BERT-base, more of a bf16 step.
+"""Dropout on the CPU with fast random numbers; torch's own takes 7 % of an fp32 step of BERT-base, more of a
+bf16 step.
 
-torch draws a Bernoulli number for each element from one thread's Mersenne twister. Here four elements share a 64-bit draw
-of SFC64 (https://numpy.org/doc/stable/reference/random/bit_generators/sfc64.html), which torch's generator seeds for every
-call, so that `torch.manual_seed` still decides the masks.
+torch draws a Bernoulli number for each element from one thread's Mersenne twister. Here four elements share a
+64-bit draw of SFC64 (https://numpy.org/doc/stable/reference/random/bit_generators/sfc64.html), which torch's
+generator seeds for every call, so that `torch.manual_seed` still decides the masks.
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ from torch import nn
 
 from .modules import replace_modules
 
-LEVELS = 2**16  # a probability is rounded to a multiple of 1 / LEVELS; kept elements are scaled by the rounded one
+# A probability is rounded to a multiple of 1 / LEVELS; kept elements are scaled by the rounded one
+LEVELS = 2**16
 
 
 class Dropout(nn.Dropout):
     """nn.Dropout, which calls `dropout` on the CPU."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name that nn.Dropout gives it
-        return dropout(input, self.p) if self.training and input.device.type == "cpu" else super().forward(input)
+        return (
+            dropout(input, self.p) if self.training and input.device.type == "cpu" else super().forward(input)
+        )
 
 
 def dropout(values: torch.Tensor, p: float) -> torch.Tensor:
-    """Return CPU `values` (any shape, floating point) with each element 0 with probability `p`, the others scaled up.
+    """Return CPU `values` (any shape, floating point) with each element 0 with probability `p`, the others
+    scaled up.
 
     The expected value of each element does not change. `p` from 0 to 1.
     """
@@ -49,7 +54,8 @@ def keep_mask(shape: torch.Size, dropped: int, dtype: torch.dtype) -> torch.Tens
 
 
 def drop(values: torch.Tensor, kept: torch.Tensor, dropped: int) -> torch.Tensor:
-    """Return `values` times `kept`, which is 0 or 1, times LEVELS / (LEVELS - `dropped`), in one pass over memory.
+    """Return `values` times `kept`, which is 0 or 1, times LEVELS / (LEVELS - `dropped`), in one pass over
+    memory.
 
     The factor is no part of the mask, because bf16 cannot hold it exactly; inside the pass it is a float32.
     """

@@ -1,7 +1,7 @@
 """Embeddings on the CPU whose gradient, as large as the table, is written to the same memory in every step.
 
-BERT's word table has 65 MB, of which a step changes 2. torch allocates that memory in each backward pass and fills it with
-zeros: 16,000 new pages, up to 0.1 s where new pages are slow, as in a virtual machine.
+BERT's word table has 65 MB, of which a step changes 2. torch allocates that memory in each backward pass and
+fills it with zeros: 16,000 new pages, up to 0.1 s where new pages are slow, as in a virtual machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ class Embedding(nn.Embedding):
 
     def __init__(self, plain: nn.Embedding) -> None:
         """Take the weight of `plain`, the same parameter."""
-        super().__init__(plain.num_embeddings, plain.embedding_dim, plain.padding_idx, _weight=plain.weight.detach())
+        super().__init__(
+            plain.num_embeddings, plain.embedding_dim, plain.padding_idx, _weight=plain.weight.detach()
+        )
         self.weight = plain.weight
         self.train(plain.training)
         self.memory = ReusedMemory()
@@ -35,7 +37,8 @@ class Embedding(nn.Embedding):
 
 @dataclass
 class Block:
-    """Memory of one shape and dtype; `user` is the array under the tensors that use it now, dead when there are none."""
+    """Memory of one shape and dtype; `user` is the array under the tensors that use it now, dead when there
+    are none."""
 
     memory: torch.Tensor
     user: weakref.ref | None = None
@@ -46,7 +49,8 @@ class Block:
     def tensor(self) -> torch.Tensor:
         """Return a new tensor on the memory, as it is.
 
-        torch keeps the array of `from_numpy` alive as long as any tensor or view of its storage, in Python or C++.
+        torch keeps the array of `from_numpy` alive as long as any tensor or view of its storage, in Python or
+        C++.
         """
         array: np.ndarray = self.memory.view(torch.uint8).numpy()
         self.user = weakref.ref(array)
@@ -60,7 +64,8 @@ class ReusedMemory:
         self.blocks: list[Block] = []
 
     def __reduce__(self) -> tuple:
-        return ReusedMemory, ()  # a copied or pickled model starts without blocks
+        # A copied or pickled model starts without blocks
+        return ReusedMemory, ()
 
     def zeros(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
         """Return a tensor of zeros, on memory that an earlier one may have used."""
@@ -94,7 +99,8 @@ class _LookUp(torch.autograd.Function):
 
 
 def reuse_gradient_memory(model: nn.Module) -> None:
-    """Replace every nn.Embedding of a model without special options by `Embedding`; weights and their names stay."""
+    """Replace every nn.Embedding of a model without special options by `Embedding`; weights and their names
+    stay."""
     replace_modules(model, nn.Embedding, lambda plain: plain if _has_options(plain) else Embedding(plain))
 
 

@@ -1,4 +1,5 @@
-"""The encoder's configuration: from a checkpoint or an architecture's defaults, with the settings of the user."""
+"""The encoder's configuration: from a checkpoint or an architecture's defaults, with the settings of the
+user."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from .packed_model import max_positions
 from .size import check_counts
 from .transformers_calls import attempt
 
-FROM_DATA = ("num_labels", "id2label", "label2id", "problem_type")  # keys that the data decides
+# Keys that the data decides
+FROM_DATA = ("num_labels", "id2label", "label2id", "problem_type")
 DTYPES = ("dtype", "torch_dtype")
 
 
@@ -23,11 +25,12 @@ def cannot_load(name: str) -> str:
 
 
 def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
-    """Return the configuration of a checkpoint, a hub name or a folder; `hub` as `AutoConfig.from_pretrained` takes it.
+    """Return the configuration of a checkpoint, a hub name or a folder; `hub` as `AutoConfig.from_pretrained`
+    takes it.
 
-    The attention function that it names is ignored: transformers would fetch one from the hub and run it, whatever
-    `trust_remote_code` says (https://huggingface.co/docs/transformers/attention_interface). Raises InputError for counts
-    that a list would be made of, and that no model has.
+    The attention function that it names is ignored: transformers would fetch one from the hub and run it,
+    whatever `trust_remote_code` says (https://huggingface.co/docs/transformers/attention_interface). Raises
+    InputError for counts that a list would be made of, and that no model has.
     """
     check_counts(PreTrainedConfig.get_config_dict(name, **hub)[0])
     config = AutoConfig.from_pretrained(name, **hub)
@@ -36,7 +39,8 @@ def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
 
 
 def encoder_config(settings: ModelConfig, tokenizer, hub: dict) -> PreTrainedConfig:
-    """Return the checkpoint's configuration, or the architecture's for our vocabulary, changed as the user sets it.
+    """Return the checkpoint's configuration, or the architecture's for our vocabulary, changed as the user
+    sets it.
 
     Raises InputError for an unknown architecture or key, and for values that do not fit the model.
     """
@@ -44,7 +48,9 @@ def encoder_config(settings: ModelConfig, tokenizer, hub: dict) -> PreTrainedCon
     if settings.name is None:
         if settings.architecture not in CONFIG_MAPPING:
             close = nearest(settings.architecture, CONFIG_MAPPING)
-            raise InputError(f"model.architecture '{settings.architecture}' is not a model type of transformers{close}")
+            raise InputError(
+                f"model.architecture '{settings.architecture}' is not a model type of transformers{close}"
+            )
         config = AutoConfig.for_model(settings.architecture)
         from_tokenizer = {"pad_token_id": tokenizer.pad_token_id, "vocab_size": len(tokenizer)}
         from_tokenizer |= {"bos_token_id": None, "eos_token_id": None}
@@ -58,7 +64,8 @@ def encoder_config(settings: ModelConfig, tokenizer, hub: dict) -> PreTrainedCon
         values |= {key: settings.dropout for key in keys if "dropout" in key}
 
     def with_values() -> PreTrainedConfig:
-        if settings.name is None:  # by the constructor, which derives some values from others
+        # By the constructor, which derives some values from others
+        if settings.name is None:
             return AutoConfig.for_model(settings.architecture, **values)
         for key, value in values.items():
             setattr(config, key, value)
@@ -73,24 +80,31 @@ def _check_keys(values: dict, keys: dict, model_type: str) -> None:
         if key in FROM_DATA:
             raise InputError(f"model.config: '{key}' follows from the labels of the data and cannot be set")
         if key in DTYPES:
-            raise InputError(f"model.config: '{key}' cannot be set, weights are fp32; set train.precision instead")
+            raise InputError(
+                f"model.config: '{key}' cannot be set, weights are fp32; set train.precision instead"
+            )
         if key not in keys:
             raise InputError(f"model.config: a {model_type} model has no key '{key}'{nearest(key, keys)}")
 
 
 def check_fit(config: PreTrainedConfig, vocabulary: int, max_length: int) -> None:
-    """Raise InputError where tokens, with ids below `vocabulary`, or positions would be outside of the model's embeddings."""
+    """Raise InputError where tokens, with ids below `vocabulary`, or positions would be outside of the
+    model's embeddings."""
     positions = max_positions(config)
     if positions is not None and max_length > positions:
-        raise InputError(f"data.max_length must be at most the model's {positions} positions, found {max_length}")
+        raise InputError(
+            f"data.max_length must be at most the model's {positions} positions, found {max_length}"
+        )
     check_vocabulary(config, vocabulary)
 
 
 def check_vocabulary(config: PreTrainedConfig, vocabulary: int, where: str = "") -> None:
-    """Raise InputError, starting with `where`, unless the model has embeddings for all token ids below `vocabulary`."""
+    """Raise InputError, starting with `where`, unless the model has embeddings for all token ids below
+    `vocabulary`."""
     size = getattr(config, "vocab_size", None)
     if size and vocabulary > size:
         raise InputError(
-            f"{where}the model has embeddings for {size:,} tokens and the tokenizer's ids go up to {vocabulary - 1:,}; they "
+            f"{where}the model has embeddings for {size:,} tokens and the tokenizer's ids go up to "
+            f"{vocabulary - 1:,}; they "
             "must belong together"
         )

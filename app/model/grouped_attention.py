@@ -1,7 +1,9 @@
-"""Attention with dropout over packed batches on the CPU: the forward and the backward pass written out, with few copies.
+"""Attention with dropout over packed batches on the CPU: the forward and the backward pass written out, with
+few copies.
 
-The same arithmetic in the same order as `attend_with_dropout` for each group, so the same bits. Tokens go to the order of
-the products, and come back from it, by one selection each; autograd would copy them three times on each way.
+The same arithmetic in the same order as `attend_with_dropout` for each group, so the same bits. Tokens go to
+the order of the products, and come back from it, by one selection each; autograd would copy them three times
+on each way.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from .dropout import drop, keep_mask
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """The order in which products of attention take a packed batch: group, row, head, token of the padded row.
+    """The order in which products of attention take a packed batch: group, row, head, token of the padded
+    row.
 
-    `group_shapes`: for each group, its number of rows, the length they are padded to, and whether any has padding.
-    `to_heads` (padded_tokens * heads,): which of the (total_tokens * heads) vectors is at each place; padding has any.
-    `from_heads` (total_tokens * heads,): the place of each vector. `padding` (any,) int64: the places of padding.
-    `biases`: for each group what is added to its scores, (rows * heads, 1, longest) float32, -inf for padding.
+    `group_shapes`: for each group, its number of rows, the length they are padded to, and whether any has
+    padding. `to_heads` (padded_tokens * heads,): which of the (total_tokens * heads) vectors is at each
+    place; padding has any. `from_heads` (total_tokens * heads,): the place of each vector. `padding` (any,)
+    int64: the places of padding. `biases`: for each group what is added to its scores, (rows * heads, 1,
+    longest) float32, -inf for padding.
     """
 
     group_shapes: tuple[tuple[int, int, bool], ...]
@@ -33,7 +37,8 @@ class HeadLayout:
     biases: tuple[torch.Tensor, ...]
 
     def groups(self, *states: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-        """Give for each group the views of `states`, each (padded_tokens * heads, size), as (rows * heads, longest, size)."""
+        """Give for each group the views of `states`, each (padded_tokens * heads, size), as (rows * heads,
+        longest, size)."""
         counts = [num_rows * longest * self.heads for num_rows, longest, _ in self.group_shapes]
         parts = zip(*(tensor.split(counts) for tensor in states), strict=True)
         for (_, longest, _), group in zip(self.group_shapes, parts, strict=True):
@@ -47,7 +52,8 @@ def head_layout(
     from_padded: torch.Tensor,
     key_mask: torch.Tensor,
 ) -> HeadLayout:
-    """Return the layout of a batch for a model with a number of heads; the others as `app.batching.collate` makes them."""
+    """Return the layout of a batch for a model with a number of heads; the others as `app.batching.collate`
+    makes them."""
     places, biases, start = [], [], 0
     for num_rows, longest, has_padding in group_shapes:
         count = num_rows * longest
@@ -60,7 +66,8 @@ def head_layout(
             bias = bias.expand(-1, heads, -1, -1).reshape(num_rows * heads, 1, longest)
         biases.append(bias)
         start += count
-    place = torch.cat(places)  # (padded_tokens, heads)
+    # (padded_tokens, heads)
+    place = torch.cat(places)
     to_heads = torch.empty(place.numel(), dtype=torch.int64)
     to_heads[place] = to_padded[:, None] * heads + torch.arange(heads)
     from_heads, padding = place[from_padded].flatten(), place[~key_mask].flatten()
@@ -68,9 +75,11 @@ def head_layout(
 
 
 class GroupedAttention(torch.autograd.Function):
-    """Attention with dropout of packed tokens, (total_tokens, heads, head_size), whose rows are laid out by a `HeadLayout`.
+    """Attention with dropout of packed tokens, (total_tokens, heads, head_size), whose rows are laid out by a
+    `HeadLayout`.
 
-    Computed in fp32, whatever the dtype of the tokens. `dropped` of 65,536 weights are dropped, at least one and not all.
+    Computed in fp32, whatever the dtype of the tokens. `dropped` of 65,536 weights are dropped, at least one
+    and not all.
     """
 
     @staticmethod
@@ -84,7 +93,9 @@ class GroupedAttention(torch.autograd.Function):
         scaling: float,
     ) -> torch.Tensor:
         with torch.autocast("cpu", enabled=False):
-            states = [vectors(tokens).index_select(0, layout.to_heads).float() for tokens in (query, key, value)]
+            states = [
+                vectors(tokens).index_select(0, layout.to_heads).float() for tokens in (query, key, value)
+            ]
             attended, saved = torch.empty_like(states[2]), []
             groups = layout.groups(*states, attended)
             for bias, (queries, keys, values, output) in zip(layout.biases, groups, strict=True):
@@ -115,7 +126,8 @@ class GroupedAttention(torch.autograd.Function):
                 torch.bmm(to_scores, keys, out=to_queries)
                 torch.bmm(to_scores.transpose(1, 2), queries, out=to_keys)
         by_token = [tensor.index_select(0, layout.from_heads) for tensor in gradients]
-        for tensor in by_token[:2]:  # scaled here, where there is no padding
+        # Scaled here, where there is no padding
+        for tensor in by_token[:2]:
             tensor.mul_(ctx.scaling)
         return *(tensor.to(gradient.dtype).view(gradient.shape) for tensor in by_token), None, None, None
 

@@ -1,7 +1,8 @@
 """The weights of all linear layers in low precision, cast by one call, and their gradients back by one.
 
-Autocast casts each weight where it is used: for BERT-base 150 small kernels in a pass, and 150 more for the gradients. On CUDA,
-by estimate, most take longer to launch, or to begin within a graph, than to run. The bits are those of autocast.
+Autocast casts each weight where it is used: for BERT-base 150 small kernels in a pass, and 150 more for the
+gradients. On CUDA, by estimate, most take longer to launch, or to begin within a graph, than to run. The bits
+are those of autocast.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from torch import nn
 
 
 class CastLinear(nn.Linear):
-    """nn.Linear, which computes with `casts`, copies of its weight and bias in low precision, while there are any."""
+    """nn.Linear, which computes with `casts`, copies of its weight and bias in low precision, while there are
+    any."""
 
     casts: tuple[torch.Tensor, torch.Tensor | None] | None = None
 
@@ -23,10 +25,11 @@ class CastLinear(nn.Linear):
 
 
 class JointCasts:
-    """Casts the weights of a model's linear layers to `dtype` for one forward pass under autocast; gradients arrive in fp32.
+    """Casts the weights of a model's linear layers to `dtype` for one forward pass under autocast; gradients
+    arrive in fp32.
 
-    Only the class of the layers changes: parameters keep their names. What is no linear layer's, such as the embedding that
-    predicts masked words, is left to autocast.
+    Only the class of the layers changes: parameters keep their names. What is no linear layer's, such as the
+    embedding that predicts masked words, is left to autocast.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
@@ -34,7 +37,8 @@ class JointCasts:
         self.layers = [
             module
             for module in model.modules()
-            if type(module) is nn.Linear and all(weight.dtype == torch.float32 for weight in module.parameters())
+            if type(module) is nn.Linear
+            and all(weight.dtype == torch.float32 for weight in module.parameters())
         ]
         for layer in self.layers:
             layer.__class__ = CastLinear
@@ -59,7 +63,8 @@ class _Cast(torch.autograd.Function):
         copies = cast(weights, dtype)
         frozen = [copy for copy, weight in zip(copies, weights, strict=True) if not weight.requires_grad]
         ctx.mark_non_differentiable(*frozen)
-        ctx.set_materialize_grads(False)  # a layer that the pass did not use has no gradient, and gets none
+        # A layer that the pass did not use has no gradient, and gets none
+        ctx.set_materialize_grads(False)
         return tuple(copies)
 
     @staticmethod
@@ -71,7 +76,8 @@ class _Cast(torch.autograd.Function):
 def cast(tensors: list[torch.Tensor] | tuple[torch.Tensor, ...], dtype: torch.dtype) -> list[torch.Tensor]:
     """Return copies of tensors in another dtype, made by one call, of few kernels on CUDA.
 
-    torch does so where all sources have one dtype, and all copies one: https://github.com/pytorch/pytorch/pull/121717
+    torch does so where all sources have one dtype, and all copies one:
+    https://github.com/pytorch/pytorch/pull/121717
     """
     copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
     if copies:

@@ -29,16 +29,16 @@ HEADS = (
     "classifier",
     "score",
 )
-# GELU is nearly linear on small values, and the norm after it scales them up again. So a transform that makes states this
-# much smaller begins near the identity.
+# GELU is nearly linear on small values, and the norm after it scales them up again. So a transform that makes
+# states this much smaller begins near the identity.
 SHRINK = 0.1
 
 
 class MaskedLanguageModel(PackedModel):
     """transformers' model for masked language modelling; only masked tokens go through the head.
 
-    Its logits are (num_masked, vocabulary). The output matrix is that of the embeddings, which is read from there: the head
-    has no separate parameter for it, so that weights and optimizer state have it once.
+    Its logits are (num_masked, vocabulary). The output matrix is that of the embeddings, which is read from
+    there: the head has no separate parameter for it, so that weights and optimizer state have it once.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -54,7 +54,8 @@ class MaskedLanguageModel(PackedModel):
         first_tokens: torch.Tensor | None = None,
         **inputs: torch.Tensor,
     ) -> torch.Tensor:
-        """Return the logits of the tokens at `masked`; see `app.batching.masking.MaskedLoader`. None: of first tokens."""
+        """Return the logits of the tokens at `masked`; see `app.batching.masking.MaskedLoader`. None: of
+        first tokens."""
         if self.heads is None:
             logits = self.model(input_ids=input_ids, **inputs).logits
             return logits[:, 0] if masked is None else logits[masked]
@@ -63,16 +64,26 @@ class MaskedLanguageModel(PackedModel):
             states = hidden[:, 0] if masked is None else hidden[masked]
         else:
             states = (
-                self.encode(input_ids, **inputs).squeeze(0).index_select(0, first_tokens if masked is None else masked)
+                self.encode(input_ids, **inputs)
+                .squeeze(0)
+                .index_select(0, first_tokens if masked is None else masked)
             )
         transform, bias = self.heads
-        return linear(transform(self.model, states), self.model.get_input_embeddings().weight, bias(self.model))
+        return linear(
+            transform(self.model, states), self.model.get_input_embeddings().weight, bias(self.model)
+        )
 
 
 # For each type of model: what comes before the output matrix, and the bias after it.
 HEAD_PARTS = {
-    "bert": (lambda model, states: model.cls.predictions.transform(states), lambda model: model.cls.predictions.bias),
-    "electra": (lambda model, states: model.generator_predictions(states), lambda model: model.generator_lm_head.bias),
+    "bert": (
+        lambda model, states: model.cls.predictions.transform(states),
+        lambda model: model.cls.predictions.bias,
+    ),
+    "electra": (
+        lambda model, states: model.generator_predictions(states),
+        lambda model: model.generator_lm_head.bias,
+    ),
     "roberta": (lambda model, states: model.lm_head(states), lambda model: model.lm_head.bias),
 }
 HEAD_PARTS["xlm-roberta"] = HEAD_PARTS["roberta"]
@@ -83,7 +94,8 @@ def build_masked_model(
 ) -> MaskedLanguageModel:
     """Return the model on the CPU in fp32; `token_counts` (vocabulary,) are those of the training rows.
 
-    A checkpoint whose head is for something else gets a new one, see `start_head`. Raises InputError as `build_model` does.
+    A checkpoint whose head is for something else gets a new one, see `start_head`. Raises InputError as
+    `build_model` does.
     """
     hub = {"revision": settings.revision, "trust_remote_code": settings.trust_remote_code}
     with quiet_transformers():
@@ -96,11 +108,14 @@ def build_masked_model(
             model = attempt(lambda: AutoModelForMaskedLM.from_config(config), problem)
             return MaskedLanguageModel(model)
         model, info = attempt(
-            lambda: load_weights(settings.name, config, AutoModelForMaskedLM, **hub), cannot_load(settings.name)
+            lambda: load_weights(settings.name, config, AutoModelForMaskedLM, **hub),
+            cannot_load(settings.name),
         )
         check_weights(settings.name, model, info, HEADS)
         if start_head(model, info["missing_keys"], token_counts):
-            logger.info("%s has no head for masked words: a new one begins from its embeddings", settings.name)
+            logger.info(
+                "%s has no head for masked words: a new one begins from its embeddings", settings.name
+            )
         return MaskedLanguageModel(model)
 
 
@@ -108,8 +123,8 @@ def build_masked_model(
 def start_head(model: nn.Module, missing: set[str], token_counts: torch.Tensor) -> bool:
     """Have a head without saved weights begin near the identity; return whether there is one.
 
-    Its transform passes on the states nearly as they are, the norm scales them so that logits are about 1, and the bias is
-    the logarithm of how frequent each token is, (vocabulary,) `token_counts`.
+    Its transform passes on the states nearly as they are, the norm scales them so that logits are about 1,
+    and the bias is the logarithm of how frequent each token is, (vocabulary,) `token_counts`.
     """
     output, embeddings = model.get_output_embeddings(), model.get_input_embeddings().weight
     is_new = False

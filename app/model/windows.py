@@ -21,9 +21,11 @@ def row_outputs(model: Callable[..., torch.Tensor], inputs: dict[str, Any]) -> t
 
 
 def means_of_rows(outputs: torch.Tensor, windows_per_row: torch.Tensor) -> torch.Tensor:
-    """Return the mean output of the windows of each row, (num_rows, any); `outputs` (num_windows, any), row after row.
+    """Return the mean output of the windows of each row, (num_rows, any); `outputs` (num_windows, any), row
+    after row.
 
-    `windows_per_row` (num_rows,) int64, at least 1 each. The output of a row of one window has the bits of this window's.
+    `windows_per_row` (num_rows,) int64, at least 1 each. The output of a row of one window has the bits of
+    this window's.
     """
     num_rows = len(windows_per_row)
     rows = torch.arange(num_rows, device=outputs.device)

@@ -15,9 +15,11 @@ from ..errors import InputError
 from .predictor import Predictor, Tokens
 
 FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
-EXACT = {"avx512_vnni", "avx_vnni", "amx_int8"}  # x86 instructions that add 8-bit products in 32 bits
-NUM_ROWS, MOST_TOKENS = 8, 64
-SLACK = 2  # sums in another order differ too, by less than what quantising changed
+# x86 instructions that add 8-bit products in 32 bits
+EXACT = {"avx512_vnni", "avx_vnni", "amx_int8"}
+NUM_ROWS, MAX_TOKENS = 8, 64
+# Sums in another order differ too, by less than what quantising changed
+SLACK = 2
 
 
 def cpu_kind() -> str:
@@ -28,22 +30,28 @@ def cpu_kind() -> str:
 
 
 def cuts_off_sums(kind: str = "") -> bool:
-    """Return whether a CPU, by default this one, adds pairs of 8-bit products in 16 bits, where large sums are cut off."""
+    """Return whether a CPU, by default this one, adds pairs of 8-bit products in 16 bits, where large sums
+    are cut off."""
     features = set((kind or cpu_kind()).split())
     return "avx2" in features and not features & EXACT
 
 
 def make_check(predictor: Predictor, tolerance: float) -> dict:
-    """Return what `run_check` needs: random rows, which are no texts of the user, their logits here, and the kind of this CPU.
+    """Return what `run_check` needs: random rows, which are no texts of the user, their logits here, and the
+    kind of this CPU.
 
     `tolerance` is the largest difference of a logit that quantising made.
     """
     generator = np.random.default_rng(0)
-    longest = min(predictor.max_length or MOST_TOKENS, MOST_TOKENS)
+    longest = min(predictor.max_length or MAX_TOKENS, MAX_TOKENS)
     size = predictor.tokenizer.get_vocab_size()
     rows = [generator.integers(0, size, length) for length in np.linspace(4, longest, NUM_ROWS, dtype=int)]
     logits = predictor.runtime.logits([Tokens(rows, None)], lambda count: None)
-    values = {"rows": [row.tolist() for row in rows], "logits": logits.tolist(), "tolerance": SLACK * tolerance}
+    values = {
+        "rows": [row.tolist() for row in rows],
+        "logits": logits.tolist(),
+        "tolerance": SLACK * tolerance,
+    }
     return {"cpu": cpu_kind()} | values
 
 
@@ -56,6 +64,7 @@ def run_check(folder: Path, predictor: Predictor, check: dict) -> None:
     largest = float(np.abs(logits - np.array(check["logits"])).max())
     if not largest <= check["tolerance"]:
         raise InputError(
-            f"{folder}: the model was quantised on another kind of CPU ({check['cpu']}); on this one ({cpu_kind()}) a logit "
+            f"{folder}: the model was quantised on another kind of CPU ({check['cpu']}); on this one "
+            f"({cpu_kind()}) a logit "
             f"differs by {largest:.3g}, allowed is {check['tolerance']:.3g}; export it again on this machine"
         )

@@ -12,11 +12,14 @@ from .predictor import Predictor
 
 
 def choose_run_threshold(folder: Path, predictor: Predictor, precision: float) -> Threshold:
-    """Return the threshold for a precision, chosen on the dev rows of a run; raises InputError where there is none."""
+    """Return the threshold for a precision, chosen on the dev rows of a run; raises InputError where there is
+    none."""
     path = folder / LOGITS
     remedy = "set --threshold yourself"
     if not path.exists():
-        raise InputError(f"--abstain needs the logits of a run, and there is no {path}; train again, or {remedy}")
+        raise InputError(
+            f"--abstain needs the logits of a run, and there is no {path}; train again, or {remedy}"
+        )
     splits, _ = read_logits(path)
     if FITTED_ON not in splits:
         raise InputError(f"--abstain needs a run with dev rows, and {path} has none; {remedy}")

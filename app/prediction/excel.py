@@ -10,7 +10,8 @@ from typing import TextIO
 from ..errors import InputError
 
 logger = logging.getLogger(__name__)
-LONGEST_CELL, MOST_ROWS, MOST_COLUMNS = 32_767, 1_048_576, 16_384  # of Excel
+# Of Excel
+MAX_CELL, MAX_ROWS, MAX_COLUMNS = 32_767, 1_048_576, 16_384
 # What XML cannot hold is written as _x0001_, so a text that has this already needs an escape too.
 ESCAPED = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff]|_(?=x[0-9A-Fa-f]{4}_)")
 
@@ -21,14 +22,16 @@ def check_excel(num_columns: int = 0) -> None:
         import openpyxl  # noqa: F401
     except ImportError as error:
         raise InputError("Excel files need openpyxl; install it with: pip install openpyxl") from error
-    if num_columns > MOST_COLUMNS:
+    if num_columns > MAX_COLUMNS:
         raise InputError(
-            f"an Excel sheet has {MOST_COLUMNS:,} columns, found {num_columns:,}; write JSON Lines: --output_format jsonl"
+            f"an Excel sheet has {MAX_COLUMNS:,} columns, found {num_columns:,}; write JSON Lines: "
+            "--output_format jsonl"
         )
 
 
 def write_sheet(file: TextIO, names: list[str], rows: Iterable[Iterable[str | int | float]]) -> None:
-    """Write a sheet with column names; raises InputError for more rows than a sheet has. Says how many texts were cut."""
+    """Write a sheet with column names; raises InputError for more rows than a sheet has. Says how many texts
+    were cut."""
     from openpyxl import Workbook
     from openpyxl.cell import WriteOnlyCell
 
@@ -42,24 +45,29 @@ def write_sheet(file: TextIO, names: list[str], rows: Iterable[Iterable[str | in
         if not isinstance(value, str):
             return value
         escaped = ESCAPED.sub(lambda match: f"_x{ord(match[0]):04X}_", value)
-        num_cut += len(escaped) > LONGEST_CELL
-        written = WriteOnlyCell(sheet, escaped[:LONGEST_CELL])
-        written.data_type = "s"  # or a text that begins with = would be a formula
+        num_cut += len(escaped) > MAX_CELL
+        written = WriteOnlyCell(sheet, escaped[:MAX_CELL])
+        # Or a text that begins with = would be a formula
+        written.data_type = "s"
         return written
 
     try:
         sheet.append(list(map(cell, names)))
         for number, row in enumerate(rows, 2):
-            if number > MOST_ROWS:
+            if number > MAX_ROWS:
                 raise InputError(
-                    f"an Excel sheet has {MOST_ROWS:,} rows, and there are more; write CSV: --output_format csv"
+                    f"an Excel sheet has {MAX_ROWS:,} rows, and there are more; write CSV: --output_format "
+                    "csv"
                 )
             sheet.append(list(map(cell, row)))
     except BaseException:
-        sheet.close()  # its temporary file; or it complains when it is freed
+        # Its temporary file; or it complains when it is freed
+        sheet.close()
         raise
     book.save(file.buffer)
     if num_cut:
         logger.warning(
-            "%d texts are longer than the %d characters of an Excel cell, and were cut there", num_cut, LONGEST_CELL
+            "%d texts are longer than the %d characters of an Excel cell, and were cut there",
+            num_cut,
+            MAX_CELL,
         )

@@ -18,12 +18,14 @@ SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classifi
 class ExportRecord:
     """What is known about an exported model.
 
-    `labels` are in the order of their ids. Rows are cut at `max_length` tokens (None: never) at `truncation_side`, unless
-    `long`, settings of `data`, says otherwise; `has_pairs` None means that it is not known. `inputs` are the names of the graph's inputs, `graph_bytes` and `weights_bytes` the sizes
-    of its files (0: the graph's file has the weights).
-    `problem_type` is transformers' word for one label or any number; with any number, `label_rule` has the thresholds
-    and limits of app/evaluation/multi_label/decisions.py. `proof` is how it was compared with the model that it was made from, `made` from what and with what; a
-    quantised model has a `cpu_check`, see app/prediction/cpu_check.py.
+    `labels` are in the order of their ids. Rows are cut at `max_length` tokens (None: never) at
+    `truncation_side`, unless `long`, settings of `data`, says otherwise; `has_pairs` None means that it is
+    not known. `inputs` are the names of the graph's inputs, `graph_bytes` and `weights_bytes` the sizes of
+    its files (0: the graph's file has the weights). `problem_type` is transformers' word for one label or any
+    number; with any number, `label_rule` has the thresholds and limits of
+    app/evaluation/multi_label/decisions.py. `proof` is how it was compared with the model that it was made
+    from, `made` from what and with what; a quantised model has a `cpu_check`, see
+    app/prediction/cpu_check.py.
     """
 
     labels: list[str]
@@ -56,29 +58,47 @@ def write_record(folder: Path, record: ExportRecord) -> None:
 
 
 def read_record(folder: Path) -> ExportRecord:
-    """Return the record of an exported folder; raises InputError for a damaged one, and for files that are not whole."""
+    """Return the record of an exported folder; raises InputError for a damaged one, and for files that are
+    not whole."""
     path = folder / RECORD
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: the record of an exported model cannot be read ({error}); export again") from error
+        raise InputError(
+            f"{path}: the record of an exported model cannot be read ({error}); export again"
+        ) from error
     version = values.get("format") if isinstance(values, dict) else None
     if version != FORMAT:
-        raise InputError(f"{path}: format must be {FORMAT}, found {excerpt(version)}; export again with this version")
-    needed = [known.name for known in fields(ExportRecord) if known.default is known.default_factory is MISSING]
+        raise InputError(
+            f"{path}: format must be {FORMAT}, found {excerpt(version)}; export again with this version"
+        )
+    needed = [
+        known.name for known in fields(ExportRecord) if known.default is known.default_factory is MISSING
+    ]
     missing = [name for name in needed if name not in values]
     labels = values.get("labels")
-    if missing or not isinstance(labels, list) or len(labels) < 2 or not all(isinstance(name, str) for name in labels):
+    if (
+        missing
+        or not isinstance(labels, list)
+        or len(labels) < 2
+        or not all(isinstance(name, str) for name in labels)
+    ):
         raise InputError(f"{path}: the record is damaged ({', '.join(missing) or 'labels'}); export again")
-    record = ExportRecord(**{known.name: values[known.name] for known in fields(ExportRecord) if known.name in values})
+    record = ExportRecord(
+        **{known.name: values[known.name] for known in fields(ExportRecord) if known.name in values}
+    )
     sizes = {GRAPH: record.graph_bytes, TOKENIZER: None} | (
         {WEIGHTS: record.weights_bytes} if record.weights_bytes else {}
     )
     for name, size in sizes.items():
         file = folder / name
         if not file.is_file():
-            raise InputError(f"{folder}: an exported folder must have {name}, found none; copy it or export again")
+            raise InputError(
+                f"{folder}: an exported folder must have {name}, found none; copy it or export again"
+            )
         found = file.stat().st_size
         if size not in (None, found):
-            raise InputError(f"{file}: the file must have {size:,} bytes, found {found:,}; copy it or export again")
+            raise InputError(
+                f"{file}: the file must have {size:,} bytes, found {found:,}; copy it or export again"
+            )
     return record

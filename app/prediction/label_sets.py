@@ -1,4 +1,5 @@
-"""Predictions of any number of labels a row: the predictor, and what its rows look like in files and on the terminal."""
+"""Predictions of any number of labels a row: the predictor, and what its rows look like in files and on the
+terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from ..data.rows import Row
 from ..evaluation.multi_label.decisions import LabelRule, default_rule, rule_values, sigmoid
 from ..evaluation.text_table import short_label
 from .excel import write_sheet
-from .output import MOST_LABELS, without_controls
+from .output import MAX_LABELS, without_controls
 from .predictor import Prediction, Predictor
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class LabelSetPredictor(Predictor):
-    """Finds the labels of rows in their order; its predictions have a list of labels, and sigmoid(logits) as probabilities."""
+    """Finds the labels of rows in their order; its predictions have a list of labels, and sigmoid(logits) as
+    probabilities."""
 
     has_label_sets = True
 
@@ -45,7 +47,9 @@ class LabelSetPredictor(Predictor):
         probabilities = sigmoid(logits)
         return [
             Prediction(row, [self.label_names[label] for label in np.flatnonzero(chosen)], by_label)
-            for row, chosen, by_label in zip(rows, self.rule.decide(probabilities), probabilities, strict=True)
+            for row, chosen, by_label in zip(
+                rows, self.rule.decide(probabilities), probabilities, strict=True
+            )
         ]
 
 
@@ -57,7 +61,8 @@ class Abstention:
     threshold: float
 
     def decision(self, probabilities: np.ndarray) -> dict[str, str | float]:
-        """Return whether the label set of one row is accepted, and its confidence; `probabilities` (num_labels,)."""
+        """Return whether the label set of one row is accepted, and its confidence; `probabilities`
+        (num_labels,)."""
         confidence = float(self.rule.confidence(probabilities[None])[0])
         decided = "accept" if confidence >= self.threshold else "abstain"
         return {"decision": decided, "confidence": round(confidence, 6)}
@@ -87,7 +92,8 @@ def write_csv(
 ) -> None:
     """Write predictions as CSV with a header: line, text, text_pair, labels, p_<label> for each label.
 
-    The labels of a row are a JSON list, which training reads too. With an abstention, decision and confidence follow them.
+    The labels of a row are a JSON list, which training reads too. With an abstention, decision and confidence
+    follow them.
     """
     writer = csv.writer(file)
     pairs = ["text_pair"] if has_pairs else []
@@ -132,8 +138,8 @@ def write_lines(
     """Write predictions for people: labels and text, then the most probable labels with their probabilities."""
     for row, labels, probabilities in predictions:
         ranked = sorted(zip(probabilities, label_names, strict=True), reverse=True)
-        shown = [f"{short_label(name)} {probability:.4f}" for probability, name in ranked[:MOST_LABELS]]
-        shown += [f"and {len(ranked) - MOST_LABELS:,} more labels"] if len(ranked) > MOST_LABELS else []
+        shown = [f"{short_label(name)} {probability:.4f}" for probability, name in ranked[:MAX_LABELS]]
+        shown += [f"and {len(ranked) - MAX_LABELS:,} more labels"] if len(ranked) > MAX_LABELS else []
         names = ", ".join(map(short_label, labels)) or "(no label)"
         decided = "" if abstention is None else f"  {abstention.decision(probabilities)['decision']}"
         for line in (f"{names}{decided}  {' '.join(row.text.split())}", f"    {'  '.join(shown)}"):

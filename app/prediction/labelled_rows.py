@@ -1,4 +1,5 @@
-"""Rows with labels -> predictions, and the report on them: how good is a model on rows that it was not trained with?"""
+"""Rows with labels -> predictions, and the report on them: how good is a model on rows that it was not
+trained with?"""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ from .sources import Source
 
 
 def check_report_folder(path: str) -> Path:
-    """Return the folder of a report; raises InputError for one that has files, which would be overwritten, or cannot be made."""
+    """Return the folder of a report; raises InputError for one that has files, which would be overwritten, or
+    cannot be made."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +45,9 @@ def check_report_folder(path: str) -> Path:
     except OSError as error:
         raise InputError(f"--report {path}: the folder cannot be made: {error.strerror}") from error
     if not is_empty:
-        raise InputError(f"--report {path}: an empty or a new folder is needed, found files; choose another name")
+        raise InputError(
+            f"--report {path}: an empty or a new folder is needed, found files; choose another name"
+        )
     return folder
 
 
@@ -77,7 +81,9 @@ class LabelledRows:
             self.texts += [row.text + ("" if row.pair is None else f" ⟷ {row.pair}") for row in chunk]
             self.lines += [row.line for row in chunk]
             self.lengths += map(len, tokens.rows)
-            windows = None if tokens.window_ends is None else np.array([len(ends) for ends in tokens.window_ends])
+            windows = (
+                None if tokens.window_ends is None else np.array([len(ends) for ends in tokens.window_ends])
+            )
             self.parts.append(parts_read(tokens.cut, windows))
             self.unknown += [float((ids == self.unknown_id).mean()) for ids in tokens.rows]
 
@@ -116,7 +122,8 @@ class LabelledRows:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a report says: `metrics`, as text in `parts`, the scores of the rows, and what makes the page of a content."""
+    """What a report says: `metrics`, as text in `parts`, the scores of the rows, and what makes the page of a
+    content."""
 
     metrics: dict
     parts: list[str]
@@ -133,7 +140,9 @@ def _figures(opened: OpenedModel, labels: np.ndarray, logits: np.ndarray, title:
     parts, calibrated = [render_report(metrics, title), render_summary(metrics)], None
     if temperature != 1:
         calibrated = score_rows(labels, logits, temperature)
-        metrics["calibration"] = run_calibration(opened.folder) | effect(temperature, labels, logits, "these rows")
+        metrics["calibration"] = run_calibration(opened.folder) | effect(
+            temperature, labels, logits, "these rows"
+        )
         parts.append(render_calibration(metrics["calibration"]))
     return Figures(metrics, parts, scores, calibrated, render_page)
 
@@ -144,7 +153,9 @@ def _set_figures(opened: OpenedModel, labels: np.ndarray, logits: np.ndarray, ti
     rows = decide_rows(labels, logits, rule)
     metrics = label_set_metrics(labels, logits, rule, names) | summarize_sets(rows)
     parts = [render_label_sets(metrics, rule, 0, title), render_summary(metrics, NAMES, OF_BASELINES)]
-    return Figures(metrics, parts, rows, None, lambda page, language: render_label_set_page(page, rule, language))
+    return Figures(
+        metrics, parts, rows, None, lambda page, language: render_label_set_page(page, rule, language)
+    )
 
 
 def report_on(
@@ -157,9 +168,11 @@ def report_on(
     language: str,
     on_batch: Callable[[int], None],
 ) -> str:
-    """Classify rows with labels; write predictions.csv, report.html, report.txt and report.json, and return the text.
+    """Classify rows with labels; write predictions.csv, report.html, report.txt and report.json, and return
+    the text.
 
-    The page shows probabilities as the model gives them, and beside them those of its temperature, if it has one.
+    The page shows probabilities as the model gives them, and beside them those of its temperature, if it has
+    one.
     """
     predictor = opened.predictor
     sets = predictor.has_label_sets
@@ -172,7 +185,9 @@ def report_on(
     found = (_set_figures if sets else _figures)(opened, labels, logits, title)
     evaluated = labelled.evaluated(found.scores)
     metrics, parts = found.metrics, found.parts
-    if long := cost_of_length(evaluated.parts, found.scores.correct, predictor.long.way, predictor.max_length):
+    if long := cost_of_length(
+        evaluated.parts, found.scores.correct, predictor.long.way, predictor.max_length
+    ):
         metrics["long_texts"] = long
         parts.append(render_cost_of_length(long))
     page = PageContent(title, evaluated, metrics, found.calibrated)

@@ -18,11 +18,15 @@ from .exported_model import GRAPH, MULTI_LABEL, RECORD, TOKENIZER, ExportRecord,
 from .label_sets import LabelSetPredictor
 from .predictor import Predictor, Tokens
 
-BATCH_TOKENS = 256  # larger batches are padded more, and compute no faster
+# Larger batches are padded more, and compute no faster
+BATCH_TOKENS = 256
 
 
 class OnnxRuntime:
-    """Computes logits with the graph of an exported folder. A batch has at most `batch_tokens` tokens (None: 256)."""
+    """Computes logits with the graph of an exported folder.
+
+    A batch has at most `batch_tokens` tokens (None: 256).
+    """
 
     remedy = "export again from another checkpoint"
 
@@ -52,7 +56,11 @@ def padded(batch: Tokens, pad_id: int) -> dict[str, np.ndarray]:
     input_ids[mask] = np.concatenate(batch.rows)
     starts = lengths if batch.second_starts is None else batch.second_starts
     types = mask & (columns >= starts[:, None])
-    return {"input_ids": input_ids, "attention_mask": mask.astype(np.int64), "token_type_ids": types.astype(np.int64)}
+    return {
+        "input_ids": input_ids,
+        "attention_mask": mask.astype(np.int64),
+        "token_type_ids": types.astype(np.int64),
+    }
 
 
 def _session(graph: Path):
@@ -61,10 +69,12 @@ def _session(graph: Path):
         import onnxruntime
     except ImportError as error:
         raise InputError(
-            f"{graph}: an exported model needs ONNX Runtime; install it: pip install -r requirements-onnx.txt -c constraints.txt"
+            f"{graph}: an exported model needs ONNX Runtime; install it: pip install -r "
+            "requirements-onnx.txt -c constraints.txt"
         ) from error
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors; warnings are about the graph, which was tried when it was exported
+    # errors; warnings are about the graph, which was tried when it was exported
+    options.log_severity_level = 3
     options.intra_op_num_threads = _threads()
     try:
         return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
@@ -75,7 +85,8 @@ def _session(graph: Path):
 
 
 def _threads() -> int:
-    """Return the threads to compute with: OMP_NUM_THREADS as for torch, else the cores that this process may use."""
+    """Return the threads to compute with: OMP_NUM_THREADS as for torch, else the cores that this process may
+    use."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     return int(given) if given.isdecimal() and int(given) else num_cores()
 
@@ -88,11 +99,15 @@ def load_exported(folder: Path, batch_tokens: int | None = None) -> tuple[Predic
     try:
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception
-        raise InputError(f"{folder / TOKENIZER}: the tokenizer cannot be read ({error}); export again") from error
+        raise InputError(
+            f"{folder / TOKENIZER}: the tokenizer cannot be read ({error}); export again"
+        ) from error
     runtime = OnnxRuntime(folder / GRAPH, record, batch_tokens)
     long = saved_long_texts(record.long, folder / RECORD)
     predictor_class = LabelSetPredictor if record.problem_type == MULTI_LABEL else Predictor
-    predictor = predictor_class(runtime, tokenizer, record.labels, record.max_length, record.truncation_side, long)
+    predictor = predictor_class(
+        runtime, tokenizer, record.labels, record.max_length, record.truncation_side, long
+    )
     if isinstance(predictor, LabelSetPredictor):
         predictor.rule = _label_rule(folder, record)
     run_check(folder, predictor, record.cpu_check)
@@ -104,6 +119,7 @@ def _label_rule(folder: Path, record: ExportRecord) -> LabelRule:
         return rule_of(record.label_rule, record.labels)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{folder / RECORD}: a model of several labels needs a threshold for each label, and label_rule cannot be read: "
+            f"{folder / RECORD}: a model of several labels needs a threshold for each label, and label_rule "
+            "cannot be read: "
             f"{error!r}; export again"
         ) from error

@@ -11,15 +11,18 @@ from ..errors import InputError
 from .exported_model import is_exported
 
 if TYPE_CHECKING:
-    from .predictor import Predictor  # imports numpy, which --help does without
+    # Imports numpy, which --help does without
+    from .predictor import Predictor
 
 RUNTIMES = ("auto", "torch", "onnx")
 
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """A model that can classify. `has_pairs` is whether it was trained on pairs of texts, None where that is not known;
-    `remove_spaces` is whether the spaces of its texts were removed in training; from `threshold` on its labels are accepted."""
+    """A model that can classify. `has_pairs` is whether it was trained on pairs of texts, None where that is
+    not known; `remove_spaces` is whether the spaces of its texts were removed in training; from `threshold`
+    on its labels are accepted.
+    """
 
     folder: Path
     predictor: Predictor
@@ -30,8 +33,10 @@ class OpenedModel:
 
 @dataclass(frozen=True)
 class ComputeOptions:
-    """On what a model computes: `device` and `precision` as in training, `batch_tokens` None for the default of the device;
-    `calibrate` is whether probabilities are those of the temperature that a run fitted on dev; `runtime` is one of RUNTIMES."""
+    """On what a model computes: `device` and `precision` as in training, `batch_tokens` None for the default
+    of the device; `calibrate` is whether probabilities are those of the temperature that a run fitted on dev;
+    `runtime` is one of RUNTIMES.
+    """
 
     device: str = "auto"
     precision: str = "fp32"
@@ -41,7 +46,8 @@ class ComputeOptions:
 
 
 def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
-    """Return the model in `folder`, None for the run that finished last; raises InputError saying what is wrong with it.
+    """Return the model in `folder`, None for the run that finished last; raises InputError saying what is
+    wrong with it.
 
     Exported folders are computed by ONNX Runtime, without importing torch, all others by torch.
     """
@@ -53,7 +59,8 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
     folder = newest_run() if folder is None else folder
     if options.runtime == "onnx":
         raise InputError(
-            f"{folder}: --runtime onnx needs an exported folder; make one with {PROGRAM} export {folder} --to onnx"
+            f"{folder}: --runtime onnx needs an exported folder; make one with {PROGRAM} export {folder} "
+            "--to onnx"
         )
     from .torch_runtime import load_predictor
 
@@ -83,7 +90,8 @@ def _open_exported(folder: Path, options: ComputeOptions) -> OpenedModel:
         )
     if options.precision != "fp32":
         raise InputError(
-            f"{folder}: the precision of an exported model is chosen in its export, found --precision {options.precision}; "
+            f"{folder}: the precision of an exported model is chosen in its export, found --precision "
+            f"{options.precision}; "
             "leave it out"
         )
     predictor, record = load_exported(folder, options.batch_tokens)

@@ -24,17 +24,21 @@ from .excel import write_sheet
 if TYPE_CHECKING:
     import numpy as np
 
-    from .predictor import Prediction  # imports numpy; bad input is reported before that
+    # Imports numpy; bad input is reported before that
+    from .predictor import Prediction
 
 logger = logging.getLogger(__name__)
 # Control characters, and those that change the direction of what follows.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-LONGEST_START = 200  # bytes of the name of an output in the name of its unfinished file; a name may have 255
-MOST_LABELS = 10  # of a prediction for people
+# Bytes of the name of an output in the name of its unfinished file; a name may have 255
+MAX_START = 200
+# Of a prediction for people
+MAX_LABELS = 10
 
 
 def check_output(path: str | None, input_path: str | None) -> None:
-    """Raise InputError if a file cannot be created at `path`, or if it is the file `input_path` (`-`: standard input).
+    """Raise InputError if a file cannot be created at `path`, or if it is the file `input_path` (`-`:
+    standard input).
 
     Without `path`, standard output must be open, and must not be a file that is the input.
     """
@@ -54,12 +58,14 @@ def check_output(path: str | None, input_path: str | None) -> None:
         written = _identity(target) if target.exists() else None
         if written is not None and written == _input_identity(input_path):
             raise InputError(f"--output {path}: this is the input file; choose another name")
-    except OSError as error:  # a name that is too long, a folder that may not be entered
+    except OSError as error:
+        # A name that is too long, a folder that may not be entered
         raise InputError(f"--output {shorten(path)}: cannot be written: {error.strerror}") from error
 
 
 def _identity(file: Path | TextIO) -> tuple[int, int] | None:
-    """Return device and inode of a regular file; None for a terminal, a pipe, a device, and a stream in memory."""
+    """Return device and inode of a regular file; None for a terminal, a pipe, a device, and a stream in
+    memory."""
     try:
         status = file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
     except (OSError, ValueError, AttributeError):
@@ -73,16 +79,19 @@ def _input_identity(path: str | None) -> tuple[int, int] | None:
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[TextIO]:
-    """Yield the file to write to: standard output, or a new file beside `path`, which is renamed to `path` once it is complete.
+    """Yield the file to write to: standard output, or a new file beside `path`, which is renamed to `path`
+    once it is complete.
 
-    Its name is unlike that of any other file, `path`.XXXXXXXX.part. An interrupted run leaves its rows there and says where.
-    Raises InputError for a file that cannot be opened, TrainingError for one that cannot be written to the end.
+    Its name is unlike that of any other file, `path`.XXXXXXXX.part. An interrupted run leaves its rows there
+    and says where. Raises InputError for a file that cannot be opened, TrainingError for one that cannot be
+    written to the end.
     """
     if path is None:
         yield from _standard_output()
         return
     target = Path(os.path.realpath(path))
-    is_special = target.exists() and not target.is_file()  # /dev/null or a pipe must not be replaced
+    # /dev/null or a pipe must not be replaced
+    is_special = target.exists() and not target.is_file()
     part = target if is_special else _new_name(target)
     try:
         file = part.open("w" if is_special else "x", encoding="utf-8", newline="")
@@ -122,7 +131,7 @@ def _cannot_write(what: str, error: OSError) -> TrainingError:
 
 def _new_name(target: Path) -> Path:
     """Return a name beside `target` that no other file has: two processes may write to the same `target`."""
-    name = os.fsdecode(os.fsencode(target.name)[:LONGEST_START])
+    name = os.fsdecode(os.fsencode(target.name)[:MAX_START])
     return target.with_name(f"{name}.{secrets.token_hex(4)}.part")
 
 
@@ -139,14 +148,20 @@ def progress(total: int | None, shown: bool) -> Iterator[Callable[[int], None]]:
     """Yield a function that advances a progress bar by a number of rows."""
     from tqdm import tqdm
 
-    with tqdm(total=total, unit=" rows", unit_scale=True, dynamic_ncols=True, disable=not shown, delay=1) as bar:
+    with tqdm(
+        total=total, unit=" rows", unit_scale=True, dynamic_ncols=True, disable=not shown, delay=1
+    ) as bar:
         yield bar.update
 
 
 def decision(probabilities: np.ndarray, threshold: float) -> dict[str, str | float]:
-    """Return whether a prediction is accepted, and its margin: the largest probability minus the second largest."""
+    """Return whether a prediction is accepted, and its margin: the largest probability minus the second
+    largest."""
     second, first = probabilities[probabilities.argpartition(-2)[-2:]]
-    return {"decision": "accept" if first >= threshold else "abstain", "margin": round(float(first - second), 6)}
+    return {
+        "decision": "accept" if first >= threshold else "abstain",
+        "margin": round(float(first - second), 6),
+    }
 
 
 def write_csv(
@@ -156,15 +171,18 @@ def write_csv(
     has_pairs: bool,
     threshold: float | None = None,
 ) -> None:
-    """Write predictions as CSV with a header: line, text, text_pair, label, probability, p_<label> for each label.
+    """Write predictions as CSV with a header: line, text, text_pair, label, probability, p_<label> for each
+    label.
 
-    With a threshold, the columns decision and margin follow the probability: see `decision`.
-    Texts are written as they were read, even those that a spreadsheet would run as formulas: see docs/data.md.
+    With a threshold, the columns decision and margin follow the probability: see `decision`. Texts are
+    written as they were read, even those that a spreadsheet would run as formulas: see docs/data.md.
     """
     writer = csv.writer(file)
     pairs = ["text_pair"] if has_pairs else []
     decided = [] if threshold is None else ["decision", "margin"]
-    writer.writerow(["line", "text", *pairs, "label", "probability", *decided, *(f"p_{name}" for name in label_names)])
+    writer.writerow(
+        ["line", "text", *pairs, "label", "probability", *decided, *(f"p_{name}" for name in label_names)]
+    )
     for row, label, probabilities in predictions:
         texts = [row.text, row.pair] if has_pairs else [row.text]
         by_label = (f"{probability:.6f}" for probability in probabilities)
@@ -216,11 +234,12 @@ def write_lines(
     has_pairs: bool,
     threshold: float | None = None,
 ) -> None:
-    """Write predictions for people: label, probability and text, then the other labels from the most probable on."""
+    """Write predictions for people: label, probability and text, then the other labels from the most probable
+    on."""
     for row, label, probabilities in predictions:
         ranked = sorted(zip(probabilities, label_names, strict=True), reverse=True)
-        others = [f"{short_label(name)} {probability:.4f}" for probability, name in ranked[1:MOST_LABELS]]
-        others += [f"and {len(ranked) - MOST_LABELS:,} more labels"] if len(ranked) > MOST_LABELS else []
+        others = [f"{short_label(name)} {probability:.4f}" for probability, name in ranked[1:MAX_LABELS]]
+        others += [f"and {len(ranked) - MAX_LABELS:,} more labels"] if len(ranked) > MAX_LABELS else []
         decided = "" if threshold is None else f" {decision(probabilities, threshold)['decision']}"
         lines = (
             f"{short_label(label)} {probabilities.max():.4f}{decided}  {' '.join(row.text.split())}",
@@ -230,7 +249,8 @@ def write_lines(
 
 
 def without_controls(line: str) -> str:
-    """Return a line with escapes in place of control characters: a terminal would act on the characters themselves."""
+    """Return a line with escapes in place of control characters: a terminal would act on the characters
+    themselves."""
     return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), line)
 
 

@@ -1,4 +1,5 @@
-"""Texts -> labels and probabilities, of any number of texts, a chunk of rows at a time, whatever computes the logits."""
+"""Texts -> labels and probabilities, of any number of texts, a chunk of rows at a time, whatever computes the
+logits."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ CHUNK_CHARACTERS = 1 << 23
 
 
 class Prediction(NamedTuple):
-    """The label of one row, or the list of its labels; `probabilities` (num_labels,) float64 in the order of the label ids."""
+    """The label of one row, or the list of its labels; `probabilities` (num_labels,) float64 in the order of
+    the label ids."""
 
     row: Row
     label: str | list[str]
@@ -34,11 +36,12 @@ class Prediction(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """The token ids of rows, each (length,) int64; for pairs also the number of tokens before each second text.
+    """The token ids of rows, each (length,) int64; for pairs also the number of tokens before each second
+    text.
 
-    Where rows have windows, a row has the tokens of all of them, one after the other, and `window_ends` says where each of
-    them ends, (num_windows,) for each row. A runtime computes rows without windows only. `cut` (num_rows,) bool, where it is
-    known, is whether tokens of a text were left out.
+    Where rows have windows, a row has the tokens of all of them, one after the other, and `window_ends` says
+    where each of them ends, (num_windows,) for each row. A runtime computes rows without windows only. `cut`
+    (num_rows,) bool, where it is known, is whether tokens of a text were left out.
     """
 
     rows: list[np.ndarray]
@@ -60,7 +63,8 @@ class Tokens(NamedTuple):
         return Tokens([window for windows in split for window in windows], None)
 
     def pooled(self, logits: np.ndarray) -> np.ndarray:
-        """Return the logits of the rows, (num_rows, num_labels), from those of `windows()`: the means of each row's windows."""
+        """Return the logits of the rows, (num_rows, num_labels), from those of `windows()`: the means of each
+        row's windows."""
         if self.window_ends is None:
             return logits
         counts = np.array([len(ends) for ends in self.window_ends])
@@ -68,25 +72,31 @@ class Tokens(NamedTuple):
 
 
 class Runtime(Protocol):
-    """What computes logits: torch, or ONNX Runtime. `batch_tokens` is the most tokens of a batch, rows x longest row."""
+    """What computes logits: torch, or ONNX Runtime. `batch_tokens` is the most tokens of a batch, rows x
+    longest row."""
 
     batch_tokens: int
-    remedy: str  # for logits that are not finite
-    description: dict[str, str]  # its name, device and precision
+    # For logits that are not finite
+    remedy: str
+    # Its name, device and precision
+    description: dict[str, str]
 
     def logits(self, batches: Iterable[Tokens], on_batch: Callable[[int], None]) -> np.ndarray:
-        """Return the logits, (num_rows, num_labels) float32, of the rows of all batches; `on_batch` gets the rows of each."""
+        """Return the logits, (num_rows, num_labels) float32, of the rows of all batches; `on_batch` gets the
+        rows of each."""
 
 
 class Predictor:
     """Classifies rows in their order, holding one chunk of them in memory.
 
-    `tokenizer` is one of the library tokenizers. Rows are cut at `max_length` tokens (None: never), at their end or, with
-    `truncation_side` left, at their start, unless `long` says otherwise. Probabilities are softmax(logits / `temperature`).
+    `tokenizer` is one of the library tokenizers. Rows are cut at `max_length` tokens (None: never), at their
+    end or, with `truncation_side` left, at their start, unless `long` says otherwise. Probabilities are
+    softmax(logits / `temperature`).
     """
 
     temperature: float = 1.0
-    has_label_sets = False  # a row has one label
+    # A row has one label
+    has_label_sets = False
 
     def __init__(
         self,
@@ -105,28 +115,34 @@ class Predictor:
         self.encoder = RowEncoder(tokenizer, max_length, truncation_side, self.long)
 
     def label_rule(self) -> dict | None:
-        """Return how the labels of a row are chosen, as values for JSON, where it may have any number; else None."""
+        """Return how the labels of a row are chosen, as values for JSON, where it may have any number; else
+        None."""
         return None
 
     def decisions_on(self, dev: SplitLogits) -> RowScores | RowDecisions:
-        """Return how sure the predictions of dev rows are, and whether they are right; a threshold may be chosen on them."""
+        """Return how sure the predictions of dev rows are, and whether they are right; a threshold may be
+        chosen on them."""
         from ..evaluation.measures.row_scores import score_rows
 
         return score_rows(dev.labels, dev.logits, self.temperature)
 
     def predict(
-        self, rows: Iterable[Row], chunk_rows: int = CHUNK_ROWS, on_batch: Callable[[int], None] = lambda rows: None
+        self,
+        rows: Iterable[Row],
+        chunk_rows: int = CHUNK_ROWS,
+        on_batch: Callable[[int], None] = lambda rows: None,
     ) -> Iterator[Prediction]:
         """Yield a prediction for each row, in their order, reading `chunk_rows` of them at once.
 
-        Either all rows have a second text or none has. `on_batch` is called with the number of rows of each batch.
-        Raises TrainingError for logits that are not finite, before any row of their chunk.
+        Either all rows have a second text or none has. `on_batch` is called with the number of rows of each
+        batch. Raises TrainingError for logits that are not finite, before any row of their chunk.
         """
         for chunk in _chunks(rows, chunk_rows):
             yield from self.predictions(chunk, self.logits(self.tokenize(chunk), on_batch))
 
     def predictions(self, rows: list[Row], logits: np.ndarray) -> list[Prediction]:
-        """Return the predictions that follow from logits, (num_rows, num_labels); raises TrainingError where one is not finite."""
+        """Return the predictions that follow from logits, (num_rows, num_labels); raises TrainingError where
+        one is not finite."""
         self._check_finite(rows, logits)
         return [
             Prediction(row, self.label_names[int(by_label.argmax())], by_label)
@@ -139,7 +155,8 @@ class Predictor:
             return
         row, others = rows[bad[0]], f" (and {len(bad) - 1:,} more)" if len(bad) > 1 else ""
         raise TrainingError(
-            f"the model's logits must be finite numbers, found {listed(logits[bad[0]], 5)} for row {row.line}{others}: "
+            f"the model's logits must be finite numbers, found {listed(logits[bad[0]], 5)} for row "
+            f"{row.line}{others}: "
             f"{excerpt(row.text)}; its weights are damaged or too large, {self.runtime.remedy}"
         )
 
@@ -148,7 +165,9 @@ class Predictor:
         has_pairs = rows[0].pair is not None
         texts = [(row.text, row.pair) if has_pairs else row.text for row in rows]
         encoded = self.encoder.encode(texts, lambda index: f"row {rows[index].line}")
-        ids = [np.concatenate([np.array(window, dtype=np.int64) for window in row.windows]) for row in encoded]
+        ids = [
+            np.concatenate([np.array(window, dtype=np.int64) for window in row.windows]) for row in encoded
+        ]
         cut = np.array([row.is_cut for row in encoded])
         if self.long.way == "windows":
             ends = [np.cumsum([len(window) for window in row.windows]) for row in encoded]
@@ -158,7 +177,8 @@ class Predictor:
     def logits(
         self, tokens: Tokens, on_batch: Callable[[int], None] = lambda rows: None, sort: bool = True
     ) -> np.ndarray:
-        """Return the logits, (num_rows, num_labels) float32, of one or more rows, in their order; unless `sort`, in one batch."""
+        """Return the logits, (num_rows, num_labels) float32, of one or more rows, in their order; unless
+        `sort`, in one batch."""
         windows = tokens.windows()
         num_windows = len(windows.rows)
         lengths = np.array([len(window) for window in windows.rows])
@@ -200,7 +220,8 @@ def _chunks(rows: Iterable[Row], chunk_rows: int) -> Iterator[list[Row]]:
 
 
 def token_batches(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
-    """Return batches of indices into `lengths`, (num_rows,) tokens: rows of similar length together, longest first.
+    """Return batches of indices into `lengths`, (num_rows,) tokens: rows of similar length together, longest
+    first.
 
     A batch has at most `batch_tokens` tokens, counted as rows x longest row, or is a single row.
     """

@@ -1,4 +1,5 @@
-"""A checkpoint folder -> the trained classifier and its tokenizer, after checks that say what is wrong with the folder."""
+"""A checkpoint folder -> the trained classifier and its tokenizer, after checks that say what is wrong with
+the folder."""
 
 from __future__ import annotations
 
@@ -23,11 +24,19 @@ from ..model.pretrained import load_weights
 from ..model.transformers_calls import quiet_transformers
 
 MODEL_FILES = ("model.safetensors", "model.safetensors.index.json")
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "*.bpe.model")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "tokenizer.model",
+    "spiece.model",
+    "*.bpe.model",
+)
 
 
 def newest_run(folder: Path = CHECKPOINTS) -> Path:
-    """Return the classifier in `folder` that finished last, also if it is being trained for longer; InputError where there is none.
+    """Return the classifier in `folder` that finished last, also if it is being trained for longer;
+    InputError where there is none.
 
     A run that was pretrained on masked words is not one.
     """
@@ -36,7 +45,8 @@ def newest_run(folder: Path = CHECKPOINTS) -> Path:
     finished = {run: time for run, time in times.items() if time is not None}
     if not finished:
         raise InputError(
-            f"there is no finished run in {folder}/; train one with python run_single.py, or name a folder with --checkpoint"
+            f"there is no finished run in {folder}/; train one with python run_single.py, or name a folder "
+            "with --checkpoint"
         )
     return max(finished, key=finished.get)
 
@@ -49,7 +59,8 @@ def _is_pretraining(run: Path) -> bool:
 
 
 def run_settings(folder: Path) -> dict:
-    """Return the `data` settings that a run was trained with, or an empty dictionary for a checkpoint of another program."""
+    """Return the `data` settings that a run was trained with, or an empty dictionary for a checkpoint of
+    another program."""
     path = settings_file(folder)
     if not path.is_file():
         return {}
@@ -59,7 +70,9 @@ def run_settings(folder: Path) -> dict:
         return {}
     length = data.get("max_length")
     if length is not None and not (type(length) is int and 4 <= length < 1 << 31):
-        raise InputError(f"{path}: data.max_length must be at least 4 tokens, found {excerpt(length)}; fix the file")
+        raise InputError(
+            f"{path}: data.max_length must be at least 4 tokens, found {excerpt(length)}; fix the file"
+        )
     return data
 
 
@@ -71,13 +84,14 @@ def run_long_texts(folder: Path) -> LongTexts:
 def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     """Return transformers' model for sequence classification, on the CPU in fp32, and its fast tokenizer.
 
-    Nothing is downloaded, no code of the checkpoint is run, and weights are read from safetensors only. Raises InputError
-    saying what is wrong with the folder.
+    Nothing is downloaded, no code of the checkpoint is run, and weights are read from safetensors only.
+    Raises InputError saying what is wrong with the folder.
     """
     check_folder(folder)
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
-        with quiet_transformers():  # its warnings about missing weights are errors below
+        # Its warnings about missing weights are errors below
+        with quiet_transformers():
             config = checkpoint_config(folder, **local)
             with guarded("its tokenizer"):
                 tokenizer = AutoTokenizer.from_pretrained(folder, **local)
@@ -93,27 +107,37 @@ def check_folder(folder: Path) -> None:
     """Raise InputError unless `folder` has a configuration, safetensors weights and a tokenizer."""
     rule = "a checkpoint must be a folder with config.json, model.safetensors and a tokenizer"
     if not folder.is_dir():
-        names = [str(path) for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
+        names = (
+            [str(path) for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
+        )
         problem = "found a file" if folder.exists() else "there is no such folder"
         raise InputError(f"{folder}: {rule}; {problem}{nearest(str(folder), names)}")
-    if str(folder).encode(errors="ignore").decode() != str(folder):  # safetensors cannot open files there
+    # safetensors cannot open files there
+    if str(folder).encode(errors="ignore").decode() != str(folder):
         raise InputError(
             f"{shorten(str(folder), 200)}: {rule}, whose name is UTF-8, found other bytes; rename the folder"
         )
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     if not (folder / "config.json").is_file():
-        raise InputError(f"{folder}: {rule}; found no config.json, only: {', '.join(names[:8]) or '(it is empty)'}")
+        raise InputError(
+            f"{folder}: {rule}; found no config.json, only: {', '.join(names[:8]) or '(it is empty)'}"
+        )
     if not any(name in names for name in MODEL_FILES):
         pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
         problem = f"found {pickles[0]}, a pickle, which could run any code" if pickles else "found no weights"
-        raise InputError(f"{folder}: {rule}; {problem}; save the model with save_pretrained of a recent transformers")
+        raise InputError(
+            f"{folder}: {rule}; {problem}; save the model with save_pretrained of a recent transformers"
+        )
     if not any(fnmatch(name, pattern) for name in names for pattern in TOKENIZER_FILES):
-        raise InputError(f"{folder}: {rule}; found no tokenizer; save it there with tokenizer.save_pretrained")
+        raise InputError(
+            f"{folder}: {rule}; found no tokenizer; save it there with tokenizer.save_pretrained"
+        )
     _check_index(folder)
 
 
 def _check_index(folder: Path) -> None:
-    """Raise InputError if there is an index of weights in several files that names anything but safetensors files in the folder.
+    """Raise InputError if there is an index of weights in several files that names anything but safetensors
+    files in the folder.
 
     transformers would open whatever the index names, pickles too.
     """
@@ -122,11 +146,17 @@ def _check_index(folder: Path) -> None:
         return
     try:
         shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        foreign = [shard for shard in shards if Path(shard).name != shard or not shard.endswith(".safetensors")]
+        foreign = [
+            shard for shard in shards if Path(shard).name != shard or not shard.endswith(".safetensors")
+        ]
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise InputError(f"{index}: not a readable index of weights ({error!r}); save the model again") from error
+        raise InputError(
+            f"{index}: not a readable index of weights ({error!r}); save the model again"
+        ) from error
     if foreign:
-        raise InputError(f"{index}: only safetensors files of the folder are read, found {excerpt(foreign[0])}")
+        raise InputError(
+            f"{index}: only safetensors files of the folder are read, found {excerpt(foreign[0])}"
+        )
 
 
 def _check_loaded(folder: Path, model: torch.nn.Module, info: dict, tokenizer) -> None:
@@ -140,7 +170,8 @@ def _check_loaded(folder: Path, model: torch.nn.Module, info: dict, tokenizer) -
         )
     if not tokenizer.is_fast:
         raise InputError(
-            f"{folder}: the tokenizer must be a fast one, found {type(tokenizer).__name__}; add a tokenizer.json"
+            f"{folder}: the tokenizer must be a fast one, found {type(tokenizer).__name__}; add a "
+            "tokenizer.json"
         )
     check_tokenizer(tokenizer.backend_tokenizer, str(folder))
     check_vocabulary(model.config, highest_id(tokenizer.backend_tokenizer) + 1, f"{folder}: ")

@@ -13,15 +13,16 @@ from ..data.rows import Row, read_rows, text_rows
 from ..data.text_files import Stream
 from ..errors import InputError
 
-MOST_SHOWN = 10  # invalid rows in a summary
+# Invalid rows in a summary
+MAX_SHOWN = 10
 
 
 @dataclass
 class Source:
     """Rows to classify; `read(remove_spaces)` starts at the first one, which a stream can do only once.
 
-    `num_good` and `num_bad` count the valid and the invalid rows read so far; `bad` keeps the first few invalid ones, `first`
-    the first valid one.
+    `num_good` and `num_bad` count the valid and the invalid rows read so far; `bad` keeps the first few
+    invalid ones, `first` the first valid one.
     """
 
     name: str
@@ -45,12 +46,13 @@ class Source:
                 yield row
                 continue
             self.num_bad += 1
-            self.bad += [row] if len(self.bad) < MOST_SHOWN else []
+            self.bad += [row] if len(self.bad) < MAX_SHOWN else []
             if not skip:
                 self._refuse()
 
     def count(self, skip: bool) -> int:
-        """Read all rows and return the number of valid ones; raises InputError for invalid ones unless `skip`, and for no valid row."""
+        """Read all rows and return the number of valid ones; raises InputError for invalid ones unless
+        `skip`, and for no valid row."""
         for _ in self.good_rows(remove_spaces=False, skip=True):
             pass
         if self.num_bad and not skip:
@@ -62,7 +64,9 @@ class Source:
     def _refuse(self) -> None:
         first = self.bad[0]
         more = f"; {self.num_bad:,} rows are invalid" if self.num_bad > 1 else ""
-        raise InputError(f"{self.name}, {self.place} {first.line}: {first.problem} (or --on_bad_row skip){more}")
+        raise InputError(
+            f"{self.name}, {self.place} {first.line}: {first.problem} (or --on_bad_row skip){more}"
+        )
 
     def summary(self) -> str:
         """Return a summary for people: number of rows, columns, and the skipped rows."""
@@ -80,7 +84,8 @@ def open_texts(texts: list[str]) -> Source:
 
 
 def open_file(path: str, options: ReadOptions, need_label: bool = False) -> Source:
-    """Return a file as a source; `-` is standard input, and a pipe is read as a stream. `options.format` is not auto.
+    """Return a file as a source; `-` is standard input, and a pipe is read as a stream. `options.format` is
+    not auto.
 
     With `need_label`, rows have labels, and one without is invalid.
     """
@@ -98,13 +103,18 @@ def open_file(path: str, options: ReadOptions, need_label: bool = False) -> Sour
     notes: dict = {}
 
     def read(remove_spaces: bool) -> Iterator[Row | BadRow]:
-        return read_rows(file, replace(options, remove_spaces=remove_spaces), need_label=need_label, notes=notes)
+        return read_rows(
+            file, replace(options, remove_spaces=remove_spaces), need_label=need_label, notes=notes
+        )
 
-    return Source(str(file), row_unit(options.format), read, is_stream, is_stream and file.file.isatty(), notes)
+    return Source(
+        str(file), row_unit(options.format), read, is_stream, is_stream and file.file.isatty(), notes
+    )
 
 
 def is_pipe(path: Path) -> bool:
-    """Return whether there is a named pipe at `path`; a name that cannot be looked up is none, and fails when it is opened."""
+    """Return whether there is a named pipe at `path`; a name that cannot be looked up is none, and fails when
+    it is opened."""
     try:
         return path.is_fifo()
     except OSError:

@@ -21,24 +21,32 @@ from .label_sets import LabelSetPredictor
 from .predictor import Predictor, Tokens
 from .saved_model import load_checkpoint, longest_row
 
-CPU_BATCH_TOKENS = 1024  # larger batches do not fit into the caches of the cores
-BATCH_TOKENS = 32768  # on other devices
+# Larger batches do not fit into the caches of the cores
+CPU_BATCH_TOKENS = 1024
+# On other devices
+BATCH_TOKENS = 32768
 
 
 class TorchRuntime:
     """Computes logits with a classifier.
 
-    `precision` is fp32 or bf16 (autocast). A batch has at most `batch_tokens` tokens (None: a default for the device).
-    Raises InputError for a model that does not choose from two or more labels, and for a missing device.
+    `precision` is fp32 or bf16 (autocast). A batch has at most `batch_tokens` tokens (None: a default for the
+    device). Raises InputError for a model that does not choose from two or more labels, and for a missing
+    device.
     """
 
     def __init__(
-        self, model: Classifier, device: str = "auto", precision: str = "fp32", batch_tokens: int | None = None
+        self,
+        model: Classifier,
+        device: str = "auto",
+        precision: str = "fp32",
+        batch_tokens: int | None = None,
     ) -> None:
         config = model.model.config
         if config.num_labels < 2 or config.problem_type not in (None, SINGLE_LABEL, MULTI_LABEL):
             raise InputError(
-                f"the model must choose from two or more labels, found {config.num_labels} label(s) and problem_type "
+                f"the model must choose from two or more labels, found {config.num_labels} label(s) and "
+                "problem_type "
                 f"{config.problem_type}"
             )
         self.device = choose_device(device)
@@ -51,7 +59,8 @@ class TorchRuntime:
         self.description = {"runtime": "torch", "device": str(self.device), "precision": self.precision.name}
 
     def logits(self, batches: Iterable[Tokens], on_batch: Callable[[int], None]) -> np.ndarray:
-        """Return the logits, (num_rows, num_labels) float32, of the rows of all batches; they stay on the device until the end."""
+        """Return the logits, (num_rows, num_labels) float32, of the rows of all batches; they stay on the
+        device until the end."""
         outputs = []
         for batch in batches:
             outputs.append(self._forward(batch))
@@ -66,25 +75,33 @@ class TorchRuntime:
                 return self.model(**inputs).float()
         except torch.OutOfMemoryError as error:
             raise InputError(
-                f"{self.device} is out of memory with {self.batch_tokens:,} tokens a batch; set a smaller --batch_tokens"
+                f"{self.device} is out of memory with {self.batch_tokens:,} tokens a batch; set a smaller "
+                "--batch_tokens"
             ) from error
 
 
 def label_names(config) -> list[str]:
-    """Return the names of the labels in the order of their ids; raises InputError for missing, repeated or unprintable ones."""
+    """Return the names of the labels in the order of their ids; raises InputError for missing, repeated or
+    unprintable ones."""
     names = [str(config.id2label.get(label, "")) for label in range(config.num_labels)]
-    if len(set(names)) < len(names) or any(not name or name.encode(errors="ignore").decode() != name for name in names):
+    if len(set(names)) < len(names) or any(
+        not name or name.encode(errors="ignore").decode() != name for name in names
+    ):
         raise InputError(
             f"id2label in config.json must name each label from 0 to {len(names) - 1}, found {listed(names)}"
         )
     return names
 
 
-def load_predictor(folder: Path, trained_length: int | None = None, long: LongTexts = CUT, **settings) -> Predictor:
-    """Return the predictor of a checkpoint folder; `settings` are `device`, `precision` and `batch_tokens` of `TorchRuntime`.
+def load_predictor(
+    folder: Path, trained_length: int | None = None, long: LongTexts = CUT, **settings
+) -> Predictor:
+    """Return the predictor of a checkpoint folder; `settings` are `device`, `precision` and `batch_tokens` of
+    `TorchRuntime`.
 
-    `trained_length` is the `max_length`, in tokens, that a run was trained with, `long` how it read longer texts. Raises InputError as `load_checkpoint` and
-    `TorchRuntime` do, and for a model that cannot classify a text, or whose logits change with padding.
+    `trained_length` is the `max_length`, in tokens, that a run was trained with, `long` how it read longer
+    texts. Raises InputError as `load_checkpoint` and `TorchRuntime` do, and for a model that cannot classify
+    a text, or whose logits change with padding.
     """
     keep_freed_memory()
     model, tokenizer = load_checkpoint(folder)
@@ -94,4 +111,6 @@ def load_predictor(folder: Path, trained_length: int | None = None, long: LongTe
     check_passes(classifier, *(backend.encode(text).ids[:length] for text in ("好", "好" * 20)))
     runtime = TorchRuntime(classifier, **settings)
     predictor_class = LabelSetPredictor if model.config.problem_type == MULTI_LABEL else Predictor
-    return predictor_class(runtime, backend, label_names(model.config), length, tokenizer.truncation_side, long)
+    return predictor_class(
+        runtime, backend, label_names(model.config), length, tokenizer.truncation_side, long
+    )

@@ -1,4 +1,5 @@
-"""A run by the name of its mode, `python -m app.run MODE [settings]`: what run_<mode>.py does, from any folder."""
+"""A run by the name of its mode, `python -m app.run MODE [settings]`: what run_<mode>.py does, from any
+folder."""
 
 import sys
 

@@ -24,8 +24,8 @@ from .saving import Saver
 class AfterStep:
     """Called on every rank after each step, with the same steps; all ranks do the same in the same order.
 
-    `stopped_by` is the signal that has stopped the run, or 0; `best_dev_logits` (num_rows, num_labels) are of the best checkpoint,
-    None where it was evaluated before this process started.
+    `stopped_by` is the signal that has stopped the run, or 0; `best_dev_logits` (num_rows, num_labels) are of
+    the best checkpoint, None where it was evaluated before this process started.
     """
 
     def __init__(
@@ -62,7 +62,8 @@ class AfterStep:
         is_best = False
         if state.step % self.eval_every == 0 or state.step == self.total_steps:
             is_best = self.evaluate_dev()
-        self.check_trained()  # early stopping may have ended the training
+        # Early stopping may have ended the training
+        self.check_trained()
         is_trained = state.is_trained(self.total_steps)
         with_state = state.step % self.save_every == 0 or is_trained or bool(self.stopped_by)
         if is_best or with_state:
@@ -71,7 +72,8 @@ class AfterStep:
         state.stop = state.stopped_early or bool(self.stopped_by)
 
     def after_last_step(self) -> None:
-        """Agree on the signals that came during the last step's evaluation and while it was saved; every rank calls it."""
+        """Agree on the signals that came during the last step's evaluation and while it was saved; every rank
+        calls it."""
         if not self.stopped_by:
             self.signals.share()
             self.stopped_by = self.signals.agreed()
@@ -92,17 +94,20 @@ class AfterStep:
             self.log.step(step, self.losses.take_mean())
 
     def collect_losses(self) -> None:
-        """Add up the losses of the last steps over all ranks; raise TrainingError, or warn, where one is not finite."""
+        """Add up the losses of the last steps over all ranks; raise TrainingError, or warn, where one is not
+        finite."""
         self.check_finite(*self.losses.collect())
 
     def check_trained(self) -> None:
-        """Raise TrainingError where the training has ended without an update, after the warnings about its last steps."""
+        """Raise TrainingError where the training has ended without an update, after the warnings about its
+        last steps."""
         if self.state.is_trained(self.total_steps) and not self.state.updates:
             self.collect_losses()
             check_trained(self.state, self.total_steps)
 
     def evaluate_dev(self) -> bool:
-        """Evaluate on dev, and stop early where that is due; return whether this is the best checkpoint so far.
+        """Evaluate on dev, and stop early where that is due; return whether this is the best checkpoint so
+        far.
 
         Without dev rows the last checkpoint is the best.
         """
@@ -116,7 +121,9 @@ class AfterStep:
             self.collect_losses()
             started = time.perf_counter()
             batch_size = self.config.eval_batch_size
-            metrics, logits = evaluate_split(self.strategy, self.components, "dev", batch_size, self.log, state.step)
+            metrics, logits = evaluate_split(
+                self.strategy, self.components, "dev", batch_size, self.log, state.step
+            )
             is_best = self.best.update(metrics)
             self.best_dev_logits = logits if is_best else self.best_dev_logits
             self.log.evaluation(state.step, "dev", metrics, is_best, time.perf_counter() - started)
@@ -129,7 +136,8 @@ class AfterStep:
         return is_best
 
     def save(self, is_best: bool, with_state: bool, is_trained: bool) -> None:
-        """Save the best model or a training state, or both, after checking that the losses up to here are finite."""
+        """Save the best model or a training state, or both, after checking that the losses up to here are
+        finite."""
         with self.log.speed.paused():
             self.collect_losses()
             self.saver.save(self.state, is_best, with_state, is_trained)

@@ -63,7 +63,9 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
     layout = model.layout(packed, choose_varlen(settings.attention, model, packed, strategy.device))
     has_fixed_shape = task.has_fixed_shape and data.long != "windows"
-    training = replace(layout, filled=choose_recorded(settings.cuda_graphs, layout, strategy, has_fixed_shape))
+    training = replace(
+        layout, filled=choose_recorded(settings.cuda_graphs, layout, strategy, has_fixed_shape)
+    )
     loaders = {
         name: task.loader(split, stores[name], training if name == "train" else layout)
         for name, split in dataset.splits.items()
@@ -78,7 +80,9 @@ def set_up(strategy: Strategy, components: Components) -> None:
     """Wrap the model for the mode of the strategy and build its optimizer; every rank calls it."""
     num_layers = getattr(components.model.model.config, "num_hidden_layers", 0)
     strategy.config = components.config
-    strategy.setup(components.model, lambda module: build_optimizer(module, strategy.config.train, num_layers))
+    strategy.setup(
+        components.model, lambda module: build_optimizer(module, strategy.config.train, num_layers)
+    )
 
 
 def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:
@@ -94,20 +98,23 @@ def choose_packed(collate: str, model: PackedModel, strategy: Strategy) -> bool:
         return model.can_pack and strategy.accepts_packed
     if collate == "packed" and not strategy.accepts_packed:
         raise InputError(
-            "train.collate packed does not work in this mode, which splits batches by rows; set it to auto or padded"
+            "train.collate packed does not work in this mode, which splits batches by rows; set it to auto "
+            "or padded"
         )
     return collate == "packed"
 
 
 def choose_varlen(attention: str, model: PackedModel, packed: bool, device: torch.device) -> bool:
-    """Return whether attention is variable-length: as set in `train.attention`; auto: if the device has kernels for it."""
+    """Return whether attention is variable-length: as set in `train.attention`; auto: if the device has
+    kernels for it."""
     has_kernels = packed and model.has_varlen_kernels(device)
     if attention == "auto":
         return has_kernels
     works_slowly = packed and device.type == "cpu"
     if attention == "varlen" and not (has_kernels or works_slowly):
         raise InputError(
-            "train.attention varlen needs packed batches, and a CUDA device of compute capability 8.0 or above with a head "
+            "train.attention varlen needs packed batches, and a CUDA device of compute capability 8.0 or "
+            "above with a head "
             "size that is a multiple of 8 (it also works on the CPU, slowly); set it to auto"
         )
     return attention == "varlen"
@@ -116,13 +123,15 @@ def choose_varlen(attention: str, model: PackedModel, packed: bool, device: torc
 def choose_recorded(
     cuda_graphs: str | bool | None, layout: Layout, strategy: Strategy, has_fixed_shape: bool = True
 ) -> bool:
-    """Return whether training is recorded as CUDA graphs, as set in `train.cuda_graphs`; none, passes: if possible."""
+    """Return whether training is recorded as CUDA graphs, as set in `train.cuda_graphs`; none, passes: if
+    possible."""
     is_possible = layout.varlen and strategy.recorder_class is not None and has_fixed_shape
     if cuda_graphs in (None, "passes"):
         return is_possible
     if cuda_graphs and not is_possible:
         raise InputError(
-            "train.cuda_graphs true needs run_single.py (or run_ddp.py or run_mp.py with ddp.wrapper false), a CUDA device, "
+            "train.cuda_graphs true needs run_single.py (or run_ddp.py or run_mp.py with ddp.wrapper false), "
+            "a CUDA device, "
             "train.attention varlen, and data.long other than windows; leave it out"
         )
     return cuda_graphs

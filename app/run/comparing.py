@@ -16,16 +16,19 @@ from ..evaluation.multi_label.predictions import list_of
 from ..evaluation.multi_label.row_sets import NAMES as SET_NAMES
 from ..evaluation.multi_label.row_sets import RowSets
 
-SPLITS = ("test", "dev", "train")  # a report is about the first of these that the run has
+# A report is about the first of these that the run has
+SPLITS = ("test", "dev", "train")
 NAMES = {"accuracy": "accuracy", "macro_f1": "macro F1", "loss": "loss"} | SET_NAMES
 
 
 def compare_runs(one: Path, other: Path) -> Comparison:
-    """Return how run `other` does against run `one`; raises InputError unless both are about the same rows and labels."""
+    """Return how run `other` does against run `one`; raises InputError unless both are about the same rows
+    and labels."""
     (first, names), (second, other_names) = _report_logits(one), _report_logits(other)
     if names != other_names:
         raise InputError(
-            f"the runs must have the same labels, found {len(names):,} in {one} and {len(other_names):,} in {other}"
+            f"the runs must have the same labels, found {len(names):,} in {one} and {len(other_names):,} in "
+            f"{other}"
         )
     try:
         if first.labels.ndim == second.labels.ndim == 2:
@@ -48,18 +51,23 @@ def render_comparison(one: Path, other: Path, found: Comparison) -> str:
     width = max(len(NAMES[name]) for name in found.differences) + 1
     lines = [f"B = {other} against A = {one}, on the same {len(found.one):,} rows"]
     for name, (difference, (low, high)) in found.differences.items():
-        lines.append(f"  {NAMES[name]:{width}} B - A {difference:+.4f}   95 % interval {low:+.4f} to {high:+.4f}")
+        lines.append(
+            f"  {NAMES[name]:{width}} B - A {difference:+.4f}   95 % interval {low:+.4f} to {high:+.4f}"
+        )
     rows = "rows with all labels right" if isinstance(found.one, RowSets) else "rows"
     lines.append(
-        f"  {rows} won by B {len(found.won):,}, lost {len(found.lost):,}; McNemar's exact test: p = {found.p_value:.4g}"
+        f"  {rows} won by B {len(found.won):,}, lost {len(found.lost):,}; McNemar's exact test: p = "
+        f"{found.p_value:.4g}"
     )
     return "\n".join(lines)
 
 
 def write_changed_rows(path: Path, one: Path, found: Comparison) -> None:
-    """Write a CSV of the rows that B has won and lost, with the columns of predictions.csv that say which row it is.
+    """Write a CSV of the rows that B has won and lost, with the columns of predictions.csv that say which row
+    it is.
 
-    Raises InputError for a file that exists, or that cannot be written, and where the predictions of run `one` are missing.
+    Raises InputError for a file that exists, or that cannot be written, and where the predictions of run
+    `one` are missing.
     """
     _, names = _report_logits(one)
     outcome = dict.fromkeys(found.won.tolist(), "won") | dict.fromkeys(found.lost.tolist(), "lost")
@@ -70,12 +78,15 @@ def write_changed_rows(path: Path, one: Path, found: Comparison) -> None:
         ):
             reader, writer = csv.reader(rows), csv.writer(file)
             header = next(reader)
-            kept = header.index("predicted")  # row_id, line, text, text_pair, label or labels
+            # row_id, line, text, text_pair, label or labels
+            kept = header.index("predicted")
             columns = _columns_of(0, found, names)
             writer.writerow(["outcome", *header[:kept], *columns])
             for position, row in enumerate(reader):
                 if position in outcome:
-                    writer.writerow([outcome[position], *row[:kept], *_columns_of(position, found, names).values()])
+                    writer.writerow(
+                        [outcome[position], *row[:kept], *_columns_of(position, found, names).values()]
+                    )
     except FileExistsError as error:
         raise InputError(f"--output {path}: there is such a file; choose another name") from error
     except (OSError, StopIteration, ValueError) as error:

@@ -12,16 +12,21 @@ from ..strategies.strategy import Strategy
 from .assembly import Components
 
 
-def describe(components: Components, strategy: Strategy, settings: TrainConfig, total_steps: int, folder: Path) -> str:
+def describe(
+    components: Components, strategy: Strategy, settings: TrainConfig, total_steps: int, folder: Path
+) -> str:
     """Return the lines that say what is trained, on what, and where it is saved."""
     model, batch_size = components.model, components.plan.batch_size
     parameters = sum(parameter.numel() for parameter in model.parameters())
     config = model.model.config
     size = f"{getattr(config, 'num_hidden_layers', '?')} layers, {getattr(config, 'hidden_size', '?')} wide"
     return (
-        f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, {settings.precision}, "
-        f"{describe_layout(components.layout)}\n  {strategy.group.world_size} process(es), {strategy.device}, "
-        f"{torch.get_num_threads()} threads; {total_steps:,} steps of {batch_size} rows{components.plan.drawn}\n  run folder {folder}"
+        f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, "
+        f"{settings.precision}, "
+        f"{describe_layout(components.layout)}\n  {strategy.group.world_size} process(es), "
+        f"{strategy.device}, "
+        f"{torch.get_num_threads()} threads; {total_steps:,} steps of {batch_size} "
+        f"rows{components.plan.drawn}\n  run folder {folder}"
     )
 
 

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from ..config.schema import Config
 
 LOST_RANK = (
-    "(closed|reset) by peer|Broken pipe|remote process exited"  # in errors of gloo and NCCL after a rank has ended
+    # In errors of gloo and NCCL after a rank has ended
+    "(closed|reset) by peer|Broken pipe|remote process exited"
 )
-LINGER_SECONDS = 2.5  # DeepSpeed's launcher checks its processes once a second, the others more often
+# DeepSpeed's launcher checks its processes once a second, the others more often
+LINGER_SECONDS = 2.5
 
 
 def main(mode: str, description: str, argv: list[str] | None = None) -> int:
@@ -35,7 +37,8 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
             strategy = load_strategy(mode)
         if config.train.nprocs and not strategy.launcher.starts_processes:
             raise InputError(
-                f"--nprocs is for run_mp.py, which starts its processes itself; run_{mode}.py has its own launcher, see --help"
+                f"--nprocs is for run_mp.py, which starts its processes itself; run_{mode}.py has its own "
+                "launcher, see --help"
             )
         if reason := strategy.unavailable_reason():
             raise InputError(reason)
@@ -47,7 +50,8 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
 def work(config: Config, mode: str) -> int:
     """Run one job in this process, which is one rank of the mode; return the exit status.
 
-    It is 0; 2 for bad input; 1 for a run that could not continue; 128 + the number of the signal that stopped it.
+    It is 0; 2 for bad input; 1 for a run that could not continue; 128 + the number of the signal that stopped
+    it.
     """
     with quick_imports(f"{__package__}.job"):
         from .job import Job
@@ -66,9 +70,11 @@ def work(config: Config, mode: str) -> int:
         return _refuse(error, status=1)
     except (RuntimeError, OSError) as error:
         return _refuse(_explained(error), status=1)
-    except Stopped as stop:  # after the training
+    except Stopped as stop:
+        # After the training
         return 128 + stop.number
-    except KeyboardInterrupt:  # before the training, when there is nothing to save
+    except KeyboardInterrupt:
+        # Before the training, when there is nothing to save
         return 128 + signal.SIGINT
 
 
@@ -83,7 +89,8 @@ def _explained(error: RuntimeError | OSError) -> TrainingError:
         return TrainingError(
             f"the system cannot read or write a file: {error}; when it can, start again with --resume auto"
         )
-    if is_out_of_memory(error):  # outside of a training step
+    # Outside of a training step
+    if is_out_of_memory(error):
         return TrainingError(f"memory ran out: {first_line(error)}; lower train.eval_batch_size")
     if not re.search(LOST_RANK, str(error)):
         raise error

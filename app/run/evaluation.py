@@ -16,7 +16,8 @@ from .log.run_log import RunLog
 def evaluate_split(
     strategy: Strategy, components: Components, name: str, batch_size: int, log: RunLog, step: int
 ) -> tuple[dict, np.ndarray]:
-    """Return the metrics of a split and the task's results of its rows, (num_rows, any); every rank calls it and gets the same.
+    """Return the metrics of a split and the task's results of its rows, (num_rows, any); every rank calls it
+    and gets the same.
 
     Raises TrainingError, on every rank alike, where results of the model of `step` are not finite.
     """
@@ -32,7 +33,10 @@ def check_finite(results: np.ndarray, split: Split, step: int) -> None:
     positions = np.flatnonzero(~np.isfinite(results).all(axis=1))
     if len(positions):
         raise TrainingError(
-            f"step {step}: evaluation on {split.name} needs finite logits, found {len(positions):,} of {len(results):,} rows "
-            f"without: {named_rows(split, positions)}. This model was not saved as the best; look at these rows, lower "
-            "train.learning_rate or set train.precision fp32, and resume from the last training state: --output.resume auto"
+            f"step {step}: evaluation on {split.name} needs finite logits, found {len(positions):,} of "
+            f"{len(results):,} rows "
+            f"without: {named_rows(split, positions)}. This model was not saved as the best; look at these "
+            "rows, lower "
+            "train.learning_rate or set train.precision fp32, and resume from the last training state: "
+            "--output.resume auto"
         )

@@ -46,8 +46,8 @@ def print_and_write(
     """Print the report; write the logits, calibration.json, report.txt,
     predictions.csv, report.html, the model card and, last, report.json, which marks the run as finished.
 
-    `metrics` are the task's for the split of the report; `results` (num_rows, any) of this split, and of dev where there is
-    one, by name.
+    `metrics` are the task's for the split of the report; `results` (num_rows, any) of this split, and of dev
+    where there is one, by name.
     """
     task = components.task
     splits = {name: components.loaders[name].split for name in results}

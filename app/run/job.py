@@ -54,7 +54,8 @@ class Job:
         self.lock: RunLock | None = None
         self.log: RunLog | None = None
         self.saver: Saver | None = None
-        self.dev_logits: np.ndarray | None = None  # of the best checkpoint, where this process has evaluated it
+        # Of the best checkpoint, where this process has evaluated it
+        self.dev_logits: np.ndarray | None = None
 
     def run(self) -> int:
         """Run to the end; returns the exit status: 0, or 128 + the signal that stopped it."""
@@ -65,7 +66,8 @@ class Job:
             self.log.close_bar()
             if stopped_by:
                 self.log.outcome = "stopped"
-                self.strategy.group.broadcast(None)  # the launcher ends all other ranks as soon as one has ended
+                # The launcher ends all other ranks as soon as one has ended
+                self.strategy.group.broadcast(None)
                 return 128 + stopped_by
             self.report()
             self.log.outcome = "finished"
@@ -87,9 +89,11 @@ class Job:
         return 0
 
     def prepare(self) -> bool:
-        """Open the data, build the model and open the run folder; return, on rank 0, whether it holds a run to resume."""
+        """Open the data, build the model and open the run folder; return, on rank 0, whether it holds a run
+        to resume."""
         config, strategy = self.config, self.strategy
-        if self.is_main:  # before the long work, not after it
+        # Before the long work, not after it
+        if self.is_main:
             check_run_folder(config.output)
             check_trackers(config.output)
             check_not_done(config)
@@ -109,10 +113,13 @@ class Job:
         return is_resumed
 
     def resume(self, is_resumed: bool) -> None:
-        """Continue from the last training state of the run folder, where there is one; then open log and saver."""
+        """Continue from the last training state of the run folder, where there is one; then open log and
+        saver."""
         config, components = self.config, self.components
         job = job_signature(config, components, self.total_steps)
-        resumed = resume(self.strategy, config, self.folder if is_resumed else None, job, earlier_names(components))
+        resumed = resume(
+            self.strategy, config, self.folder if is_resumed else None, job, earlier_names(components)
+        )
         self.state = resumed.state
         before_first_write = self.first_writes(resumed) if self.folder and is_resumed else None
         self.saver = Saver(self.strategy, self.folder, components, config.output, job, before_first_write)
@@ -127,7 +134,8 @@ class Job:
         )
 
     def first_writes(self, resumed: Resumed) -> Callable[[], None] | None:
-        """Return what rank 0 writes first into the folder of a resumed run: from then on its settings are those of this start.
+        """Return what rank 0 writes first into the folder of a resumed run: from then on its settings are
+        those of this start.
 
         A run that only lacks its report writes that now.
         """
@@ -166,7 +174,8 @@ class Job:
         return after_step.stopped_by
 
     def measure_start(self) -> None:
-        """Evaluate the rows of the report before the first step, where the task compares with that; every rank calls it."""
+        """Evaluate the rows of the report before the first step, where the task compares with that; every
+        rank calls it."""
         if not self.components.task.measures_start or self.state.step:
             return
         split, started = report_split(self.components), time.perf_counter()
@@ -176,9 +185,11 @@ class Job:
         self.log.evaluation(0, split, metrics, False, time.perf_counter() - started)
 
     def report(self) -> None:
-        """Evaluate the best checkpoint on test (on dev where there is no test), and report; every rank calls it.
+        """Evaluate the best checkpoint on test (on dev where there is no test), and report; every rank calls
+        it.
 
-        Dev is evaluated too, unless its logits by this checkpoint are known; the run folder gets those of both.
+        Dev is evaluated too, unless its logits by this checkpoint are known; the run folder gets those of
+        both.
         """
         if not self.with_report:
             return
@@ -186,14 +197,18 @@ class Job:
         with StopAtOnce():
             metrics, results = self.evaluate_best(split)
         if self.is_main:
-            with StopSignals(self.strategy.group):  # a report that is being written is finished first
-                print_and_write(self.folder, self.config, self.components, split, self.state, metrics, results)
+            # A report that is being written is finished first
+            with StopSignals(self.strategy.group):
+                print_and_write(
+                    self.folder, self.config, self.components, split, self.state, metrics, results
+                )
                 self.log.track_report(split, metrics, self.state.step)
                 drop_states(self.folder, keep=int(self.config.output.keep_final_state), keep_damaged=0)
             logger.info("Saved in %s; %s", self.folder, self.components.task.next_command(self.folder))
 
     def evaluate_best(self, split: str) -> tuple[dict, dict[str, np.ndarray]]:
-        """Return the metrics of the best checkpoint on a split, and its results on that split and dev; every rank calls it."""
+        """Return the metrics of the best checkpoint on a split, and its results on that split and dev; every
+        rank calls it."""
         if self.state.best_step != self.state.step:
             load_best(self.strategy, self.folder)
 

@@ -11,7 +11,8 @@ from ..data.cache import content_key, file_digest
 from ..data.dataset import Dataset
 from .assembly import Components
 
-LENGTH = ("epochs", "max_steps")  # settings that decide how long a run trains
+# Settings that decide how long a run trains
+LENGTH = ("epochs", "max_steps")
 # Settings that may change when a run resumes: they decide how, or how long, the same job is done.
 FREE = (
     *LENGTH,
@@ -27,12 +28,14 @@ FREE = (
     *("eval_every", "save_every", "early_stopping", "log_every", "on_nonfinite", "timeout", "deterministic"),
     *("device", "threads", "nprocs"),
 )
-FILES = ("train", "dev", "test")  # settings of data that name files
+# Settings of data that name files
+FILES = ("train", "dev", "test")
 # The format is part of what `Table.content` says of a file, and rows that are skipped are not trained on.
 FREE_DATA = (*FILES, "relabel", "format", "on_bad_row", "cache_dir")
 TOKENIZER = "tokenizer"
 WEIGHTS = ("*.safetensors", "*.bin")
-MANY = 5  # changes that a message lists
+# Changes that a message lists
+MANY = 5
 
 
 def job_signature(config: Config, components: Components, total_steps: int) -> dict:
@@ -43,7 +46,10 @@ def job_signature(config: Config, components: Components, total_steps: int) -> d
     settings = {f"train.{key}": value for key, value in asdict(config.train).items() if key not in FREE}
     settings |= {f"model.{key}": value for key, value in asdict(config.model).items() if key != "vocab_file"}
     settings |= {f"data.{key}": value for key, value in asdict(config.data).items() if key not in FREE_DATA}
-    settings |= {"train.best_metric": components.task.best_metric, "data.labels": components.dataset.label_names}
+    settings |= {
+        "train.best_metric": components.task.best_metric,
+        "data.labels": components.dataset.label_names,
+    }
     return settings | contents(config, components) | {"steps": total_steps}
 
 
@@ -56,7 +62,11 @@ def contents(config: Config, components: Components) -> dict:
     """Return path and content of each file that a job reads, and the content of its tokenizer, by setting."""
     files = components.dataset.files
     found: dict[str, Any] = {
-        f"data.{name}": {"path": files[name].source, "rows": files[name].num_rows, "content": files[name].content}
+        f"data.{name}": {
+            "path": files[name].source,
+            "rows": files[name].num_rows,
+            "content": files[name].content,
+        }
         if name in files
         else None
         for name in FILES
@@ -65,7 +75,10 @@ def contents(config: Config, components: Components) -> dict:
     tokenizer = components.tokenizer
     found[TOKENIZER] = content_key(tokenizer.backend_tokenizer.to_str(), tokenizer.truncation_side)
     if config.model.name is not None:
-        found["model.name"] = {"path": config.model.name, "content": checkpoint_content(components, config.model.name)}
+        found["model.name"] = {
+            "path": config.model.name,
+            "content": checkpoint_content(components, config.model.name),
+        }
     return found
 
 
@@ -86,16 +99,22 @@ def checkpoint_content(components: Components, name: str) -> str:
 
 
 def changes(saved: dict, job: dict) -> list[str]:
-    """Return what has changed between two jobs, one sentence part for each setting; all but their number of steps counts.
+    """Return what has changed between two jobs, one sentence part for each setting; all but their number of
+    steps counts.
 
     A setting that the saved job does not know has its default.
     """
     defaults = {
-        f"{group}.{key}": value for group, values in Config().to_dict().items() for key, value in values.items()
+        f"{group}.{key}": value
+        for group, values in Config().to_dict().items()
+        for key, value in values.items()
     }
     known = {key: value for key, value in job.items() if key != "steps" and (key in saved or key in defaults)}
-    different = [key for key, value in known.items() if not is_same(key, saved.get(key, defaults.get(key)), value)]
-    if different != [TOKENIZER]:  # else it is another one because of another setting
+    different = [
+        key for key, value in known.items() if not is_same(key, saved.get(key, defaults.get(key)), value)
+    ]
+    # Else it is another one because of another setting
+    if different != [TOKENIZER]:
         different = [key for key in different if key != TOKENIZER]
     return [describe_change(key, saved.get(key, defaults.get(key)), job[key]) for key in different]
 
@@ -103,7 +122,8 @@ def changes(saved: dict, job: dict) -> list[str]:
 def is_same(key: str, before: Any, now: Any) -> bool:
     """Return whether a setting has the same value, or names files of the same content."""
     if key == "model.name" and path_of(before) == path_of(now):
-        return True  # a run resumes with its own weights, whatever those that it began with are now
+        # A run resumes with its own weights, whatever those that it began with are now
+        return True
     if isinstance(now, dict) and "content" in now:
         return before.get("content") == now["content"] if isinstance(before, dict) else before == now["path"]
     return before == now
@@ -113,7 +133,8 @@ def describe_change(key: str, before: Any, now: Any) -> str:
     """Return a setting that has changed, with both values."""
     if key == TOKENIZER:
         return (
-            "the tokenizer is not the same (model.vocab_file, the files of model.name, or the version of transformers or "
+            "the tokenizer is not the same (model.vocab_file, the files of model.name, or the version of "
+            "transformers or "
             "tokenizers)"
         )
     what = "the content of " if path_of(before) == path_of(now) and path_of(now) is not None else ""

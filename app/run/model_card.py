@@ -15,7 +15,9 @@ from .assembly import Components
 E5_SMALL_ON_HUB = "intfloat/multilingual-e5-small"
 
 
-def card_content(name: str, config: Config, components: Components, split: str, metrics: Mapping) -> CardContent:
+def card_content(
+    name: str, config: Config, components: Components, split: str, metrics: Mapping
+) -> CardContent:
     """Return the content of the card of a run `name`, whose `metrics` are on the rows of `split`.
 
     It says what the model is, not how it was computed: the card is the same in every mode.
@@ -49,7 +51,8 @@ def card_content(name: str, config: Config, components: Components, split: str, 
 
 
 def base_model_of(name: str | None) -> tuple[str | None, str | None]:
-    """Return how the card names `model.name`, and its name on the hub; of a folder only the last part, None for random weights."""
+    """Return how the card names `model.name`, and its name on the hub; of a folder only the last part, None
+    for random weights."""
     if name is None:
         return None, None
     if name == E5_SMALL:

@@ -1,6 +1,7 @@
 """Before the first step: every rank must have the same data, settings, model and code as rank 0.
 
-Otherwise ranks with, for instance, an old copy of the data would train to a report that looks right, or wait for each other.
+Otherwise ranks with, for instance, an old copy of the data would train to a report that looks right, or wait
+for each other.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from ..runtime.group import Group
 from .assembly import Components
 from .job_signature import FILES, MANY, TOKENIZER, contents, shown
 
-# Settings that may differ between ranks: those of a machine, and those that only rank 0 looks at. Of files, the content counts.
+# Settings that may differ between ranks: those of a machine, and those that only rank 0 looks at. Of files,
+# the content counts.
 FREE = (
     *("train.device", "train.threads", "train.nprocs", "train.timeout"),
     *("data.format", "data.labels", "data.cache_dir", "model.vocab_file"),
@@ -69,7 +71,8 @@ def rank_signature(config: Config, mode: str, components: Components) -> dict[st
 
 
 def differences(signatures: list[dict[str, Any]], hosts: list[str]) -> list[str]:
-    """Return a sentence for each name under which ranks have other values than rank 0, with the first such rank."""
+    """Return a sentence for each name under which ranks have other values than rank 0, with the first such
+    rank."""
     names = list(dict.fromkeys(name for signature in signatures for name in signature))
     others: dict[str, list[int]] = {}
     for name in names:
@@ -77,10 +80,12 @@ def differences(signatures: list[dict[str, Any]], hosts: list[str]) -> list[str]
         different = [rank for rank, value in enumerate(values) if value != values[0]]
         if different:
             others[name] = different
-    if others.keys() - {TOKENIZER, "the labels"}:  # these follow from the data and the settings
+    # These follow from the data and the settings
+    if others.keys() - {TOKENIZER, "the labels"}:
         others = {name: ranks for name, ranks in others.items() if name not in (TOKENIZER, "the labels")}
     return [
-        f"{name}: rank 0 ({hosts[0]}) has {shown(signatures[0].get(name))}, rank {ranks[0]} ({hosts[ranks[0]]}) has "
+        f"{name}: rank 0 ({hosts[0]}) has {shown(signatures[0].get(name))}, rank {ranks[0]} "
+        f"({hosts[ranks[0]]}) has "
         f"{shown(signatures[ranks[0]].get(name))}{f'; {len(ranks)} ranks differ from rank 0' if len(ranks) > 1 else ''}"
         for name, ranks in others.items()
     ]

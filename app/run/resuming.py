@@ -15,7 +15,12 @@ from ..checkpoints.parameter_names import add_prefix
 from ..checkpoints.run_config import settings_file
 from ..checkpoints.run_contents import MODEL
 from ..checkpoints.run_folder import finished_error, keep_reports
-from ..checkpoints.training_state import TrainingState, add_best_model, load_training_state, restore_best_model
+from ..checkpoints.training_state import (
+    TrainingState,
+    add_best_model,
+    load_training_state,
+    restore_best_model,
+)
 from ..config.schema import Config
 from ..config.yaml_files import read_yaml
 from ..errors import InputError
@@ -41,7 +46,8 @@ class SavedRun:
 class Resumed:
     """The state that a run continues with, unless there was none: a new one.
 
-    `start_longer` prepares the folder of a run that trains for longer, on rank 0; it is called before the first write.
+    `start_longer` prepares the folder of a run that trains for longer, on rank 0; it is called before the
+    first write.
     """
 
     state: RunState
@@ -50,7 +56,8 @@ class Resumed:
 
 
 def check_not_done(config: Config) -> None:
-    """Raise InputError at once where a finished run would be resumed with the same length, before any long work."""
+    """Raise InputError at once where a finished run would be resumed with the same length, before any long
+    work."""
     folder = Path(config.output.dir) if config.output.dir else None
     if folder is None or not is_finished(folder) or config.output.overwrite:
         return
@@ -75,18 +82,21 @@ def with_saved_precision(config: Config) -> Config:
 
 
 def resume(strategy: Strategy, config: Config, folder: Path | None, job: dict, earlier: dict) -> Resumed:
-    """Continue from the newest training state in `folder`, which rank 0 passes in where there is a run to resume.
+    """Continue from the newest training state in `folder`, which rank 0 passes in where there is a run to
+    resume.
 
-    `job` is this job's signature, and `earlier` what earlier versions kept of its data. Every rank calls it. Loads weights,
-    optimizer and loss scale into the strategy; where the training is done already, the best model. Raises InputError
-    for another job than the one that was started, and for steps that cannot be trained.
+    `job` is this job's signature, and `earlier` what earlier versions kept of its data. Every rank calls it.
+    Loads weights, optimizer and loss scale into the strategy; where the training is done already, the best
+    model. Raises InputError for another job than the one that was started, and for steps that cannot be
+    trained.
     """
     saved = load_training_state(folder) if folder else None
     known = strategy.group.broadcast(saved_run(saved, folder, job, earlier) if saved else None)
     if known is None:
         if folder and is_finished(folder):
             raise InputError(
-                f"{folder} holds a finished run whose training states are damaged, so it cannot train for longer; start a new run "
+                f"{folder} holds a finished run whose training states are damaged, so it cannot train for "
+                "longer; start a new run "
                 f"from its model with --model.name {folder}"
             )
         if folder:
@@ -94,7 +104,8 @@ def resume(strategy: Strategy, config: Config, folder: Path | None, job: dict, e
         return Resumed(RunState(), has_state=False)
     if known.changes:
         raise InputError(
-            f"a run can be resumed only with the settings and data it was started with: {known.changes}; change them back, or "
+            f"a run can be resumed only with the settings and data it was started with: {known.changes}; "
+            "change them back, or "
             "choose another output.dir"
         )
     is_longer = known.job["steps"] != job["steps"]
@@ -112,7 +123,9 @@ def resume(strategy: Strategy, config: Config, folder: Path | None, job: dict, e
     )
     restarted = replace(known.state, stopped_early=False, evaluations_without_improvement=0)
     state = restarted if known.state.stopped_early else known.state
-    return Resumed(state, start_longer=partial(start_longer, folder, saved.folder, state.step) if saved else None)
+    return Resumed(
+        state, start_longer=partial(start_longer, folder, saved.folder, state.step) if saved else None
+    )
 
 
 def saved_run(saved: TrainingState, folder: Path, job: dict, earlier: dict) -> SavedRun:
@@ -125,7 +138,8 @@ def changed_job(saved: dict, job: dict, folder: Path, earlier: dict) -> str:
     """Return what a message says of a job that is not the one of a saved run, or an empty string."""
     if "data" not in saved:
         return listed_changes(changes(saved, job))
-    # A state of an earlier version: for data and tokens it has names of the cache, which depended on the path of the file.
+    # A state of an earlier version: for data and tokens it has names of the cache, which depended on the path
+    # of the file.
     found = changes(saved, {key: value for key, value in job.items() if not key.startswith("data.")})
     if not found and any(saved.get(key) != name for key, name in earlier.items()):
         before = saved_data_settings(folder)
@@ -140,7 +154,11 @@ def saved_data_settings(folder: Path) -> dict:
     """Return the settings of the data in the run's configuration file, as far as it can be read."""
     _, settings = read_yaml(settings_file(folder))
     data = settings.get("data") if isinstance(settings, dict) else None
-    return {f"data.{key}": value for key, value in data.items() if value is not None} if isinstance(data, dict) else {}
+    return (
+        {f"data.{key}": value for key, value in data.items() if value is not None}
+        if isinstance(data, dict)
+        else {}
+    )
 
 
 def check_can_train(known: SavedRun, total_steps: int, folder: str | None) -> None:
@@ -148,12 +166,14 @@ def check_can_train(known: SavedRun, total_steps: int, folder: str | None) -> No
     done = known.state.step
     if total_steps <= done:
         raise InputError(
-            f"train.epochs and train.max_steps must give more steps than the {done} that the run has done, found {total_steps}; "
+            f"train.epochs and train.max_steps must give more steps than the {done} that the run has done, "
+            f"found {total_steps}; "
             "raise them, or choose another output.dir"
         )
     if not known.has_tensors:
         raise InputError(
-            f"a run whose training is done can train for longer only from its last training state, which was not kept "
+            "a run whose training is done can train for longer only from its last training state, which was "
+            "not kept "
             f"(output.keep_final_state); start a new run from its model with --model.name {folder or 'RUN'}"
         )
 
@@ -161,7 +181,8 @@ def check_can_train(known: SavedRun, total_steps: int, folder: str | None) -> No
 def load(
     strategy: Strategy, saved: TrainingState | None, known: SavedRun, folder: Path | None, is_trained: bool
 ) -> None:
-    """Load a training state, or where `is_trained` the run's best model, into the strategy; every rank calls it."""
+    """Load a training state, or where `is_trained` the run's best model, into the strategy; every rank calls
+    it."""
     if saved:
         restore_best_model(saved.folder, folder / MODEL)
     if is_trained:

@@ -28,9 +28,11 @@ def call_all(writes: list[Callable[[], None]]) -> None:
 
 
 class Saver:
-    """Copies weights to host memory and writes them in the background; every rank has one, and rank 0, with a `folder`, writes.
+    """Copies weights to host memory and writes them in the background; every rank has one, and rank 0, with a
+    `folder`, writes.
 
-    `job` is stored in each training state; `before_first_write` is called once, just before the first file is written.
+    `job` is stored in each training state; `before_first_write` is called once, just before the first file is
+    written.
     """
 
     def __init__(
@@ -44,7 +46,8 @@ class Saver:
     ) -> None:
         self.strategy = strategy
         self.folder = folder
-        self.transformers_model = components.model.model  # whose configuration is saved, before the strategy wraps it
+        # Whose configuration is saved, before the strategy wraps it
+        self.transformers_model = components.model.model
         self.tokenizer = components.tokenizer
         self.config = config
         self.job = job
@@ -52,7 +55,8 @@ class Saver:
         self.writer = BackgroundWriter()
 
     def save(self, state: RunState, is_best: bool, with_state: bool, is_trained: bool) -> None:
-        """Copy what has to be written, and write it in the background: the model where `is_best`, a state where `with_state`.
+        """Copy what has to be written, and write it in the background: the model where `is_best`, a state
+        where `with_state`.
 
         Every rank calls it. The state of a finished training has tensors only to train for longer later.
         """
@@ -65,7 +69,9 @@ class Saver:
         if is_best:
             writes.append(partial(self.write_model, weights))
         if with_state:
-            run_state = replace(state, loss_window=list(state.loss_window), scaler=self.strategy.full_state.scaler())
+            run_state = replace(
+                state, loss_window=list(state.loss_window), scaler=self.strategy.full_state.scaler()
+            )
             # After the last step the run's model is the best for good, and the state needs no copy of it.
             best_model = self.folder / MODEL if state.best_step and not is_trained else None
             tensors = (weights if with_tensors else {}, optimizer)
@@ -86,7 +92,9 @@ class Saver:
         except (OSError, SafetensorError) as error:
             raise cannot_write("the model", error, self.folder) from error
 
-    def write_state(self, run_state: RunState, weights: Tensors, optimizer: Tensors, best_model: Path | None) -> None:
+    def write_state(
+        self, run_state: RunState, weights: Tensors, optimizer: Tensors, best_model: Path | None
+    ) -> None:
         """Write a training state."""
         keep = self.config.keep_states
         save_training_state(self.folder, run_state, self.job, weights, optimizer, keep, best_model)

@@ -13,9 +13,9 @@ OWN_GROUP = Path("/proc/self/cgroup")
 def num_cores(cgroups: Path = CGROUPS, own_group: Path = OWN_GROUP) -> int:
     """Return the number of cores that this process may use, at least 1.
 
-    A container with a limit of 2 CPUs on a machine of 64 cores sees all of them, but 64 threads would wait for each other
-    most of the time. `cgroups` is where Linux shows that limit, `own_group` names the group of this process:
-    https://docs.kernel.org/admin-guide/cgroup-v2.html
+    A container with a limit of 2 CPUs on a machine of 64 cores sees all of them, but 64 threads would wait
+    for each other most of the time. `cgroups` is where Linux shows that limit, `own_group` names the group of
+    this process: https://docs.kernel.org/admin-guide/cgroup-v2.html
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = min(_limit(folder) for folder in _folders(cgroups, own_group))
@@ -23,17 +23,21 @@ def num_cores(cgroups: Path = CGROUPS, own_group: Path = OWN_GROUP) -> int:
 
 
 def _folders(cgroups: Path, own_group: Path) -> list[Path]:
-    """Return the folders of this process's group and of all groups around it, because the limit of each holds.
+    """Return the folders of this process's group and of all groups around it, because the limit of each
+    holds.
 
-    Inside a container, `cgroups` itself is the container's group, and the path that `own_group` names may not be there.
+    Inside a container, `cgroups` itself is the container's group, and the path that `own_group` names may not
+    be there.
     """
     folders = [cgroups, cgroups / "cpu"]
     try:
         lines = own_group.read_text().splitlines()
-    except OSError:  # not Linux
+    except OSError:
+        # Not Linux
         return folders
     for line in lines:
-        _, controllers, name = line.split(":", 2)  # version 2 writes no controllers, `0::/user.slice`
+        # Version 2 writes no controllers, `0::/user.slice`
+        _, controllers, name = line.split(":", 2)
         top = cgroups if not controllers else cgroups / "cpu"
         if not controllers or "cpu" in controllers.split(","):
             path = PurePosixPath(name.lstrip("/"))
@@ -43,11 +47,14 @@ def _folders(cgroups: Path, own_group: Path) -> list[Path]:
 
 def _limit(folder: Path) -> float:
     """Return the CPUs that a group is given, infinity where it has no limit: the quota of time by its period."""
-    for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):  # cgroup version 2, then 1
+    # cgroup version 2, then 1
+    for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         try:
             quota, period = (int(word) for name in names for word in (folder / name).read_text().split())
-        except (OSError, ValueError):  # no such file, or the word `max`
+        except (OSError, ValueError):
+            # No such file, or the word `max`
             continue
-        if quota > 0 and period > 0:  # version 1 writes -1 where there is no limit
+        # Version 1 writes -1 where there is no limit
+        if quota > 0 and period > 0:
             return quota / period
     return math.inf

@@ -11,13 +11,17 @@ from torch.nn.functional import linear
 from ..errors import InputError
 from .cores import num_cores
 
-FASTER = 1.2  # bf16 needs casts, too: below this ratio of matrix products a training step gains nothing
+# bf16 needs casts, too: below this ratio of matrix products a training step gains nothing
+FASTER = 1.2
 
 
 def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
-    """Return the device of a process; `auto` takes CUDA, then MPS, then the CPU. Raises InputError if it is not there."""
+    """Return the device of a process; `auto` takes CUDA, then MPS, then the CPU. Raises InputError if it is
+    not there."""
     if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        wanted = (
+            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        )
     try:
         device = torch.device(wanted)
     except RuntimeError:
@@ -29,7 +33,8 @@ def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
         index = local_rank if device.index is None else device.index
         if index >= count:
             raise InputError(
-                f"train.device {wanted}: this machine has {count} CUDA devices that torch can use; choose another one, or auto"
+                f"train.device {wanted}: this machine has {count} CUDA devices that torch can use; choose "
+                "another one, or auto"
             )
         return torch.device("cuda", index)
     if device.type == "mps" and not torch.backends.mps.is_available():
@@ -37,12 +42,14 @@ def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
     return device
 
 
-@functools.cache  # so that `auto` and the warning about bf16 see the same noise
+# So that `auto` and the warning about bf16 see the same noise
+@functools.cache
 def bf16_speedup() -> float:
-    """Return this CPU's speed in bf16 divided by that in fp32, for matrix products of BERT's shapes, measured in 0.1 s.
+    """Return this CPU's speed in bf16 divided by that in fp32, for matrix products of BERT's shapes, measured
+    in 0.1 s.
 
-    The CPU's list of instructions is not enough: one with bf16 instructions may be half as fast with them (Xeon, AVX-512
-    without AMX, torch 2.13).
+    The CPU's list of instructions is not enough: one with bf16 instructions may be half as fast with them
+    (Xeon, AVX-512 without AMX, torch 2.13).
     """
     seconds = {dtype: _product_seconds(dtype) for dtype in (torch.float32, torch.bfloat16)}
     return seconds[torch.float32] / seconds[torch.bfloat16]
@@ -66,5 +73,6 @@ def _product_seconds(dtype: torch.dtype) -> float:
 
 
 def set_threads(threads: int | None, local_world_size: int) -> None:
-    """Give this process its part of the machine's cores: more threads than cores can make a step ten times slower."""
+    """Give this process its part of the machine's cores: more threads than cores can make a step ten times
+    slower."""
     torch.set_num_threads(threads or max(1, num_cores() // local_world_size))

@@ -1,4 +1,5 @@
-"""Files that are whole or absent: written under another name, synced to the disk, then renamed. And disks that are full."""
+"""Files that are whole or absent: written under another name, synced to the disk, then renamed. And disks
+that are full."""
 
 from __future__ import annotations
 
@@ -50,4 +51,8 @@ def is_full(error: Exception) -> bool:
     # safetensors gives the system's error only as text, and numpy only the numbers of values.
     text = str(error)
     is_short = isinstance(error, OSError) and error.errno is None and " requested and " in text
-    return getattr(error, "errno", None) in FULL or is_short or any(f"os error {number})" in text for number in FULL)
+    return (
+        getattr(error, "errno", None) in FULL
+        or is_short
+        or any(f"os error {number})" in text for number in FULL)
+    )

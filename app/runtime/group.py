@@ -1,4 +1,7 @@
-"""The processes of a run, and what they exchange. The base class is a process alone, for which all of this is trivial."""
+"""The processes of a run, and what they exchange.
+
+The base class is a process alone, for which all of this is trivial.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ import torch
 class Group:
     """The processes of one run; `rank == 0` is the one that prints and writes.
 
-    `rank` and `world_size` count all processes, `local_rank` and `local_world_size` those of this machine. Every rank must
-    call each method.
+    `rank` and `world_size` count all processes, `local_rank` and `local_world_size` those of this machine.
+    Every rank must call each method.
     """
 
     rank = 0
@@ -25,7 +28,8 @@ class Group:
         """Meet the other processes. A process that does not respond for `timeout` seconds ends the others."""
 
     def leave(self, has_failed: bool) -> None:
-        """Part from the other processes; after a failure this process only ends, which is what tells the others."""
+        """Part from the other processes; after a failure this process only ends, which is what tells the
+        others."""
 
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the rows of every rank, concatenated on dim 0, on every rank; their counts may differ."""
@@ -36,12 +40,14 @@ class Group:
         return values
 
     def start_sum(self, values: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """Start to sum a small CPU tensor over all ranks without using the device; call the result to wait for the sum."""
+        """Start to sum a small CPU tensor over all ranks without using the device; call the result to wait
+        for the sum."""
         total = self.reduce_sum(values)
         return lambda: total
 
     def gather_values(self, value: Any) -> list[Any]:
-        """Return the `value` of every rank, which can be written as JSON, in the order of ranks, on every rank."""
+        """Return the `value` of every rank, which can be written as JSON, in the order of ranks, on every
+        rank."""
         content = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         lengths = self.gather(torch.tensor([len(content)])).tolist()
         return [json.loads(bytes(part.tolist())) for part in self.gather(content).split(lengths)]

@@ -1,7 +1,9 @@
-"""Heartbeats between the ranks of a run, so that one that is stopped or cut off does not leave the others waiting.
+"""Heartbeats between the ranks of a run, so that one that is stopped or cut off does not leave the others
+waiting.
 
-A collective waits for every rank. It fails at once where a process has died, but waits half an hour for one that is only
-stopped, or whose machine is gone. So each rank increases a number in the store once a second, and watches the next rank's.
+A collective waits for every rank. It fails at once where a process has died, but waits half an hour for one
+that is only stopped, or whose machine is gone. So each rank increases a number in the store once a second,
+and watches the next rank's.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ BEAT_SECONDS = 1.0
 
 
 class Heartbeat:
-    """A thread that beats for this rank and ends the process when the next rank has not responded for `timeout` seconds.
+    """A thread that beats for this rank and ends the process when the next rank has not responded for
+    `timeout` seconds.
 
-    `store` is a separate connection: the main thread may be waiting in another one. The silence is counted in beats of this
-    rank, not by the clock, so that neither a change of the clock nor a pause of the whole machine counts.
+    `store` is a separate connection: the main thread may be waiting in another one. The silence is counted in
+    beats of this rank, not by the clock, so that neither a change of the clock nor a pause of the whole
+    machine counts.
     """
 
     def __init__(self, store, rank: int, world_size: int, timeout: int) -> None:
@@ -53,11 +57,13 @@ class Heartbeat:
                 self.end(f"{cause} for {self.timeout} seconds (train.timeout)")
 
     def end(self, cause: str) -> None:
-        """Print the cause and end this process, whatever it is waiting for; its launcher then ends the others."""
+        """Print the cause and end this process, whatever it is waiting for; its launcher then ends the
+        others."""
         if self.stopped.is_set():
             return
         print(  # noqa: T201
-            f"error (rank {self.rank}): {cause}: it is stopped, or its machine cannot be reached. This rank ends; resume "
+            f"error (rank {self.rank}): {cause}: it is stopped, or its machine cannot be reached. This rank "
+            "ends; resume "
             "from the last training state with --output.resume auto",
             file=sys.stderr,
             flush=True,
@@ -70,5 +76,6 @@ class Heartbeat:
         self.thread.join(BEAT_SECONDS)
         try:
             self.store.set(f"beat{self.rank}", "left")
-        except RuntimeError:  # the process that hosted the store is done too
+        except RuntimeError:
+            # The process that hosted the store is done too
             return

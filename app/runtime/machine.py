@@ -11,16 +11,19 @@ from .devices import bf16_speedup, set_threads
 from .host_memory import keep_freed_memory
 
 logger = logging.getLogger(__name__)
-SLOW_BF16 = 0.8  # warn below this bf16/fp32 speed ratio
+# Warn below this bf16/fp32 speed ratio
+SLOW_BF16 = 0.8
 
 
 def set_up_machine(config: TrainConfig, device: torch.device, local_world_size: int) -> None:
-    """Set threads, the allocator and the precision of matrix products for a process that is about to train on `device`."""
+    """Set threads, the allocator and the precision of matrix products for a process that is about to train on
+    `device`."""
     set_threads(config.threads, local_world_size)
     keep_freed_memory()
     if config.precision == "bf16" and device.type == "cpu" and (speedup := bf16_speedup()) < SLOW_BF16:
         logger.warning(
-            "this CPU multiplies matrices in bf16 at %.2f times the speed of fp32: train.precision fp32 is faster here",
+            "this CPU multiplies matrices in bf16 at %.2f times the speed of fp32: train.precision fp32 is "
+            "faster here",
             speedup,
         )
     if device.type == "cuda":

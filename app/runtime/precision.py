@@ -30,8 +30,9 @@ class Precision:
     def cached_autocast(self) -> Iterator[None]:
         """Return a context in which all forward passes under `autocast` share their casts of the weights.
 
-        Autocast keeps the low-precision copy of each weight until the outermost autocast ends. This is that outermost one; it
-        is switched off inside, so that only the code under `autocast` itself runs in low precision.
+        Autocast keeps the low-precision copy of each weight until the outermost autocast ends. This is that
+        outermost one; it is switched off inside, so that only the code under `autocast` itself runs in low
+        precision.
         """
         if self.name == "fp32":
             yield

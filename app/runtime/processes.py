@@ -18,8 +18,9 @@ SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "csh", "tcsh", "fish", "bus
 def leave(status: int) -> NoReturn:
     """End this process with an exit status, without Python's own shutdown.
 
-    A thread of gloo that releases its last result while Python shuts down is ended by force, which aborts the process
-    (SIGABRT, torch 2.13): a run in some hundreds that had done all its work would be reported as failed.
+    A thread of gloo that releases its last result while Python shuts down is ended by force, which aborts the
+    process (SIGABRT, torch 2.13): a run in some hundreds that had done all its work would be reported as
+    failed.
     """
     logging.shutdown()
     sys.stdout.flush()
@@ -28,9 +29,11 @@ def leave(status: int) -> NoReturn:
 
 
 def end_with_launcher() -> None:
-    """End this process when the launcher that started it has ended, so that a killed launcher leaves no orphan.
+    """End this process when the launcher that started it has ended, so that a killed launcher leaves no
+    orphan.
 
-    A process that no launcher started is left alone: its parent is a shell, which may end before the run does.
+    A process that no launcher started is left alone: its parent is a shell, which may end before the run
+    does.
     """
     launcher = os.getppid()
     if not _has_launcher(launcher):
@@ -40,10 +43,12 @@ def end_with_launcher() -> None:
         while os.getppid() == launcher:
             time.sleep(1)
         message = (
-            f"error (rank {launched_rank()}): the launcher that started this process (number {launcher}) has ended, so this "
+            f"error (rank {launched_rank()}): the launcher that started this process (number {launcher}) has "
+            "ended, so this "
             "process ends too; resume from the last training state with --output.resume auto\n"
         )
-        with suppress(OSError):  # the pipe to the launcher; not sys.stderr, whose lock another thread may hold
+        # The pipe to the launcher; not sys.stderr, whose lock another thread may hold
+        with suppress(OSError):
             os.write(2, message.encode())
         os._exit(1)
 
@@ -51,33 +56,39 @@ def end_with_launcher() -> None:
 
 
 def _has_launcher(parent: int) -> bool:
-    """Return whether the parent process is a launcher: torchrun and its like, mp.spawn, horovodrun, deepspeed."""
+    """Return whether the parent process is a launcher: torchrun and its like, mp.spawn, horovodrun,
+    deepspeed."""
     if any(name.startswith(("TORCHELASTIC_", "HOROVOD_RANK")) for name in os.environ):
         return True
     if not {"RANK", "WORLD_SIZE"} <= set(os.environ):
         return False
-    import psutil  # here, because a server of an exported model does without it
+    # here, because a server of an exported model does without it
+    import psutil
 
     with suppress(psutil.Error):
-        return psutil.Process(parent).name() not in SHELLS  # else the variables were set by hand, or by Kubernetes
+        # Else the variables were set by hand, or by Kubernetes
+        return psutil.Process(parent).name() not in SHELLS
     return False
 
 
 def launched_rank() -> int:
-    """Return the rank that the launcher gave this process: torchrun and its like, or horovodrun; 0 where it gave none."""
+    """Return the rank that the launcher gave this process: torchrun and its like, or horovodrun; 0 where it
+    gave none."""
     rank = os.environ.get("RANK", os.environ.get("HOROVOD_RANK", ""))
     return int(rank) if rank.isdecimal() else 0
 
 
 def launched_number(name: str, default: int, least: int = 0, most: int = 1 << 31) -> int:
-    """Return the whole number that a launcher put into an environment variable, or `default` where it is not set.
+    """Return the whole number that a launcher put into an environment variable, or `default` where it is not
+    set.
 
     Raises InputError, naming the variable, for anything else.
     """
     text = os.environ.get(name, str(default))
     if not (text.isascii() and text.isdecimal() and least <= int(text[:20]) <= most):
         raise InputError(
-            f"the environment variable {name}, which a launcher sets, must be a whole number from {least} to {most}, found "
+            f"the environment variable {name}, which a launcher sets, must be a whole number from {least} to "
+            f"{most}, found "
             f"'{shorten(text)}'; correct it, or unset it to train in one process"
         )
     return int(text)

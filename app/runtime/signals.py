@@ -1,6 +1,8 @@
-"""SIGTERM and SIGINT: in training all ranks finish the same step, save, and end with 128 + the signal's number; later, at once.
+"""SIGTERM and SIGINT: in training all ranks finish the same step, save, and end with 128 + the signal's
+number; later, at once.
 
-Slurm, Kubernetes and pre-emptible machines send SIGTERM before they take a machine away; a person presses Ctrl-C.
+Slurm, Kubernetes and pre-emptible machines send SIGTERM before they take a machine away; a person presses
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ import torch
 from ..errors import TrainingError
 from .group import Group
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the first of them wins where ranks received different ones
+# The first of them wins where ranks received different ones
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SAME_SIGNAL_SECONDS = 1.0
 
 
 class Stopped(BaseException):
-    """A signal has ended this process where nothing has to be saved; no Exception, so that nothing handles it as an error."""
+    """A signal has ended this process where nothing has to be saved; no Exception, so that nothing handles it
+    as an error."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -30,9 +34,11 @@ class Stopped(BaseException):
 
 
 def install(receive: Callable[[int, Any], None]) -> dict[int, Any]:
-    """Call `receive` for each signal from now on; return the handlers before, none outside of the main thread.
+    """Call `receive` for each signal from now on; return the handlers before, none outside of the main
+    thread.
 
-    Python allows only the main thread to set handlers; a training in another thread is stopped by what the program does.
+    Python allows only the main thread to set handlers; a training in another thread is stopped by what the
+    program does.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
@@ -40,7 +46,8 @@ def install(receive: Callable[[int, Any], None]) -> dict[int, Any]:
 
 
 class StopAtOnce:
-    """A context in which the first SIGTERM or SIGINT raises `Stopped`, and the second does what it did before."""
+    """A context in which the first SIGTERM or SIGINT raises `Stopped`, and the second does what it did
+    before."""
 
     def __enter__(self) -> StopAtOnce:
         self.previous_handlers = install(self.receive)
@@ -57,14 +64,16 @@ class StopAtOnce:
 
 
 class StopSignals:
-    """A context in which the first SIGTERM or SIGINT is only recorded, and the second ends this process at once.
+    """A context in which the first SIGTERM or SIGINT is only recorded, and the second ends this process at
+    once.
 
-    A signal may reach one rank or all, at different steps. So in each step the ranks sum up what they have received. The
-    sum starts before the optimizer step and is read after it, on the CPU, so that no rank waits for its device.
+    A signal may reach one rank or all, at different steps. So in each step the ranks sum up what they have
+    received. The sum starts before the optimizer step and is read after it, on the CPU, so that no rank waits
+    for its device.
 
-    Once the ranks have agreed to stop, or training has ended with an error, each of several ranks ignores SIGTERM from the end
-    of the context on: a launcher sends it as soon as the first rank has ended, and all ranks are to finish what they write,
-    and to end with the status of what stopped the run.
+    Once the ranks have agreed to stop, or training has ended with an error, each of several ranks ignores
+    SIGTERM from the end of the context on: a launcher sends it as soon as the first rank has ended, and all
+    ranks are to finish what they write, and to end with the status of what stopped the run.
     """
 
     def __init__(self, group: Group) -> None:
@@ -87,7 +96,8 @@ class StopSignals:
 
     def receive(self, number: int, frame: object = None) -> None:
         """Record the first signal; end the process at the second."""
-        # Ctrl-C reaches every process of a terminal, and a launcher also forwards it to its workers: they get it twice.
+        # Ctrl-C reaches every process of a terminal, and a launcher also forwards it to its workers: they get
+        # it twice.
         same = self.group.world_size > 1 and time.monotonic() - self.received_at < SAME_SIGNAL_SECONDS
         if self.received and not same:
             os._exit(128 + number)
@@ -100,7 +110,10 @@ class StopSignals:
         self.read_sum = self.group.start_sum(received)
 
     def agreed(self) -> int:
-        """Return the signal that any rank had received when this step's `share` was called, or 0; the same on all ranks."""
+        """Return the signal that any rank had received when this step's `share` was called, or 0; the same on
+        all ranks."""
         counts = self.read_sum().tolist()
-        self.stopped_by = next((int(number) for number, count in zip(SIGNALS, counts, strict=True) if count), 0)
+        self.stopped_by = next(
+            (int(number) for number, count in zip(SIGNALS, counts, strict=True) if count), 0
+        )
         return self.stopped_by

@@ -1,11 +1,13 @@
-"""Libraries that report to their makers how they are used: not from here, unless the user's environment says otherwise."""
+"""Libraries that report to their makers how they are used: not from here, unless the user's environment says
+otherwise."""
 
 from __future__ import annotations
 
 import os
 
-# ONNX Runtime reports sessions and graphs since 1.29, and keeps an id of the machine in ~/.cache (its Privacy.md says so);
-# MLflow reports calls since 3.2 (https://mlflow.org/docs/latest/community/usage-tracking).
+# ONNX Runtime reports sessions and graphs since 1.29, and keeps an id of the machine in ~/.cache (its
+# Privacy.md says so); MLflow reports calls since 3.2
+# (https://mlflow.org/docs/latest/community/usage-tracking).
 SWITCHES = {"ORT_DISABLE_TELEMETRY": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 

@@ -19,10 +19,17 @@ from .service import Service
 
 
 def build_application(service: Service) -> FastAPI:
-    """Return the application that answers with `service`. It has no page of documentation: FastAPI's loads scripts from a CDN."""
+    """Return the application that answers with `service`.
+
+    It has no page of documentation: FastAPI's loads scripts from a CDN.
+    """
 
     app = FastAPI(
-        title="text classifier", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lambda app: running(service)
+        title="text classifier",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lambda app: running(service),
     )
     needs_key = [Depends(key_check(service.options.api_key))]
     app.add_exception_handler(Refusal, refused)
@@ -80,7 +87,9 @@ def key_check(api_key: str | None):
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), api_key.encode()):
-            raise Refusal(401, "unauthorized", "the header Authorization must be: Bearer, a space, and the API key")
+            raise Refusal(
+                401, "unauthorized", "the header Authorization must be: Bearer, a space, and the API key"
+            )
 
     return check
 
@@ -89,12 +98,16 @@ async def refused(request: Request, refusal: Refusal) -> JSONResponse:
     """Return the answer to a request that is not answered with labels."""
     headers = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}.get(refusal.status, {})
     if refusal.status in (408, 413):
-        headers["Connection"] = "close"  # the rest of the body is not read
+        # The rest of the body is not read
+        headers["Connection"] = "close"
     return JSONResponse({"error": refusal.message, "error_type": refusal.kind}, refusal.status, headers)
 
 
 async def failed(request: Request, error: Exception) -> JSONResponse:
-    """Return the answer to a request that has no route, or that this program fails to answer; the log has the traceback."""
+    """Return the answer to a request that has no route, or that this program fails to answer; the log has the
+    traceback."""
     if isinstance(error, HTTPException):
-        return JSONResponse({"error": error.detail, "error_type": "validation"}, error.status_code, error.headers)
+        return JSONResponse(
+            {"error": error.detail, "error_type": "validation"}, error.status_code, error.headers
+        )
     return JSONResponse({"error": "the server failed; its log says why", "error_type": "backend"}, 500)

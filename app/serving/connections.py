@@ -19,8 +19,10 @@ REASON = b'{"error": "the server has as many connections as it takes; try again 
 
 
 class TimedConnection(H11Protocol):
-    """One connection. Each of these may take `seconds`: from its start, or the last answer, to the whole head of a request; an
-    answer that the client does not read. Then it is cut off. A connection beyond `most` is answered with 503."""
+    """One connection. Each of these may take `seconds`: from its start, or the last answer, to the whole head
+    of a request; an answer that the client does not read. Then it is cut off. A connection beyond `most` is
+    answered with 503.
+    """
 
     def __init__(self, *args, seconds: float, most: int, **settings) -> None:
         super().__init__(*args, **settings)
@@ -31,7 +33,8 @@ class TimedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        # An answer is written in two parts. Without this the second waits for the client to confirm the first: 40 milliseconds.
+        # An answer is written in two parts. Without this the second waits for the client to confirm the
+        # first: 40 milliseconds.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._watch()
         if len(self.connections) > self.most:
@@ -82,7 +85,8 @@ class TimedConnection(H11Protocol):
             self.waits_for_reader = None
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are no HTTP; where the answer has begun, another cannot be sent, and the connection is cut off."""
+        """Answer bytes that are no HTTP; where the answer has begun, another cannot be sent, and the
+        connection is cut off."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:

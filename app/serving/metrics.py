@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -13,17 +20,28 @@ class Metrics:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
-        self.requests = Counter("classifier_requests", "requests for labels, by status", ["status"], registry=registry)
+        self.requests = Counter(
+            "classifier_requests", "requests for labels, by status", ["status"], registry=registry
+        )
         self.seconds = Histogram(
-            "classifier_request_seconds", "time to answer a request for labels", buckets=SECONDS, registry=registry
+            "classifier_request_seconds",
+            "time to answer a request for labels",
+            buckets=SECONDS,
+            registry=registry,
         )
         self.texts = Counter("classifier_texts", "texts that were classified", registry=registry)
-        self.tokens = Counter("classifier_tokens", "tokens of the texts that were computed", registry=registry)
+        self.tokens = Counter(
+            "classifier_tokens", "tokens of the texts that were computed", registry=registry
+        )
         self.batch_texts = Histogram(
             "classifier_batch_texts", "texts that were computed together", buckets=TEXTS, registry=registry
         )
-        self.waiting_texts = Gauge("classifier_waiting_texts", "texts that wait or are computed", registry=registry)
-        self.reloads = Counter("classifier_reloads", "times the model was loaded again", ["result"], registry=registry)
+        self.waiting_texts = Gauge(
+            "classifier_waiting_texts", "texts that wait or are computed", registry=registry
+        )
+        self.reloads = Counter(
+            "classifier_reloads", "times the model was loaded again", ["result"], registry=registry
+        )
 
     def render(self) -> tuple[bytes, str]:
         """Return all counts in Prometheus' text format, and its media type."""

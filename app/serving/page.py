@@ -19,10 +19,12 @@ def _hash(text: str) -> str:
 
 _STYLE, _SCRIPT = _read("style.css"), _read("script.js")
 PAGE = _read("index.html").replace("/* style */", _STYLE).replace("/* script */", _SCRIPT)
-# Only this very script and style run, they reach only this server, and no other site may show the page in a frame.
+# Only this very script and style run, they reach only this server, and no other site may show the page in a
+# frame.
 PAGE_HEADERS = {
     "Content-Security-Policy": (
-        f"default-src 'none'; script-src {_hash(_SCRIPT)}; style-src {_hash(_STYLE)}; connect-src 'self'; img-src data:; "
+        f"default-src 'none'; script-src {_hash(_SCRIPT)}; style-src {_hash(_STYLE)}; connect-src 'self'; "
+        "img-src data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",

@@ -14,8 +14,10 @@ from ..errors import InputError, TrainingError
 from ..prediction.predictor import Prediction, Predictor, Tokens
 from .metrics import Metrics
 
-TOGETHER = 1024  # tokens that are taken together where a batch has fewer: sorted by length, batches have less padding
-SHORT = 2000  # characters that are tokenised in about a millisecond
+# Tokens that are taken together where a batch has fewer: sorted by length, batches have less padding
+TOGETHER = 1024
+# Characters that are tokenised in about a millisecond
+SHORT = 2000
 
 
 class Full(Exception):
@@ -37,9 +39,9 @@ class BatchQueue:
     """Classifies the rows of many requests with one model in one thread, in the order in which they came.
 
     The thread takes whole requests until they have `most_tokens`, at least one request. Where they are fewer
-    than last time, it waits up to `wait_seconds` for more: clients that were answered together ask again together, and a
-    client that is alone does not wait. A request whose client is gone is not computed. `capacity` is the most rows that
-    wait or are computed at any time.
+    than last time, it waits up to `wait_seconds` for more: clients that were answered together ask again
+    together, and a client that is alone does not wait. A request whose client is gone is not computed.
+    `capacity` is the most rows that wait or are computed at any time.
     """
 
     def __init__(self, capacity: int, wait_seconds: float, metrics: Metrics) -> None:
@@ -47,7 +49,8 @@ class BatchQueue:
         self.wait_seconds = wait_seconds
         self.metrics = metrics
         self.admitted = 0
-        self.last_taken = 1  # requests
+        # Requests
+        self.last_taken = 1
         self.entries: deque[Entry] = deque()
         self.arrived = asyncio.Event()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="model")
@@ -55,8 +58,8 @@ class BatchQueue:
     async def classify(self, predictor: Predictor, rows: list[Row]) -> list[Prediction]:
         """Return the predictions of a request's rows, in their order; raises Full where there is no room.
 
-        Cancelling it takes the request out of the queue. Raises TrainingError for logits that are not finite, and
-        InputError where the device has no memory for a batch.
+        Cancelling it takes the request out of the queue. Raises TrainingError for logits that are not finite,
+        and InputError where the device has no memory for a batch.
         """
         if self.admitted + len(rows) > self.capacity:
             raise Full
@@ -85,7 +88,8 @@ class BatchQueue:
             self.metrics.batch_texts.observe(sum(len(entry.rows) for entry in batch))
             answers = await loop.run_in_executor(self.thread, _compute, batch)
             for entry, answer in zip(batch, answers, strict=True):
-                if entry.answer.done():  # its client is gone
+                # Its client is gone
+                if entry.answer.done():
                     continue
                 if isinstance(answer, Exception):
                     entry.answer.set_exception(answer)
@@ -93,7 +97,8 @@ class BatchQueue:
                     entry.answer.set_result(answer)
 
     async def _some_entries(self) -> None:
-        """Wait for the first request, then a moment for as many as last time, unless there are enough for a batch."""
+        """Wait for the first request, then a moment for as many as last time, unless there are enough for a
+        batch."""
         while not self.entries:
             self.arrived.clear()
             await self.arrived.wait()
@@ -114,7 +119,8 @@ class BatchQueue:
         while self.entries:
             entry = self.entries[0]
             if not entry.answer.done():
-                is_other = batch and entry.predictor is not batch[0].predictor  # the model was loaded again
+                # The model was loaded again
+                is_other = batch and entry.predictor is not batch[0].predictor
                 if is_other or (batch and num_tokens + entry.num_tokens > most_tokens(entry.predictor)):
                     break
                 batch.append(entry)
@@ -132,7 +138,8 @@ def most_tokens(predictor: Predictor) -> int:
 async def _tokens(predictor: Predictor, rows: list[Row]) -> Tokens:
     """Return the tokens of a request's rows; long texts take time in which the server answers others."""
     if sum(len(row.text) + len(row.pair or "") for row in rows) <= SHORT:
-        return predictor.tokenize(rows)  # sooner done than given to a thread
+        # Sooner done than given to a thread
+        return predictor.tokenize(rows)
     return await asyncio.to_thread(predictor.tokenize, rows)
 
 
@@ -156,10 +163,14 @@ def _compute(batch: list[Entry]) -> list[list[Prediction] | Exception]:
 def _joined(tokens: list[Tokens]) -> Tokens:
     """Return the rows of several requests as one; a single text counts as a pair whose second text is empty."""
     rows = [row for some in tokens for row in some.rows]
-    if tokens[0].window_ends is not None:  # of single texts; all of them are of one model
+    # Of single texts; all of them are of one model
+    if tokens[0].window_ends is not None:
         return Tokens(rows, None, [ends for some in tokens for ends in some.window_ends])
     if all(some.second_starts is None for some in tokens):
         return Tokens(rows, None)
     ends = [np.array([len(row) for row in some.rows]) for some in tokens]
-    starts = [end if some.second_starts is None else some.second_starts for some, end in zip(tokens, ends, strict=True)]
+    starts = [
+        end if some.second_starts is None else some.second_starts
+        for some, end in zip(tokens, ends, strict=True)
+    ]
     return Tokens(rows, np.concatenate(starts))

@@ -12,13 +12,15 @@ from ..errors import excerpt, nearest, shorten
 
 KEYS = ("inputs", "top_k")
 SHAPES = (
-    "inputs must be a text, a list of texts, or a list of pairs [text, text_pair]; an object with text and text_pair "
+    "inputs must be a text, a list of texts, or a list of pairs [text, text_pair]; an object with text and "
+    "text_pair "
     "is one text or one pair"
 )
 
 
 class Refusal(Exception):
-    """A request that is not answered with labels: its HTTP status, the kind of error, and a sentence that says why."""
+    """A request that is not answered with labels: its HTTP status, the kind of error, and a sentence that
+    says why."""
 
     def __init__(self, status: int, kind: str, message: str) -> None:
         super().__init__(message)
@@ -27,7 +29,8 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one request may have: bytes in its body, texts, and characters in a text (in a pair, each of its two)."""
+    """The most that one request may have: bytes in its body, texts, and characters in a text (in a pair, each
+    of its two)."""
 
     body_bytes: int = 1 << 20
     texts: int = 128
@@ -35,7 +38,8 @@ class Limits:
 
 
 class Request(NamedTuple):
-    """What a request asks for: its rows, whether they came as a list, and how many labels a row gets (None: all)."""
+    """What a request asks for: its rows, whether they came as a list, and how many labels a row gets (None:
+    all)."""
 
     rows: list[Row]
     is_list: bool
@@ -43,13 +47,18 @@ class Request(NamedTuple):
 
 
 def parse_request(body: bytes, limits: Limits, has_pairs: bool | None, remove_spaces: bool) -> Request:
-    """Return what a body asks for; raises Refusal with status 413 for too much, 422 for anything that is not a request."""
+    """Return what a body asks for; raises Refusal with status 413 for too much, 422 for anything that is not
+    a request."""
     values = _parse_json(body)
     if not isinstance(values, dict):
-        raise _wrong(f'the body must be a JSON object like {{"inputs": "今天真开心"}}, found {excerpt(values)}')
+        raise _wrong(
+            f'the body must be a JSON object like {{"inputs": "今天真开心"}}, found {excerpt(values)}'
+        )
     unknown = [key for key in values if key not in KEYS]
     if unknown:
-        raise _wrong(f"there is no key {excerpt(unknown[0])}{nearest(unknown[0], KEYS)} (known: {', '.join(KEYS)})")
+        raise _wrong(
+            f"there is no key {excerpt(unknown[0])}{nearest(unknown[0], KEYS)} (known: {', '.join(KEYS)})"
+        )
     if "inputs" not in values:
         raise _wrong(f"the key inputs is missing; {SHAPES}")
     inputs, top_k = values["inputs"], values.get("top_k")
@@ -61,7 +70,9 @@ def parse_request(body: bytes, limits: Limits, has_pairs: bool | None, remove_sp
         raise _wrong(f"inputs is an empty list; {SHAPES}")
     if len(items) > limits.texts:
         raise Refusal(
-            413, "validation", f"a request may have {limits.texts:,} texts, found {len(items):,}; send several requests"
+            413,
+            "validation",
+            f"a request may have {limits.texts:,} texts, found {len(items):,}; send several requests",
         )
     return Request(_rows([_texts(item) for item in items], limits, has_pairs, remove_spaces), is_list, top_k)
 
@@ -74,8 +85,11 @@ def _parse_json(body: bytes) -> Any:
     try:
         return json.loads(body.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise _wrong(f"the body must be UTF-8, found byte 0x{body[error.start]:02x} at {error.start:,}") from error
-    except (ValueError, RecursionError) as error:  # ValueError also: an integer of thousands of digits
+        raise _wrong(
+            f"the body must be UTF-8, found byte 0x{body[error.start]:02x} at {error.start:,}"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        # ValueError also: an integer of thousands of digits
         raise _wrong(f"the body is not valid JSON: {shorten(str(error), 100)}") from error
 
 
@@ -90,25 +104,36 @@ def _texts(item: Any) -> tuple[str, ...]:
     raise _wrong(f"{SHAPES}; found {excerpt(item)}")
 
 
-def _rows(texts: list[tuple[str, ...]], limits: Limits, has_pairs: bool | None, remove_spaces: bool) -> list[Row]:
-    """Return valid rows; raises Refusal for an invalid one, and for texts of another kind than the model was trained on."""
+def _rows(
+    texts: list[tuple[str, ...]], limits: Limits, has_pairs: bool | None, remove_spaces: bool
+) -> list[Row]:
+    """Return valid rows; raises Refusal for an invalid one, and for texts of another kind than the model was
+    trained on."""
     wanted = len(texts[0]) if has_pairs is None else 1 + has_pairs
     kinds = {1: "single texts", 2: "pairs of texts"}
     for number, item in enumerate(texts, 1):
         if len(item) != wanted:
-            why = "all inputs of a request are of one kind" if has_pairs is None else "the model was trained on them"
+            why = (
+                "all inputs of a request are of one kind"
+                if has_pairs is None
+                else "the model was trained on them"
+            )
             raise _wrong(
-                f"inputs, text {number}: {kinds[wanted]} are needed, {why}; found one of the {kinds[len(item)]}"
+                f"inputs, text {number}: {kinds[wanted]} are needed, {why}; found one of the "
+                f"{kinds[len(item)]}"
             )
         longest = max(map(len, item))
         if longest > limits.characters:
             raise Refusal(
                 413,
                 "validation",
-                f"inputs, text {number}: a text may have {limits.characters:,} characters, found {longest:,}; shorten it",
+                f"inputs, text {number}: a text may have {limits.characters:,} characters, found "
+                f"{longest:,}; shorten it",
             )
     rows = list(
-        text_rows((item if wanted == 2 else item[0] for item in texts), ReadOptions(remove_spaces=remove_spaces))
+        text_rows(
+            (item if wanted == 2 else item[0] for item in texts), ReadOptions(remove_spaces=remove_spaces)
+        )
     )
     for number, row in enumerate(rows, 1):
         if isinstance(row, BadRow):

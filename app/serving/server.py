@@ -22,7 +22,8 @@ LOCAL = ("127.", "::1", "localhost")
 
 
 def serve(load: Callable[[], OpenedModel], options: ServeOptions, host: str, port: int) -> int:
-    """Answer requests until SIGTERM or SIGINT, then finish those that have arrived; return the signal's number.
+    """Answer requests until SIGTERM or SIGINT, then finish those that have arrived; return the signal's
+    number.
 
     `port` 0 takes any free port. Raises InputError for an address that cannot be used, and as `load` does.
     """
@@ -48,7 +49,8 @@ def server_config(service: Service) -> uvicorn.Config:
     return uvicorn.Config(
         build_application(service),
         http=partial(TimedConnection, seconds=options.receive_timeout, most=options.connections),
-        loop="asyncio",  # whether or not uvloop is installed: the time limits are tested with this one
+        # Whether or not uvloop is installed: the time limits are tested with this one
+        loop="asyncio",
         log_config=None,
         access_log=False,
         ws="none",
@@ -65,7 +67,8 @@ def listen(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address, family=family, backlog=2048)
     except OSError as error:
-        problem = str(error.strerror).partition(" (")[0]  # Python names the address again in parentheses
+        # Python names the address again in parentheses
+        problem = str(error.strerror).partition(" (")[0]
         raise InputError(
             f"--host {host} --port {port}: cannot listen there: {problem}; choose another port or host"
         ) from error

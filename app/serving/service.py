@@ -22,17 +22,20 @@ from .queue import BatchQueue, Full
 from .requests import Limits, Refusal, parse_request
 
 logger = logging.getLogger(__name__)
-READ_ON = 16 << 20  # bytes above the limit that are read and dropped: a client that still sends may not read the answer
-CLIENT_GONE = 499  # no client sees this status; it is counted
+# Bytes above the limit that are read and dropped: a client that still sends may not read the answer
+READ_ON = 16 << 20
+# No client sees this status; it is counted
+CLIENT_GONE = 499
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How a server answers: `timeout` and `wait` in seconds, `capacity` in texts; with an `api_key`, requests must have it.
+    """How a server answers: `timeout` and `wait` in seconds, `capacity` in texts; with an `api_key`, requests
+    must have it.
 
-    `receive_timeout`, in seconds, is for the head of a request, for its body, and for a client that does not read; at most
-    `connections` are open at a time.
+    `receive_timeout`, in seconds, is for the head of a request, for its body, and for a client that does not
+    read; at most `connections` are open at a time.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -57,7 +60,8 @@ class Service:
         set_aside()
 
     def _load(self) -> OpenedModel:
-        """Return a model that has classified a row; raises InputError or TrainingError for one that does not work."""
+        """Return a model that has classified a row; raises InputError or TrainingError for one that does not
+        work."""
         model = self.load()
         list(model.predictor.predict([Row(1, "好", "好" if model.has_pairs else None, None)]))
         return model
@@ -93,7 +97,9 @@ class Service:
         """Return the labels that a request asks for; raises Refusal."""
         options = self.options
         _check_type(request.headers.get("content-type", ""))
-        body = await self._in_time(self._body(request), options.receive_timeout, 408, "the body did not arrive")
+        body = await self._in_time(
+            self._body(request), options.receive_timeout, 408, "the body did not arrive"
+        )
         model = self.model
         wanted = parse_request(body, options.limits, model.has_pairs, model.remove_spaces)
         work = unless_gone(request, self._classify(model, wanted.rows))
@@ -124,7 +130,9 @@ class Service:
     async def _body(self, request: HttpRequest) -> bytes:
         """Return the body; raises Refusal where it is longer than allowed, and where the client breaks off."""
         most, body, size = self.options.limits.body_bytes, bytearray(), 0
-        too_long = Refusal(413, "validation", f"the body may have {most:,} bytes; send fewer or shorter texts")
+        too_long = Refusal(
+            413, "validation", f"the body may have {most:,} bytes; send fewer or shorter texts"
+        )
         announced = request.headers.get("content-length", "0")
         if announced.isdecimal() and int(announced[:20]) > most + READ_ON:
             raise too_long
@@ -163,10 +171,11 @@ class Service:
 
 
 def set_aside() -> None:
-    """Collect garbage, also of a model before, and let later collections leave out all objects that are alive now.
+    """Collect garbage, also of a model before, and let later collections leave out all objects that are alive
+    now.
 
-    Requests make so much garbage that the collector runs all the time; with the libraries' and the model's objects to look
-    through, it takes a tenth of the server's time.
+    Requests make so much garbage that the collector runs all the time; with the libraries' and the model's
+    objects to look through, it takes a tenth of the server's time.
     """
     gc.unfreeze()
     gc.collect()
@@ -174,7 +183,8 @@ def set_aside() -> None:
 
 
 def _check_type(header: str) -> None:
-    """Raise Refusal unless a body is announced as JSON: a page of another site may not send that without asking first."""
+    """Raise Refusal unless a body is announced as JSON: a page of another site may not send that without
+    asking first."""
     content_type = header.partition(";")[0].strip().lower()
     if content_type != "application/json":
         found = f"found {content_type[:80]}" if content_type else "there is none"
@@ -205,7 +215,8 @@ async def unless_gone(request: HttpRequest, work: Awaitable[Result]) -> Result:
 
 
 def ranked(prediction: Prediction, label_names: list[str], top_k: int | None) -> list[dict]:
-    """Return the labels of one row with their probabilities, to six digits as in files of predictions, best first.
+    """Return the labels of one row with their probabilities, to six digits as in files of predictions, best
+    first.
 
     Where a row may have any number of labels, each also says whether the row has it, `chosen`.
     """

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # which imports torch
+# Which imports torch
+if TYPE_CHECKING:
     from ..config.schema import Config
     from .strategy import Strategy
 
@@ -36,7 +37,8 @@ def load_strategy(mode: str) -> type[Strategy]:
 
 @contextmanager
 def open_strategy(mode: str, config: Config) -> Iterator[Strategy]:
-    """Give the strategy of a mode, with its group joined and this process's threads, memory and arithmetic set up for it.
+    """Give the strategy of a mode, with its group joined and this process's threads, memory and arithmetic
+    set up for it.
 
     Its `config` is `config` with every setting that follows from the device.
     """

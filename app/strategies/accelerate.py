@@ -22,12 +22,13 @@ from .strategy import BuildOptimizer, StepResult
 class Accelerate(DDP):
     """DDP by way of `Accelerator.prepare`.
 
-    `accumulate()` counts micro-batches up to a fixed number, and `gather_for_metrics` drops what a sampler repeated. Here
-    the last global batch may have fewer micro-batches, and the plan repeats no row. So the loop itself says which
-    micro-batch is the last (`no_sync` on the others), and all gathered rows are real.
+    `accumulate()` counts micro-batches up to a fixed number, and `gather_for_metrics` drops what a sampler
+    repeated. Here the last global batch may have fewer micro-batches, and the plan repeats no row. So the
+    loop itself says which micro-batch is the last (`no_sync` on the others), and all gathered rows are real.
     """
 
-    wraps = True  # by Accelerate
+    # By Accelerate
+    wraps = True
 
     @classmethod
     def unavailable_reason(cls) -> str | None:
@@ -36,7 +37,9 @@ class Accelerate(DDP):
     @classmethod
     def refuses(cls, precision: str, device: torch.device) -> str | None:
         if precision == "fp16" and device.type == "cpu":
-            return "Accelerate has no fp16 on the CPU; set train.precision to fp32 or bf16, or use another mode"
+            return (
+                "Accelerate has no fp16 on the CPU; set train.precision to fp32 or bf16, or use another mode"
+            )
         return None
 
     def __enter__(self) -> Accelerate:
@@ -45,7 +48,8 @@ class Accelerate(DDP):
             raise InputError(problem)
         from accelerate import Accelerator, DistributedDataParallelKwargs
 
-        # Broadcasting buffers is a collective in the forward pass: after a failure there a rank could not retry the step.
+        # Broadcasting buffers is a collective in the forward pass: after a failure there a rank could not
+        # retry the step.
         options = DistributedDataParallelKwargs(broadcast_buffers=False)
         precision = self.config.train.precision
         try:
@@ -64,13 +68,16 @@ class Accelerate(DDP):
         if requested == self.group.world_size == self.accelerator.num_processes:
             return
         raise InputError(
-            f"{requested} processes were asked for, but {self.accelerator.num_processes} would train alone. Without a "
-            "GPU, accelerate launch needs: ACCELERATE_USE_CPU=1 accelerate launch --multi_gpu --num_processes N "
+            f"{requested} processes were asked for, but {self.accelerator.num_processes} would train alone. "
+            "Without a "
+            "GPU, accelerate launch needs: ACCELERATE_USE_CPU=1 accelerate launch --multi_gpu "
+            "--num_processes N "
             "--num_machines 1 --mixed_precision no --dynamo_backend no run_accelerate.py; or use torchrun"
         )
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
-        with warnings.catch_warnings():  # as in ddp.py
+        # As in ddp.py
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             self.module, self.optimizer = self.accelerator.prepare(model, build_optimizer(model))
 
@@ -97,9 +104,11 @@ class Accelerate(DDP):
 
 
 def requested_processes() -> int | None:
-    """Return the `--num_processes` of the `accelerate launch` that started this process, or None where it cannot be read.
+    """Return the `--num_processes` of the `accelerate launch` that started this process, or None where it
+    cannot be read.
 
-    `accelerate launch --cpu --num_processes 2` starts one process without a warning and without a trace in the environment.
+    `accelerate launch --cpu --num_processes 2` starts one process without a warning and without a trace in
+    the environment.
     """
     import psutil
 

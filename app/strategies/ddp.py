@@ -1,4 +1,5 @@
-"""DistributedDataParallel, described by the environment: torchrun, torch.distributed.launch, or any launcher like them.
+"""DistributedDataParallel, described by the environment: torchrun, torch.distributed.launch, or any launcher
+like them.
 
 https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
@@ -24,7 +25,8 @@ HOOKS = {"fp16": fp16_compress_hook, "bf16": bf16_compress_hook}
 
 
 class DDP(ProcessGroupStrategy):
-    """Each rank has the whole model; gradients are averaged over ranks during the backward pass, or after it (`wraps`)."""
+    """Each rank has the whole model; gradients are averaged over ranks during the backward pass, or after it
+    (`wraps`)."""
 
     can_retry = True
 
@@ -44,26 +46,29 @@ class DDP(ProcessGroupStrategy):
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         super().wrap(model, build_optimizer)
         if not self.wraps:
-            for tensor in model.state_dict().values():  # as DistributedDataParallel does: all begin with rank 0's
+            # As DistributedDataParallel does: all begin with rank 0's
+            for tensor in model.state_dict().values():
                 dist.broadcast(tensor, src=0)
             return
         devices = [self.device] if self.device.type == "cuda" else None
-        with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; 2.11 does not know the new name
+        # torch 2.13 renames broadcast_buffers; 2.11 does not know the new name
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             self.module = DistributedDataParallel(
                 model, device_ids=devices, broadcast_buffers=False, gradient_as_bucket_view=True
             )
         if compress := HOOKS.get(self.config.ddp.compression):
-            # Wrapped, because DDP recognises torch's hooks by name and requires NCCL for bf16; gloo can do it too.
+            # Wrapped, because DDP recognises torch's hooks by name and requires NCCL for bf16; gloo can do it
+            # too.
             self.module.register_comm_hook(None, lambda state, bucket: compress(dist.group.WORLD, bucket))
 
     def unwrapped_module(self) -> nn.Module:
         return self.module.module if self.wraps else self.module
 
     def warm_up(self, inputs: dict[str, torch.Tensor]) -> None:
-        # DDP rebuilds its buckets after the first backward pass, and three or more ranks add up the values of a bucket in an
-        # order that depends on their place in it. With the buckets rebuilt before the first step, a resumed run computes
-        # the same bits as one that was never stopped.
+        # DDP rebuilds its buckets after the first backward pass, and three or more ranks add up the values of
+        # a bucket in an order that depends on their place in it. With the buckets rebuilt before the first
+        # step, a resumed run computes the same bits as one that was never stopped.
         if self.wraps:
             self.forward(inputs).sum().backward()
             self.zero_grad()

@@ -1,4 +1,5 @@
-"""DeepSpeed: ZeRO shards optimizer state (stage 1), gradients (2) and parameters (3) over the ranks; stage 0 nothing.
+"""DeepSpeed: ZeRO shards optimizer state (stage 1), gradients (2) and parameters (3) over the ranks; stage 0
+nothing.
 
 https://deepspeed.readthedocs.io/en/stable/zero3.html
 """
@@ -22,14 +23,17 @@ from .zero_state import Stage0State, ZeroScaler, ZeroState
 
 
 class DeepSpeed(ProcessGroupStrategy):
-    """The engine runs forward, backward and, with ZeRO, the step; precision and loss scale are ours, as in every mode.
+    """The engine runs forward, backward and, with ZeRO, the step; precision and loss scale are ours, as in
+    every mode.
 
-    DeepSpeed's own fp16 and bf16 keep low-precision weights, and its autocast clips gradients that are still scaled
-    (0.19.8), so neither would do the same job. Autocast is put around the model's forward method instead.
+    DeepSpeed's own fp16 and bf16 keep low-precision weights, and its autocast clips gradients that are still
+    scaled (0.19.8), so neither would do the same job. Autocast is put around the model's forward method
+    instead.
     """
 
     caches_casts = False
-    evaluation_mode = torch.no_grad  # parameters that stage 3 gathers in inference mode could not be trained again
+    # Parameters that stage 3 gathers in inference mode could not be trained again
+    evaluation_mode = torch.no_grad
     engine: Any = None
 
     @classmethod
@@ -55,7 +59,11 @@ class DeepSpeed(ProcessGroupStrategy):
         return ZeroState if self.stage else Stage0State
 
     def new_scaler(self) -> torch.amp.GradScaler | None:
-        return ZeroScaler(self.device.type) if self.stage and self.precision.name == "fp16" else super().new_scaler()
+        return (
+            ZeroScaler(self.device.type)
+            if self.stage and self.precision.name == "fp16"
+            else super().new_scaler()
+        )
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         if self.engine is not None:
@@ -79,13 +87,14 @@ class DeepSpeed(ProcessGroupStrategy):
 
     @contextmanager
     def micro_batch(self, is_last: bool) -> Iterator[None]:
-        # `no_sync` is forbidden at stages 2 and 3, which reduce each micro-batch into their shards. When it knows
-        # that this is not the boundary, the engine leaves gradients unsynchronised where its stage can.
+        # `no_sync` is forbidden at stages 2 and 3, which reduce each micro-batch into their shards. When it
+        # knows that this is not the boundary, the engine leaves gradients unsynchronised where its stage can.
         self.engine.set_gradient_accumulation_boundary(is_last)
         yield
 
     def backward(self, loss: torch.Tensor) -> None:
-        loss = loss * self.group.world_size  # the engine averages over ranks
+        # The engine averages over ranks
+        loss = loss * self.group.world_size
         if self.scaler and self.stage == 0:
             loss = self.scaler.scale(loss)
         elif self.scaler:
@@ -93,7 +102,8 @@ class DeepSpeed(ProcessGroupStrategy):
         self.engine.backward(loss, scale_wrt_gas=False)
 
     def step(self, max_norm: float) -> StepResult:
-        if self.stage == 0:  # the engine has reduced the gradients, and the optimizer is torch's own
+        # The engine has reduced the gradients, and the optimizer is torch's own
+        if self.stage == 0:
             return super().step(max_norm)
         self.engine.step()
         skipped = bool(self.optimizer.overflow)

@@ -17,14 +17,17 @@ import torch
 from ..config.schema import Config
 from ..errors import InputError
 
-# Sections that our own settings replace: a key in them that is not checked against ours has no effect, so it is refused.
+# Sections that our own settings replace: a key in them that is not checked against ours has no effect, so it
+# is refused.
 REPLACED = ("optimizer", "scheduler", "fp16", "bf16", "bfloat16", "torch_autocast", "amp")
 
 
 def import_deepspeed(device: torch.device, local_rank: int) -> Any:
     """Import deepspeed for a device, without the parts that training does not need, and return the module."""
-    os.environ.setdefault("DS_ACCELERATOR", device.type)  # else it takes CUDA wherever there is one
-    os.environ.setdefault("LOCAL_RANK", str(local_rank))  # it refuses to start without, even as one process
+    # Else it takes CUDA wherever there is one
+    os.environ.setdefault("DS_ACCELERATOR", device.type)
+    # It refuses to start without, even as one process
+    os.environ.setdefault("LOCAL_RANK", str(local_rank))
     import deepspeed
 
     # An all-reduce in shared memory that only inference uses. It would be compiled at the first start.
@@ -35,14 +38,18 @@ def import_deepspeed(device: torch.device, local_rank: int) -> Any:
 
 
 def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
-    """Return the dictionary for `deepspeed.initialize`; raises InputError for a JSON file that contradicts our settings."""
+    """Return the dictionary for `deepspeed.initialize`; raises InputError for a JSON file that contradicts
+    our settings."""
     settings, zero = config.train, config.deepspeed
     ours: dict[str, Any] = {
-        # DeepSpeed uses the batch sizes for its statistics only: the batch plan decides what a rank gets. The last global
-        # batch, and shards that do not divide evenly, are smaller.
-        "train_micro_batch_size_per_gpu": math.ceil(settings.batch_size / (world_size * settings.accumulation_steps)),
+        # DeepSpeed uses the batch sizes for its statistics only: the batch plan decides what a rank gets. The
+        # last global batch, and shards that do not divide evenly, are smaller.
+        "train_micro_batch_size_per_gpu": math.ceil(
+            settings.batch_size / (world_size * settings.accumulation_steps)
+        ),
         "gradient_accumulation_steps": settings.accumulation_steps,
-        "gradient_clipping": settings.max_grad_norm,  # always written: DeepSpeed's default is 1.0, not 0
+        # Always written: DeepSpeed's default is 1.0, not 0
+        "gradient_clipping": settings.max_grad_norm,
         "steps_per_print": None,
         "zero_optimization": {"stage": zero.stage},
         # The optimizer is torch's own, with or without offload, so that all modes make the same step.
@@ -51,7 +58,9 @@ def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
     }
     if zero.offload_optimizer:
         if zero.stage == 0:
-            raise InputError("deepspeed.offload_optimizer needs ZeRO: set deepspeed.stage to 1, 2 or 3, or turn it off")
+            raise InputError(
+                "deepspeed.offload_optimizer needs ZeRO: set deepspeed.stage to 1, 2 or 3, or turn it off"
+            )
         ours["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
     if zero.config:
         merge(ours, read_json(zero.config), decided(config, ours), zero.config)
@@ -89,18 +98,27 @@ def read_json(path: str) -> dict[str, Any]:
     try:
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"deepspeed.config must name a JSON file; {path} cannot be read: {error.strerror}") from error
+        raise InputError(
+            f"deepspeed.config must name a JSON file; {path} cannot be read: {error.strerror}"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"deepspeed.config: {path} is not valid JSON: {error}") from error
     if not isinstance(settings, dict):
-        raise InputError(f"deepspeed.config: {path} must hold a mapping of keys to values, found {settings!r:.60}")
+        raise InputError(
+            f"deepspeed.config: {path} must hold a mapping of keys to values, found {settings!r:.60}"
+        )
     return settings
 
 
 def merge(
-    ours: dict[str, Any], theirs: dict[str, Any], fixed: dict[str, tuple[Any, str]], path: str, prefix: str = ""
+    ours: dict[str, Any],
+    theirs: dict[str, Any],
+    fixed: dict[str, tuple[Any, str]],
+    path: str,
+    prefix: str = "",
 ) -> None:
-    """Add the keys of `theirs` to `ours`; "auto" leaves a key to our settings. Raises InputError at a contradiction."""
+    """Add the keys of `theirs` to `ours`; "auto" leaves a key to our settings. Raises InputError at a
+    contradiction."""
     for key, value in theirs.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):
@@ -117,7 +135,8 @@ def merge(
                 )
         elif name.split(".")[0] in REPLACED:
             raise InputError(
-                f"{path}: {name} has no effect here, because optimizer, schedule and precision are train.optimizer, "
+                f"{path}: {name} has no effect here, because optimizer, schedule and precision are "
+                "train.optimizer, "
                 "train.schedule and train.precision in every mode; remove it"
             )
         else:

@@ -1,4 +1,5 @@
-"""nn.DataParallel: one process drives all GPUs; each forward pass copies the model to them and splits the batch by rows."""
+"""nn.DataParallel: one process drives all GPUs; each forward pass copies the model to them and splits the
+batch by rows."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ logger = logging.getLogger(__name__)
 class InPrecision(nn.Module):
     """A model whose forward pass enters autocast itself.
 
-    DataParallel runs each copy of the model in a thread, where it turns autocast on again without its dtype; on CUDA that
-    would be fp16, whatever the configured precision. A module, because the copies of a model share its other attributes.
+    DataParallel runs each copy of the model in a thread, where it turns autocast on again without its dtype;
+    on CUDA that would be fp16, whatever the configured precision. A module, because the copies of a model
+    share its other attributes.
     """
 
     def __init__(self, model: nn.Module, precision: Precision) -> None:
@@ -41,7 +43,8 @@ class DataParallel(Strategy):
         devices = device_order(self.device, torch.cuda.device_count()) if self.device.type == "cuda" else []
         if len(devices) < 2:
             logger.info(
-                "DataParallel found %d CUDA devices, so it does what run_single.py does; it needs two or more",
+                "DataParallel found %d CUDA devices, so it does what run_single.py does; it needs two or "
+                "more",
                 len(devices),
             )
         self.module = nn.DataParallel(InPrecision(model, self.precision), device_ids=devices)

@@ -10,7 +10,11 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import distribute_tensor
@@ -19,7 +23,8 @@ from .full_state import Tensors
 from .strategy import BuildOptimizer
 from .torch_group import BroadcastState, ProcessGroupStrategy
 
-FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)  # whole tensors, on rank 0 only
+# Whole tensors, on rank 0 only
+FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
 FROM_RANK_0 = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 
 
@@ -32,17 +37,23 @@ class FSDPState(BroadcastState):
     def load_weights(self, weights: Tensors) -> None:
         for module in self.module.modules():
             if isinstance(module, FSDPModule):
-                module.reshard()  # the outermost module keeps whole parameters after a forward pass
-        set_model_state_dict(self.module, dict(weights), options=FROM_RANK_0)  # it changes the dictionary that it gets
+                # The outermost module keeps whole parameters after a forward pass
+                module.reshard()
+        # It changes the dictionary that it gets
+        set_model_state_dict(self.module, dict(weights), options=FROM_RANK_0)
 
     def place(self, value: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
-        if value.shape != parameter.shape:  # a step count
+        # A step count
+        if value.shape != parameter.shape:
             return value
         return distribute_tensor(value, parameter.device_mesh, parameter.placements)
 
 
 class FSDP(ProcessGroupStrategy):
-    """Each rank holds a shard of every parameter. The optimizer is built on the shards, so it comes after the wrapping."""
+    """Each rank holds a shard of every parameter.
+
+    The optimizer is built on the shards, so it comes after the wrapping.
+    """
 
     full_state_class = FSDPState
     caches_casts = False
@@ -60,10 +71,11 @@ class FSDP(ProcessGroupStrategy):
         super().wrap(fully_shard(model, **options), build_optimizer)
 
     def gathered_in(self) -> MixedPrecisionPolicy:
-        """Return the dtypes of what is sent: under bf16, parameters are gathered as autocast would cast them, in half the bytes.
+        """Return the dtypes of what is sent: under bf16, parameters are gathered as autocast would cast them,
+        in half the bytes.
 
-        Shards, gradients that are added up, and the optimizer stay fp32; activations are left to autocast. Not for fp16: the
-        loss scaler would have to fit gradients of fp16 parameters too.
+        Shards, gradients that are added up, and the optimizer stay fp32; activations are left to autocast.
+        Not for fp16: the loss scaler would have to fit gradients of fp16 parameters too.
         """
         if self.config.train.precision != "bf16":
             return MixedPrecisionPolicy()

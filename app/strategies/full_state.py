@@ -1,6 +1,8 @@
-"""The full, unsharded state of training: weights, optimizer state, gradients and loss scale, by parameter name, on the CPU.
+"""The full, unsharded state of training: weights, optimizer state, gradients and loss scale, by parameter
+name, on the CPU.
 
-Every mode reads and writes the same form, so that a run can be resumed in another mode or with another number of processes.
+Every mode reads and writes the same form, so that a run can be resumed in another mode or with another number
+of processes.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ class TrainedModel(Protocol):
 class FullState:
     """Reads and writes the state of a strategy whose ranks hold whole tensors.
 
-    Every rank must call each method. What is returned has values on rank 0 only (elsewhere it is empty), and what is loaded
-    is passed in on rank 0 only; `gradients` has values on every rank.
+    Every rank must call each method. What is returned has values on rank 0 only (elsewhere it is empty), and
+    what is loaded is passed in on rank 0 only; `gradients` has values on every rank.
     """
 
     def __init__(self, strategy: TrainedModel) -> None:
@@ -70,7 +72,9 @@ class FullState:
         by_index: dict[int, Tensors] = {}
         for index, parameter in enumerate(ordered):
             prefix = f"{names[parameter]}/"
-            values = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            values = {
+                key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)
+            }
             if values:
                 by_index[index] = {name: self.place(value, parameter) for name, value in values.items()}
         groups = optimizer.state_dict()["param_groups"]
@@ -84,7 +88,11 @@ class FullState:
         """Return the gradients, unscaled; to be called before the optimizer step."""
         gradients = ((name, parameter.grad) for name, parameter in self.module.named_parameters())
         scale = self.loss_scale()
-        return {name: to_cpu(full_tensor(gradient)) / scale for name, gradient in gradients if gradient is not None}
+        return {
+            name: to_cpu(full_tensor(gradient)) / scale
+            for name, gradient in gradients
+            if gradient is not None
+        }
 
     def loss_scale(self) -> float:
         """Return the factor on the loss under fp16, else 1."""
@@ -101,7 +109,8 @@ class FullState:
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the whole of a tensor that is sharded over the ranks; every rank must call it. Others are returned as they are."""
+    """Return the whole of a tensor that is sharded over the ranks; every rank must call it. Others are
+    returned as they are."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 

@@ -1,4 +1,5 @@
-"""Horovod: each rank has the whole model; gradients are summed over ranks during the backward pass, without torch's groups.
+"""Horovod: each rank has the whole model; gradients are summed over ranks during the backward pass, without
+torch's groups.
 
 https://horovod.readthedocs.io/en/stable/pytorch.html
 """
@@ -16,7 +17,8 @@ from .strategy import BuildOptimizer, StepResult, Strategy
 
 
 class Horovod(Strategy):
-    """`DistributedOptimizer` sums the gradients, so that the loop's loss (a sum over rows / rows) needs no factor."""
+    """`DistributedOptimizer` sums the gradients, so that the loop's loss (a sum over rows / rows) needs no
+    factor."""
 
     launcher = Horovodrun()
     group_class = HorovodGroup
@@ -44,12 +46,14 @@ class Horovod(Strategy):
 
     @contextmanager
     def micro_batch(self, is_last: bool) -> Iterator[None]:
-        # The last global batch may have fewer micro-batches, so the count is not left to the optimizer: it starts again
-        # at 2 before each micro-batch, which no backward pass uses up, and at 1 before the last, which sends the gradients.
+        # The last global batch may have fewer micro-batches, so the count is not left to the optimizer: it
+        # starts again at 2 before each micro-batch, which no backward pass uses up, and at 1 before the last,
+        # which sends the gradients.
         self.optimizer.set_backward_passes_per_step(1 if is_last else 2)
         yield
         if is_last:
-            self.optimizer.synchronize()  # before unscaling and clipping, which need the whole gradients
+            # Before unscaling and clipping, which need the whole gradients
+            self.optimizer.synchronize()
 
     def step(self, max_norm: float) -> StepResult:
         with self.optimizer.skip_synchronize():

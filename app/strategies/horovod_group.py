@@ -28,7 +28,8 @@ class HorovodGroup(Group):
         requested = launched_number("WORLD_SIZE", launched_number("HOROVOD_SIZE", 1))
         if requested != self.world_size:
             raise InputError(
-                f"{requested} processes were asked for, but Horovod has {self.world_size}, each training alone; start it with: "
+                f"{requested} processes were asked for, but Horovod has {self.world_size}, each training "
+                "alone; start it with: "
                 f"horovodrun -np {requested} -H localhost:{requested} --gloo python run_horovod.py"
             )
         end_with_launcher()
@@ -44,7 +45,8 @@ class HorovodGroup(Group):
         return self.hvd.allreduce(values, op=self.hvd.Sum)
 
     def broadcast(self, value: Any) -> Any:
-        # The default name is that of the type, and ranks whose values differ in type would wait for each other.
+        # The default name is that of the type, and ranks whose values differ in type would wait for each
+        # other.
         return self.hvd.broadcast_object(value, root_rank=0, name="value")
 
 
@@ -60,8 +62,8 @@ class HorovodState(FullState):
         shapes = self.group.broadcast({key: (value.shape, value.dtype) for key, value in tensors.items()})
         if not shapes:
             return
-        # Zeros on the other ranks: where there is no state, broadcast_optimizer_state takes a step to create it, and
-        # that step decays the weights.
+        # Zeros on the other ranks: where there is no state, broadcast_optimizer_state takes a step to create
+        # it, and that step decays the weights.
         zeros = {key: torch.zeros(shape, dtype=dtype) for key, (shape, dtype) in shapes.items()}
         super().load_optimizer(tensors if self.group.rank == 0 else zeros)
         self.group.hvd.broadcast_optimizer_state(self.strategy.optimizer, root_rank=0)

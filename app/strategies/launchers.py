@@ -13,11 +13,14 @@ from ..runtime.processes import leave
 class Launcher:
     """No launcher: the mode is one process, the one that was started."""
 
-    one_process = True  # whether a run of the mode is always one process
-    starts_processes = False  # whether the entry script starts the processes itself, so that it takes --nprocs
+    # Whether a run of the mode is always one process
+    one_process = True
+    # Whether the entry script starts the processes itself, so that it takes --nprocs
+    starts_processes = False
 
     def command(self, program: list[str], processes: int) -> list[str]:
-        """Return the command that runs a program (a script or `-m module`, and arguments) in `processes` processes here."""
+        """Return the command that runs a program (a script or `-m module`, and arguments) in `processes`
+        processes here."""
         return [sys.executable, *program]
 
     def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
@@ -45,7 +48,15 @@ class Horovodrun(Launcher):
     one_process = False
 
     def command(self, program: list[str], processes: int) -> list[str]:
-        options = ["-m", "horovod.runner.launch", "-np", str(processes), "-H", f"localhost:{processes}", "--gloo"]
+        options = [
+            "-m",
+            "horovod.runner.launch",
+            "-np",
+            str(processes),
+            "-H",
+            f"localhost:{processes}",
+            "--gloo",
+        ]
         return [sys.executable, *options, sys.executable, *program]
 
     def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:

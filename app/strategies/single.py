@@ -5,7 +5,8 @@ from .strategy import Strategy
 
 
 class Single(Strategy):
-    """No communication inside a pass: on CUDA it can be recorded as a graph, and all gradients may arrive at its end."""
+    """No communication inside a pass: on CUDA it can be recorded as a graph, and all gradients may arrive at
+    its end."""
 
     can_cast_jointly = True
 

@@ -17,7 +17,8 @@ import torch.multiprocessing as mp
 from ..runtime.processes import leave
 from .launchers import Launcher
 
-GRACE_SECONDS = 5  # after a failure: for the others to end by themselves, then for SIGTERM to end them, then SIGKILL
+# After a failure: for the others to end by themselves, then for SIGTERM to end them, then SIGKILL
+GRACE_SECONDS = 5
 
 
 class Spawn(Launcher):
@@ -30,8 +31,8 @@ class Spawn(Launcher):
         return [sys.executable, *program, "--nprocs", str(processes)]
 
     def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
-        # The parent hosts the store, on a port that the system chooses and that stays open from the start. So no other
-        # program can take the port in between.
+        # The parent hosts the store, on a port that the system chooses and that stays open from the start. So
+        # no other program can take the port in between.
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         nprocs = nprocs or torch.cuda.device_count() or 2
         processes = mp.spawn(_start, (nprocs, store.port, work, arguments), nprocs, join=False)
@@ -40,7 +41,8 @@ class Spawn(Launcher):
             while not processes.join(grace_period=GRACE_SECONDS):
                 pass
         except mp.ProcessExitedException as error:
-            if error.signal_name is None:  # the process has printed why
+            # The process has printed why
+            if error.signal_name is None:
                 return error.exit_code
             if received:
                 return 128 + received[0]
@@ -49,7 +51,8 @@ class Spawn(Launcher):
 
 
 def forward_signals(pids: list[int]) -> list[int]:
-    """Forward SIGTERM and SIGINT to processes from now on; returns a list to which each received signal is added."""
+    """Forward SIGTERM and SIGINT to processes from now on; returns a list to which each received signal is
+    added."""
     received: list[int] = []
 
     def forward(number: int, frame: object) -> None:
@@ -77,7 +80,8 @@ def _start(local_rank: int, nprocs: int, port: int, work: Callable[..., int], ar
     try:
         status = work(*arguments)
     except Exception:  # noqa: BLE001
-        # The parent prints the traceback of the first process that it sees end, which may have ended because of this one.
+        # The parent prints the traceback of the first process that it sees end, which may have ended because
+        # of this one.
         traceback.print_exc()
         status = 1
     leave(status)

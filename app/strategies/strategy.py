@@ -28,8 +28,9 @@ BuildOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 class StepResult:
     """What an optimizer step did.
 
-    `grad_norm`: L2 norm of all gradients before clipping, a tensor without dimensions. `skipped`: no weight has changed,
-    because the gradients overflowed under fp16, or were not finite and `train.on_nonfinite` is skip.
+    `grad_norm`: L2 norm of all gradients before clipping, a tensor without dimensions. `skipped`: no weight
+    has changed, because the gradients overflowed under fp16, or were not finite and `train.on_nonfinite` is
+    skip.
     """
 
     grad_norm: torch.Tensor | None
@@ -37,20 +38,26 @@ class StepResult:
 
 
 class Strategy:
-    """One object between the loop and the mode: a context manager that joins and leaves the group of processes.
+    """One object between the loop and the mode: a context manager that joins and leaves the group of
+    processes.
 
-    Communication is in `group`, arithmetic in `precision`, what goes to and comes from the disk in `full_state`, and how
-    processes are started in `launcher`. The rest, here, is how a mode wraps the model and makes a step.
+    Communication is in `group`, arithmetic in `precision`, what goes to and comes from the disk in
+    `full_state`, and how processes are started in `launcher`. The rest, here, is how a mode wraps the model
+    and makes a step.
     """
 
     launcher = Launcher()
     group_class: type[Group] = Group
     full_state_class: type[FullState] = FullState
-    accepts_packed = True  # whether the wrapped model takes packed batches
-    caches_casts = True  # whether each rank has memory for the whole model in low precision during a step
+    # Whether the wrapped model takes packed batches
+    accepts_packed = True
+    # Whether each rank has memory for the whole model in low precision during a step
+    caches_casts = True
     evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
-    can_cast_jointly = False  # whether all gradients of a pass may arrive at its end
-    recorder_class: type[GraphRecorder] | None = None  # what records passes, where the mode and the device allow it
+    # Whether all gradients of a pass may arrive at its end
+    can_cast_jointly = False
+    # What records passes, where the mode and the device allow it
+    recorder_class: type[GraphRecorder] | None = None
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -62,7 +69,8 @@ class Strategy:
         self.scaler: torch.amp.GradScaler | None = None
         self.full_state: FullState
         self.joint_casts: JointCasts | None = None
-        self.keep_gradients = False  # whether gradients keep their memory from step to step
+        # Whether gradients keep their memory from step to step
+        self.keep_gradients = False
 
     @classmethod
     def unavailable_reason(cls) -> str | None:
@@ -80,14 +88,17 @@ class Strategy:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         self.group.join(self.device, self.config.train.timeout)
-        self.config = replace(self.config, train=replace(self.config.train, precision=self.agreed_precision()))
+        self.config = replace(
+            self.config, train=replace(self.config.train, precision=self.agreed_precision())
+        )
         return self
 
     def __exit__(self, *failure: Any) -> None:
         self.group.leave(has_failed=failure[0] is not None)
 
     def agreed_precision(self) -> str:
-        """Return the configured precision; auto: what is fastest on rank 0. Every rank calls it and gets the same."""
+        """Return the configured precision; auto: what is fastest on rank 0. Every rank calls it and gets the
+        same."""
         precision = self.config.train.precision
         if precision == "auto" and self.group.rank == 0:
             precision = fastest_precision(self.device)
@@ -115,13 +126,15 @@ class Strategy:
         return self.precision.new_scaler()
 
     def new_joint_casts(self) -> JointCasts | None:
-        """Return what casts all weights by one call, as set in `train.joint_casts`; none: on CUDA, where the mode allows it."""
+        """Return what casts all weights by one call, as set in `train.joint_casts`; none: on CUDA, where the
+        mode allows it."""
         chosen = self.config.train.joint_casts
         if chosen is None:
             chosen = self.device.type == "cuda" and self.can_cast_jointly
         if chosen and not self.can_cast_jointly:
             raise InputError(
-                "train.joint_casts true needs run_single.py (or run_ddp.py or run_mp.py with ddp.wrapper false): this mode exchanges "
+                "train.joint_casts true needs run_single.py (or run_ddp.py or run_mp.py with ddp.wrapper "
+                "false): this mode exchanges "
                 "gradients, or gathers weights, while others are computed; leave it out"
             )
         dtype = DTYPES.get(self.precision.name)
@@ -136,7 +149,8 @@ class Strategy:
         """Do what the mode does in its first pass only, with inputs that do not count; every rank calls it."""
 
     def cached_autocast(self) -> AbstractContextManager:
-        """Return the context of all passes of a step, in which each weight is cast once, not once a micro-batch."""
+        """Return the context of all passes of a step, in which each weight is cast once, not once a
+        micro-batch."""
         return self.precision.cached_autocast() if self.caches_casts else nullcontext()
 
     def micro_batch(self, is_last: bool) -> AbstractContextManager:
@@ -154,7 +168,8 @@ class Strategy:
         (self.scaler.scale(loss) if self.scaler else loss).backward()
 
     def step(self, max_norm: float) -> StepResult:
-        """Unscale, clip to `max_norm` (0: only measure), step, update the scaler, zero the gradients, in this order."""
+        """Unscale, clip to `max_norm` (0: only measure), step, update the scaler, zero the gradients, in this
+        order."""
         if self.scaler:
             self.scaler.unscale_(self.optimizer)
         norm = self.clip(max_norm)
@@ -172,7 +187,8 @@ class Strategy:
         return StepResult(norm, skipped)
 
     def clip(self, max_norm: float) -> torch.Tensor:
-        """Scale all gradients down to an L2 norm of at most `max_norm` (0: only measure); return the norm before."""
+        """Scale all gradients down to an L2 norm of at most `max_norm` (0: only measure); return the norm
+        before."""
         parameters = list(self.module.parameters())
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         norm = full_tensor(nn.utils.get_total_norm(gradients))
@@ -181,7 +197,8 @@ class Strategy:
         return norm
 
     def should_skip_step(self, norm: torch.Tensor) -> bool:
-        """Return whether gradients of this norm are not finite and such steps are to be skipped; waits for the device."""
+        """Return whether gradients of this norm are not finite and such steps are to be skipped; waits for
+        the device."""
         return self.config.train.on_nonfinite == "skip" and not norm.isfinite()
 
     def zero_grad(self) -> None:
@@ -189,9 +206,12 @@ class Strategy:
         if self.keep_gradients:
             self.optimizer.zero_grad(set_to_none=False)
         else:
-            self.optimizer.zero_grad()  # Horovod's takes no arguments
+            # Horovod's takes no arguments
+            self.optimizer.zero_grad()
 
 
 def is_known_below(norm: torch.Tensor, max_norm: float) -> bool:
-    """Return whether torch's clipping to `max_norm` would multiply by exactly 1; only where that needs no wait for a device."""
-    return norm.device.type == "cpu" and bool(max_norm / (norm + 1e-6) >= 1)  # the factor of clip_grads_with_norm_
+    """Return whether torch's clipping to `max_norm` would multiply by exactly 1; only where that needs no
+    wait for a device."""
+    # The factor of clip_grads_with_norm_
+    return norm.device.type == "cpu" and bool(max_norm / (norm + 1e-6) >= 1)

@@ -1,4 +1,5 @@
-"""What all modes with a torch process group share: meeting through a store, collectives, and a full state from rank 0."""
+"""What all modes with a torch process group share: meeting through a store, collectives, and a full state
+from rank 0."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from .full_state import FullState, Tensors
 from .launchers import Torchrun
 from .strategy import Strategy
 
-TIMEOUT = timedelta(minutes=30)  # rank 0 may tokenise a large file while the others wait
+# Rank 0 may tokenise a large file while the others wait
+TIMEOUT = timedelta(minutes=30)
 
 
 class TorchGroup(Group):
@@ -34,7 +36,8 @@ class TorchGroup(Group):
         self.rank = launched_number("RANK", 0)
         if self.rank >= self.world_size:
             raise InputError(
-                f"RANK must be below WORLD_SIZE, {self.world_size}, found {self.rank}; a launcher sets both, see --help"
+                f"RANK must be below WORLD_SIZE, {self.world_size}, found {self.rank}; a launcher sets both, "
+                "see --help"
             )
         self.local_rank = launched_number("LOCAL_RANK", 0)
         self.local_world_size = launched_number("LOCAL_WORLD_SIZE", self.world_size, least=1)
@@ -44,7 +47,8 @@ class TorchGroup(Group):
         """Join the process group: gloo for the CPU, and NCCL too where the device is CUDA."""
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         store = rendezvous_store(self.rank, self.world_size)
-        # Told its device, NCCL connects at once, and never guesses the device of a rank that has not sent a tensor yet.
+        # Told its device, NCCL connects at once, and never guesses the device of a rank that has not sent a
+        # tensor yet.
         bound = device if device.type == "cuda" else None
         dist.init_process_group(
             backend, store=store, rank=self.rank, world_size=self.world_size, timeout=TIMEOUT, device_id=bound
@@ -56,7 +60,8 @@ class TorchGroup(Group):
     def leave(self, has_failed: bool) -> None:
         if self.heartbeat:
             self.heartbeat.stop()
-        # After an error the other ranks may be waiting, and leaving would hang; a single rank has none to wait for.
+        # After an error the other ranks may be waiting, and leaving would hang; a single rank has none to
+        # wait for.
         if dist.is_initialized() and (not has_failed or self.world_size == 1):
             # All groups of this process; DeepSpeed's own ones are listed here only.
             for group in list(dist.distributed_c10d._world.pg_map):
@@ -98,7 +103,9 @@ class TorchGroup(Group):
         shapes = self.broadcast({key: (value.shape, value.dtype) for key, value in tensors.items()})
         received = {}
         for key, (shape, dtype) in shapes.items():
-            received[key] = (tensors[key] if self.rank == 0 else torch.empty(shape, dtype=dtype)).to(self.device)
+            received[key] = (tensors[key] if self.rank == 0 else torch.empty(shape, dtype=dtype)).to(
+                self.device
+            )
             dist.broadcast(received[key], src=0)
         return received
 
@@ -126,7 +133,11 @@ class ProcessGroupStrategy(Strategy):
 
     @classmethod
     def unavailable_reason(cls) -> str | None:
-        return None if dist.is_available() else "this torch is built without torch.distributed; install another build"
+        return (
+            None
+            if dist.is_available()
+            else "this torch is built without torch.distributed; install another build"
+        )
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients; the factor undoes the averaging over ranks, which would make a mean of means."""
@@ -134,12 +145,15 @@ class ProcessGroupStrategy(Strategy):
 
 
 def check_environment(world_size: int) -> None:
-    """Raise InputError, naming the variable, unless the environment says who this rank is and where the ranks meet."""
+    """Raise InputError, naming the variable, unless the environment says who this rank is and where the ranks
+    meet."""
     missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
         raise InputError(
-            f"the environment must have RANK, MASTER_ADDR and MASTER_PORT where WORLD_SIZE is set (to {world_size}), found no "
-            f"{' and no '.join(missing)}; start with a launcher, such as torchrun, which sets them, or unset WORLD_SIZE to "
+            "the environment must have RANK, MASTER_ADDR and MASTER_PORT where WORLD_SIZE is set (to "
+            f"{world_size}), found no "
+            f"{' and no '.join(missing)}; start with a launcher, such as torchrun, which sets them, or unset "
+            "WORLD_SIZE to "
             "train in one process"
         )
 
@@ -147,8 +161,8 @@ def check_environment(world_size: int) -> None:
 def rendezvous_store(rank: int, world_size: int) -> dist.Store:
     """Return the store at MASTER_ADDR:MASTER_PORT through which the ranks find each other.
 
-    A launcher that hosts the store itself says so (TORCHELASTIC_USE_AGENT_STORE); else rank 0 hosts it. Each restart uses
-    its own prefix, because a reused store still holds the addresses of the processes that died.
+    A launcher that hosts the store itself says so (TORCHELASTIC_USE_AGENT_STORE); else rank 0 hosts it. Each
+    restart uses its own prefix, because a reused store still holds the addresses of the processes that died.
     """
     if world_size == 1 and not (os.environ.get("MASTER_ADDR") and os.environ.get("MASTER_PORT")):
         return dist.HashStore()
@@ -158,7 +172,8 @@ def rendezvous_store(rank: int, world_size: int) -> dist.Store:
         store = dist.TCPStore(host, port, world_size, is_master=rank == 0 and not hosted, timeout=TIMEOUT)
     except dist.DistNetworkError as error:
         raise InputError(
-            f"the ranks meet at {host}:{port} (MASTER_ADDR, MASTER_PORT), but rank {rank} cannot use that: {str(error).splitlines()[0]}; "
+            f"the ranks meet at {host}:{port} (MASTER_ADDR, MASTER_PORT), but rank {rank} cannot use that: "
+            f"{str(error).splitlines()[0]}; "
             "choose a free port, such as torchrun --master-port, or torchrun --standalone, which finds one"
         ) from error
     return dist.PrefixStore(f"restart{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
@@ -167,7 +182,7 @@ def rendezvous_store(rank: int, world_size: int) -> dist.Store:
 def _never_free(group: dist.ProcessGroup) -> None:
     """Take a reference to a group that is never released, so that its destructor does not run.
 
-    In torch 2.13 gloo's destructor waits for the group's threads while it holds Python's lock, and such a thread may need
-    that lock to release its last result: one run in some dozens then hung at its very end.
+    In torch 2.13 gloo's destructor waits for the group's threads while it holds Python's lock, and such a
+    thread may need that lock to release its last result: one run in some dozens then hung at its very end.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))

@@ -37,7 +37,8 @@ class Stage0State(BroadcastState):
                 self.set_master_weight(value, full)
 
     def set_master_weight(self, parameter: nn.Parameter, value: torch.Tensor) -> None:
-        """Write a full tensor into the copy of a parameter that the optimizer steps on; here that is the parameter."""
+        """Write a full tensor into the copy of a parameter that the optimizer steps on; here that is the
+        parameter."""
 
 
 class ZeroState(Stage0State):
@@ -57,7 +58,9 @@ class ZeroState(Stage0State):
         from deepspeed.utils import safe_get_full_grad
 
         scale = self.loss_scale()
-        return {name: to_cpu(safe_get_full_grad(value)) / scale for name, value in self.module.named_parameters()}
+        return {
+            name: to_cpu(safe_get_full_grad(value)) / scale for name, value in self.module.named_parameters()
+        }
 
     def optimizer(self) -> Tensors:
         from deepspeed.utils import safe_get_full_optimizer_state
@@ -78,7 +81,8 @@ class ZeroState(Stage0State):
         examples = {key.rpartition("/")[2]: value for key, value in tensors.items()}
         for shard in self.flat_shards():
             self.zero.optimizer.state[shard] = {
-                name: value.clone() if value.dim() == 0 else torch.zeros_like(shard) for name, value in examples.items()
+                name: value.clone() if value.dim() == 0 else torch.zeros_like(shard)
+                for name, value in examples.items()
             }
         self.link_optimizer_state()
         parameters = dict(self.module.named_parameters())
@@ -107,7 +111,8 @@ class ZeroState(Stage0State):
     def local_shard(self, parameter: nn.Parameter, value: torch.Tensor) -> torch.Tensor:
         """Return this rank's shard of a full tensor.
 
-        At stage 3 DeepSpeed's functions for full tensors fail where the ranks' shards of a parameter differ in size (0.19.8).
+        At stage 3 DeepSpeed's functions for full tensors fail where the ranks' shards of a parameter differ
+        in size (0.19.8).
         """
         size = parameter.ds_tensor.numel()
         padded = nn.functional.pad(value.flatten(), (0, size * self.group.world_size - value.numel()))
@@ -116,8 +121,8 @@ class ZeroState(Stage0State):
     def link_optimizer_state(self) -> None:
         """Link each parameter to its slice of the flat optimizer state.
 
-        Stages 1 and 2 do so themselves, but after the step of the first parameter group, when the others have no state yet
-        (0.19.8), so those would stay without.
+        Stages 1 and 2 do so themselves, but after the step of the first parameter group, when the others have
+        no state yet (0.19.8), so those would stay without.
         """
         if not self.is_stage_3:
             self.zero._hp_optimizer_states_linked = False
@@ -125,7 +130,11 @@ class ZeroState(Stage0State):
 
     def flat_shards(self) -> list[torch.Tensor]:
         """Return the flat tensors on which this rank's optimizer steps."""
-        return self.zero.fp32_partitioned_groups_flat if self.is_stage_3 else self.zero.single_partition_of_fp32_groups
+        return (
+            self.zero.fp32_partitioned_groups_flat
+            if self.is_stage_3
+            else self.zero.single_partition_of_fp32_groups
+        )
 
 
 class ZeroScaler(torch.amp.GradScaler):

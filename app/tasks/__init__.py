@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from ..data.dataset import Dataset
     from .task import Task
 
-TASKS = {  # of data.task
+# Of data.task
+TASKS = {
     "single_label": ".single_label:SingleLabel",
     "multi_label": ".multi_label:MultiLabel",
     "masked_words": ".masked_words:MaskedWords",

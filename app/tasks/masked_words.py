@@ -21,8 +21,10 @@ from ..evaluation.perplexity import masked_word_metrics, render_masked_words
 from ..model.masked_language_model import MaskedLanguageModel, build_masked_model
 from .task import Task
 
-EVALUATION_SEED = 0  # the masks of an evaluation are the same for every train.seed
-CHUNK = 1 << 22  # tokens counted at once
+# The masks of an evaluation are the same for every train.seed
+EVALUATION_SEED = 0
+# Tokens counted at once
+CHUNK = 1 << 22
 
 
 class MaskedWords(Task):
@@ -36,7 +38,9 @@ class MaskedWords(Task):
     def __init__(self, config: Config, dataset: Dataset, tokenizer, device: torch.device) -> None:
         super().__init__(config, dataset, tokenizer, device)
         if tokenizer.mask_token_id is None:
-            raise InputError("data.task masked_words needs a tokenizer with a mask token; choose another model.name")
+            raise InputError(
+                "data.task masked_words needs a tokenizer with a mask token; choose another model.name"
+            )
         ordinary = np.setdiff1d(list(tokenizer.get_vocab().values()), tokenizer.all_special_ids)
         seeds = {"train": config.train.seed}
         self.maskings = {
@@ -60,7 +64,9 @@ class MaskedWords(Task):
     def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return for each row the sum of its losses, its targets, and how many of them were predicted right."""
         losses = cross_entropy(outputs, batch.labels, reduction="none")
-        values = torch.stack([losses, torch.ones_like(losses), (outputs.argmax(dim=1) == batch.labels).float()], dim=1)
+        values = torch.stack(
+            [losses, torch.ones_like(losses), (outputs.argmax(dim=1) == batch.labels).float()], dim=1
+        )
         rows = batch.label_rows.to(values.device, non_blocking=True)
         return torch.zeros(batch.num_rows, 3, device=values.device).index_add_(0, rows, values)
 

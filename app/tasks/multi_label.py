@@ -1,4 +1,5 @@
-"""Classification with any number of labels a row: the loss is a sum over rows and labels, each label has a threshold."""
+"""Classification with any number of labels a row: the loss is a sum over rows and labels, each label has a
+threshold."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ from ..runtime.disk import write_text
 from .losses import LabelSetLoss
 from .task import Task
 
-CHOSEN_ON = "dev"  # never on test, which is there to measure
+# Never on test, which is there to measure
+CHOSEN_ON = "dev"
 
 
 class LabelSetLoader(Loader):
@@ -43,10 +45,11 @@ class LabelSetLoader(Loader):
 
 
 class MultiLabel(Task):
-    """A row's target is which labels it has, 0 or 1 for each; the model's outputs are logits (num_rows, num_labels).
+    """A row's target is which labels it has, 0 or 1 for each; the model's outputs are logits (num_rows,
+    num_labels).
 
-    During the training, metrics on dev are at the thresholds that are best there; those of the report are at the
-    thresholds of dev.
+    During the training, metrics on dev are at the thresholds that are best there; those of the report are at
+    the thresholds of dev.
     """
 
     best_metrics = ("micro_f1", "macro_f1", "weighted_f1", "samples_f1", "subset_accuracy", "loss")
@@ -58,7 +61,8 @@ class MultiLabel(Task):
         most, least = config.data.max_labels, config.data.min_labels
         if least > len(dataset.label_names):
             raise InputError(
-                f"data.min_labels must be at most the number of labels, {len(dataset.label_names)}, found {least}"
+                f"data.min_labels must be at most the number of labels, {len(dataset.label_names)}, found "
+                f"{least}"
             )
         self.start_rule = default_rule(len(dataset.label_names), least, most)
         self.rule = self.start_rule
@@ -68,7 +72,9 @@ class MultiLabel(Task):
 
     def build_model(self, stores: dict[str, TokenStore]) -> Classifier:
         labels, max_length = self.dataset.label_names, self.config.data.max_length
-        return build_model(self.config.model, self.tokenizer, labels, max_length, "multi_label_classification")
+        return build_model(
+            self.config.model, self.tokenizer, labels, max_length, "multi_label_classification"
+        )
 
     def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
         return LabelSetLoader(split, store, layout)
@@ -97,7 +103,12 @@ class MultiLabel(Task):
         return LabelRule(thresholds, *limits, split.name, len(split))
 
     def write_results(
-        self, folder: Path, splits: dict[str, Split], results: dict[str, np.ndarray], report_split: str, step: int
+        self,
+        folder: Path,
+        splits: dict[str, Split],
+        results: dict[str, np.ndarray],
+        report_split: str,
+        step: int,
     ) -> dict:
         names = self.dataset.label_names
         logits = {name: logits_of(splits[name], results[name]) for name in results}
@@ -106,14 +117,18 @@ class MultiLabel(Task):
             self.rule = self.choose_rule(splits[CHOSEN_ON], results[CHOSEN_ON])
         write_rule(folder, self.rule, names, step)
         texts = {split.name: split_texts(split) for split in (self.dataset.splits["train"], *splits.values())}
-        baselines = label_set_baselines(texts["train"], texts.get(CHOSEN_ON), texts[report_split], self.start_rule)
+        baselines = label_set_baselines(
+            texts["train"], texts.get(CHOSEN_ON), texts[report_split], self.start_rule
+        )
         labels, report = splits[report_split].labels, results[report_split]
         summary = summarize_sets(decide_rows(labels, report, self.rule))
         return label_set_metrics(labels, report, self.rule, names) | summary | {"baselines": baselines}
 
     def report(self, metrics: dict, start: dict, title: str) -> str:
         dev = self.dataset.splits.get(CHOSEN_ON)
-        absent = 0 if dev is None else int((label_counts(dev.labels, len(self.dataset.label_names)) == 0).sum())
+        absent = (
+            0 if dev is None else int((label_counts(dev.labels, len(self.dataset.label_names)) == 0).sum())
+        )
         table = render_label_sets(metrics, self.rule, absent, title)
         return f"{table}\n\n{render_summary(metrics, NAMES, OF_BASELINES)}"
 
@@ -142,7 +157,8 @@ class MultiLabel(Task):
 
 
 def positive_weights(setting: str | list[float], dataset: Dataset) -> torch.Tensor | None:
-    """Return the factor on the loss of the rows that have each label, (num_labels,) float32, or None if all are 1.
+    """Return the factor on the loss of the rows that have each label, (num_labels,) float32, or None if all
+    are 1.
 
     Raises InputError unless the weights are finite numbers above 0, one for each label.
     """
@@ -155,7 +171,8 @@ def positive_weights(setting: str | list[float], dataset: Dataset) -> torch.Tens
     weights = torch.tensor(setting, dtype=torch.float32)
     if len(weights) != len(names) or not weights.isfinite().all() or not (weights > 0).all():
         raise InputError(
-            f"train.positive_weights must be {len(names)} finite numbers above 0, one for each of {listed(names)}; found "
+            f"train.positive_weights must be {len(names)} finite numbers above 0, one for each of "
+            f"{listed(names)}; found "
             f"{setting}"
         )
     return weights

@@ -47,7 +47,8 @@ class SingleLabel(Task):
         self.loss = self.choose_loss(None if weights is None else weights.to(device))
 
     def choose_loss(self, weights: torch.Tensor | None) -> Loss:
-        """Return the loss of `train.loss`, with the weights of the classes, (num_labels,) or None, on the device."""
+        """Return the loss of `train.loss`, with the weights of the classes, (num_labels,) or None, on the
+        device."""
         train = self.config.train
         if train.loss == "focal":
             return FocalLoss(train.focal_gamma, weights)
@@ -85,7 +86,12 @@ class SingleLabel(Task):
         return "\n\n".join([render_report(metrics, title), render_summary(metrics), *calibration])
 
     def write_results(
-        self, folder: Path, splits: dict[str, Split], results: dict[str, np.ndarray], report_split: str, step: int
+        self,
+        folder: Path,
+        splits: dict[str, Split],
+        results: dict[str, np.ndarray],
+        report_split: str,
+        step: int,
     ) -> dict:
         logits = {name: logits_of(splits[name], results[name]) for name in results}
         write_logits(folder / LOGITS, logits, self.dataset.label_names, step)
@@ -132,8 +138,11 @@ class RowLoss:
         self.label_smoothing = label_smoothing
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the sum over rows, without dimensions, of logits (num_rows, num_labels) and labels (num_rows,)."""
-        return cross_entropy(logits, labels, self.class_weights, reduction="sum", label_smoothing=self.label_smoothing)
+        """Return the sum over rows, without dimensions, of logits (num_rows, num_labels) and labels
+        (num_rows,)."""
+        return cross_entropy(
+            logits, labels, self.class_weights, reduction="sum", label_smoothing=self.label_smoothing
+        )
 
 
 def class_weights(setting: str | list[float], dataset: Dataset) -> torch.Tensor | None:
@@ -149,7 +158,8 @@ def class_weights(setting: str | list[float], dataset: Dataset) -> torch.Tensor 
         return torch.tensor(counts.sum() / (len(names) * counts), dtype=torch.float32)
     if len(setting) != len(names) or min(setting) < 0:
         raise InputError(
-            f"train.class_weights must be {len(names)} numbers from 0, one for each of {listed(names)}; found {setting}"
+            f"train.class_weights must be {len(names)} numbers from 0, one for each of {listed(names)}; "
+            f"found {setting}"
         )
     weights = torch.tensor(setting, dtype=torch.float32)
     if not weights.isfinite().all() or not weights.any():

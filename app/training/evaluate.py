@@ -12,7 +12,8 @@ from ..batching.plan import evaluation_batches
 from ..evaluation.metrics import check_rows
 from ..strategies.strategy import Strategy
 
-RowResults = Callable[[torch.Tensor, Batch], torch.Tensor]  # outputs of a batch -> what is kept of each row
+# Outputs of a batch -> what is kept of each row
+RowResults = Callable[[torch.Tensor, Batch], torch.Tensor]
 
 
 def evaluate(
@@ -22,10 +23,11 @@ def evaluate(
     on_batch: Callable[[int], None] = lambda rows: None,
     row_results: RowResults = lambda outputs, batch: outputs,
 ) -> np.ndarray:
-    """Return the `row_results` of a split (its logits), (num_rows, any) float32 in the split's order, on every rank.
+    """Return the `row_results` of a split (its logits), (num_rows, any) float32 in the split's order, on
+    every rank.
 
-    Raises RuntimeError unless each row came back exactly once. Every rank must call it. `on_batch` is called with the
-    approximate number of rows done by all ranks together.
+    Raises RuntimeError unless each row came back exactly once. Every rank must call it. `on_batch` is called
+    with the approximate number of rows done by all ranks together.
     """
     group = strategy.group
     strategy.module.eval()

@@ -1,4 +1,5 @@
-"""Forward and backward of a global batch: this rank's micro-batches, repeated with smaller ones where memory runs out.
+"""Forward and backward of a global batch: this rank's micro-batches, repeated with smaller ones where memory
+runs out.
 
 Where a whole step is recorded, the optimizer's step too.
 """
@@ -23,14 +24,17 @@ from .recorded_passes import RecordedPasses
 from .recorded_steps import RecordedSteps, can_record_steps
 from .state import RunState
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs, targets -> the sum of the losses
+# outputs, targets -> the sum of the losses
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
 class PassResults:
-    """What the passes of a step leave: this rank's sum of losses, and for its targets, of the rows at `positions`,
-    (targets,), whether all outputs are `finite`, (targets,) bool. The step's loss is the sum over all ranks divided by
-    `divisor`. `step` is what the optimizer's step did, where it was recorded with them. Tensors stay on the device."""
+    """What the passes of a step leave: this rank's sum of losses, and for its targets, of the rows at
+    `positions`, (targets,), whether all outputs are `finite`, (targets,) bool. The step's loss is the sum
+    over all ranks divided by `divisor`. `step` is what the optimizer's step did, where it was recorded with
+    them. Tensors stay on the device.
+    """
 
     loss_sum: torch.Tensor
     positions: np.ndarray
@@ -40,9 +44,11 @@ class PassResults:
 
 
 class ForwardBackward:
-    """Adds up the gradients of a global batch over its micro-batches; every rank calls it with the same batches.
+    """Adds up the gradients of a global batch over its micro-batches; every rank calls it with the same
+    batches.
 
-    Where memory runs out, the rows of a micro-batch are halved, for this step and all later ones, also in `state`.
+    Where memory runs out, the rows of a micro-batch are halved, for this step and all later ones, also in
+    `state`.
     """
 
     def __init__(
@@ -83,7 +89,8 @@ class ForwardBackward:
                 self.record()
 
     def record(self) -> None:
-        """Record and verify a pass of each planned shape; where memory runs out, no whole steps, then smaller micro-batches."""
+        """Record and verify a pass of each planned shape; where memory runs out, no whole steps, then smaller
+        micro-batches."""
         before = self.micro_batches.limit, self.state.micro_batch_size
         examples = self.shapes.choose()
         while (passes := self.run_pass).enabled and examples:
@@ -96,7 +103,8 @@ class ForwardBackward:
                 self.micro_batches.check(error, in_exchange=True)
                 if self.record_passes_only():
                     examples = self.shapes.choose()
-                elif len(rows) <= 1:  # passes that are not recorded need less memory
+                elif len(rows) <= 1:
+                    # Passes that are not recorded need less memory
                     passes.disable(first_line(error))
                     self.micro_batches.limit, self.state.micro_batch_size = before
                 else:
@@ -125,7 +133,8 @@ class ForwardBackward:
             self.record_passes_only()
             self.state.micro_batch_size = self.micro_batches.halve(self.state.step + 1, len(batch))
             if self.loader.layout.buckets:
-                self.shapes.choose()  # passes of these are recorded when a shape comes for the second time
+                # Passes of these are recorded when a shape comes for the second time
+                self.shapes.choose()
 
     def run_micro_batches(self, micro_batches: list[np.ndarray], divisor: int) -> PassResults | None:
         """Add the gradients of this rank's micro-batches; return None where memory ran out on some rank."""

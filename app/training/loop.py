@@ -20,7 +20,8 @@ from .state import RunState
 class StepLog:
     """What one step leaves for the log; tensors stay on the device so that a step never waits for it.
 
-    `step` is its number from 1, `rows` the rows of the global batch, `passes` what forward and backward left on this rank.
+    `step` is its number from 1, `rows` the rows of the global batch, `passes` what forward and backward left
+    on this rank.
     """
 
     step: int
@@ -43,9 +44,9 @@ def train(
 ) -> None:
     """Train from `state.step` to the last step of the plan, or until `state.stop`.
 
-    The loss of a step is the sum over the targets of its global batch divided by their number, for any number of processes
-    and micro-batches. Every rank calls `before_step` when the gradients of a step are complete (or used up, where the whole
-    step is recorded), and `after_step` after the step.
+    The loss of a step is the sum over the targets of its global batch divided by their number, for any number
+    of processes and micro-batches. Every rank calls `before_step` when the gradients of a step are complete
+    (or used up, where the whole step is recorded), and `after_step` after the step.
     """
     total_steps = planned_steps(plan, config)
     warmup = warmup_steps(config.warmup, total_steps)
@@ -53,7 +54,9 @@ def train(
     forward_backward.warm_up()
     while state.step < total_steps and not state.stop:
         strategy.module.train()
-        learning_rate = config.learning_rate * learning_rate_factor(state.updates, total_steps, warmup, config.schedule)
+        learning_rate = config.learning_rate * learning_rate_factor(
+            state.updates, total_steps, warmup, config.schedule
+        )
         set_learning_rate(strategy.optimizer, learning_rate)
         batch = plan.batch(state.step)
         passes = forward_backward(batch)
@@ -61,7 +64,9 @@ def train(
         result = passes.step or strategy.step(config.max_grad_norm)
         state.step += 1
         state.updates += not result.skipped
-        after_step(state, StepLog(state.step, len(batch), learning_rate, result.grad_norm, result.skipped, passes))
+        after_step(
+            state, StepLog(state.step, len(batch), learning_rate, result.grad_norm, result.skipped, passes)
+        )
 
 
 def planned_steps(plan: BatchPlan, config: TrainConfig) -> int:

@@ -1,4 +1,5 @@
-"""Losses and gradients that are not finite: which step, which rows, and whether the run stops or skips the step."""
+"""Losses and gradients that are not finite: which step, which rows, and whether the run stops or skips the
+step."""
 
 from __future__ import annotations
 
@@ -17,12 +18,14 @@ from .state import RunState
 
 logger = logging.getLogger(__name__)
 SHOWN_ROWS = 10
-MOST_SKIPPED = 50  # steps in a row; by then a loss scale of 65,536 would be below 1e-10
+# Steps in a row; by then a loss scale of 65,536 would be below 1e-10
+MAX_SKIPPED = 50
 REMEDY = "start again from another checkpoint, with a lower train.learning_rate or with train.precision fp32"
 
 
 class FiniteCheck:
-    """Checks the losses and gradient norms of steps once they are on the host; every rank calls it with the same steps."""
+    """Checks the losses and gradient norms of steps once they are on the host; every rank calls it with the
+    same steps."""
 
     def __init__(self, strategy: Strategy, loader: Loader, on_nonfinite: str) -> None:
         self.strategy = strategy
@@ -33,16 +36,17 @@ class FiniteCheck:
     def __call__(self, steps: list[StepLog], losses: list[float]) -> None:
         """Check steps with their sums of losses over all ranks.
 
-        Raises TrainingError for the first step that is not finite, or warns of each where such steps are skipped, and raises
-        it after MOST_SKIPPED of them in a row.
+        Raises TrainingError for the first step that is not finite, or warns of each where such steps are
+        skipped, and raises it after MAX_SKIPPED of them in a row.
         """
         for step, loss, norm in zip(steps, losses, norms_on_host(steps), strict=True):
             self.skipped_in_a_row = self.skipped_in_a_row + 1 if step.skipped else 0
             if not self.is_fine(step, loss, norm):
                 self.report(step, loss)
-            if self.skipped_in_a_row == MOST_SKIPPED:
+            if self.skipped_in_a_row == MAX_SKIPPED:
                 raise TrainingError(
-                    f"step {step.step}: the last {MOST_SKIPPED} steps were all skipped, because their losses or gradients were not "
+                    f"step {step.step}: the last {MAX_SKIPPED} steps were all skipped, because their losses "
+                    "or gradients were not "
                     f"finite: the model no longer learns; {REMEDY}"
                 )
 
@@ -65,7 +69,8 @@ class FiniteCheck:
         )
 
     def is_fine(self, step: StepLog, loss: float, norm: float | None) -> bool:
-        """Return whether the loss and the gradient `norm` of a step are finite, or only overflowed under fp16."""
+        """Return whether the loss and the gradient `norm` of a step are finite, or only overflowed under
+        fp16."""
         if not math.isfinite(loss):
             return False
         # Gradients that overflow under fp16 while the loss is finite are handled by the loss scaler.
@@ -73,17 +78,22 @@ class FiniteCheck:
         return norm is None or overflowed or math.isfinite(norm)
 
     def rows(self, step: StepLog) -> str:
-        """Return the rows of a step whose logits are not finite, over all ranks, by row id and line of the file."""
+        """Return the rows of a step whose logits are not finite, over all ranks, by row id and line of the
+        file."""
         own = torch.from_numpy(step.passes.positions).to(self.strategy.device)
         positions = self.strategy.group.gather(own[~step.passes.finite])
         description = "rows whose logits are not finite"
         if not len(positions):
-            positions, description = self.strategy.group.gather(own), "all logits are finite; rows of the batch"
+            positions, description = (
+                self.strategy.group.gather(own),
+                "all logits are finite; rows of the batch",
+            )
         return f"{description}: {named_rows(self.loader.split, positions.cpu().numpy())}"
 
 
 def norms_on_host(steps: list[StepLog]) -> list[float | None]:
-    """Return the gradient norm of each step, copied from the device at once: a copy of each would wait for each."""
+    """Return the gradient norm of each step, copied from the device at once: a copy of each would wait for
+    each."""
     norms = [step.grad_norm for step in steps if step.grad_norm is not None]
     on_host = iter(torch.stack(norms).tolist() if norms else [])
     return [None if step.grad_norm is None else next(on_host) for step in steps]
@@ -93,13 +103,15 @@ def check_trained(state: RunState, total_steps: int) -> None:
     """Raise TrainingError where the training has ended and no step has changed the weights."""
     if state.is_trained(total_steps) and not state.updates:
         raise TrainingError(
-            f"all {state.step} steps were skipped, because their losses or gradients were not finite: nothing was trained, and "
+            f"all {state.step} steps were skipped, because their losses or gradients were not finite: "
+            "nothing was trained, and "
             f"there is no report; {REMEDY}"
         )
 
 
 def named_rows(split: Split, positions: np.ndarray) -> str:
-    """Return the first rows at `positions` of a split by row id and line, how many more there are, and their file."""
+    """Return the first rows at `positions` of a split by row id and line, how many more there are, and their
+    file."""
     rows = np.unique(split.rows[positions])
     lines = split.table.lines
     shown = ", ".join(f"{row} ({split.table.row_unit} {lines[row]})" for row in rows[:SHOWN_ROWS])

@@ -19,10 +19,12 @@ def parameter_groups(
     num_layers: int,
     head_scale: float = 1.0,
 ) -> list[dict]:
-    """Return groups of parameters with their `weight_decay` and their `lr_scale`, in an order that depends on names only.
+    """Return groups of parameters with their `weight_decay` and their `lr_scale`, in an order that depends on
+    names only.
 
-    Biases and norms have no weight decay. The scale is `head_scale` for the head and 1 for the last layer; with
-    `layer_lr_decay` below 1 it is multiplied by that for each layer below the head, down to the embeddings.
+    Biases and norms have no weight decay. The scale is `head_scale` for the head and 1 for the last layer;
+    with `layer_lr_decay` below 1 it is multiplied by that for each layer below the head, down to the
+    embeddings.
     """
     groups: dict[tuple[float, float], dict] = {}
     for name, parameter in named_parameters:
@@ -77,7 +79,8 @@ def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Write `learning_rate`, times each group's `lr_scale`, into the optimizer; into its memory where it is a tensor."""
+    """Write `learning_rate`, times each group's `lr_scale`, into the optimizer; into its memory where it is a
+    tensor."""
     for group in optimizer.param_groups:
         scaled = learning_rate * group.get("lr_scale", 1.0)
         if torch.is_tensor(group["lr"]):

@@ -1,4 +1,5 @@
-"""The shapes of recorded passes, chosen before the first step from the sizes of all micro-batches of a training."""
+"""The shapes of recorded passes, chosen before the first step from the sizes of all micro-batches of a
+training."""
 
 from __future__ import annotations
 
@@ -13,14 +14,15 @@ from ..batching.loader import Loader
 from ..batching.plan import BatchPlan
 from .out_of_memory import MicroBatches
 
-MOST_STEPS = 100_000  # that are looked at; rows come in random order, so that later micro-batches have similar sizes
+# That are looked at; rows come in random order, so that later micro-batches have similar sizes
+MAX_STEPS = 100_000
 
 
 class PlannedShapes:
     """Chooses the buckets to which a loader fills up its batches.
 
-    They depend on the plan, on its number of steps and on the rows of a micro-batch, not on the step at which a run starts. So
-    a resumed run has the same batches as one that was never stopped, to the last bit.
+    They depend on the plan, on its number of steps and on the rows of a micro-batch, not on the step at which
+    a run starts. So a resumed run has the same batches as one that was never stopped, to the last bit.
     """
 
     def __init__(self, loader: Loader, plan: BatchPlan, steps: int, micro_batches: MicroBatches) -> None:
@@ -37,13 +39,14 @@ class PlannedShapes:
     def choose(self) -> list[tuple[int, int]]:
         """Choose the loader's buckets for micro-batches of the present size.
 
-        Returns where a micro-batch of each bucket is: its step and its index in it; most tokens first. Without buckets, that
-        of the first micro-batch.
+        Returns where a micro-batch of each bucket is: its step and its index in it; most tokens first.
+        Without buckets, that of the first micro-batch.
         """
         places, sizes = [], []
-        for step in range(min(self.steps, MOST_STEPS)):
+        for step in range(min(self.steps, MAX_STEPS)):
             for index, positions in enumerate(self.cut(step)):
-                if not len(positions):  # a stand-in row: recorded when it comes for the second time
+                # A stand-in row: recorded when it comes for the second time
+                if not len(positions):
                     continue
                 lengths = self.lengths[positions]
                 places.append((step, index))

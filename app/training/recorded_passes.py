@@ -1,9 +1,9 @@
 """Forward and backward of a micro-batch as a CUDA graph: one launch instead of some two thousand.
 
-For 32 short texts a large GPU needs half a millisecond of arithmetic, several times less than it takes to launch the kernels.
-A graph has fixed shapes, and reads and writes the same memory each time. So batches are filled up to few shapes
-(`Layout.filled`); those that are planned are recorded and verified before the first step. Inputs are copied to where the
-graph reads them, and gradients keep their memory: zeroed, not freed.
+For 32 short texts a large GPU needs half a millisecond of arithmetic, several times less than it takes to
+launch the kernels. A graph has fixed shapes, and reads and writes the same memory each time. So batches are
+filled up to few shapes (`Layout.filled`); those that are planned are recorded and verified before the first
+step. Inputs are copied to where the graph reads them, and gradients keep their memory: zeroed, not freed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from ..strategies.strategy import Strategy
 from .out_of_memory import is_out_of_memory
 
 logger = logging.getLogger(__name__)
-MOST_GRAPHS = 64
-TOLERANCE = 1e-2  # how far a replayed pass may differ from an eager one: what the order of additions can do in bf16
+MAX_GRAPHS = 64
+# How far a replayed pass may differ from an eager one: what the order of additions can do in bf16
+TOLERANCE = 1e-2
 PassOutput = tuple[torch.Tensor, ...]
-# A pass takes a micro-batch and by what losses are divided; it adds gradients, and returns the sum of losses and the outputs.
+# A pass takes a micro-batch and by what losses are divided; it adds gradients, and returns the sum of losses
+# and the outputs.
 Pass = Callable[[Batch, int], PassOutput]
 
 
@@ -40,16 +42,21 @@ class Recording:
 
 
 class RecordedPasses:
-    """A pass that records itself: the second batch of a shape is recorded and replayed; the first one runs eagerly.
+    """A pass that records itself: the second batch of a shape is recorded and replayed; the first one runs
+    eagerly.
 
-    `verify` does both with one batch. Where recording fails, or gives other results than the eager pass, all passes run eagerly
-    from then on, with a warning.
+    `verify` does both with one batch. Where recording fails, or gives other results than the eager pass, all
+    passes run eagerly from then on, with a warning.
     """
 
-    keeps_gradients = True  # graphs add to gradients that are in the same memory in every step
+    # Graphs add to gradients that are in the same memory in every step
+    keeps_gradients = True
 
     def __init__(
-        self, run_eagerly: Callable[[Batch, torch.Tensor], PassOutput], strategy: Strategy, recorder: GraphRecorder
+        self,
+        run_eagerly: Callable[[Batch, torch.Tensor], PassOutput],
+        strategy: Strategy,
+        recorder: GraphRecorder,
     ) -> None:
         self.run_eagerly = run_eagerly
         self.strategy = strategy
@@ -66,13 +73,14 @@ class RecordedPasses:
         if not self.enabled:
             return self.run_eagerly(batch, self.scalar(divisor))
         if shape not in self.recordings:
-            if shape not in self.seen_shapes or len(self.recordings) == MOST_GRAPHS:
+            if shape not in self.seen_shapes or len(self.recordings) == MAX_GRAPHS:
                 self.seen_shapes.add(shape)
                 return self.run_on_stream(batch, divisor)
             try:
                 self.recordings[shape] = self.record(batch, divisor)
             except (RuntimeError, MemoryError) as error:
-                if is_out_of_memory(error):  # smaller micro-batches are recorded again
+                # Smaller micro-batches are recorded again
+                if is_out_of_memory(error):
                     self.forget()
                     raise
                 self.disable(first_line(error))
@@ -84,14 +92,16 @@ class RecordedPasses:
         return recording.replay()
 
     def scalar(self, number: int) -> torch.Tensor:
-        """Return a number as a tensor: dividing by a tensor and by a Python number may differ in the last bit."""
+        """Return a number as a tensor: dividing by a tensor and by a Python number may differ in the last
+        bit."""
         return torch.full((), number, dtype=torch.float32, device=self.strategy.device)
 
     def run_on_stream(self, batch: Batch, divisor: int) -> PassOutput:
         """Run a pass eagerly, on the recorder's stream."""
         try:
             return self.recorder.run(partial(self.run_eagerly, batch, self.scalar(divisor)))
-        except (RuntimeError, MemoryError):  # out of memory, usually; recordings would keep theirs
+        except (RuntimeError, MemoryError):
+            # Out of memory, usually; recordings would keep theirs
             self.forget()
             raise
 
@@ -102,7 +112,9 @@ class RecordedPasses:
 
     def record(self, batch: Batch, divisor: int) -> Recording:
         """Record the pass of a batch's shape."""
-        inputs = {name: value.clone() if torch.is_tensor(value) else value for name, value in batch.inputs.items()}
+        inputs = {
+            name: value.clone() if torch.is_tensor(value) else value for name, value in batch.inputs.items()
+        }
         static = Batch(inputs, batch.labels.clone(), batch.positions, batch.num_rows)
         static_divisor = self.scalar(divisor)
         with self.recording():
@@ -111,7 +123,8 @@ class RecordedPasses:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Return the context of a recording, without autocast's cache: its casts would be of the present weights, for ever."""
+        """Return the context of a recording, without autocast's cache: its casts would be of the present
+        weights, for ever."""
         caches_casts = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)
         try:
@@ -120,23 +133,29 @@ class RecordedPasses:
             torch.set_autocast_cache_enabled(caches_casts)
 
     def check_gradients(self) -> None:
-        """Make sure that gradients are where graphs add to them; elsewhere they would be lost without an error."""
+        """Make sure that gradients are where graphs add to them; elsewhere they would be lost without an
+        error."""
         gradients = gradients_of(self.strategy)
         self.gradients = self.gradients or gradients
-        if len(gradients) != len(self.gradients) or any(map(lambda a, b: a is not b, gradients, self.gradients)):
+        if len(gradients) != len(self.gradients) or any(
+            map(lambda a, b: a is not b, gradients, self.gradients)
+        ):
             raise AssertionError("gradients have moved since passes were recorded")
 
     def verify(self, batch: Batch, divisor: int) -> None:
         """Disable graphs unless replay matches eager on new inputs and weights, with other dropout masks.
 
-        To be called before the first step; weights and gradients are afterwards as they were. Raises the error of memory
-        that has run out; smaller micro-batches may be verified then.
+        To be called before the first step; weights and gradients are afterwards as they were. Raises the
+        error of memory that has run out; smaller micro-batches may be verified then.
         """
-        flipped = {name: value.flip(-1) if name == "input_ids" else value for name, value in batch.inputs.items()}
+        flipped = {
+            name: value.flip(-1) if name == "input_ids" else value for name, value in batch.inputs.items()
+        }
         other = replace(batch, inputs=flipped, labels=batch.labels.flip(-1))
         try:
             for _ in range(2):
-                self.results(self, batch, divisor, seed=0)  # runs eagerly, then records and replays
+                # Runs eagerly, then records and replays
+                self.results(self, batch, divisor, seed=0)
             with self.changed():
                 replayed = self.results(self, other, divisor + 1, seed=1)
                 eager = self.results(self.run_on_stream, other, divisor + 1, seed=1)
@@ -152,7 +171,8 @@ class RecordedPasses:
             self.disable("a replayed pass gave other results than the eager pass")
 
     def results(self, run: Pass, batch: Batch, divisor: int, seed: int) -> tuple[torch.Tensor, ...]:
-        """Return the loss and the logits of a pass, and the norm of each of its gradients, which are then zeroed."""
+        """Return the loss and the logits of a pass, and the norm of each of its gradients, which are then
+        zeroed."""
         torch.manual_seed(seed)
         with self.strategy.cached_autocast():
             outputs = [output.flatten().clone() for output in run(batch, divisor)]
@@ -162,7 +182,8 @@ class RecordedPasses:
 
     @contextmanager
     def changed(self) -> Iterator[None]:
-        """Change what a recording must read again: double the weights for a while; halving them restores every bit."""
+        """Change what a recording must read again: double the weights for a while; halving them restores
+        every bit."""
         weights = [parameter.data for parameter in self.strategy.module.parameters()]
         torch._foreach_mul_(weights, 2.0)
         try:
@@ -198,4 +219,6 @@ def tensors(batch: Batch) -> list[torch.Tensor]:
 def shape_of(batch: Batch) -> tuple:
     """Return everything that a recorded pass depends on, except the values of its tensors."""
     values = batch.inputs.items()
-    return batch.num_rows, *((name, tuple(value.shape) if torch.is_tensor(value) else value) for name, value in values)
+    return batch.num_rows, *(
+        (name, tuple(value.shape) if torch.is_tensor(value) else value) for name, value in values
+    )

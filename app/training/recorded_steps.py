@@ -1,7 +1,8 @@
 """A whole training step as a CUDA graph: forward, backward, clipping and the optimizer's update.
 
-As in `recorded_passes.py`, and besides: gradients exist only inside the graph. Backward writes them, where it would else add
-to memory that was zeroed; no launch is left but that of the graph. For global batches of one micro-batch, and AdamW.
+As in `recorded_passes.py`, and besides: gradients exist only inside the graph. Backward writes them, where it
+would else add to memory that was zeroed; no launch is left but that of the graph. For global batches of one
+micro-batch, and AdamW.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from ..runtime.cuda_graphs import GraphRecorder
 from ..strategies.strategy import Strategy
 from .recorded_passes import Pass, PassOutput, RecordedPasses
 
-MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # AdamW's state of a parameter
+# AdamW's state of a parameter
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def can_record_steps(config: TrainConfig, strategy: Strategy) -> bool:
-    """Return whether steps of one micro-batch can be recorded as a whole: nothing happens between backward and update.
+    """Return whether steps of one micro-batch can be recorded as a whole: nothing happens between backward
+    and update.
 
     No decision whether to update is made there, and no gradients are exchanged.
     """
@@ -31,10 +34,11 @@ def can_record_steps(config: TrainConfig, strategy: Strategy) -> bool:
 
 
 class RecordedSteps(RecordedPasses):
-    """A pass and the optimizer's step after it, recorded as one: returns the sum of losses, the outputs, the gradient norm.
+    """A pass and the optimizer's step after it, recorded as one: returns the sum of losses, the outputs, the
+    gradient norm.
 
-    The learning rates become tensors, which a graph reads at each replay. The optimizer's state is made by the first eager
-    step, so that it is outside of the graphs' memory.
+    The learning rates become tensors, which a graph reads at each replay. The optimizer's state is made by
+    the first eager step, so that it is outside of the graphs' memory.
     """
 
     keeps_gradients = False
@@ -58,7 +62,8 @@ class RecordedSteps(RecordedPasses):
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Return the context of a recording, in which torch lets AdamW step; it warns of `capturable` in eager steps."""
+        """Return the context of a recording, in which torch lets AdamW step; it warns of `capturable` in
+        eager steps."""
         groups = self.strategy.optimizer.param_groups
         before = [group["capturable"] for group in groups]
         for group in groups:
@@ -75,7 +80,8 @@ class RecordedSteps(RecordedPasses):
 
     @contextmanager
     def changed(self) -> Iterator[None]:
-        """Change what a recording must read again: double the weights and halve the learning rates for a while."""
+        """Change what a recording must read again: double the weights and halve the learning rates for a
+        while."""
         rates = [group["lr"] for group in self.strategy.optimizer.param_groups]
         before = [rate.clone() for rate in rates]
         torch._foreach_mul_(rates, 0.5)
@@ -86,7 +92,8 @@ class RecordedSteps(RecordedPasses):
             torch._foreach_copy_(rates, before)
 
     def results(self, run: Pass, batch: Batch, divisor: int, seed: int) -> PassOutput:
-        """Return what the second of two steps gives, with the norms of AdamW's state and of the weights' change after them.
+        """Return what the second of two steps gives, with the norms of AdamW's state and of the weights'
+        change after them.
 
         The second one reads what the first one has written. Weights and state are then put back.
         """
@@ -102,7 +109,8 @@ class RecordedSteps(RecordedPasses):
 
     @contextmanager
     def put_back(self, weights: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-        """Give copies of the weights; afterwards put these and the optimizer's state back. State that is new becomes 0."""
+        """Give copies of the weights; afterwards put these and the optimizer's state back. State that is new
+        becomes 0."""
         before = [tensor.clone() for tensor in weights]
         state = {id(tensor): tensor.clone() for name in MOMENTS for tensor in self.state_tensors(name)}
         try:
@@ -115,5 +123,8 @@ class RecordedSteps(RecordedPasses):
 
     def state_tensors(self, name: str) -> list[torch.Tensor]:
         """Return the tensors called `name` of AdamW's state, in the order of the parameters."""
-        states = (self.strategy.optimizer.state.get(parameter, {}) for parameter in self.strategy.module.parameters())
+        states = (
+            self.strategy.optimizer.state.get(parameter, {})
+            for parameter in self.strategy.module.parameters()
+        )
         return [state[name] for state in states if name in state]

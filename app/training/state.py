@@ -1,4 +1,5 @@
-"""How far a run has come: the one state that the loop, the evaluations, the log and the training states share."""
+"""How far a run has come: the one state that the loop, the evaluations, the log and the training states
+share."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from dataclasses import dataclass, field
 class RunState:
     """Plain data, equal on every rank; a training state on disk keeps all of it but `stop`.
 
-    `step`: global batches seen. `updates`: optimizer steps that changed the weights; fewer than `step` only where fp16
-    overflowed or a step was skipped. `micro_batch_size`: rows that fit into memory, once it has run out. `stop`: end the
-    loop after this step. `stopped_early`: early stopping has ended the training. `best_value`, `best_step`: the best
-    evaluation on dev so far; `evaluations_without_improvement` since then. `loss_window`: (sum of losses over all
-    ranks, targets) of each step since the last log line. `scaler`: state of the loss scaler.
-    `start_metrics`: those before the first step, where the task measures them.
+    `step`: global batches seen. `updates`: optimizer steps that changed the weights; fewer than `step` only
+    where fp16 overflowed or a step was skipped. `micro_batch_size`: rows that fit into memory, once it has
+    run out. `stop`: end the loop after this step. `stopped_early`: early stopping has ended the training.
+    `best_value`, `best_step`: the best evaluation on dev so far; `evaluations_without_improvement` since
+    then. `loss_window`: (sum of losses over all ranks, targets) of each step since the last log line.
+    `scaler`: state of the loss scaler. `start_metrics`: those before the first step, where the task measures
+    them.
     """
 
     step: int = 0

@@ -1,4 +1,5 @@
-"""Prepare ten million rows and make batches of them, without a model; what must stay flat is the cost of a row.
+"""Prepare ten million rows and make batches of them, without a model; what must stay flat is the cost of a
+row.
 
 python -m benchmarks.data_path --rows 10000000                     with 100,000 and 1,000,000 rows beside it
 python -m benchmarks.data_path --rows 100000 --folder /mnt/disk    where the files are made; 2 GB for ten million rows
@@ -30,8 +31,14 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--rows", type=int, default=10_000_000, help="rows of the largest file (default: 10000000)")
     add("--processes", type=int, default=2, help="processes that read at the same time (default: 2)")
-    add("--batches", type=int, default=3000, help="batches of 32 rows that each of them makes (default: 3000)")
-    add("--vocab-file", metavar="FILE", help="WordPiece vocabulary; none: made of the rows, as in a run without one")
+    add(
+        "--batches", type=int, default=3000, help="batches of 32 rows that each of them makes (default: 3000)"
+    )
+    add(
+        "--vocab-file",
+        metavar="FILE",
+        help="WordPiece vocabulary; none: made of the rows, as in a run without one",
+    )
     add(
         "--folder",
         metavar="FOLDER",
@@ -66,7 +73,9 @@ def measure(num_rows: int, args: argparse.Namespace, folder: Path) -> dict:
         started = time.perf_counter()
         (measured[name],) = run_stages("start", [options])
         measured[name]["process_seconds"] = time.perf_counter() - started
-    measured["cache_bytes"] = sum(path.stat().st_size for path in (folder / "cache").rglob("*") if path.is_file())
+    measured["cache_bytes"] = sum(
+        path.stat().st_size for path in (folder / "cache").rglob("*") if path.is_file()
+    )
     reading = options | {"num_shards": args.processes, "batches": args.batches}
     measured["readers"] = run_stages("read", [reading | {"shard": shard} for shard in range(args.processes)])
     shutil.rmtree(folder)
@@ -126,9 +135,15 @@ def render(sizes: list[dict], vocabulary_given: bool) -> str:
             line("tokenise, cores busy", ".1f", tokenising_cores),
             line("first start, s", ",.1f", lambda size: _opening(size["first_start"])),
             line("second start, s", ",.2f", lambda size: _opening(size["second_start"])),
-            line("second start, imports included, s", ",.2f", lambda size: size["second_start"]["process_seconds"]),
             line(
-                "preparation, highest memory, MB", ",.0f", lambda size: size["first_start"]["preparation_memory"] / 1e6
+                "second start, imports included, s",
+                ",.2f",
+                lambda size: size["second_start"]["process_seconds"],
+            ),
+            line(
+                "preparation, highest memory, MB",
+                ",.0f",
+                lambda size: size["first_start"]["preparation_memory"] / 1e6,
             ),
             line("cache on disk, MB", ",.0f", lambda size: size["cache_bytes"] / 1e6),
             line("batches/s of each process, no model", ",.0f", slowest),

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample" / "train.tsv"
-BLOCK = 100_000  # rows made at once
+# Rows made at once
+BLOCK = 100_000
 
 
 def write_rows(path: Path, num_rows: int, seed: int = 0) -> None:

@@ -1,7 +1,7 @@
 """What one process does in the benchmark: python -m benchmarks.data_path.stages start|read OPTIONS
 
-`start` opens the data as a run does (building what the cache does not hold), `read` makes batches of it without a model.
-Each prints its measurements as one line of JSON.
+`start` opens the data as a run does (building what the cache does not hold), `read` makes batches of it
+without a model. Each prints its measurements as one line of JSON.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ from app.data.tokens import TokenStore, open_store
 from benchmarks.harness.machine import peak_memory
 
 BATCH_SIZE = 32
-WARMUP = 50  # batches
+# Batches
+WARMUP = 50
 
 
 def start(config: DataConfig, model: ModelConfig) -> dict:
-    """Return the seconds and CPU seconds of each stage of a start, and the most memory of the process that prepared."""
+    """Return the seconds and CPU seconds of each stage of a start, and the most memory of the process that
+    prepared."""
     measured = {}
     with Stage(measured, "imports"):
-        import_module("transformers.models.bert.tokenization_bert")  # else it would count as making the vocabulary
+        # Else it would count as making the vocabulary
+        import_module("transformers.models.bert.tokenization_bert")
     with Stage(measured, "read"):
         dataset = open_dataset(config)
     with Stage(measured, "vocabulary"):
@@ -41,7 +44,11 @@ def start(config: DataConfig, model: ModelConfig) -> dict:
     with Stage(measured, "tokenise"):
         store = _open_store(dataset, tokenizer, config)
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    return measured | {"tokens": int(store.offsets[-1]), "preparation_memory": children, "memory": peak_memory()}
+    return measured | {
+        "tokens": int(store.offsets[-1]),
+        "preparation_memory": children,
+        "memory": peak_memory(),
+    }
 
 
 class Stage:
@@ -65,10 +72,11 @@ def _cpu_seconds() -> float:
 
 
 def read(config: DataConfig, model: ModelConfig, shard: int, num_shards: int, batches: int) -> dict:
-    """Return batches per second of this process, which takes shard `shard` of each global batch, and its memory in bytes.
+    """Return batches per second of this process, which takes shard `shard` of each global batch, and its
+    memory in bytes.
 
-    `memory` is all that is resident; `own_memory` is what the data added to it without the pages mapped from files, which
-    the system takes back when it needs them.
+    `memory` is all that is resident; `own_memory` is what the data added to it without the pages mapped from
+    files, which the system takes back when it needs them.
     """
     torch.set_num_threads(1)
     before = _unmapped_memory()
@@ -97,7 +105,8 @@ def read(config: DataConfig, model: ModelConfig, shard: int, num_shards: int, ba
 
 def _unmapped_memory() -> int:
     used = psutil.Process().memory_info()
-    return used.rss - getattr(used, "shared", 0)  # on Linux, "shared" is all that is mapped from files
+    # On Linux, "shared" is all that is mapped from files
+    return used.rss - getattr(used, "shared", 0)
 
 
 def _open_store(dataset: Dataset, tokenizer, config: DataConfig) -> TokenStore:
@@ -108,7 +117,9 @@ def main() -> None:
     """Run the stage that the command line names."""
     stage, options = sys.argv[1], json.loads(sys.argv[2])
     folder = Path(options["folder"])
-    config = DataConfig(train=str(folder / "rows.tsv"), cache_dir=str(folder / "cache"), dev_size=0, test_size=0.01)
+    config = DataConfig(
+        train=str(folder / "rows.tsv"), cache_dir=str(folder / "cache"), dev_size=0, test_size=0.01
+    )
     model = ModelConfig(vocab_file=options["vocab_file"])
     if stage == "start":
         measured = start(config, model)

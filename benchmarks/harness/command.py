@@ -1,4 +1,5 @@
-"""What the benchmarks' command lines have in common: the folder for their files, the JSON beside the table, the exit status."""
+"""What the benchmarks' command lines have in common: the folder for their files, the JSON beside the table,
+the exit status."""
 
 from __future__ import annotations
 
@@ -30,23 +31,36 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def add_job_options(parser: argparse.ArgumentParser, auto: str) -> None:
-    """Add the options of a job of run_single.py: its model, its precision (`auto` says what that means) and its file."""
+    """Add the options of a job of run_single.py: its model, its precision (`auto` says what that means) and
+    its file."""
     add = parser.add_argument
-    add("--model", choices=["base", "small"], default="base", help="base: as configured; small: 2 layers, 128 wide")
+    add(
+        "--model",
+        choices=["base", "small"],
+        default="base",
+        help="base: as configured; small: 2 layers, 128 wide",
+    )
     add("--precision", choices=["auto", "bf16", "fp32"], default="auto", help=auto)
-    add("--config", default=str(CONFIG), metavar="FILE", help="the job (default: configs/weibo_emotion6.yaml)")
+    add(
+        "--config", default=str(CONFIG), metavar="FILE", help="the job (default: configs/weibo_emotion6.yaml)"
+    )
 
 
 def run_benchmark(
-    name: str, argv: list[str] | None, work: Callable[[Path, dict], bool], output: str | None, folder: str | None = None
+    name: str,
+    argv: list[str] | None,
+    work: Callable[[Path, dict], bool],
+    output: str | None,
+    folder: str | None = None,
 ) -> int:
-    """Call `work(temporary folder, report)` and return the exit status: 0 where it returns True, 1 where it does not or a
-    program failed, 2 for bad input, 130 when interrupted.
+    """Call `work(temporary folder, report)` and return the exit status: 0 where it returns True, 1 where it
+    does not or a program failed, 2 for bad input, 130 when interrupted.
 
-    `report` has the machine and the command line `argv`; with what `work` adds it is written to `output` as JSON, however
-    `work` ends. The temporary folder is made in `folder` (none: the system's) and is removed.
+    `report` has the machine and the command line `argv`; with what `work` adds it is written to `output` as
+    JSON, however `work` ends. The temporary folder is made in `folder` (none: the system's) and is removed.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # otherwise the folder, with a model in it, would stay
+    # Otherwise the folder, with a model in it, would stay
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     machine = describe_machine()
     print(headline(machine), flush=True)
     report = {"machine": machine, "command": sys.argv[1:] if argv is None else argv}

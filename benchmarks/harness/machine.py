@@ -17,7 +17,8 @@ PACKAGES = ("torch", "transformers", "accelerate", "lightning-fabric", "lightnin
 
 
 def describe_machine() -> dict:
-    """Return processor, cores, memory, versions and commit, and how busy the machine was with other things before."""
+    """Return processor, cores, memory, versions and commit, and how busy the machine was with other things
+    before."""
     return {
         "time": time.strftime("%F %T"),
         "platform": platform.platform(),
@@ -41,7 +42,8 @@ def headline(machine: dict) -> str:
 def peak_memory() -> int:
     """Return the most resident memory, in bytes, that this process has had since it started."""
     status = Path("/proc/self/status")
-    if status.exists():  # unlike ru_maxrss, this does not count what the parent held when it started this process
+    # Unlike ru_maxrss, this does not count what the parent held when it started this process
+    if status.exists():
         lines = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
         return int(lines[0].split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -49,7 +51,11 @@ def peak_memory() -> int:
 
 def _processor() -> str:
     info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+    names = (
+        [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        if info.exists()
+        else []
+    )
     return names[0].split(":", 1)[1].strip() if names else platform.processor() or platform.machine()
 
 
@@ -63,7 +69,9 @@ def _version(package: str) -> str | None:
 def _commit() -> str | None:
     root = Path(__file__).resolve().parents[2]
     try:
-        git = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        git = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return git.stdout.strip()

@@ -1,7 +1,9 @@
-"""The machine's rate of matrix products on the shapes of a BERT encoder's training step: the limit of what a step can do.
+"""The machine's rate of matrix products on the shapes of a BERT encoder's training step: the limit of what a
+step can do.
 
-A step needs, for each weight of a linear layer and each token, a multiplication and an addition in the forward pass and
-two of each in the backward pass: 6 operations. All else (attention, norms, dropout, the optimizer) comes on top.
+A step needs, for each weight of a linear layer and each token, a multiplication and an addition in the
+forward pass and two of each in the backward pass: 6 operations. All else (attention, norms, dropout, the
+optimizer) comes on top.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import torch
 from benchmarks.harness.meter import Meter, Sizes
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-SECONDS = 0.4  # that each rate is measured for
-LARGER = 8  # the rate is also taken with so many times the tokens of a batch, and the higher one counts
+# That each rate is measured for
+SECONDS = 0.4
+# The rate is also taken with so many times the tokens of a batch, and the higher one counts
+LARGER = 8
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,12 @@ def _rate(weights: list[torch.Tensor], tokens: int, device: str) -> float:
     def step() -> None:
         for weight in weights:
             rows, columns = weight.shape
-            torch.mm(states[columns], weight.t(), out=outputs[rows])  # forward
-            torch.mm(states[rows], weight, out=outputs[columns])  # gradient of the input
-            torch.mm(states[rows].t(), states[columns], out=gradients[weight.shape])  # gradient of the weight
+            # Forward
+            torch.mm(states[columns], weight.t(), out=outputs[rows])
+            # Gradient of the input
+            torch.mm(states[rows], weight, out=outputs[columns])
+            # Gradient of the weight
+            torch.mm(states[rows].t(), states[columns], out=gradients[weight.shape])
 
     step()
     _synchronise(device)

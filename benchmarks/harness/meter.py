@@ -1,7 +1,8 @@
-"""The stopwatch inside a program: it waits for a command, times the steps that it asks for, answers, and waits again.
+"""The stopwatch inside a program: it waits for a command, times the steps that it asks for, answers, and
+waits again.
 
-A program is a plain script that calls `start` once, before its first step, and `step_done` after each. Between two
-commands it waits inside `step_done`, so being measured changes nothing else in the script.
+A program is a plain script that calls `start` once, before its first step, and `step_done` after each.
+Between two commands it waits inside `step_done`, so being measured changes nothing else in the script.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ class Sizes:
 class Meter:
     """Times the steps of one program.
 
-    `receive` returns the next command, or None at the end: `steps` to time, `untimed` steps to make before them (none:
-    0), `outcomes`, whether each step's is wanted (none: no). `send` takes an answer. `device` is cpu or cuda.
+    `receive` returns the next command, or None at the end: `steps` to time, `untimed` steps to make before
+    them (none: 0), `outcomes`, whether each step's is wanted (none: no). `send` takes an answer. `device` is
+    cpu or cuda.
     """
 
     def __init__(self, receive: Callable[[], dict | None], send: Callable[[dict], None], device: str) -> None:
@@ -45,13 +47,15 @@ class Meter:
     def start(self, take_sizes: Callable[[int], Sizes], **details: Any) -> None:
         """Answer with `details` of the program, then wait for the first command.
 
-        `take_sizes(steps)` returns the sizes of the steps since its last call; the measured time is without it.
+        `take_sizes(steps)` returns the sizes of the steps since its last call; the measured time is without
+        it.
         """
         self.take_sizes = take_sizes
         self._send_and_wait(details | {"threads": torch.get_num_threads()})
 
     def step_done(self, outcome: Any = None) -> None:
-        """Count one step; `outcome` is its loss, a tensor without dimensions, or any value that JSON can hold.
+        """Count one step; `outcome` is its loss, a tensor without dimensions, or any value that JSON can
+        hold.
 
         It may be a function that returns it, which is called only where the outcome is asked for.
         """
@@ -73,11 +77,14 @@ class Meter:
         answer = {"seconds": seconds, "cpu_seconds": cpu_seconds, "steps": self.steps}
         answer |= asdict(self.take_sizes(self.steps)) | {"peak_memory": self._peak_memory()}
         if self.command.get("outcomes"):
-            answer["outcomes"] = [float(value) if isinstance(value, torch.Tensor) else value for value in self.outcomes]
+            answer["outcomes"] = [
+                float(value) if isinstance(value, torch.Tensor) else value for value in self.outcomes
+            ]
         return answer
 
     def _send_and_wait(self, message: dict) -> None:
-        # A program that runs may need the memory that a waiting one keeps. Before the answer: after it, another one starts.
+        # A program that runs may need the memory that a waiting one keeps. Before the answer: after it,
+        # another one starts.
         trim_heap()
         self.send(message)
         command = self.receive()
@@ -101,9 +108,12 @@ class Meter:
 
 
 def count_inputs(model: torch.nn.Module) -> Callable[[int], Sizes]:
-    """Return a `take_sizes` for a transformers model, which looks at the `attention_mask` of each call from now on."""
+    """Return a `take_sizes` for a transformers model, which looks at the `attention_mask` of each call from
+    now on."""
     masks: list[torch.Tensor] = []
-    model.register_forward_pre_hook(lambda _, args, inputs: masks.append(inputs["attention_mask"]), with_kwargs=True)
+    model.register_forward_pre_hook(
+        lambda _, args, inputs: masks.append(inputs["attention_mask"]), with_kwargs=True
+    )
 
     def take_sizes(steps: int) -> Sizes:
         sums = [(len(mask), int(mask.sum()), mask.numel()) for mask in masks]

@@ -1,6 +1,7 @@
 """A process for each program, and rounds in which one after the other runs.
 
-Taking turns (A B C, A B C, ...) spreads the noise of the machine evenly over them, and ratios are taken within a round.
+Taking turns (A B C, A B C, ...) spreads the noise of the machine evenly over them, and ratios are taken
+within a round.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class ProgramFailed(RuntimeError):
 
 
 class Program:
-    """The process of one program; a context manager that ends it. `details` is its own description, sent at the start."""
+    """The process of one program; a context manager that ends it. `details` is its own description, sent at
+    the start."""
 
     def __init__(self, name: str, module: str, job: Any, folder: Path) -> None:
         self.name = name
@@ -55,7 +57,8 @@ class Program:
         self.close()
 
     def run(self, steps: int, untimed: int = 0, outcomes: bool = False) -> dict:
-        """Let it make `steps` steps, after `untimed` ones, and return its answer; with `outcomes`, each step's are in it.
+        """Let it make `steps` steps, after `untimed` ones, and return its answer; with `outcomes`, each
+        step's are in it.
 
         Raises ProgramFailed where its process has ended.
         """
@@ -78,11 +81,14 @@ class Program:
         if status == -signal.SIGKILL:
             return ProgramFailed(f"{self.name} was killed; was the machine out of memory?")
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return ProgramFailed(f"{self.name} ended with status {status}: {lines[-1] if lines else '(it said nothing)'}")
+        return ProgramFailed(
+            f"{self.name} ended with status {status}: {lines[-1] if lines else '(it said nothing)'}"
+        )
 
     def close(self) -> None:
         """End the process: it leaves when its input ends, and is killed where it does not."""
-        with suppress(BrokenPipeError):  # it has ended by itself
+        # It has ended by itself
+        with suppress(BrokenPipeError):
             self.process.stdin.close()
         try:
             self.process.wait(timeout=20)
@@ -95,7 +101,8 @@ class Program:
 def run_round(
     programs: list[Program], steps: dict[str, int], untimed: int, say: Callable[[str], None]
 ) -> dict[str, dict]:
-    """Let the programs run in turn, each for `untimed` steps and then its `steps`; return the answer of each by name."""
+    """Let the programs run in turn, each for `untimed` steps and then its `steps`; return the answer of each
+    by name."""
     answers = {}
     for program in programs:
         answers[program.name] = answer = program.run(steps[program.name], untimed)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-MOST_SPREAD = 0.1  # of the ratios of the rounds, as a fraction of their median, for a result that holds
+# Of the ratios of the rounds, as a fraction of their median, for a result that holds
+MAX_SPREAD = 0.1
 
 
 def summarise(answers: list[dict]) -> dict:
@@ -32,10 +33,17 @@ def ratios(ours: list[dict], peer: list[dict], per: str = "rows") -> dict:
     `spread` is the difference of the highest and the lowest, as a fraction of the median.
     """
     rounds = [
-        (mine[per] / mine["seconds"]) / (other[per] / other["seconds"]) for mine, other in zip(ours, peer, strict=True)
+        (mine[per] / mine["seconds"]) / (other[per] / other["seconds"])
+        for mine, other in zip(ours, peer, strict=True)
     ]
     lowest, median, highest = min(rounds), statistics.median(rounds), max(rounds)
-    return {"min": lowest, "median": median, "max": highest, "spread": (highest - lowest) / median, "rounds": rounds}
+    return {
+        "min": lowest,
+        "median": median,
+        "max": highest,
+        "spread": (highest - lowest) / median,
+        "rounds": rounds,
+    }
 
 
 def spread(ratio: dict) -> str:
@@ -47,9 +55,9 @@ def unsteady(ratios: dict[str, dict]) -> list[str]:
     """Return a line for each ratio, by the name of its program, that differs too much from round to round."""
     return [
         f"{name}: the ratios of the rounds spread over {ratio['spread']:.0%} of their median, more than "
-        f"{MOST_SPREAD:.0%}: more rounds or more steps are needed"
+        f"{MAX_SPREAD:.0%}: more rounds or more steps are needed"
         for name, ratio in ratios.items()
-        if ratio["spread"] > MOST_SPREAD
+        if ratio["spread"] > MAX_SPREAD
     ]
 
 
@@ -58,7 +66,10 @@ def render_table(header: list[str], rows: list[list[str]]) -> str:
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     lines = [
         "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
         )
         for row in [header, *rows]
     ]

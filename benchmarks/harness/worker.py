@@ -1,7 +1,8 @@
 """The process of one program: python -m benchmarks.harness.worker MODULE FILE
 
-MODULE has a function `main(job, meter)`; FILE is JSON whose "job" is the job's type, "module:Class", and whose other keys
-are its fields. Commands come as lines of JSON on standard input, answers go as lines of JSON to standard output.
+MODULE has a function `main(job, meter)`; FILE is JSON whose "job" is the job's type, "module:Class", and
+whose other keys are its fields. Commands come as lines of JSON on standard input, answers go as lines of JSON
+to standard output.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from benchmarks.harness.meter import Finished, Meter
 def main() -> None:
     """Serve commands until standard input ends, as it also does when the parent is gone."""
     module, job_file = sys.argv[1:]
-    # Libraries print to standard output as well; what they say goes to the log, and only answers go where it led.
+    # Libraries print to standard output as well; what they say goes to the log, and only answers go where it
+    # led.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     fields = json.loads(Path(job_file).read_text(encoding="utf-8"))

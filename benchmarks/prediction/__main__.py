@@ -4,11 +4,12 @@ python -m benchmarks.prediction --rows 2048 --rounds 5 --output results.json
 python -m benchmarks.prediction --model small --rows 200 --rounds 2
 python -m benchmarks.prediction --runtimes --checkpoint checkpoints/weibo-001 --rows 1024 --rounds 3
 
-`predict` is predict.py's way from texts to labels, `evaluate` that of a run's evaluation, whose rows are tokenised already;
-`pipeline` is transformers'. Each uses the settings that it finds fastest. First all must give the same labels and
-probabilities in fp32. `--runtimes` times every runtime and precision of
-predict.py (torch fp32 and bf16, ONNX fp32 and int8) against the pipeline in fp32, and counts the labels that differ from
-its labels; `--checkpoint` takes a trained model for that. Exit status: 0; 1 where they do not, or one failed; 2 for bad input.
+`predict` is predict.py's way from texts to labels, `evaluate` that of a run's evaluation, whose rows are
+tokenised already; `pipeline` is transformers'. Each uses the settings that it finds fastest. First all must
+give the same labels and probabilities in fp32. `--runtimes` times every runtime and precision of predict.py
+(torch fp32 and bf16, ONNX fp32 and int8) against the pipeline in fp32, and counts the labels that differ from
+its labels; `--checkpoint` takes a trained model for that. Exit status: 0; 1 where they do not, or one failed;
+2 for bad input.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--rows", type=int, default=2048, help="texts, drawn from the training rows (default: 2048)")
     add("--rounds", type=int, default=5, help="times that each program classifies them all (default: 5)")
     add("--probe-rows", type=int, default=512, help="texts that settings are tried with (default: 512)")
-    add("--runtimes", action="store_true", help="time every runtime and precision against the pipeline in fp32")
+    add(
+        "--runtimes",
+        action="store_true",
+        help="time every runtime and precision against the pipeline in fp32",
+    )
     add("--checkpoint", metavar="FOLDER", help="the model, for --runtimes (default: random weights)")
     add_job_options(parser, auto="auto: bf16 is tried where its matrix products are faster")
     args, args.settings = parser.parse_known_args(argv)
@@ -49,12 +54,16 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     args = parse(argv)
-    return run_benchmark("prediction", argv, lambda folder, report: measure(args, folder, report), args.output)
+    return run_benchmark(
+        "prediction", argv, lambda folder, report: measure(args, folder, report), args.output
+    )
 
 
 def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
-    """Check and time the programs, putting the results into `report`; return whether all give the same results."""
-    from benchmarks.prediction.prepare import prepare  # imports torch, which --help does without
+    """Check and time the programs, putting the results into `report`; return whether all give the same
+    results."""
+    # Imports torch, which --help does without
+    from benchmarks.prediction.prepare import prepare
 
     job, shapes, description = prepare(args, folder)
     report["job"] = description
@@ -97,14 +106,17 @@ def measure_runtimes(args: argparse.Namespace, job, shapes, folder: Path, report
     return True
 
 
-def put_results(report: dict, rounds: list[dict], details: dict[str, dict], rates: list[dict[str, float]]) -> None:
+def put_results(
+    report: dict, rounds: list[dict], details: dict[str, dict], rates: list[dict[str, float]]
+) -> None:
     """Put the results of the rounds into the report; `rates` of matrix products, by precision, of each round."""
     names = list(details)
     answers = {name: [one_round[name] for one_round in rounds] for name in names}
     report["programs"] = {
         name: details[name]
         | {
-            "rows_per_second": sum(one["rows"] for one in answers[name]) / sum(one["seconds"] for one in answers[name]),
+            "rows_per_second": sum(one["rows"] for one in answers[name])
+            / sum(one["seconds"] for one in answers[name]),
             "peak_memory": max(one["peak_memory"] for one in answers[name]),
             "rounds": answers[name],
         }
@@ -120,27 +132,32 @@ def put_results(report: dict, rounds: list[dict], details: dict[str, dict], rate
 
 
 def compare(predicted: dict[str, list]) -> dict:
-    """Return by how much ours differ from the peer's probabilities, at most, and whether all is within `TOLERANCE`.
+    """Return by how much ours differ from the peer's probabilities, at most, and whether all is within
+    `TOLERANCE`.
 
     Two labels may change places where their probabilities are equal to within it.
     """
     theirs = predicted[PEER]
     differences = {
-        name: max(abs(mine[1] - other[1]) for mine, other in zip(predicted[name], theirs, strict=True)) for name in OURS
+        name: max(abs(mine[1] - other[1]) for mine, other in zip(predicted[name], theirs, strict=True))
+        for name in OURS
     }
     same_labels = {
-        name: sum(mine[0] == other[0] for mine, other in zip(predicted[name], theirs, strict=True)) / len(theirs)
+        name: sum(mine[0] == other[0] for mine, other in zip(predicted[name], theirs, strict=True))
+        / len(theirs)
         for name in OURS
     }
     same = all(value <= TOLERANCE for value in differences.values()) and min(same_labels.values()) > 0.99
     return {"differences": differences, "same_labels": same_labels, "tolerance": TOLERANCE, "same_work": same}
 
 
-def run_rounds(args: argparse.Namespace, programs_by_name: dict, shapes, folder: Path) -> tuple[list, dict, list]:
+def run_rounds(
+    args: argparse.Namespace, programs_by_name: dict, shapes, folder: Path
+) -> tuple[list, dict, list]:
     """Start every program and run the rounds.
 
-    Returns each round's answers, each program's description of itself, and the rates of matrix products on the shapes of the
-    encoder in each round (none without `shapes`).
+    Returns each round's answers, each program's description of itself, and the rates of matrix products on
+    the shapes of the encoder in each round (none without `shapes`).
     """
     rounds, rates = [], []
     with ExitStack() as stack:
@@ -155,7 +172,9 @@ def run_rounds(args: argparse.Namespace, programs_by_name: dict, shapes, folder:
         steps = dict.fromkeys(programs_by_name, 1)
         for number in range(1, args.rounds + 1):
             rates += products.run(1, outcomes=True)["outcomes"] if shapes else []
-            rounds.append(run_round(programs, steps, 0, lambda line, number=number: say(f"round {number}, {line}")))
+            rounds.append(
+                run_round(programs, steps, 0, lambda line, number=number: say(f"round {number}, {line}"))
+            )
     return rounds, {program.name: program.details for program in programs}, rates
 
 
@@ -167,7 +186,15 @@ def render(report: dict) -> str:
         ratio = spread(report["ratios"][name]) if name != PEER else ""
         share = f"{result['share_of_limit']:.0%}" if result["share_of_limit"] else ""
         rows.append(
-            [name, result["precision"], result["settings"], f"{result['rows_per_second']:.1f}", memory, share, ratio]
+            [
+                name,
+                result["precision"],
+                result["settings"],
+                f"{result['rows_per_second']:.1f}",
+                memory,
+                share,
+                ratio,
+            ]
         )
     table = render_table(["", "precision", "settings", "rows/s", "memory", "of limit", f"times {PEER}"], rows)
     rates = render_rates(report["matrix_products"])

@@ -1,4 +1,5 @@
-"""This project's evaluation during training: `app.training.loop.evaluate` over rows that are tokenised already."""
+"""This project's evaluation during training: `app.training.loop.evaluate` over rows that are tokenised
+already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What every program is given: the same checkpoint and the same texts; and how each finds its fastest settings."""
+"""What every program is given: the same checkpoint and the same texts; and how each finds its fastest
+settings."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ Setting = TypeVar("Setting")
 class PredictionJob:
     """Texts to classify with a checkpoint; fields as those of `benchmarks.reference_job.job.Job`.
 
-    `fixed` asks for fp32 and no search of settings, where results are compared. `probe_rows` are the rows that a program
-    tries its settings with. `only` is the one precision to use (None: any). `our_arguments` open the same rows with run_single.py's configuration.
+    `fixed` asks for fp32 and no search of settings, where results are compared. `probe_rows` are the rows
+    that a program tries its settings with. `only` is the one precision to use (None: any). `our_arguments`
+    open the same rows with run_single.py's configuration.
     """
 
     checkpoint: str
@@ -48,7 +50,8 @@ class PredictionJob:
 def fastest(
     settings: Iterable[Setting], classify: Callable[[Setting, Sequence[str]], object], texts: list[str]
 ) -> Setting:
-    """Return the setting with which `classify(setting, texts)` takes the least time, after a few texts of warm-up."""
+    """Return the setting with which `classify(setting, texts)` takes the least time, after a few texts of
+    warm-up."""
     seconds = {}
     for setting in settings:
         classify(setting, texts[:32])

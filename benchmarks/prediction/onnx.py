@@ -15,7 +15,11 @@ def main(job: PredictionJob, meter: Meter) -> None:
     """Classify all texts at each step; `job.checkpoint` is an exported folder."""
     texts = job.texts
     predictor, record = load_exported(Path(job.checkpoint))
-    meter.start(lambda steps: Sizes(len(texts) * steps, 0, 0), precision=record.precision, settings="its defaults")
+    meter.start(
+        lambda steps: Sizes(len(texts) * steps, 0, 0), precision=record.precision, settings="its defaults"
+    )
     while True:
         predictions = list(predictor.predict(text_rows(texts, ReadOptions())))
-        meter.step_done([[prediction.label, float(prediction.probabilities.max())] for prediction in predictions])
+        meter.step_done(
+            [[prediction.label, float(prediction.probabilities.max())] for prediction in predictions]
+        )

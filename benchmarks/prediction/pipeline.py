@@ -1,6 +1,7 @@
 """transformers' `pipeline("text-classification")`, batched, at its best.
 
-Precision, batch size and whether the texts are sorted by length first are tried out, and the fastest of each is taken.
+Precision, batch size and whether the texts are sorted by length first are tried out, and the fastest of each
+is taken.
 """
 
 from __future__ import annotations
@@ -41,9 +42,14 @@ def main(job: PredictionJob, meter: Meter) -> None:
     }
 
     def classify(settings: Settings, some: Sequence[str]) -> list[dict]:
-        order = sorted(range(len(some)), key=lambda i: -len(some[i])) if settings.is_sorted else range(len(some))
+        order = (
+            sorted(range(len(some)), key=lambda i: -len(some[i])) if settings.is_sorted else range(len(some))
+        )
         classified = pipelines[settings.precision](
-            [some[i] for i in order], batch_size=settings.batch_size, truncation=True, max_length=job.max_length
+            [some[i] for i in order],
+            batch_size=settings.batch_size,
+            truncation=True,
+            max_length=job.max_length,
         )
         answers: list[dict] = [{}] * len(some)
         for place, answer in zip(order, classified, strict=True):

@@ -17,7 +17,9 @@ def main(job: PredictionJob, meter: Meter) -> None:
     """Classify all texts at each step."""
     texts = job.texts
     predictors = {
-        precision: load_predictor(Path(job.checkpoint), job.max_length, device=job.device, precision=precision)
+        precision: load_predictor(
+            Path(job.checkpoint), job.max_length, device=job.device, precision=precision
+        )
         for precision in job.precisions
     }
 
@@ -28,4 +30,6 @@ def main(job: PredictionJob, meter: Meter) -> None:
     meter.start(lambda steps: Sizes(len(texts) * steps, 0, 0), precision=precision, settings="its defaults")
     while True:
         predictions = classify(precision, texts)
-        meter.step_done([[prediction.label, float(prediction.probabilities.max())] for prediction in predictions])
+        meter.step_done(
+            [[prediction.label, float(prediction.probabilities.max())] for prediction in predictions]
+        )

@@ -17,7 +17,9 @@ def prepare(args: Namespace, folder: Path) -> tuple[PredictionJob, Shapes, dict]
 
     Raises InputError for bad input.
     """
-    prepared = prepare_training(["--config", args.config, *args.settings], args.model, args.precision, [1], 1, folder)
+    prepared = prepare_training(
+        ["--config", args.config, *args.settings], args.model, args.precision, [1], 1, folder
+    )
     job = prepared.job
     with Path(job.rows_file).open(encoding="utf-8") as file:
         lines = list(file)

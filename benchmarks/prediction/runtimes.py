@@ -23,7 +23,9 @@ def runtime_programs(job: PredictionJob, folder: Path) -> Programs:
     for precision in ("fp32", "int8"):
         output = folder / f"onnx-{precision}"
         # What changes is reported here, so no export is refused.
-        export(Path(job.checkpoint), output, ExportOptions(precision, 1.0, None, str(texts), num_rows=256), say)
+        export(
+            Path(job.checkpoint), output, ExportOptions(precision, 1.0, None, str(texts), num_rows=256), say
+        )
         programs[output.name] = ("onnx", replace(fp32, checkpoint=str(output)))
     return programs
 

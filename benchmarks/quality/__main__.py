@@ -1,13 +1,14 @@
-"""How good the classifiers are: accuracy and macro F1 of each system on each job, over several seeds, on the same test rows.
+"""How good the classifiers are: accuracy and macro F1 of each system on each job, over several seeds, on the
+same test rows.
 
 python -m benchmarks.quality --jobs sample                                     all baselines, the random BERT, e5-small-zh
 python -m benchmarks.quality --jobs configs/waimai_10k.yaml reviews.csv --systems ngrams+svm e5-small-zh checkpoints/first
 python -m benchmarks.quality --jobs sample --systems masked:e5-small-zh        after pretraining on the training texts
 
-A job is `sample`, a YAML file of settings, of which only `data` is used, or a labelled file. A system is a baseline, random-bert,
-or any value of --model.name. Settings of the baselines are chosen on dev rows, never on test rows. Each finished result is kept in
---folder, so the same command continues where it was interrupted. Exit status: 0; 1 where a run failed; 2 for bad input; 130 when
-interrupted.
+A job is `sample`, a YAML file of settings, of which only `data` is used, or a labelled file. A system is a
+baseline, random-bert, or any value of --model.name. Settings of the baselines are chosen on dev rows, never
+on test rows. Each finished result is kept in --folder, so the same command continues where it was
+interrupted. Exit status: 0; 1 where a run failed; 2 for bad input; 130 when interrupted.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     add("--systems", nargs="+", default=SYSTEMS, metavar="SYSTEM", help=f"default: {' '.join(SYSTEMS)}")
     add("--seeds", type=int, default=3, help="number of seeds, from 1 on (default: 3)")
-    add("--folder", default=".cache/quality", help="where finished results are kept (default: .cache/quality)")
+    add(
+        "--folder", default=".cache/quality", help="where finished results are kept (default: .cache/quality)"
+    )
     add(
         "--set",
         nargs="*",
@@ -60,7 +63,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def measure(args: argparse.Namespace, made: Path, report: dict) -> bool:
     """Measure every system on every job, print a table after each job, and add all to the report."""
     report["results"] = {}
-    opened = [open_job(job) for job in args.jobs]  # before the first result, so that a mistake is not found hours later
+    # Before the first result, so that a mistake is not found hours later
+    opened = [open_job(job) for job in args.jobs]
     for job, (settings, dataset) in zip(args.jobs, opened, strict=True):
         rows = rows_by_part(dataset)
         test = rows["test"]
@@ -70,10 +74,17 @@ def measure(args: argparse.Namespace, made: Path, report: dict) -> bool:
             folder = cell_folder(Path(args.folder), job, system, key)
             cells = []
             for seed in range(1, args.seeds + 1):
-                work = partial(result, system, settings, dataset, rows, folder / f"seed-{seed}", seed, args.set)
+                work = partial(
+                    result, system, settings, dataset, rows, folder / f"seed-{seed}", seed, args.set
+                )
                 cells.append(finished_or(folder / f"seed-{seed}.json", work))
             summary = summarise(cells, test.labels)
-            shown = {key: value for cell in cells[:1] for key, value in cell.items() if key in ("command", "strength")}
+            shown = {
+                key: value
+                for cell in cells[:1]
+                for key, value in cell.items()
+                if key in ("command", "strength")
+            }
             report["results"].setdefault(job, {})[system] = summary | shown
             lines.append(line(system, summary))
         print(f"\n{render_table([f'{job}: {len(test.labels):,} test rows', *HEADER[1:]], lines)}", flush=True)
@@ -87,7 +98,9 @@ def result(system, settings, dataset, rows, folder: Path, seed: int, extra: list
     if system in BASELINES:
         predicted, details = predict_baseline(system, rows, "dev" in dataset.splits, seed)
     else:
-        arguments = [word for pair in extra for word in (f"--{pair.partition('=')[0]}", pair.partition("=")[2])]
+        arguments = [
+            word for pair in extra for word in (f"--{pair.partition('=')[0]}", pair.partition("=")[2])
+        ]
         predicted, details = networks.predict(system, settings, dataset, folder, seed, arguments)
     found = scores(rows["test"].labels, predicted, len(dataset.label_names))
     return found | details | {"minutes": (time.perf_counter() - started) / 60}

@@ -9,7 +9,8 @@ import numpy as np
 
 from benchmarks.quality.texts import Rows
 
-BITS = 20  # of the hashed n-grams
+# Of the hashed n-grams
+BITS = 20
 
 
 def svm(strength: float, seed: int) -> Any:

@@ -16,7 +16,8 @@ from app.runtime.disk import write_text
 
 
 def cell_folder(out: Path, job: str, system: str, key: str) -> Path:
-    """Return the folder of a system on a job; another content of the data or other settings (`key`) have another one."""
+    """Return the folder of a system on a job; another content of the data or other settings (`key`) have
+    another one."""
     readable = re.sub(r"[^\w.-]+", "-", f"{Path(job).stem}-{system}").strip("-")[-80:]
     return out / f"{readable}-{content_key(job, system, key)[:8]}"
 
@@ -41,7 +42,8 @@ def scores(labels: np.ndarray, predicted: np.ndarray, num_labels: int) -> dict:
 
 
 def summarise(cells: list[dict], labels: np.ndarray) -> dict:
-    """Return mean and standard deviation over seeds, the mean minutes, and the 95 % interval of the mean accuracy.
+    """Return mean and standard deviation over seeds, the mean minutes, and the 95 % interval of the mean
+    accuracy.
 
     The interval is over test rows: it says how far the mean of these seeds would move with other rows.
     """

@@ -18,8 +18,10 @@ from app.data.dataset import Dataset
 from benchmarks.harness.rounds import ROOT, ProgramFailed
 from benchmarks.quality.texts import rows_of
 
-RANDOM = "random-bert"  # the small BERT with random weights
-MASKED = "masked:"  # before a model's name: it first continues its pretraining on the training texts
+# The small BERT with random weights
+RANDOM = "random-bert"
+# Before a model's name: it first continues its pretraining on the training texts
+MASKED = "masked:"
 
 
 def predict(
@@ -27,7 +29,8 @@ def predict(
 ) -> tuple[np.ndarray, dict]:
     """Return the class ids that a fine-tuned model predicts for the test rows, (num_rows,), and its command.
 
-    `system` is RANDOM, a value of `--model.name`, or one after MASKED; `extra` are more arguments of run_single.py.
+    `system` is RANDOM, a value of `--model.name`, or one after MASKED; `extra` are more arguments of
+    run_single.py.
     """
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "data.yaml"
@@ -71,7 +74,9 @@ def run_single(arguments: list[str], run: Path) -> str:
             check=False,
         )
         if done.returncode:
-            raise ProgramFailed(f"{' '.join(command)} ended with status {done.returncode}: {done.stderr[-1500:]}")
+            raise ProgramFailed(
+                f"{' '.join(command)} ended with status {done.returncode}: {done.stderr[-1500:]}"
+            )
     return f"python {' '.join(command)}"
 
 

@@ -13,7 +13,8 @@ from app.config.shipped import RANDOM_CONFIG
 from app.data.dataset import Dataset, open_dataset
 from app.errors import InputError
 
-HELD_OUT = 0.1  # of the training rows, to choose settings where a job has no dev rows
+# Of the training rows, to choose settings where a job has no dev rows
+HELD_OUT = 0.1
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def rows_of(dataset: Dataset, name: str) -> Rows:
 def open_job(job: str) -> tuple[DataConfig, Dataset]:
     """Return the settings and the dataset of a job; raises InputError where it has no test rows.
 
-    Where a job has a dev file and no test rows, the dev rows are the test rows: nothing is chosen on them then.
+    Where a job has a dev file and no test rows, the dev rows are the test rows: nothing is chosen on them
+    then.
     """
     settings = data_settings(job)
     if settings.test is None and settings.test_size == 0 and settings.dev is not None:
@@ -70,8 +72,8 @@ def open_job(job: str) -> tuple[DataConfig, Dataset]:
 def rows_by_part(dataset: Dataset) -> dict[str, Rows]:
     """Return the rows of `train`, `choose` and `test`.
 
-    `choose` are the dev rows; without them, every tenth of the training rows in random order, which `train` then lacks.
-    Settings are chosen on them, never on test rows.
+    `choose` are the dev rows; without them, every tenth of the training rows in random order, which `train`
+    then lacks. Settings are chosen on them, never on test rows.
     """
     rows = {name: rows_of(dataset, name) for name in dataset.splits}
     train = rows["train"]

@@ -26,7 +26,8 @@ FABRIC = ("lightning_fabric", "lightning")
 INSTALL = "pip install -r requirements-benchmarks.txt -c constraints.txt"
 # Padded to a fixed length, so that its steps all cost the same and a few of them are enough.
 FEWER_STEPS = {"example_repository": 8}
-UNTIMED = 1  # steps before those of each round: after waiting, caches are cold and free memory has been given back
+# Steps before those of each round: after waiting, caches are cold and free memory has been given back
+UNTIMED = 1
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -42,7 +43,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--rounds", type=int, default=6, help="rounds, in each of which every program runs (default: 6)")
     add("--warmup", type=int, default=5, help="steps before the first round (default: 5)")
-    add_job_options(parser, auto="of the programs that choose; auto: bf16 where its matrix products are faster")
+    add_job_options(
+        parser, auto="of the programs that choose; auto: bf16 where its matrix products are faster"
+    )
     add("--check", action="store_true", help="only check that all do the same work")
     add("--no-check", action="store_true", help="skip that check")
     add("--check-steps", type=int, default=3, help="steps of the check (default: 3)")
@@ -79,12 +82,15 @@ def missing(peer: str) -> str | None:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     args = parse(argv)
-    return run_benchmark("reference-job", argv, lambda folder, report: measure(args, folder, report), args.output)
+    return run_benchmark(
+        "reference-job", argv, lambda folder, report: measure(args, folder, report), args.output
+    )
 
 
 def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
     """Check and time the programs, putting the results into `report`; return whether all do the same work."""
-    from benchmarks.reference_job.prepare import prepare  # imports torch, which --help does without
+    # Imports torch, which --help does without
+    from benchmarks.reference_job.prepare import prepare
 
     report["skipped"] = {name: reason for name in args.peers if (reason := missing(name))}
     names = [OURS, *(name for name in args.peers if name not in report["skipped"])]
@@ -113,14 +119,16 @@ def steps_of(args: argparse.Namespace, name: str) -> int:
 
 
 def stretches_of(args: argparse.Namespace, name: str) -> list[int]:
-    """Return the steps that a program is asked for: the warm-up, then those of each round, first the untimed ones."""
+    """Return the steps that a program is asked for: the warm-up, then those of each round, first the untimed
+    ones."""
     return [args.warmup, *[UNTIMED, steps_of(args, name)] * args.rounds]
 
 
 def run_rounds(
     args: argparse.Namespace, names: list[str], prepared, folder: Path, report: dict
 ) -> tuple[list[dict[str, dict]], dict[str, dict]]:
-    """Start every program, warm it up, and run the rounds; return each round's answers, and each program's description of itself.
+    """Start every program, warm it up, and run the rounds; return each round's answers, and each program's
+    description of itself.
 
     When it is interrupted or a program fails, the rounds so far are returned, and `report` says why.
     """
@@ -144,7 +152,9 @@ def run_rounds(
                 answers = run_round(
                     programs, steps, UNTIMED, lambda line, number=number: say(f"round {number}, {line}")
                 )
-                check_rows(answers, {name: job.stretches[2 * number] for name, job in jobs.items()}, prepared.lengths)
+                check_rows(
+                    answers, {name: job.stretches[2 * number] for name, job in jobs.items()}, prepared.lengths
+                )
                 rounds.append(answers | {"matrix_products": rates})
         except (ProgramFailed, KeyboardInterrupt) as reason:
             if not rounds:

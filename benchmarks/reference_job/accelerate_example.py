@@ -1,7 +1,7 @@
 """Accelerate's own BERT example (examples/nlp_example.py) with its defaults.
 
-fp32; batches padded to their longest text; torch's AdamW; everything passed through `Accelerator().prepare`. The job's
-batch of 32 is one batch here, which the example's own rule for small GPUs would cut in two.
+fp32; batches padded to their longest text; torch's AdamW; everything passed through `Accelerator().prepare`.
+The job's batch of 32 is one batch here, which the example's own rule for small GPUs would cut in two.
 """
 
 from __future__ import annotations
@@ -26,14 +26,19 @@ def main(job: Job, meter: Meter) -> None:
         return tokenizer.pad(rows, padding="longest", return_tensors="pt")
 
     loader = DataLoader(
-        tokenised(job, tokenizer), sampler=job.order(), collate_fn=collate, batch_size=job.batch_size, drop_last=True
+        tokenised(job, tokenizer),
+        sampler=job.order(),
+        collate_fn=collate,
+        batch_size=job.batch_size,
+        drop_last=True,
     )
     model = AutoModelForSequenceClassification.from_pretrained(job.checkpoint, **job.model_settings)
     optimizer = torch.optim.AdamW(model.parameters(), lr=job.learning_rate, weight_decay=job.weight_decay)
     take_sizes = count_inputs(model)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     meter.start(take_sizes, precision="fp32")
-    while True:  # over epochs
+    # Over epochs
+    while True:
         model.train()
         for batch in loader:
             loss = model(**batch).loss

@@ -1,7 +1,9 @@
-"""Verifies that the programs do the same work: the same rows in each round, and the same losses on the same batches.
+"""Verifies that the programs do the same work: the same rows in each round, and the same losses on the same
+batches.
 
-Losses are compared step by step: fp32, dropout off, the same checkpoint to start from. The second loss and those after it also depend on the optimizer, its
-settings and the gradients. A program that draws other rows, pads wrongly or steps otherwise is caught.
+Losses are compared step by step: fp32, dropout off, the same checkpoint to start from. The second loss and
+those after it also depend on the optimizer, its settings and the gradients. A program that draws other rows,
+pads wrongly or steps otherwise is caught.
 """
 
 from __future__ import annotations
@@ -36,12 +38,14 @@ def compare_losses(losses: dict[str, list[float]], tolerance: float) -> dict:
         for name, theirs in losses.items()
         if name != OURS
     }
-    same = all(difference <= tolerance for difference in differences.values())  # False for not-a-number
+    # False for not-a-number
+    same = all(difference <= tolerance for difference in differences.values())
     return {"losses": losses, "differences": differences, "tolerance": tolerance, "same_work": same}
 
 
 def check_rows(answers: dict[str, dict], rows: dict[str, list[int]], lengths: np.ndarray) -> None:
-    """Raise ProgramFailed unless each program has trained its `rows`, by their number and their tokens without padding.
+    """Raise ProgramFailed unless each program has trained its `rows`, by their number and their tokens
+    without padding.
 
     `answers` are those of one round by the name of the program, `lengths` (num_rows,) the tokens of each row.
     """
@@ -50,6 +54,7 @@ def check_rows(answers: dict[str, dict], rows: dict[str, list[int]], lengths: np
         trained = answer["rows"], answer["real_tokens"]
         if trained != given:
             raise ProgramFailed(
-                f"all programs must train the same rows; {name} was given {given[0]:,} rows of {given[1]:,} tokens, and trained "
+                f"all programs must train the same rows; {name} was given {given[0]:,} rows of {given[1]:,} "
+                "tokens, and trained "
                 f"{trained[0]:,} rows of {trained[1]:,} tokens; its time cannot be compared"
             )

@@ -1,7 +1,8 @@
 """The field's much copied example script: every text padded to 128 tokens, fp32, AdamW, a plain loop.
 
-Its loop, in our words: texts are tokenised one by one as batches are collated (by two loader processes), the loss is computed
-by the model and once more by the script, and each step prints it, which waits for the device.
+Its loop, in our words: texts are tokenised one by one as batches are collated (by two loader processes), the
+loss is computed by the model and once more by the script, and each step prints it, which waits for the
+device.
 """
 
 from __future__ import annotations
@@ -22,25 +23,38 @@ def main(job: Job, meter: Meter) -> None:
 
     def collate(rows: list[tuple[str, int]]) -> dict[str, torch.Tensor]:
         encodings = [
-            tokenizer(text, padding="max_length", truncation=True, max_length=job.max_length) for text, _ in rows
+            tokenizer(text, padding="max_length", truncation=True, max_length=job.max_length)
+            for text, _ in rows
         ]
         inputs = {name: torch.tensor([encoding[name] for encoding in encodings]) for name in encodings[0]}
         return inputs | {"labels": torch.tensor([label for _, label in rows])}
 
     loader = DataLoader(
-        job.rows, batch_size=job.batch_size, sampler=job.order(), num_workers=2, collate_fn=collate, drop_last=False
+        job.rows,
+        batch_size=job.batch_size,
+        sampler=job.order(),
+        num_workers=2,
+        collate_fn=collate,
+        drop_last=False,
     )
-    model = AutoModelForSequenceClassification.from_pretrained(job.checkpoint, **job.model_settings).to(device)
-    plain = [value for name, value in model.named_parameters() if "bias" in name or "LayerNorm.weight" in name]
+    model = AutoModelForSequenceClassification.from_pretrained(job.checkpoint, **job.model_settings).to(
+        device
+    )
+    plain = [
+        value for name, value in model.named_parameters() if "bias" in name or "LayerNorm.weight" in name
+    ]
     decayed = [
-        value for name, value in model.named_parameters() if "bias" not in name and "LayerNorm.weight" not in name
+        value
+        for name, value in model.named_parameters()
+        if "bias" not in name and "LayerNorm.weight" not in name
     ]
     groups = [{"params": decayed, "weight_decay": job.weight_decay}, {"params": plain, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=job.learning_rate)
     criterion = torch.nn.CrossEntropyLoss()
     meter.start(count_inputs(model), precision="fp32")
     step = 0
-    while True:  # over epochs
+    # Over epochs
+    while True:
         for batch in loader:
             model.train()
             inputs = {name: value.to(device) for name, value in batch.items()}

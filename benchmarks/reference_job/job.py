@@ -1,4 +1,5 @@
-"""What every program is given: the same rows, the same checkpoint to start from, the same settings of the job."""
+"""What every program is given: the same rows, the same checkpoint to start from, the same settings of the
+job."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ import numpy as np
 class Job:
     """One training job.
 
-    `checkpoint` is a folder that transformers loads; `rows_file` JSON lines of text and label id. A stretch is the steps that
-    are asked for at once (a warm-up, a round); `stretches` has the rows of each, as indices into `rows`. `device` is cpu or
-    cuda. `bf16` says whether the machine is faster with it: programs that would choose their precision choose by it.
-    `shuffle` is off, and `model_settings` turn dropout off, where losses are compared. `steps` is more than will be asked for.
-    `our_arguments` is the command line of run_single.py for the same job.
+    `checkpoint` is a folder that transformers loads; `rows_file` JSON lines of text and label id. A stretch
+    is the steps that are asked for at once (a warm-up, a round); `stretches` has the rows of each, as indices
+    into `rows`. `device` is cpu or cuda. `bf16` says whether the machine is faster with it: programs that
+    would choose their precision choose by it. `shuffle` is off, and `model_settings` turn dropout off, where
+    losses are compared. `steps` is more than will be asked for. `our_arguments` is the command line of
+    run_single.py for the same job.
     """
 
     checkpoint: str
@@ -45,8 +47,8 @@ class Job:
     def order(self, arrange: Callable[[np.ndarray], np.ndarray] | None = None) -> list[int]:
         """Return the rows in the order in which one program trains them, as indices into `rows`.
 
-        Stretch follows stretch. Within one, `arrange` puts the rows into the order that the program likes (none: at random);
-        without `shuffle` they stay as they are.
+        Stretch follows stretch. Within one, `arrange` puts the rows into the order that the program likes
+        (none: at random); without `shuffle` they stay as they are.
         """
         rng = np.random.default_rng(self.seed)
         arrange = arrange or rng.permutation
@@ -54,7 +56,8 @@ class Job:
         return np.concatenate([arrange(rows) for rows in stretches] if self.shuffle else stretches).tolist()
 
     def with_steps(self, steps: list[int]) -> Job:
-        """Return the job with so many steps in each stretch, at most as many as now: rows at even distances in it."""
+        """Return the job with so many steps in each stretch, at most as many as now: rows at even distances
+        in it."""
 
         def some(stretch: list[int], count: int) -> list[int]:
             return [stretch[(2 * index + 1) * len(stretch) // (2 * count)] for index in range(count)]
@@ -67,7 +70,8 @@ class Job:
 def choose_rows(lengths: np.ndarray, batch_size: int, steps: list[int], seed: int) -> list[list[int]]:
     """Return the rows of each stretch, each drawn by another seed, the shortest first.
 
-    `lengths` (num_rows,) are the tokens of each row. A stretch has a row twice only where it has more rows than there are.
+    `lengths` (num_rows,) are the tokens of each row. A stretch has a row twice only where it has more rows
+    than there are.
     """
     stretches = []
     for number, count in enumerate(steps):
@@ -79,7 +83,8 @@ def choose_rows(lengths: np.ndarray, batch_size: int, steps: list[int], seed: in
 
 
 def tokenised(job: Job, tokenizer) -> list[dict]:
-    """Return the rows as a data set of token ids, cut at `max_length`, as a script would make it once before training."""
+    """Return the rows as a data set of token ids, cut at `max_length`, as a script would make it once before
+    training."""
     texts, labels = zip(*job.rows, strict=True)
     encodings = tokenizer(list(texts), truncation=True, max_length=job.max_length)
     columns = {**encodings, "labels": labels}

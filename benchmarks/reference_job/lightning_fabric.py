@@ -1,4 +1,5 @@
-"""Lightning Fabric: a plain loop around `Fabric.setup`, which takes the precision; batches padded to their longest text."""
+"""Lightning Fabric: a plain loop around `Fabric.setup`, which takes the precision; batches padded to their
+longest text."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def main(job: Job, meter: Meter) -> None:
     loader = fabric.setup_dataloaders(loader)
     model.train()
     meter.start(take_sizes, precision=precision)
-    while True:  # over epochs
+    # Over epochs
+    while True:
         for batch in loader:
             loss = model(**batch).loss
             fabric.backward(loss)

@@ -1,4 +1,5 @@
-"""This project: python run_single.py --config configs/weibo_emotion6.yaml, with the settings that are fastest here."""
+"""This project: python run_single.py --config configs/weibo_emotion6.yaml, with the settings that are fastest
+here."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def fastest_settings(bf16: bool) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class GivenRows(BatchPlan):
-    """Global batches of the rows `positions`, (num_rows,), one after the other: those that all programs train."""
+    """Global batches of the rows `positions`, (num_rows,), one after the other: those that all programs
+    train."""
 
     positions: np.ndarray
 
@@ -45,8 +47,11 @@ def main(job: Job, meter: Meter) -> None:
         components, settings = run.components, strategy.config.train
         positions = np.array(job.order())
         plan = GivenRows(len(positions), job.batch_size, job.seed, positions)
-        signals = StopSignals(strategy.group)  # not entered: a signal ends the benchmark at once
-        steps = AfterStep(strategy, components, settings, run.state, run.total_steps, run.log, run.saver, signals)
+        # Not entered: a signal ends the benchmark at once
+        signals = StopSignals(strategy.group)
+        steps = AfterStep(
+            strategy, components, settings, run.state, run.total_steps, run.log, run.saver, signals
+        )
 
         def after_step(state: RunState, step: StepLog) -> None:
             steps.log_step(step)

@@ -1,4 +1,5 @@
-"""A configuration of this project -> what all programs start from: one checkpoint, one file of rows, one `Job`."""
+"""A configuration of this project -> what all programs start from: one checkpoint, one file of rows, one
+`Job`."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from benchmarks.reference_job.job import Job, choose_rows
 from benchmarks.reference_job.ours import fastest_settings
 
 MODELS = {
-    "base": [],  # as the configuration says; a BERT of its default size, where it says nothing
+    # As the configuration says; a BERT of its default size, where it says nothing
+    "base": [],
     "small": [
         *("--model.config.hidden_size", "128", "--model.config.num_hidden_layers", "2"),
         *("--model.config.num_attention_heads", "2", "--model.config.intermediate_size", "512"),
@@ -36,7 +38,8 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 @dataclass(frozen=True)
 class Prepared:
-    """`job` is to be timed, `check_job` trains a few fixed batches without dropout in fp32; `description` is for the report.
+    """`job` is to be timed, `check_job` trains a few fixed batches without dropout in fp32; `description` is
+    for the report.
 
     `lengths` (num_rows,) are the tokens of each of the job's rows.
     """
@@ -53,8 +56,9 @@ def prepare(
 ) -> Prepared:
     """Make the checkpoint and the file of rows in `folder`.
 
-    `arguments` are run_single.py's, `model` a key of `MODELS`, `precision` auto, bf16 or fp32; `stretches` are the steps that
-    every program will be asked for, one number each time. Raises InputError for bad input, such as data that is not there.
+    `arguments` are run_single.py's, `model` a key of `MODELS`, `precision` auto, bf16 or fp32; `stretches`
+    are the steps that every program will be asked for, one number each time. Raises InputError for bad input,
+    such as data that is not there.
     """
     steps = sum(stretches) + 1
     arguments = [*arguments, *MODELS[model], *SAME_JOB]
@@ -64,7 +68,9 @@ def prepare(
         config = parts.config
         device = strategy.device.type
         if device not in DEVICES:
-            raise InputError(f"the benchmark runs on {' or '.join(DEVICES)}, found {device}; add --train.device cpu")
+            raise InputError(
+                f"the benchmark runs on {' or '.join(DEVICES)}, found {device}; add --train.device cpu"
+            )
     checkpoint = folder / "checkpoint"
     checkpoint.mkdir()
     save_model(checkpoint, parts.model.model, parts.model.model.state_dict(), parts.tokenizer)
@@ -93,7 +99,9 @@ def prepare(
         bf16=False,
         shuffle=False,
         model_settings=NO_DROPOUT,
-        our_arguments=_our_arguments(arguments, config.train.learning_rate, checkpoint, steps, folder / "check_run")
+        our_arguments=_our_arguments(
+            arguments, config.train.learning_rate, checkpoint, steps, folder / "check_run"
+        )
         + ["--train.device", device, *fastest_settings(bf16=False), "--model.dropout", "0"],
     )
     return Prepared(job, check_job, *_describe(config, parts, device, bf16), lengths)
@@ -106,7 +114,8 @@ def _gains_by_bf16(device: str) -> bool:
 def _our_arguments(
     arguments: list[str], learning_rate: float, checkpoint: Path, steps: int, run_folder: Path
 ) -> list[str]:
-    """Return the settings of the same job in our program; one learning rate for all weights, as in the others."""
+    """Return the settings of the same job in our program; one learning rate for all weights, as in the
+    others."""
     rates = ["--train.learning_rate", str(learning_rate), "--train.head_learning_rate", str(learning_rate)]
     limits = ["--train.max_steps", str(steps), "--train.epochs", str(steps)]
     return [*arguments, *rates, *limits, "--model.name", str(checkpoint), "--output.dir", str(run_folder)]

@@ -44,12 +44,19 @@ def render(results: dict, job: dict, skipped: dict[str, str]) -> str:
     header += ["ours / it", "spread"]
     rows = []
     for name, result in results["programs"].items():
-        row = [name, result["precision"], f"{result['seconds_per_step']:.3f}", f"{result['rows_per_second']:.1f}"]
+        row = [
+            name,
+            result["precision"],
+            f"{result['seconds_per_step']:.3f}",
+            f"{result['rows_per_second']:.1f}",
+        ]
         row += [f"{result['real_tokens_per_second']:,.0f}", f"{result['padding']:.0%}"]
         row += [f"{result['peak_memory'] / 1e6:,.0f} MB", f"{result['share_of_limit']:.0%}"]
         row += [f"{result['epoch_seconds']:,.1f} s"]
         row += (
-            [spread(results["ratios"][name]), f"{results['ratios'][name]['spread']:.0%}"] if name != OURS else ["", ""]
+            [spread(results["ratios"][name]), f"{results['ratios'][name]['spread']:.0%}"]
+            if name != OURS
+            else ["", ""]
         )
         rows.append(row)
     limits = render_rates(results["matrix_products"]["operations_per_second"])
@@ -77,7 +84,8 @@ def same_rows(programs: dict[str, dict]) -> str:
 def describe(job: dict) -> str:
     """Return the job in one line."""
     return (
-        f"{job['model_type']}, {job['layers']} layers, {job['hidden_size']} wide, {job['parameters'] / 1e6:.1f} million parameters; "
+        f"{job['model_type']}, {job['layers']} layers, {job['hidden_size']} wide, "
+        f"{job['parameters'] / 1e6:.1f} million parameters; "
         f"{job['train_rows']:,} rows of {job['tokens_per_row']:.1f} tokens, batch {job['batch_size']}, "
         f"{job['steps_per_epoch']} steps an epoch; {job['device']}"
     )

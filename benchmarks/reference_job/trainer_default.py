@@ -1,13 +1,19 @@
 """transformers' Trainer with its defaults: fp32, `DataCollatorWithPadding`, batches drawn at random.
 
-Only what makes it the same job is set: batch size, learning rate and weight decay, a constant schedule, no clipping.
+Only what makes it the same job is set: batch size, learning rate and weight decay, a constant schedule, no
+clipping.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, TrainingArguments
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    TrainingArguments,
+)
 
 from benchmarks.harness.meter import Meter, count_inputs
 from benchmarks.reference_job.job import Job, tokenised

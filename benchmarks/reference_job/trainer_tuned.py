@@ -1,4 +1,5 @@
-"""transformers' Trainer at its best: bf16 where that is faster, rows of similar length together, fused AdamW, no log, no saving."""
+"""transformers' Trainer at its best: bf16 where that is faster, rows of similar length together, fused AdamW,
+no log, no saving."""
 
 from __future__ import annotations
 
@@ -6,7 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, TrainingArguments
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    TrainingArguments,
+)
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from benchmarks.harness.meter import Meter, count_inputs
@@ -47,7 +53,8 @@ def main(job: Job, meter: Meter) -> None:
         dataloader_num_workers=2 if is_cuda else 0,
         dataloader_persistent_workers=is_cuda,
         logging_strategy="no",
-        logging_nan_inf_filter=False,  # it would wait for the device at every step
+        # It would wait for the device at every step
+        logging_nan_inf_filter=False,
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,

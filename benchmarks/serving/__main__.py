@@ -1,12 +1,13 @@
-"""Ask servers of the same model from 1, 8 and 64 clients: this project's, FastAPI with a pipeline, and LitServe.
+"""Ask servers of the same model from 1, 8 and 64 clients: this project's, FastAPI with a pipeline, and
+LitServe.
 
 python -m benchmarks.serving --threads 1 --seconds 20 --rounds 3 --output serving.json
 python -m benchmarks.serving --model small --seconds 3 --rounds 1
 python -m benchmarks.serving --soak 30                                  # minutes, this project's server only
 
-The servers take turns, and the clients are one process beside them. Each answer is checked against its own text. `--soak`
-adds clients that break off, send garbage or are slow, and shows how the server's memory grows. Exit status: 0; 1 for a wrong
-answer, or where a server failed; 2 for bad input.
+The servers take turns, and the clients are one process beside them. Each answer is checked against its own
+text. `--soak` adds clients that break off, send garbage or are slow, and shows how the server's memory grows.
+Exit status: 0; 1 for a wrong answer, or where a server failed; 2 for bad input.
 """
 
 from __future__ import annotations
@@ -56,9 +57,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def prepare(args: argparse.Namespace, folder: Path) -> dict:
-    """Make a checkpoint, its export and texts in `folder`; return the clients' part: texts and their probabilities.
+    """Make a checkpoint, its export and texts in `folder`; return the clients' part: texts and their
+    probabilities.
 
-    The head's random weights are enlarged, so that each text has different probabilities and no swap goes unseen.
+    The head's random weights are enlarged, so that each text has different probabilities and no swap goes
+    unseen.
     """
     from transformers import AutoModelForSequenceClassification
 
@@ -95,8 +98,11 @@ def command_of(name: str, folder: Path, checkpoint: str, port: int) -> list[str]
 
 
 @contextmanager
-def started(name: str, args: argparse.Namespace, folder: Path, checkpoint: str) -> Iterator[tuple[psutil.Process, int]]:
-    """Yield the process of a server that answers, and its port; it ends with its children. Raises ProgramFailed."""
+def started(
+    name: str, args: argparse.Namespace, folder: Path, checkpoint: str
+) -> Iterator[tuple[psutil.Process, int]]:
+    """Yield the process of a server that answers, and its port; it ends with its children. Raises
+    ProgramFailed."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = os.environ | {"OMP_NUM_THREADS": str(args.threads), "TOKENIZERS_PARALLELISM": "false"}
@@ -132,7 +138,9 @@ def answers(port: int) -> bool:
         return False
 
 
-def ask(folder: Path, inputs: dict, port: int, clients: int, seconds: float, hostile: int = 0) -> subprocess.Popen:
+def ask(
+    folder: Path, inputs: dict, port: int, clients: int, seconds: float, hostile: int = 0
+) -> subprocess.Popen:
     """Start the process of the clients."""
     job = inputs | {"port": port, "clients": clients, "seconds": seconds, "hostile": hostile}
     file = folder / "clients.json"
@@ -159,23 +167,30 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
     for number in range(1, args.rounds + 1):
         for name in names:
             with started(name, args, folder, inputs["checkpoint"]) as (_, port):
-                result_of(ask(folder, inputs, port, 8, min(2, args.seconds)))  # warm-up
+                # warm-up
+                result_of(ask(folder, inputs, port, 8, min(2, args.seconds)))
                 for clients in CLIENTS:
                     found = result_of(ask(folder, inputs, port, clients, args.seconds))
-                    say(f"round {number}, {name}, {clients} clients: {found['requests_per_second']:.1f} requests/s")
+                    say(
+                        f"round {number}, {name}, {clients} clients: {found['requests_per_second']:.1f} "
+                        "requests/s"
+                    )
                     results.setdefault(name, {}).setdefault(clients, []).append(found)
     report["servers"] = results
     rows = []
     for name, by_clients in results.items():
         for clients, found in by_clients.items():
             middle = {
-                key: statistics.median(one[key] for one in found) for key in ("requests_per_second", "p50", "p99")
+                key: statistics.median(one[key] for one in found)
+                for key in ("requests_per_second", "p50", "p99")
             }
             wrong, refused = (str(sum(one[key] for one in found)) for key in ("wrong", "refused"))
             times = [f"{1000 * middle[key]:.1f}" for key in ("p50", "p99")]
             rows.append([name, str(clients), f"{middle['requests_per_second']:.1f}", *times, wrong, refused])
     print("\n" + render_table(["", "clients", "requests/s", "p50 ms", "p99 ms", "wrong", "refused"], rows))
-    return not sum(one["wrong"] for by_clients in results.values() for found in by_clients.values() for one in found)
+    return not sum(
+        one["wrong"] for by_clients in results.values() for found in by_clients.values() for one in found
+    )
 
 
 def soak(args: argparse.Namespace, folder: Path, report: dict) -> bool:
@@ -192,9 +207,12 @@ def soak(args: argparse.Namespace, folder: Path, report: dict) -> bool:
     second, last = (statistics.median(memory[start:][:quarter]) for start in (quarter, len(memory) - quarter))
     report["soak"] = found | {"memory": memory, "memory_second_quarter": second, "memory_last_quarter": last}
     print(
-        f"{found['requests']:,} answers, {found['wrong']} wrong, {found['refused']} refused, p99 {found['p99']:.3f} s"
+        f"{found['requests']:,} answers, {found['wrong']} wrong, {found['refused']} refused, p99 "
+        f"{found['p99']:.3f} s"
     )
-    print(f"memory of the server: {second / 1e6:.0f} MB in the second quarter, {last / 1e6:.0f} MB in the last")
+    print(
+        f"memory of the server: {second / 1e6:.0f} MB in the second quarter, {last / 1e6:.0f} MB in the last"
+    )
     return not found["wrong"]
 
 

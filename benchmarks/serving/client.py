@@ -1,7 +1,8 @@
 """Clients that ask one server, in a process of their own: python -m benchmarks.serving.client FILE
 
-FILE is JSON: `port`, `clients`, `seconds`, `texts`, `wanted` (probabilities by label, of each text), `tolerance`, and
-`hostile`, the number of clients that break off, send garbage or are slow. The answer is JSON on standard output.
+FILE is JSON: `port`, `clients`, `seconds`, `texts`, `wanted` (probabilities by label, of each text),
+`tolerance`, and `hostile`, the number of clients that break off, send garbage or are slow. The answer is JSON
+on standard output.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ async def honest(session: aiohttp.ClientSession, job: dict, first: int, end: flo
         else:
             result["seconds"].append(time.perf_counter() - started)
             wanted = job["wanted"][place]
-            result["wrong"] += any(abs(wanted[one["label"]] - one["score"]) > job["tolerance"] for one in labels)
+            result["wrong"] += any(
+                abs(wanted[one["label"]] - one["score"]) > job["tolerance"] for one in labels
+            )
         number += job["clients"]
 
 
@@ -54,7 +57,8 @@ async def hostile(port: int, seed: int, end: float) -> None:
 
 
 async def main(job: dict) -> dict:
-    """Return how many requests were answered, how fast, how many answers were wrong, and how many were refused."""
+    """Return how many requests were answered, how fast, how many answers were wrong, and how many were
+    refused."""
     result: dict = {"seconds": [], "wrong": 0, "refused": 0}
     started = time.monotonic()
     end = started + job["seconds"]

@@ -1,4 +1,5 @@
-"""The simplest server: transformers' pipeline behind FastAPI. python -m benchmarks.serving.fastapi_pipeline FOLDER PORT"""
+"""The simplest server: transformers' pipeline behind FastAPI. python -m benchmarks.serving.fastapi_pipeline
+FOLDER PORT"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""transformers' pipeline behind LitServe, which batches: python -m benchmarks.serving.litserve_pipeline FOLDER PORT"""
+"""transformers' pipeline behind LitServe, which batches: python -m benchmarks.serving.litserve_pipeline
+FOLDER PORT"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The wheel, used from a project with an app/ of its own: python -m pytest -m slow tests/api/test_installed.py"""
+"""The wheel, used from a project with an app/ of its own: python -m pytest -m slow
+tests/api/test_installed.py"""
 
 import os
 import subprocess
@@ -17,7 +18,17 @@ ROOT = Path(__file__).resolve().parents[2]
 def installed(tmp_path_factory) -> Path:
     """Return a folder with the content of the wheel."""
     folder = tmp_path_factory.mktemp("wheel")
-    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    wheel = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
     subprocess.run(wheel, check=True)
     site = folder / "site-packages"
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as file:

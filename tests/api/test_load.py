@@ -28,7 +28,13 @@ def test_probabilities_and_labels_are_those_of_transformers(model):
 
 def test_every_kind_of_sequence_is_taken(model):
     expected = model.predict(TEXTS).tolist()
-    for texts in (tuple(TEXTS), np.array(TEXTS), pd.Series(TEXTS), pd.DataFrame({"text": TEXTS}), iter(TEXTS)):
+    for texts in (
+        tuple(TEXTS),
+        np.array(TEXTS),
+        pd.Series(TEXTS),
+        pd.DataFrame({"text": TEXTS}),
+        iter(TEXTS),
+    ):
         assert model.predict(texts).tolist() == expected
     pairs = [("好", text) for text in TEXTS]
     assert model.predict_proba(pairs).tolist() == model.predict_proba(np.array(pairs)).tolist()

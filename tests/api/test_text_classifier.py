@@ -87,11 +87,31 @@ def test_a_fitted_one_can_be_pickled(fitted):
         (tiny(), ["好", "坏"], np.array(["a", 1], dtype=object), "found both"),
         (tiny(), ["好", "坏"], ["a", None], "found null"),
         (tiny(), ["好", "坏"], ["a", " a"], "names without white space around them"),
-        (tiny(epochs=-1), ["好", "坏"], ["a", "b"], r"^TextClassifier: train.epochs must be at least 1, found -1"),
+        (
+            tiny(epochs=-1),
+            ["好", "坏"],
+            ["a", "b"],
+            r"^TextClassifier: train.epochs must be at least 1, found -1",
+        ),
         (tiny(settings={"train.epoch": 1}), ["好", "坏"], ["a", "b"], "did you mean 'train.epochs'"),
-        (tiny(settings={"data.train": "x"}), ["好", "坏"], ["a", "b"], "data.train follows from what fit is given"),
-        (tiny(settings={"train.epochs": 2}), ["好", "坏"], ["a", "b"], "found train.epochs as a parameter and in"),
-        (tiny(settings={"epochs": 2}), ["好", "坏"], ["a", "b"], "named group.key, as train.epochs, found 'epochs'"),
+        (
+            tiny(settings={"data.train": "x"}),
+            ["好", "坏"],
+            ["a", "b"],
+            "data.train follows from what fit is given",
+        ),
+        (
+            tiny(settings={"train.epochs": 2}),
+            ["好", "坏"],
+            ["a", "b"],
+            "found train.epochs as a parameter and in",
+        ),
+        (
+            tiny(settings={"epochs": 2}),
+            ["好", "坏"],
+            ["a", "b"],
+            "named group.key, as train.epochs, found 'epochs'",
+        ),
     ],
 )
 def test_bad_input_is_said_before_anything_is_trained(classifier, texts, labels, problem):
@@ -128,7 +148,9 @@ def test_integer_labels_pairs_and_a_kept_run(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_it_trains_in_another_thread():
     found = []
-    thread = threading.Thread(target=lambda: found.append(tiny(epochs=1).fit(TEXTS, TARGETS).predict(TEXTS[:2])))
+    thread = threading.Thread(
+        target=lambda: found.append(tiny(epochs=1).fit(TEXTS, TARGETS).predict(TEXTS[:2]))
+    )
     thread.start()
     thread.join(300)
     assert [len(labels) for labels in found] == [2]

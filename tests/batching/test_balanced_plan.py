@@ -14,7 +14,8 @@ def test_each_class_has_an_equal_share_of_an_epoch():
     assert len(order) == 100
     assert sorted(np.bincount(CLASSES[order]).tolist()) == [33, 33, 34]
     times = np.bincount(order, minlength=100)
-    assert times[:70].max() == 1  # no row of the large class comes twice
+    # No row of the large class comes twice
+    assert times[:70].max() == 1
     assert set(times[70:95].tolist()) <= {1, 2}
     assert set(times[95:].tolist()) <= {6, 7}
 
@@ -30,7 +31,8 @@ def test_epochs_differ_and_are_a_function_of_the_seed():
     first, second = (np.concatenate([plan.batch(7 * epoch + step) for step in range(7)]) for epoch in (0, 1))
     assert len(first) == len(second) == 100
     assert sorted(first[CLASSES[first] == 0].tolist()) != sorted(second[CLASSES[second] == 0].tolist())
-    for step in (9, 2, 13, 0):  # any step alone, as after resuming
+    # Any step alone, as after resuming
+    for step in (9, 2, 13, 0):
         np.testing.assert_array_equal(again.batch(step), plan.batch(step))
     other = BalancedPlan(100, 16, 4, CLASSES)
     assert other.batch(0).tolist() != plan.batch(0).tolist()

@@ -40,7 +40,11 @@ def test_plan_is_a_function_of_its_values_in_any_order_of_asking():
 
 
 def test_epochs_and_seeds_give_different_orders():
-    orders = [np.concatenate(epoch(BatchPlan(97, 10, seed), number)).tolist() for seed in (0, 1) for number in (0, 1)]
+    orders = [
+        np.concatenate(epoch(BatchPlan(97, 10, seed), number)).tolist()
+        for seed in (0, 1)
+        for number in (0, 1)
+    ]
     assert len({tuple(order) for order in orders}) == 4
     assert all(order != sorted(order) for order in orders)
 
@@ -62,7 +66,8 @@ def test_shards_are_even_in_rows_and_about_even_in_tokens(num_rows, num_shards):
     tokens = [int(lengths[rows].sum()) for rows in shards]
     assert sorted(np.concatenate(shards)) == list(range(num_rows))
     assert max(counts) - min(counts) <= 1
-    # The longest row of a round goes to the shard with the fewest tokens: shards never differ by more than the longest row.
+    # The longest row of a round goes to the shard with the fewest tokens: shards never differ by more than
+    # the longest row.
     assert max(tokens) - min(tokens) <= lengths.max()
 
 
@@ -73,7 +78,8 @@ def test_shards_hold_the_same_tokens_to_a_few_percent():
         lengths = random_lengths(64, seed)
         tokens = np.array([lengths[rows].sum() for rows in shard_rows(lengths, 4)])
         excess.append(tokens.max() / tokens.mean() - 1)
-    assert np.mean(excess) < 0.03  # 0.02; dealt back and forth 0.05, in one direction 0.11
+    # 0.02; dealt back and forth 0.05, in one direction 0.11
+    assert np.mean(excess) < 0.03
 
 
 @pytest.mark.parametrize("accumulation", [1, 2, 3, 4, 7, 100])
@@ -82,10 +88,12 @@ def test_shards_hold_the_same_tokens_to_a_few_percent():
 def test_micro_batches_of_all_shards_are_the_batch(num_rows, num_shards, accumulation):
     batch = np.random.default_rng(1).permutation(1000)[:num_rows]
     shards = [
-        micro_batches(batch, random_lengths(num_rows), num_shards, shard, accumulation) for shard in range(num_shards)
+        micro_batches(batch, random_lengths(num_rows), num_shards, shard, accumulation)
+        for shard in range(num_shards)
     ]
     assert sorted(np.concatenate([np.concatenate(shard) for shard in shards])) == sorted(batch)
-    (count,) = {len(shard) for shard in shards}  # or the ranks would wait for each other forever
+    # Or the ranks would wait for each other forever
+    (count,) = {len(shard) for shard in shards}
     assert count == min(accumulation, -(-num_rows // num_shards))
     for shard in shards:
         sizes = [len(micro) for micro in shard]
@@ -103,7 +111,9 @@ def test_micro_batches_hold_rows_of_similar_length():
 @pytest.mark.parametrize("num_shards", SHARDS)
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 5, 63, 64, 65, 200])
 def test_evaluation_covers_each_row_once(num_rows, num_shards, batch_size):
-    shards = [evaluation_batches(random_lengths(num_rows), batch_size, num_shards, i) for i in range(num_shards)]
+    shards = [
+        evaluation_batches(random_lengths(num_rows), batch_size, num_shards, i) for i in range(num_shards)
+    ]
     assert sorted(np.concatenate([np.concatenate(batches) for batches in shards])) == list(range(num_rows))
     assert len({len(batches) for batches in shards}) == 1
     assert all(len(batch) <= batch_size for batches in shards for batch in batches)

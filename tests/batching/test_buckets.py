@@ -10,9 +10,9 @@ import torch
 from app.batching import buckets
 from app.batching.buckets import (
     BUCKET_TO,
-    LONGEST_TO,
     MOST,
     RECORDING,
+    ROUND_LONGEST_TO,
     Bucket,
     best_sizes,
     choose_buckets,
@@ -50,7 +50,7 @@ def test_every_batch_fits_in_the_bucket_that_was_chosen_for_it(seed):
         assert bucket.fits(*batch)
         assert filled > batch[1], "there is always a row of padding"
         assert bound >= max(batch[2], filled - batch[1])
-        assert (filled % BUCKET_TO, bound % LONGEST_TO) == (0, 0)
+        assert (filled % BUCKET_TO, bound % ROUND_LONGEST_TO) == (0, 0)
         used.add(bucket)
     assert used == set(chosen), "each bucket is recorded, so none may be for nothing"
     for bucket, index in chosen.items():
@@ -66,7 +66,8 @@ def test_every_batch_fits_in_the_bucket_that_was_chosen_for_it(seed):
 def test_no_other_choice_of_sizes_takes_less_padding(seed, most):
     tokens = random_sizes(np.random.default_rng(seed))
     possible = range(BUCKET_TO, int(tokens.max()) + BUCKET_TO + 1, BUCKET_TO)
-    if len(possible) > 12:  # brute force over some of them
+    # Brute force over some of them
+    if len(possible) > 12:
         possible = np.unique((tokens // BUCKET_TO + 1) * BUCKET_TO)[-12:].tolist()
         tokens = tokens[tokens >= possible[0] - BUCKET_TO]
     choices = (choice for number in range(1, most + 1) for choice in combinations(possible, number))
@@ -114,7 +115,9 @@ def test_a_batch_that_was_not_planned_is_rounded():
     assert filled_shape(32, 1024, 90, planned) == (1152, 128), "more tokens than the largest bucket"
     assert filled_shape(31, 600, 90, planned) == (640, 128), "another number of rows"
     assert filled_shape(32, 650, 300, planned) == (1024, 384), "a longer row"
-    assert filled_shape(32, 600, 300, planned) == (640, 384), "too much padding for one row of the largest bucket"
+    assert filled_shape(32, 600, 300, planned) == (640, 384), (
+        "too much padding for one row of the largest bucket"
+    )
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["single", "pairs"])

@@ -1,4 +1,5 @@
-"""Padded and packed batches, and that a model makes the same of both: python -m pytest tests/batching/test_collate.py"""
+"""Padded and packed batches, and that a model makes the same of both: python -m pytest
+tests/batching/test_collate.py"""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -86,7 +87,8 @@ def test_single_texts_have_no_token_types():
 def test_padding_stops_at_the_last_position():
     assert collate(token_rows([3, 10]), None, Layout(False, max_positions=10))["input_ids"].shape == (2, 10)
     assert collate(token_rows([3, 7]), None, Layout(False, max_positions=10))["input_ids"].shape == (2, 8)
-    model = tiny_model(max_position_embeddings=33)  # 33 tokens would be padded to 40
+    # 33 tokens would be padded to 40
+    model = tiny_model(max_position_embeddings=33)
     assert model(**collate(token_rows([33, 2]), None, model.layout(False))).shape == (2, 3)
 
 
@@ -98,7 +100,8 @@ def test_packed_padded_and_plain_logits_are_the_same(architecture, lengths, pair
     rows, starts = token_rows(lengths), second_starts(lengths) if pairs else None
     padded_inputs = collate(rows, starts, model.layout(False))
     packed_inputs = collate(rows, starts, model.layout(True))
-    config = deepcopy(model.model.config)  # which remembers the attention function
+    # Which remembers the attention function
+    config = deepcopy(model.model.config)
     plain = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager").eval()
     plain.load_state_dict(model.model.state_dict())
     varlen_inputs = collate(rows, starts, model.layout(True, varlen=True))

@@ -47,18 +47,22 @@ def test_fifteen_percent_are_hidden_eighty_ten_ten():
     assert np.mean(seen == labels) == pytest.approx(0.1, abs=0.02)
     assert not np.isin(seen[seen != MASK], SPECIAL).any()
     untouched = [np.delete(hidden.tokens, hidden.places) for hidden in rows]
-    assert all(np.array_equal(kept, np.delete(row(100, i), rows[i].places)) for i, kept in enumerate(untouched))
+    assert all(
+        np.array_equal(kept, np.delete(row(100, i), rows[i].places)) for i, kept in enumerate(untouched)
+    )
 
 
 def test_special_tokens_are_never_hidden_and_a_short_row_has_one_target():
     for seed in range(50):
         assert masking()(np.array([1, 500, 2]), seed, 0).places.tolist() == [1]
     assert not len(masking()(np.array([1, 2]), 0, 0).places)
-    assert not len(masking()(np.array([1, 5000, 2]), 0, 0).places)  # a token that the tokenizer does not know
+    # A token that the tokenizer does not know
+    assert not len(masking()(np.array([1, 5000, 2]), 0, 0).places)
 
 
 def test_words_are_hidden_whole():
-    continues = np.array([0, 0, 1, 1, 0, 0, 1, 0, 0])  # [CLS] abc d ef g [SEP]
+    # [CLS] abc d ef g [SEP]
+    continues = np.array([0, 0, 1, 1, 0, 0, 1, 0, 0])
     tokens = np.array([1, 10, 11, 12, 13, 14, 15, 16, 2])
     assert words_of(np.arange(1, 8), continues).tolist() == [0, 0, 0, 1, 2, 2, 3]
     found = {tuple(masking()(tokens, number, 0, continues).places) for number in range(200)}
@@ -95,7 +99,8 @@ def test_the_divisor_counts_the_targets_of_the_global_batch_however_it_is_cut(ti
     batch, cpu = np.arange(10), torch.device("cpu")
     divisor = loader.divisor(batch, 4)
     assert divisor == sum(len(loader.load(part, cpu, 4).labels) for part in np.array_split(batch, 3))
-    fresh = MaskedLoader(split, stores["train"], tiny_model().layout(True), masks)  # keeps no rows
+    # Keeps no rows
+    fresh = MaskedLoader(split, stores["train"], tiny_model().layout(True), masks)
     assert torch.equal(fresh.load(batch, cpu, 4).labels, loader.load(batch, cpu, 4).labels)
 
 

@@ -1,4 +1,5 @@
-"""The benchmarks with a tiny model: that all programs do the same work and the results are right, not how fast they are.
+"""The benchmarks with a tiny model: that all programs do the same work and the results are right, not how
+fast they are.
 
 The programs run in this process, each asked for a few steps; some `slow` ones go through the command lines.
 """
@@ -38,12 +39,15 @@ from benchmarks.reference_job.prepare import Prepared, prepare
 from benchmarks.reference_job.report import render, summarise_rounds
 
 ROOT = Path(__file__).parents[2]
-BATCH_SIZE, EPOCH = 8, 6  # rows, steps
-STRETCHES = [EPOCH, 1, 3]  # steps: a warm-up, and a round after a step that is not timed
+# rows, steps
+BATCH_SIZE, EPOCH = 8, 6
+# steps: a warm-up, and a round after a step that is not timed
+STRETCHES = [EPOCH, 1, 3]
 
 
 def tiny_arguments(folder: Path, device: str = "cpu") -> list[str]:
-    """Return the settings of run_single.py for a job of `EPOCH` steps; its weights are large, so that losses differ."""
+    """Return the settings of run_single.py for a job of `EPOCH` steps; its weights are large, so that losses
+    differ."""
     rows = write_tiny(folder / "rows.tsv", rows_per_label=BATCH_SIZE * EPOCH // 3)
     model = [
         word
@@ -75,7 +79,9 @@ def leave_no_traces():
 def prepared(tmp_path_factory) -> Prepared:
     """The tiny job; its check is of a whole epoch."""
     folder = tmp_path_factory.mktemp("reference-job")
-    return prepare(tiny_arguments(folder), "base", "fp32", stretches=STRETCHES, check_steps=EPOCH, folder=folder)
+    return prepare(
+        tiny_arguments(folder), "base", "fp32", stretches=STRETCHES, check_steps=EPOCH, folder=folder
+    )
 
 
 def answers_of(module: str, job, *commands: dict) -> list[dict]:
@@ -107,7 +113,8 @@ def check_sizes(name: str, answer: dict, prepared: Prepared) -> None:
     assert answer["seconds"] > 0
     assert answer["peak_memory"] > 1e6
     if name == OURS:
-        assert answer["tokens"] == answer["real_tokens"]  # packed
+        # Packed
+        assert answer["tokens"] == answer["real_tokens"]
     elif name == "example_repository":
         assert answer["tokens"] == answer["rows"] * 32
     else:
@@ -152,7 +159,8 @@ def test_every_program_trains_the_rows_that_it_is_given(name, prepared):
     warmup, untimed, steps = STRETCHES
     commands = {"steps": warmup}, {"untimed": untimed, "steps": steps}
     _, an_epoch, a_round = answers_of(f"reference_job.{name}", prepared.job, *commands)
-    check_sizes(name, an_epoch, prepared)  # its rows are all rows once
+    # Its rows are all rows once
+    check_sizes(name, an_epoch, prepared)
     assert "outcomes" not in an_epoch
     check_rows({name: a_round}, {name: prepared.job.stretches[-1]}, prepared.lengths)
     assert a_round["rows"] == steps * BATCH_SIZE
@@ -165,7 +173,8 @@ def test_the_rows_of_a_round_follow_from_its_seed():
     assert stretches != choose_rows(lengths, batch_size=10, steps=[3, 3, 12], seed=2)
     assert set(stretches[0]) != set(stretches[1])
     assert [len(stretch) for stretch in stretches] == [30, 30, 120]
-    assert [len(set(stretch)) for stretch in stretches] == [30, 30, 100]  # twice only what there is too little of
+    # Twice only what there is too little of
+    assert [len(set(stretch)) for stretch in stretches] == [30, 30, 100]
     assert all((np.diff(lengths[stretch]) >= 0).all() for stretch in stretches)
 
 
@@ -179,7 +188,8 @@ def test_programs_order_the_rows_within_a_stretch_only(prepared):
     assert replace(job, shuffle=False).order(lambda rows: rows[::-1]) == sum(job.stretches, [])
     fewer = job.with_steps([EPOCH, 1, 1]).stretches
     assert fewer[:2] == job.stretches[:2]
-    assert fewer[2] == job.stretches[2][1::3]  # at even distances, from the shortest to the longest
+    # At even distances, from the shortest to the longest
+    assert fewer[2] == job.stretches[2][1::3]
 
 
 def test_other_rows_than_those_of_the_round_fail_the_benchmark():
@@ -195,7 +205,10 @@ def test_other_rows_than_those_of_the_round_fail_the_benchmark():
 @pytest.mark.slow
 def test_the_meter_counts_each_command_by_itself(prepared):
     details, first, second = answers_of(
-        "reference_job.trainer_default", prepared.job, {"steps": 1}, {"steps": 2, "untimed": 3, "outcomes": True}
+        "reference_job.trainer_default",
+        prepared.job,
+        {"steps": 1},
+        {"steps": 2, "untimed": 3, "outcomes": True},
     )
     assert details["precision"] == "fp32"
     assert (first["steps"], first["rows"]) == (1, BATCH_SIZE)
@@ -204,7 +217,14 @@ def test_the_meter_counts_each_command_by_itself(prepared):
 
 def test_the_results_over_rounds():
     def answer(seconds: float, rows: int, real: int, tokens: int) -> dict:
-        return {"seconds": seconds, "steps": 2, "rows": rows, "real_tokens": real, "tokens": tokens, "peak_memory": 5e8}
+        return {
+            "seconds": seconds,
+            "steps": 2,
+            "rows": rows,
+            "real_tokens": real,
+            "tokens": tokens,
+            "peak_memory": 5e8,
+        }
 
     rounds = [
         {OURS: answer(1.0, 64, 800, 800), "trainer_tuned": answer(2.0, 64, 900, 1000)},
@@ -213,8 +233,16 @@ def test_the_results_over_rounds():
     ]
     rounds = [one_round | {"matrix_products": {"fp32": 6e6, "bf16": 9e6}} for one_round in rounds]
     job = {"encoder_weights": 1000, "train_rows": 9600, "model_type": "bert", "layers": 2, "hidden_size": 8}
-    job |= {"parameters": 2000, "tokens_per_row": 13.0, "batch_size": 32, "steps_per_epoch": 300, "device": "cpu"}
-    results = summarise_rounds(rounds, {OURS: {"precision": "bf16"}, "trainer_tuned": {"precision": "fp32"}}, job)
+    job |= {
+        "parameters": 2000,
+        "tokens_per_row": 13.0,
+        "batch_size": 32,
+        "steps_per_epoch": 300,
+        "device": "cpu",
+    }
+    results = summarise_rounds(
+        rounds, {OURS: {"precision": "bf16"}, "trainer_tuned": {"precision": "fp32"}}, job
+    )
     ours, peer = results["programs"][OURS], results["programs"]["trainer_tuned"]
     assert ours["rows_per_second"] == 48
     assert ours["seconds_per_step"] == pytest.approx(2 / 3)
@@ -246,7 +274,9 @@ def test_our_results_are_those_of_the_pipeline(prepared, tmp_path):
     job = prepared.job
     positions = list(range(10, 30))
     lines = Path(job.rows_file).read_text(encoding="utf-8").split("\n")
-    (tmp_path / "texts.jsonl").write_text("\n".join(lines[position] for position in positions), encoding="utf-8")
+    (tmp_path / "texts.jsonl").write_text(
+        "\n".join(lines[position] for position in positions), encoding="utf-8"
+    )
     fixed = PredictionJob(
         checkpoint=job.checkpoint,
         rows_file=str(tmp_path / "texts.jsonl"),
@@ -260,7 +290,8 @@ def test_our_results_are_those_of_the_pipeline(prepared, tmp_path):
     )
     command = {"steps": 1, "outcomes": True}
     answers = {
-        name: answers_of(f"prediction.{name}", fixed, command)[1] for name in ("predict", "evaluate", "pipeline")
+        name: answers_of(f"prediction.{name}", fixed, command)[1]
+        for name in ("predict", "evaluate", "pipeline")
     }
     assert {answer["rows"] for answer in answers.values()} == {20}
     results = {name: answer["outcomes"][0] for name, answer in answers.items()}
@@ -285,7 +316,9 @@ def test_the_sizes_of_the_data_path():
 
 
 def test_data_that_is_not_there_is_told_in_a_line(capsys, tmp_path):
-    assert main(["--data.train", str(tmp_path / "nowhere.tsv"), "--output", str(tmp_path / "results.json")]) == 2
+    assert (
+        main(["--data.train", str(tmp_path / "nowhere.tsv"), "--output", str(tmp_path / "results.json")]) == 2
+    )
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     assert "nowhere.tsv" in line
 
@@ -316,7 +349,18 @@ def run(module: str, *words: str) -> subprocess.CompletedProcess:
 @pytest.mark.slow
 def test_the_reference_job_on_the_command_line(tmp_path):
     config = ["--config", str(ROOT / "configs" / "small_bert.yaml")]
-    words = ["--peers", "trainer_tuned", "--steps", "2", "--rounds", "2", "--warmup", "1", "--check-steps", "2"]
+    words = [
+        "--peers",
+        "trainer_tuned",
+        "--steps",
+        "2",
+        "--rounds",
+        "2",
+        "--warmup",
+        "1",
+        "--check-steps",
+        "2",
+    ]
     output = tmp_path / "results.json"
     done = run("reference_job", *words, *config, *tiny_arguments(tmp_path), "--output", str(output))
     assert done.returncode == 0, done.stderr
@@ -336,7 +380,12 @@ def test_all_programs_on_a_gpu(tmp_path):
     config = ["--config", str(ROOT / "configs" / "small_bert.yaml")]
     words = ["--peers", "all", "--steps", "16", "--rounds", "2", "--tolerance", "0.01"]
     done = run(
-        "reference_job", *words, *config, *tiny_arguments(tmp_path, "cuda"), "--output", str(tmp_path / "results.json")
+        "reference_job",
+        *words,
+        *config,
+        *tiny_arguments(tmp_path, "cuda"),
+        "--output",
+        str(tmp_path / "results.json"),
     )
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "results.json").read_text())
@@ -356,7 +405,9 @@ def test_prediction_on_the_command_line(tmp_path):
     assert min(result["rows_per_second"] for result in report["programs"].values()) > 0
     rate = report["matrix_products"]["fp32"]
     predict = report["programs"]["predict"]
-    operations = 2 * report["job"]["encoder_weights"] * report["job"]["tokens_per_row"] * predict["rows_per_second"]
+    operations = (
+        2 * report["job"]["encoder_weights"] * report["job"]["tokens_per_row"] * predict["rows_per_second"]
+    )
     assert predict["share_of_limit"] == pytest.approx(operations / rate)
     assert f"{predict['share_of_limit']:.0%}" in done.stdout
 
@@ -373,13 +424,17 @@ def test_every_runtime_of_prediction_on_the_command_line(tmp_path):
     assert (report["flipped"]["torch-fp32"], report["flipped"]["onnx-fp32"]) == (0, 0)
     assert report["programs"]["torch-bf16"]["precision"] == "bf16"
     assert report["programs"]["torch-bf16"]["share_of_limit"] > 0
-    assert report["programs"]["onnx-int8"]["share_of_limit"] is None, "only products in fp32 and bf16 are measured"
+    assert report["programs"]["onnx-int8"]["share_of_limit"] is None, (
+        "only products in fp32 and bf16 are measured"
+    )
 
 
 @pytest.mark.slow
 def test_the_data_path_on_the_command_line(tmp_path):
     output = tmp_path / "results.json"
-    done = run("data_path", "--rows", "3000", "--batches", "20", "--folder", str(tmp_path), "--output", str(output))
+    done = run(
+        "data_path", "--rows", "3000", "--batches", "20", "--folder", str(tmp_path), "--output", str(output)
+    )
     assert done.returncode == 0, done.stderr
     (measured,) = json.loads(output.read_text())["sizes"]
     assert measured["rows"] == 3000
@@ -399,14 +454,18 @@ def test_every_way_of_batching_trains_the_same_rows(tmp_path):
         lines = measure(strategy, parts, EPOCH, rounds=1)
     rows = [sorted(np.concatenate(batches).tolist()) for _, batches in batches_of.values()]
     assert rows == [sorted(range(BATCH_SIZE * EPOCH))] * 4
-    assert {line["way"]: line["padding"] == 0 for line in lines} == {way: "packed" in way for way in batches_of}
+    assert {line["way"]: line["padding"] == 0 for line in lines} == {
+        way: "packed" in way for way in batches_of
+    }
     padding = {line["way"]: line["padding"] for line in lines}
     assert padding["rows of similar length, padded"] < padding["random batches, padded"]
 
 
 @pytest.mark.slow
 def test_ddp_communication_on_the_command_line(tmp_path):
-    command = DDP.launcher.command(["-m", "benchmarks.ddp_communication", "--steps", "1", *tiny_arguments(tmp_path)], 2)
+    command = DDP.launcher.command(
+        ["-m", "benchmarks.ddp_communication", "--steps", "1", *tiny_arguments(tmp_path)], 2
+    )
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     megabytes = {words[0]: float(words[1]) for words in map(str.split, done.stdout.splitlines()[1:])}

@@ -39,7 +39,8 @@ def check_scene(result: dict) -> None:
     assert result["weights"]["moved"] > 1e-3
     for column in result["columns"].values():
         assert column["max_weight_difference"] <= 1e-6
-        assert len(column["turns_seconds_per_batch"]) == 4  # in each pass four micro-batches, and the one that is left
+        # In each pass four micro-batches, and the one that is left
+        assert len(column["turns_seconds_per_batch"]) == 4
         assert min(column["turns_seconds_per_batch"]) > 0
         whole = column["turns_seconds_per_batch"][::2]
         assert column["seconds_per_batch"] == pytest.approx(sum(whole) / 2)
@@ -133,5 +134,7 @@ def test_where_namespaces_cannot_be_made_the_scene_is_skipped_with_a_reason(tmp_
 
 def list_namespaces() -> list[str]:
     """Return the names of this machine's network namespaces."""
-    lines = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = subprocess.run(
+        ["ip", "netns", "list"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     return [line.split()[0] for line in lines]

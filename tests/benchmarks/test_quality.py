@@ -33,7 +33,8 @@ def test_baselines_learn_and_finished_results_are_kept(job, tmp_path, capsys):
     cells[0].write_text(json.dumps(kept | {"minutes": 99.0}), encoding="utf-8")
     cells[1].unlink()
     assert main([*command, *systems]) == 0
-    assert "49.5" in capsys.readouterr().out  # the mean of a kept result and one that was measured again
+    # The mean of a kept result and one that was measured again
+    assert "49.5" in capsys.readouterr().out
 
 
 def test_settings_are_chosen_on_rows_that_are_not_test_rows(job):
@@ -55,7 +56,9 @@ def test_without_dev_rows_some_training_rows_choose(job, tmp_path):
 
 def test_where_there_is_only_a_dev_file_its_rows_are_the_test_rows(job, tmp_path):
     dev = write_tiny(tmp_path / "published_dev.tsv", 12)
-    (tmp_path / "job.yaml").write_text(f"data: {{train: {job}, dev: {dev}, test_size: 0}}\n", encoding="utf-8")
+    (tmp_path / "job.yaml").write_text(
+        f"data: {{train: {job}, dev: {dev}, test_size: 0}}\n", encoding="utf-8"
+    )
     settings, dataset = open_job("job.yaml")
     rows = rows_by_part(dataset)
     assert settings.dev is None
@@ -87,7 +90,12 @@ def test_the_summary_is_over_seeds():
 @pytest.mark.slow
 def test_networks_are_fine_tuned_by_the_published_command(job, tmp_path):
     short = ["train.max_steps=2", "train.device=cpu", "train.precision=fp32"]
-    assert main(["--jobs", job, "--systems", "random-bert", "--seeds", "1", "--output", "q.json", "--set", *short]) == 0
+    assert (
+        main(
+            ["--jobs", job, "--systems", "random-bert", "--seeds", "1", "--output", "q.json", "--set", *short]
+        )
+        == 0
+    )
     [(system, found)] = json.loads((tmp_path / "q.json").read_text(encoding="utf-8"))["results"][job].items()
     assert system == "random-bert"
     assert found["command"].startswith("python run_single.py --config")

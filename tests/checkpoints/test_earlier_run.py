@@ -1,7 +1,7 @@
 """A run that an earlier version started: python -m pytest tests/checkpoints/test_earlier_run.py
 
-earlier_run/ holds the run folder as that version left it, stopped by SIGTERM after step 14 of 30, and its data file. Its
-training state names the caches of that data; what they are named after must not change either.
+earlier_run/ holds the run folder as that version left it, stopped by SIGTERM after step 14 of 30, and its
+data file. Its training state names the caches of that data; what they are named after must not change either.
 """
 
 import json
@@ -15,10 +15,19 @@ from app.run.entry import main
 
 EARLIER = Path(__file__).parent / "earlier_run"
 JOB = [
-    *("--data.train=rows.tsv", "--model.vocab_file=vocab.txt", "--data.max_length=16", "--train.batch_size=8"),
+    *(
+        "--data.train=rows.tsv",
+        "--model.vocab_file=vocab.txt",
+        "--data.max_length=16",
+        "--train.batch_size=8",
+    ),
     *("--train.epochs=6", "--train.learning_rate=0.02", "--train.warmup=0.2", "--model.dropout=0.1"),
     *("--train.eval_every=3", "--train.save_every=4", "--train.log_every=4", "--train.early_stopping=20"),
-    *("--model.config.hidden_size=8", "--model.config.num_hidden_layers=1", "--model.config.num_attention_heads=2"),
+    *(
+        "--model.config.hidden_size=8",
+        "--model.config.num_hidden_layers=1",
+        "--model.config.num_attention_heads=2",
+    ),
     *("--model.config.intermediate_size=16", "--model.config.max_position_embeddings=16"),
     *("--train.device=cpu", "--train.threads=1", "--output.tensorboard=false"),
 ]
@@ -41,7 +50,8 @@ def evaluations(folder: str) -> list[dict]:
 
 
 def test_it_resumes_and_ends_as_if_it_had_not_been_stopped(capsys):
-    """Best checkpoint, evaluations without improvement and losses not logged yet come from the earlier state too."""
+    """Best checkpoint, evaluations without improvement and losses not logged yet come from the earlier state
+    too."""
     assert run("run") == 0
     assert "Resuming from step 14." in capsys.readouterr().err
     assert run("whole") == 0
@@ -62,7 +72,10 @@ def test_it_resumes_and_ends_as_if_it_had_not_been_stopped(capsys):
 def test_it_stops_early_where_it_would_have(capsys):
     """Its third evaluation without improvement was at step 12; the fourth is at 15."""
     assert run("run", "--train.early_stopping=4") == 0
-    assert "Stopped early after step 15: macro_f1 has not been better than at step 3 in 4" in capsys.readouterr().err
+    assert (
+        "Stopped early after step 15: macro_f1 has not been better than at step 3 in 4"
+        in capsys.readouterr().err
+    )
 
 
 def test_it_trains_for_longer():

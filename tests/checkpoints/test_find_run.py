@@ -37,7 +37,9 @@ def make_run(folder: str, age: int = 0, **details) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["exp", "train[1]", "a*", "a?", "情感", "exp-2", "exp-001", "a+b", "sub/exp", "[!x]"])
+@pytest.mark.parametrize(
+    "name", ["exp", "train[1]", "a*", "a?", "情感", "exp-2", "exp-001", "a+b", "sub/exp", "[!x]"]
+)
 def test_resume_auto_takes_the_newest_run_of_this_very_name(name):
     config = OutputConfig(name=name, resume="auto")
     for number, other in enumerate(
@@ -68,7 +70,8 @@ def started(seconds_ago: int) -> str:
 
 
 OTHER_JOBS = [
-    {"launcher": "exp", "started": started(86400)},  # of yesterday, with the same rdzv_id
+    # Of yesterday, with the same rdzv_id
+    {"launcher": "exp", "started": started(86400)},
     {"launcher": "other", "started": started(50)},
     {"launcher": None, "started": started(50)},
     {"launcher": "exp"},
@@ -80,7 +83,8 @@ OTHER_JOBS = [
 def test_a_restarted_job_resumes_no_other_job(restarted, details):
     make_run("checkpoints/a-001", **details)
     assert run_to_resume(OutputConfig(name="a")) is None
-    assert run_to_resume(OutputConfig(name="a", resume="auto")) == Path("checkpoints/a-001")  # asked for by name
+    # Asked for by name
+    assert run_to_resume(OutputConfig(name="a", resume="auto")) == Path("checkpoints/a-001")
     assert run_to_resume(OutputConfig(name="b", resume="auto")) is None
     config = OutputConfig(dir="checkpoints/a-001")
     assert run_to_resume(config) is None
@@ -93,7 +97,9 @@ def test_a_restarted_job_resumes_its_own_run(restarted):
     make_run("checkpoints/a-001", age=-9, launcher="exp", started=started(86400))
     own = make_run("checkpoints/a-002", launcher="exp", started=started(50))
     make_run("checkpoints/a-003", launcher="other", started=started(20))
-    assert run_to_resume(OutputConfig(name="a")) == run_to_resume(OutputConfig(name="a", resume="auto")) == own
+    assert (
+        run_to_resume(OutputConfig(name="a")) == run_to_resume(OutputConfig(name="a", resume="auto")) == own
+    )
     assert run_to_resume(OutputConfig(dir=str(own))) == own
 
 

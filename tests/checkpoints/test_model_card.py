@@ -1,4 +1,5 @@
-"""README.md in a run folder is the run's only where a run wrote it: python -m pytest tests/checkpoints/test_model_card.py"""
+"""README.md in a run folder is the run's only where a run wrote it: python -m pytest
+tests/checkpoints/test_model_card.py"""
 
 from pathlib import Path
 
@@ -27,7 +28,9 @@ def test_a_card_is_replaced_and_one_that_was_changed_stays(tmp_path):
     assert (path.read_text(), beside.read_text()) == (changed, "mine too")
 
 
-@pytest.mark.parametrize("content", [b"", b"# mine\n", b"\xff\xfe", TEXT.encode(), b"---\nlanguage: zh\n---\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"# mine\n", b"\xff\xfe", TEXT.encode(), b"---\nlanguage: zh\n---\n"]
+)
 def test_a_file_of_the_user_is_neither_replaced_nor_removed(tmp_path, content):
     readme = tmp_path / "README.md"
     readme.write_bytes(content)

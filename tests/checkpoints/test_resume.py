@@ -1,4 +1,5 @@
-"""A run that was stopped resumes: bit-identical in its own mode, within the tolerance of the modes in another.
+"""A run that was stopped resumes: bit-identical in its own mode, within the tolerance of the modes in
+another.
 
 python -m pytest tests/checkpoints/test_resume.py -m slow
 
@@ -32,7 +33,12 @@ FP16 = EXACT | {"train__precision": "fp16", "train__max_grad_norm": 0.5}
 def data(tmp_path_factory) -> list[str]:
     """The arguments for a data file of 120 rows, 96 of them for training."""
     folder = tmp_path_factory.mktemp("data")
-    return ["--data.train", str(write_tiny(folder / "rows.tsv", 40)), "--data.cache_dir", str(folder / "cache")]
+    return [
+        "--data.train",
+        str(write_tiny(folder / "rows.tsv", 40)),
+        "--data.cache_dir",
+        str(folder / "cache"),
+    ]
 
 
 def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -51,7 +57,8 @@ def evaluations(folder: Path) -> list[dict]:
 
 
 def stop_thrice(mode: str, world_size: int, argv: list[str], log: Path, seed: int) -> list[int]:
-    """Stop a run at random steps: by kill -9 of one rank, by SIGTERM to one rank, by SIGINT to all; returns the steps."""
+    """Stop a run at random steps: by kill -9 of one rank, by SIGTERM to one rank, by SIGINT to all; returns
+    the steps."""
     chance = random.Random(f"{mode} {world_size} {seed}")
     steps = []
     for what, first, last in [("SIGKILL", 5, 11), ("SIGTERM", 0, 6), ("SIGINT", 0, 6)]:
@@ -80,11 +87,15 @@ def stop_thrice(mode: str, world_size: int, argv: list[str], log: Path, seed: in
             pytest.param("deepspeed", 2, EXACT | {"deepspeed__stage": stage}, id=f"deepspeed-2-stage{stage}")
             for stage in (1, 3)
         ],
-        *[pytest.param(*mode, WINDOWS, id=f"{mode[0]}-{mode[1]}-windows") for mode in (("single", 1), ("ddp", 2))],
+        *[
+            pytest.param(*mode, WINDOWS, id=f"{mode[0]}-{mode[1]}-windows")
+            for mode in (("single", 1), ("ddp", 2))
+        ],
     ],
 )
 def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, changes, data, tmp_path):
-    """Dropout on, accumulation, in the middle of an epoch; early stopping, best checkpoint, curves and predictions too."""
+    """Dropout on, accumulation, in the middle of an epoch; early stopping, best checkpoint, curves and
+    predictions too."""
     if reason := load_strategy(mode).unavailable_reason():
         pytest.skip(reason)
     whole, stopped, log = tmp_path / "whole", tmp_path / "stopped", tmp_path / "log"
@@ -121,14 +132,22 @@ def test_a_finished_run_that_trains_for_longer_ends_bit_identical(mode, world_si
     """Its last state has weights and optimizer, and all ranks continue from it."""
     if reason := load_strategy(mode).unavailable_reason():
         pytest.skip(reason)
-    changes = {"model__dropout": 0.2, "train__schedule": "constant", "train__warmup": 0, "train__eval_every": 5}
+    changes = {
+        "model__dropout": 0.2,
+        "train__schedule": "constant",
+        "train__warmup": 0,
+        "train__eval_every": 5,
+    }
     stopped, whole, log = tmp_path / "stopped", tmp_path / "whole", tmp_path / "log"
     for epochs in (2, 4):
         assert (
-            run(mode, world_size, settings(data, stopped, **changes, train__epochs=epochs), log=log) == [0] * world_size
+            run(mode, world_size, settings(data, stopped, **changes, train__epochs=epochs), log=log)
+            == [0] * world_size
         )
     assert "Resuming from step 12." in log.read_text()
-    assert run(mode, world_size, settings(data, whole, **changes, train__epochs=4), log=log) == [0] * world_size
+    assert (
+        run(mode, world_size, settings(data, whole, **changes, train__epochs=4), log=log) == [0] * world_size
+    )
     assert (tmp_path / "stopped.final").read_bytes() == (tmp_path / "whole.final").read_bytes()
     refused = run(mode, world_size, settings(data, stopped, **changes, train__epochs=4), log=log)
     assert refused[0] == 2
@@ -159,11 +178,17 @@ def test_one_run_resumes_through_all_modes(data, tmp_path):
 
 
 def test_horovod_takes_over(data, tmp_path):
-    """Its launcher starts the ranks, and its optimizer gets the state without the step that would decay the weights."""
+    """Its launcher starts the ranks, and its optimizer gets the state without the step that would decay the
+    weights."""
     horovod = load_strategy("horovod")
     if reason := horovod.unavailable_reason():
         pytest.skip(reason)
-    changes = {"model__dropout": 0, "train__warmup": 0, "train__learning_rate": 1e-3, "train__weight_decay": 0.1}
+    changes = {
+        "model__dropout": 0,
+        "train__warmup": 0,
+        "train__learning_rate": 1e-3,
+        "train__weight_decay": 0.1,
+    }
     assert run("single", 1, settings(data, tmp_path / "whole", **changes)) == [0]
     argv = settings(data, tmp_path / "stopped", **changes)
     assert run("single", 1, argv, [Disturbance(6, "SIGTERM")]) == [143]
@@ -190,7 +215,8 @@ def test_another_job_is_refused(data, tmp_path):
 
 
 def test_a_rank_that_ends_later_than_others_ends_as_they_do(data, tmp_path):
-    """The launcher sends SIGTERM when the first has left; one whose log takes longer to close closes it, and leaves likewise."""
+    """The launcher sends SIGTERM when the first has left; one whose log takes longer to close closes it, and
+    leaves likewise."""
     log, argv = tmp_path / "log", settings(data, tmp_path / "run", output__tensorboard="true")
     disturbances = [Disturbance(-1, "close_late"), Disturbance(3, "SIGTERM", 1)]
     assert run("ddp", 3, argv, disturbances, log) == [143] * 3, log.read_text()[-3000:]
@@ -206,11 +232,15 @@ def test_a_crash_after_the_training_costs_no_training(keep_final_state, data, tm
     final = tmp_path / "run" / "state" / "step-00000012"
     sizes = {path.name: path.stat().st_size for path in final.iterdir()}
     assert set(sizes) == {"manifest.json", "optimizer.safetensors", "progress.json", "weights.safetensors"}
-    assert (sizes["weights.safetensors"] > 200, sizes["optimizer.safetensors"] > 200) == (keep_final_state,) * 2
+    assert (sizes["weights.safetensors"] > 200, sizes["optimizer.safetensors"] > 200) == (
+        keep_final_state,
+    ) * 2
     model = (tmp_path / "run" / "model.safetensors").read_bytes()
     assert run("single", 1, argv, log=log) == [0]
     assert "Resuming from step 12." in log.read_text()
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == model
     assert final.exists() == (tmp_path / "run" / "state").exists() == keep_final_state
     assert run("single", 1, settings(data, tmp_path / "whole", train__epochs=2)) == [0]
-    assert (tmp_path / "run" / "report.json").read_bytes() == (tmp_path / "whole" / "report.json").read_bytes()
+    assert (tmp_path / "run" / "report.json").read_bytes() == (
+        tmp_path / "whole" / "report.json"
+    ).read_bytes()

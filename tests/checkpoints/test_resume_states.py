@@ -1,4 +1,5 @@
-"""Training states on disk: whole or absent, checked, kept; and what is said of rows: python -m pytest tests/checkpoints/test_resume_states.py"""
+"""Training states on disk: whole or absent, checked, kept; and what is said of rows: python -m pytest
+tests/checkpoints/test_resume_states.py"""
 
 import json
 import resource
@@ -12,7 +13,12 @@ from safetensors import SafetensorError
 
 from app.checkpoints.background_writer import BackgroundWriter
 from app.checkpoints.run_folder import saved_states
-from app.checkpoints.training_state import drop_states, load_training_state, restore_best_model, save_training_state
+from app.checkpoints.training_state import (
+    drop_states,
+    load_training_state,
+    restore_best_model,
+    save_training_state,
+)
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
 from app.runtime.disk import checksum
@@ -34,7 +40,13 @@ JOB = {"train.seed": 1, "steps": 30}
 def state_of(step: int) -> RunState:
     counts = {"evaluations_without_improvement": 2, "micro_batch_size": 4}
     return RunState(
-        step, step - 1, **counts, best_value=0.5, best_step=step - 1, loss_window=[(1.5, 4)], scaler={"s": 2.0}
+        step,
+        step - 1,
+        **counts,
+        best_value=0.5,
+        best_step=step - 1,
+        loss_window=[(1.5, 4)],
+        scaler={"s": 2.0},
     )
 
 
@@ -42,7 +54,10 @@ def save(folder: Path, step: int, keep_states: int = 3) -> None:
     model = folder / "model.safetensors"
     model.write_bytes(b"the best weights up to step %d" % step)
     weights = {"head.weight": torch.full((20, 30), float(step))}
-    optimizer = {"head.weight/exp_avg": torch.full((20, 30), step / 2), "head.weight/step": torch.tensor(float(step))}
+    optimizer = {
+        "head.weight/exp_avg": torch.full((20, 30), step / 2),
+        "head.weight/step": torch.tensor(float(step)),
+    }
     save_training_state(folder, state_of(step), JOB, weights, optimizer, keep_states, model)
 
 
@@ -57,7 +72,9 @@ def test_a_state_comes_back_as_it_was(tmp_path):
     assert (state.weights["head.weight"] == 7).all()
     assert (state.optimizer["head.weight/exp_avg"] == 3.5).all()
     assert {path.name for path in state.folder.iterdir()} == set(FILES)
-    assert set(json.loads((state.folder / "manifest.json").read_text())["sha256"]) == set(FILES) - {"manifest.json"}
+    assert set(json.loads((state.folder / "manifest.json").read_text())["sha256"]) == set(FILES) - {
+        "manifest.json"
+    }
 
 
 def test_the_newest_states_are_kept(tmp_path):
@@ -115,7 +132,9 @@ def test_a_damaged_state_takes_no_whole_ones_place(tmp_path, keep_states, name, 
     assert steps(tmp_path) == [7, 5][:keep_states]
     assert load_training_state(tmp_path).run_state.step == 7
     names = {path.name for path in (tmp_path / "state").iterdir()}
-    assert [name for name in names if name.startswith("damaged-")] == ["damaged-step-00000015"], "the newest is kept"
+    assert [name for name in names if name.startswith("damaged-")] == ["damaged-step-00000015"], (
+        "the newest is kept"
+    )
     save(tmp_path, 15, keep_states)
     assert steps(tmp_path) == [15, 7, 5][:keep_states]
     flip_a_bit(tmp_path / "state" / "step-00000015" / "weights.safetensors")
@@ -137,7 +156,9 @@ def test_a_state_that_cannot_be_read_now_is_neither_renamed_nor_removed(tmp_path
             raise OSError(24, "Too many open files")
 
         patch.setattr("app.checkpoints.training_state.checksum", refuse)
-        with pytest.raises(TrainingError, match="step-00000010: .*Too many open files; it is not removed; start again"):
+        with pytest.raises(
+            TrainingError, match="step-00000010: .*Too many open files; it is not removed; start again"
+        ):
             load_training_state(tmp_path)
     assert "step-00000010 cannot be read now and is skipped: [Errno 24] Too many open files" in caplog.text
     assert steps(tmp_path) == [10, 5]
@@ -187,11 +208,14 @@ def test_a_full_disk_leaves_the_state_before_alone(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
     assert "the training state of step 10 cannot be written" in str(caught.value)
-    assert "the training state of step 5 is kept; free space on the disk and resume with --resume auto" in str(
-        caught.value
+    assert (
+        "the training state of step 5 is kept; free space on the disk and resume with --resume auto"
+        in str(caught.value)
     )
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["step-00000005"]
-    assert {path.name: path.read_bytes() for path in (tmp_path / "state" / "step-00000005").iterdir()} == before
+    assert {
+        path.name: path.read_bytes() for path in (tmp_path / "state" / "step-00000005").iterdir()
+    } == before
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
@@ -212,7 +236,8 @@ def test_writes_run_in_the_background_one_after_the_other():
 
     writer = BackgroundWriter()
     writer.start(first)
-    assert not written  # start has come back although nothing is written yet
+    # Start has come back although nothing is written yet
+    assert not written
     may_end.set()
     writer.start(lambda: written.append(2))
     writer.wait()
@@ -228,7 +253,8 @@ def test_a_write_that_failed_is_raised_by_the_next_call():
     writer.start(fail)
     with pytest.raises(TrainingError, match="the disk is full"):
         writer.start(lambda: None)
-    writer.wait()  # once is enough
+    # Once is enough
+    writer.wait()
     writer.close()
 
 
@@ -250,7 +276,9 @@ def loader(tmp_path_factory):
 
 
 def step_log(finite: list[bool], norm: float, skipped: bool = False) -> StepLog:
-    passes = PassResults(torch.tensor(0.0), torch.arange(len(finite)).numpy() + 3, torch.tensor(finite), len(finite))
+    passes = PassResults(
+        torch.tensor(0.0), torch.arange(len(finite)).numpy() + 3, torch.tensor(finite), len(finite)
+    )
     return StepLog(17, len(finite), 0.1, torch.tensor(norm), skipped, passes)
 
 

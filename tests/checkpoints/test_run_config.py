@@ -45,7 +45,8 @@ def test_a_file_of_the_user_is_kept_through_all_runs():
         assert epochs(RESOLVED) == config.train.epochs
         assert holds_run(Path("run"))
         assert run_settings(Path("run"))["max_length"] == config.data.max_length != 77
-    write_config(Path("run"), CONFIG_A)  # as a run that trains for longer does
+    # As a run that trains for longer does
+    write_config(Path("run"), CONFIG_A)
     assert path.read_text() == MINE
     assert epochs(RESOLVED) == 3
 

@@ -74,7 +74,8 @@ def test_a_second_run_is_refused_by_name_until_the_first_is_dead(other, config, 
     holder = json.loads((folder / LOCK).read_text())
     assert holder["pid"] == process.pid
     assert str(caught.value) == (
-        f"a run folder is for one run at a time: run is in use by process {process.pid} on {platform.node()}, since "
+        f"a run folder is for one run at a time: run is in use by process {process.pid} on "
+        f"{platform.node()}, since "
         f"{holder['since']}; wait until that run has ended, stop it, or choose another output.dir"
     )
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
@@ -95,7 +96,8 @@ def test_two_starts_of_resume_auto_without_a_folder(other):
 
 
 def test_a_start_between_check_and_lock_is_seen():
-    """Both have checked the same empty folder; the second finds the run of the first, after it was killed too."""
+    """Both have checked the same empty folder; the second finds the run of the first, after it was killed
+    too."""
     check_run_folder(OutputConfig(dir="run"))
     folder, is_resumed, lock = open_run_folder(OutputConfig(dir="run"))
     assert not is_resumed

@@ -1,4 +1,5 @@
-"""A run folder says truly what trained its model, also after a resume: python -m pytest tests/checkpoints/test_starts.py"""
+"""A run folder says truly what trained its model, also after a resume: python -m pytest
+tests/checkpoints/test_starts.py"""
 
 import json
 import os
@@ -13,8 +14,17 @@ from app.strategies.single import Single
 from tests.tiny import write_tiny
 
 SMALL = [
-    *("--model.config.hidden_size=16", "--model.config.num_hidden_layers=1", "--model.config.num_attention_heads=2"),
-    *("--model.config.intermediate_size=32", "--data.max_length=24", "--train.batch_size=16", "--train.log_every=2"),
+    *(
+        "--model.config.hidden_size=16",
+        "--model.config.num_hidden_layers=1",
+        "--model.config.num_attention_heads=2",
+    ),
+    *(
+        "--model.config.intermediate_size=32",
+        "--data.max_length=24",
+        "--train.batch_size=16",
+        "--train.log_every=2",
+    ),
     *("--train.device=cpu", "--train.threads=1", "--train.epochs=2", "--output.tensorboard=false"),
     *("--train.save_every=3", "--output.dir=run", "--output.resume=auto"),
 ]
@@ -28,7 +38,8 @@ def data(tmp_path_factory) -> list[str]:
 
 @pytest.fixture
 def start(data, monkeypatch, empty_folder):
-    """Return a function that runs as run_single.py does and returns the exit status; `action` happens after `steps` steps."""
+    """Return a function that runs as run_single.py does and returns the exit status; `action` happens after
+    `steps` steps."""
     step = Single.step
 
     def run(*arguments: str, steps: int = 0, action=None) -> int:
@@ -63,7 +74,8 @@ def environment() -> dict:
 
 
 def test_a_run_that_starts_over_has_its_own_settings(start):
-    """It was killed before its first training state, and continues with other settings: those train the model."""
+    """It was killed before its first training state, and continues with other settings: those train the
+    model."""
     with pytest.raises(RuntimeError, match="the machine has failed"):
         start(steps=1, action=crash)
     before = environment()
@@ -98,4 +110,6 @@ def test_a_damaged_environment_is_no_obstacle(start, content, capsys):
     Path("run/environment.json").write_text(content)
     assert start("--train.eval_batch_size=8") == 0
     assert environment()["resumed"][0]["step"] == 5
-    assert ("is damaged and begins with this start" in capsys.readouterr().err) == (not content.startswith('{"'))
+    assert ("is damaged and begins with this start" in capsys.readouterr().err) == (
+        not content.startswith('{"')
+    )

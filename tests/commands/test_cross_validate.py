@@ -14,7 +14,11 @@ from tests.label_set_runs import write_posts
 from tests.tiny import LABELS, write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ["--model.config.hidden_size=64", "--model.config.num_hidden_layers=1", "--model.config.intermediate_size=64"]
+TINY = [
+    "--model.config.hidden_size=64",
+    "--model.config.num_hidden_layers=1",
+    "--model.config.intermediate_size=64",
+]
 TINY += ["--model.config.num_attention_heads=4", "--train.learning_rate", "0.003", "--train.device", "cpu"]
 TINY += [
     "--train.epochs",
@@ -69,7 +73,9 @@ def test_a_folder_with_other_things_is_refused(tmp_path, capsys):
 @pytest.mark.slow
 def test_folds_from_the_first_command_to_fixed_labels(tmp_path):
     """Noise is planted into the file; the list finds it; a finished command is quick and equal; other settings are refused."""
-    pytest.importorskip("cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt")
+    pytest.importorskip(
+        "cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt"
+    )
     from pyarrow import parquet
 
     lines = write_tiny(tmp_path / "rows.tsv", rows_per_label=80).read_text(encoding="utf-8").splitlines()
@@ -114,13 +120,18 @@ def test_folds_from_the_first_command_to_fixed_labels(tmp_path):
     assert again.stderr.count("finished before") == 4
     other = cross_validate(tmp_path, *words, "--train.learning_rate", "0.02")
     assert other.returncode == 2
-    assert "holds these runs with other settings or data: train.learning_rate was 0.003 and is 0.02" in other.stderr
+    assert (
+        "holds these runs with other settings or data: train.learning_rate was 0.003 and is 0.02"
+        in other.stderr
+    )
 
 
 @pytest.mark.slow
 def test_folds_of_label_sets(tmp_path):
     """Sets with a flipped label are found again, and a second command trains nothing."""
-    pytest.importorskip("cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt")
+    pytest.importorskip(
+        "cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt"
+    )
     write_posts(tmp_path / "rows.tsv").rename(tmp_path / "rows.jsonl")
     out = tmp_path / "out"
     words = ["--folds", "2", "--output.dir", str(out), "--data.task", "multi_label"]
@@ -130,7 +141,9 @@ def test_folds_of_label_sets(tmp_path):
     figures = json.loads((out / "cross_validation.json").read_text(encoding="utf-8"))
     for one in figures["folds"]:
         report = json.loads((out / f"fold-{one['fold']}" / "report.json").read_text(encoding="utf-8"))
-        assert {name: report[name] for name in figures["mean"]} == {name: one[name] for name in figures["mean"]}
+        assert {name: report[name] for name in figures["mean"]} == {
+            name: one[name] for name in figures["mean"]
+        }
     assert figures["mean"]["micro_f1"] > 0.6
     assert figures["planted"]["k"] >= 5
     assert figures["planted"]["precision_at_k"] > 3 * figures["planted"]["random"]
@@ -144,7 +157,18 @@ def test_seeds_in_two_processes(tmp_path):
     """The seeds differ, the test rows do not; the second command trains only what is missing."""
     write_tiny(tmp_path / "rows.tsv", rows_per_label=20)
     out = tmp_path / "out"
-    words = ["--seeds", "2", "--mode", "mp", "--processes", "2", "--output.dir", str(out), "--train.epochs", "1"]
+    words = [
+        "--seeds",
+        "2",
+        "--mode",
+        "mp",
+        "--processes",
+        "2",
+        "--output.dir",
+        str(out),
+        "--train.epochs",
+        "1",
+    ]
     done = cross_validate(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     figures = json.loads((out / "cross_validation.json").read_text(encoding="utf-8"))

@@ -77,7 +77,9 @@ def test_without_captum_the_error_says_how_to_install_it(model, monkeypatch, cap
 
 def test_settings_of_the_run_are_used(tmp_path, capsys):
     folder = Path(save_checkpoint(tmp_path))
-    (folder / "config.yaml").write_text("data: {max_length: 8, remove_spaces: true, text_pair_column: other}\n")
+    (folder / "config.yaml").write_text(
+        "data: {max_length: 8, remove_spaces: true, text_pair_column: other}\n"
+    )
     assert main([str(folder), "今天 真 开心手机质量不好"]) == 0
     said = capsys.readouterr()
     assert "was trained on pairs, and this is a single text" in said.err

@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def tiny_set(tmp_path, monkeypatch) -> Path:
     """A folder with the only data set there is, and an empty place to fetch it into."""
     content = "\n".join(tiny_lines(20)).encode()
-    known = PublicFile("train.tsv", len(content), hashlib.sha256(content).hexdigest(), ("http://127.0.0.1:1/x",))
+    known = PublicFile(
+        "train.tsv", len(content), hashlib.sha256(content).hexdigest(), ("http://127.0.0.1:1/x",)
+    )
     sets = {"tiny": PublicSet("tiny", "sixty rows", "nowhere", "none", (known,))}
     monkeypatch.setattr(public_sets, "public_sets", lambda: sets)
     monkeypatch.setattr("app.commands.fetch.public_sets", lambda: sets)
@@ -32,12 +34,16 @@ def tiny_set(tmp_path, monkeypatch) -> Path:
 
 
 def test_what_is_fetched_is_what_a_configuration_finds(tiny_set, tmp_path, capsys):
-    config = load_config(["--data.train", "public:tiny/train.tsv", "--data.cache_dir", str(tmp_path / "cache")])
+    config = load_config(
+        ["--data.train", "public:tiny/train.tsv", "--data.cache_dir", str(tmp_path / "cache")]
+    )
     assert config.data.train == str(fetched_folder() / "tiny" / "train.tsv")
     with pytest.raises(InputError, match="there is no such file; get it with python -m app fetch tiny"):
         open_dataset(config.data)
     assert main(["fetch", "--list"]) == 0
-    assert re.search(r"tiny +0.0 MB +- +sixty rows\n +origin: nowhere; licence: none", capsys.readouterr().out)
+    assert re.search(
+        r"tiny +0.0 MB +- +sixty rows\n +origin: nowhere; licence: none", capsys.readouterr().out
+    )
     assert main(["fetch", "tiny", "--from", str(tiny_set)]) == 0
     assert "tiny: sixty rows; nowhere; licence: none" in capsys.readouterr().out
     assert len(open_dataset(config.data).splits["train"]) == 48

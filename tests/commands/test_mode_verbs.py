@@ -16,7 +16,11 @@ from app.strategies import strategy_names
 from tests.tiny import write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ["--model.config.hidden_size=32", "--model.config.num_hidden_layers=1", "--model.config.intermediate_size=64"]
+TINY = [
+    "--model.config.hidden_size=32",
+    "--model.config.num_hidden_layers=1",
+    "--model.config.intermediate_size=64",
+]
 
 
 def run(verb: str, *arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess:
@@ -61,7 +65,9 @@ def test_an_unknown_mode_is_refused(script):
 
 
 def test_the_table_shows_a_mode_that_was_not_run():
-    lines = render([Outcome("single", 1, 0.0, 0.0, 1e-7, 0.0, 4, 4, "PASS"), Outcome("fsdp", 2, reason="no device")])
+    lines = render(
+        [Outcome("single", 1, 0.0, 0.0, 1e-7, 0.0, 4, 4, "PASS"), Outcome("fsdp", 2, reason="no device")]
+    )
     first, second = (line.split() for line in lines.splitlines()[1:])
     assert first == ["single", "1", "0.0e+00", "0.0e+00", "1.0e-07", "0.0e+00", "4", "of", "4", "PASS"]
     assert second == ["fsdp", "2", "-", "-", "-", "-", "-", "FAIL", "no", "device"]
@@ -94,7 +100,14 @@ def test_the_table_of_modes_on_the_command_line(tmp_path):
     pytest.importorskip("matplotlib")
     output, chart = tmp_path / "modes.json", tmp_path / "modes.png"
     words = ["--modes", "dp", "single", "--output", str(output), "--chart", str(chart)]
-    data = ["--data.train", str(write_tiny(tmp_path / "rows.tsv")), "--data.cache_dir", "cache", "--train.epochs", "1"]
+    data = [
+        "--data.train",
+        str(write_tiny(tmp_path / "rows.tsv")),
+        "--data.cache_dir",
+        "cache",
+        "--train.epochs",
+        "1",
+    ]
     done = run("benchmark_modes.py", *words, *data, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     report = json.loads(output.read_text())

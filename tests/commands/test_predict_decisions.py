@@ -25,7 +25,9 @@ def run(tmp_path_factory) -> Path:
     chances = softmax(logits / TEMPERATURE, axis=1).cumsum(axis=1)
     labels = (generator.random((600, 1)) > chances).sum(axis=1).clip(max=2)
     hashes = generator.integers(0, 1 << 63, 600).astype(np.uint64)
-    write_logits(folder / "logits.safetensors", {"dev": SplitLogits(np.arange(600), labels, hashes, logits)}, LABELS, 5)
+    write_logits(
+        folder / "logits.safetensors", {"dev": SplitLogits(np.arange(600), labels, hashes, logits)}, LABELS, 5
+    )
     return folder
 
 
@@ -36,7 +38,8 @@ def probabilities_of(rows: list[dict]) -> np.ndarray:
 def test_probabilities_are_those_of_the_run_s_temperature(run, tmp_path):
     plain, calibrated = predict(run, tmp_path, "--calibrate", "none"), predict(run, tmp_path)
     expected = softmax(np.log(np.maximum(probabilities_of(plain), 1e-12)) / TEMPERATURE, axis=1)
-    sure = probabilities_of(plain).min(axis=1) > 1e-3  # six digits are enough for the rest
+    # Six digits are enough for the rest
+    sure = probabilities_of(plain).min(axis=1) > 1e-3
     assert sure.sum() > 5
     np.testing.assert_allclose(probabilities_of(calibrated)[sure], expected[sure], atol=1e-3)
     assert [row["label"] for row in plain] == [row["label"] for row in calibrated]
@@ -58,7 +61,9 @@ def test_threshold_for_a_precision_is_chosen_on_dev_and_measured_on_its_other_ha
     threshold = float(said.split("threshold ")[1].split()[0])
     assert "for precision 0.6, chosen on half of dev; on the " in said
     assert 0.4 < threshold < 0.7
-    assert [row["decision"] == "accept" for row in rows] == [float(row["probability"]) >= threshold for row in rows]
+    assert [row["decision"] == "accept" for row in rows] == [
+        float(row["probability"]) >= threshold for row in rows
+    ]
 
 
 def test_jsonl_and_lines_have_decisions_too(run, capsys):
@@ -89,5 +94,8 @@ def test_what_cannot_be_decided_is_an_error(run, options, message, capsys):
 
 def test_a_checkpoint_that_is_no_run_cannot_choose_a_threshold(tmp_path, capsys):
     folder = save_checkpoint(tmp_path / "model")
-    assert main(["--checkpoint", str(folder), "--device", "cpu", "--abstain", "precision=0.6", "今天真开心"]) == 2
+    assert (
+        main(["--checkpoint", str(folder), "--device", "cpu", "--abstain", "precision=0.6", "今天真开心"])
+        == 2
+    )
     assert "--abstain needs the logits of a run" in capsys.readouterr().err

@@ -34,7 +34,12 @@ def test_report_is_about_the_rows_of_the_file(model, tmp_path, capsys):
     out = tmp_path / "out"
     options = ["--label_column", "标签", "--text_column", "内容", "--report", str(out), "--language", "zh"]
     assert main(["--checkpoint", str(model), "--device", "cpu", "--input", str(path), *options]) == 0
-    assert {file.name for file in out.iterdir()} == {"predictions.csv", "report.html", "report.json", "report.txt"}
+    assert {file.name for file in out.iterdir()} == {
+        "predictions.csv",
+        "report.html",
+        "report.json",
+        "report.txt",
+    }
     said = capsys.readouterr()
     assert said.out == (out / "report.txt").read_text(encoding="utf-8")
     assert "new.csv: 60 rows" in said.err
@@ -66,7 +71,9 @@ def test_report_is_about_the_rows_of_the_file(model, tmp_path, capsys):
         ("new.txt", LABELS[0], [], "found plain text"),
     ],
 )
-def test_what_cannot_be_reported_is_an_error(model, tmp_path, monkeypatch, capsys, name, label, options, message):
+def test_what_cannot_be_reported_is_an_error(
+    model, tmp_path, monkeypatch, capsys, name, label, options, message
+):
     monkeypatch.chdir(tmp_path)
     path = write_rows(tmp_path / name, ["今天真开心"], [label])
     (tmp_path / "used").mkdir()

@@ -36,7 +36,14 @@ def run(tmp_path_factory) -> Path:
 def test_a_row_is_as_sure_as_its_least_certain_label(run, tmp_path):
     plain = predict(run, tmp_path)
     rows = predict(run, tmp_path, "--threshold", "0.55")
-    assert list(rows[0]) == ["line", "text", "labels", "decision", "confidence", *(f"p_{name}" for name in LABELS)]
+    assert list(rows[0]) == [
+        "line",
+        "text",
+        "labels",
+        "decision",
+        "confidence",
+        *(f"p_{name}" for name in LABELS),
+    ]
     assert [row["labels"] for row in rows] == [row["labels"] for row in plain]
     assert {row["decision"] for row in rows} == {"accept", "abstain"}
     thresholds = json.loads((run / "thresholds.json").read_text(encoding="utf-8"))["thresholds"]
@@ -68,7 +75,10 @@ def test_dev_rows_are_decided_by_thresholds_of_other_rows():
         thresholds = choose_thresholds(dev.labels[choosing], sigmoid(dev.logits[choosing]))
         decided = sigmoid(dev.logits[rows]) >= thresholds
         assert found.correct[rows].tolist() == (decided == dev.labels[rows]).all(axis=1).tolist()
-        assert found.confidence[rows].tolist() == LabelRule(thresholds).confidence(sigmoid(dev.logits[rows])).tolist()
+        assert (
+            found.confidence[rows].tolist()
+            == LabelRule(thresholds).confidence(sigmoid(dev.logits[rows])).tolist()
+        )
     by_hand = LabelRule(np.array([0.3, 0.5, 0.8]))
     sets = by_hand.decide(sigmoid(dev.logits))
     assert held_out_decisions(dev, by_hand).correct.tolist() == (sets == dev.labels).all(axis=1).tolist()
@@ -104,11 +114,17 @@ def test_a_precision_that_cannot_be_reached_is_an_error(tmp_path, capsys):
     folder, dev = save_checkpoint(tmp_path / "run", problem_type="multi_label_classification"), dev_rows()
     wrong = SplitLogits(dev.rows, np.roll(dev.labels, 1, axis=0), dev.hashes, dev.logits)
     write_logits(folder / "logits.safetensors", {"dev": wrong}, LABELS, 5)
-    assert main(["--checkpoint", str(folder), "--device", "cpu", "--abstain", "precision=0.9", "今天真开心"]) == 2
+    assert (
+        main(["--checkpoint", str(folder), "--device", "cpu", "--abstain", "precision=0.9", "今天真开心"])
+        == 2
+    )
     assert "cannot be reached on at least 20 of the" in capsys.readouterr().err
 
 
 def test_a_model_without_the_rows_of_its_run_cannot_choose_a_threshold(tmp_path, capsys):
     folder = save_checkpoint(tmp_path / "model", problem_type="multi_label_classification")
-    assert main(["--checkpoint", str(folder), "--device", "cpu", "--abstain", "precision=0.6", "今天真开心"]) == 2
+    assert (
+        main(["--checkpoint", str(folder), "--device", "cpu", "--abstain", "precision=0.6", "今天真开心"])
+        == 2
+    )
     assert "--abstain needs the logits of a run" in capsys.readouterr().err

@@ -95,13 +95,21 @@ def test_blank_lines_of_a_text_file_are_no_rows(tmp_path, checkpoint, capsys):
     path.write_bytes("\ufeff今天\r\n\n \u3000\n\t真好 \n开\u2028心".encode())
     assert main(["--checkpoint", str(checkpoint), "--input", str(path), "--output_format", "jsonl"]) == 0
     records = [json.loads(line) for line in capsys.readouterr().out.split("\n")[:-1]]
-    assert [(record["line"], record["text"]) for record in records] == [(1, "今天"), (4, "真好"), (5, "开\u2028心")]
+    assert [(record["line"], record["text"]) for record in records] == [
+        (1, "今天"),
+        (4, "真好"),
+        (5, "开\u2028心"),
+    ]
 
 
 def test_texts_of_the_command_line(checkpoint, capsys):
     assert main(["今天", "--checkpoint", str(checkpoint), "真，好", "--", "--差"]) == 0
     records = list(csv.DictReader(io.StringIO(capsys.readouterr().out, newline="")))
-    assert [(record["line"], record["text"]) for record in records] == [("1", "今天"), ("2", "真，好"), ("3", "--差")]
+    assert [(record["line"], record["text"]) for record in records] == [
+        ("1", "今天"),
+        ("2", "真，好"),
+        ("3", "--差"),
+    ]
     assert main(["--checkpoint", str(checkpoint), "--output_format", "lines", "今天"]) == 0
     lines = capsys.readouterr().out.split("\n")
     assert lines[0] == f"{records[0]['label']} {float(records[0]['probability']):.4f}  今天"
@@ -111,7 +119,9 @@ def test_texts_of_the_command_line(checkpoint, capsys):
 def test_standard_input_is_read_as_it_comes(checkpoint):
     """The subprocess sees a pipe, and the output goes to one."""
     command = [sys.executable, "predict.py", "--checkpoint", str(checkpoint), "--input", "-"]
-    ended = subprocess.run(command, input="今天\n\n真好\n".encode(), cwd=ROOT, capture_output=True, check=True)
+    ended = subprocess.run(
+        command, input="今天\n\n真好\n".encode(), cwd=ROOT, capture_output=True, check=True
+    )
     records = list(csv.DictReader(io.StringIO(ended.stdout.decode(), newline="")))
     assert [(record["line"], record["text"]) for record in records] == [("1", "今天"), ("3", "真好")]
     assert ended.stderr.decode() == "<stdin>: 2 rows (text '0')\n"
@@ -127,7 +137,9 @@ def test_formats_of_standard_input(tmp_path, checkpoint, capsys, monkeypatch, fo
 
 
 @pytest.mark.parametrize(("format", "warns"), [("jsonl", True), ("text", False)])
-def test_json_on_standard_input_without_its_format_is_told(tmp_path, checkpoint, capsys, monkeypatch, format, warns):
+def test_json_on_standard_input_without_its_format_is_told(
+    tmp_path, checkpoint, capsys, monkeypatch, format, warns
+):
     path, _ = write_input(tmp_path, format, ["今天", "真好"])
     with path.open(encoding="utf-8") as file:
         monkeypatch.setattr(sys, "stdin", file)
@@ -152,7 +164,14 @@ def test_a_bad_row_stops_or_is_skipped(tmp_path, checkpoint, capsys, monkeypatch
     path.write_bytes(content)
     format = {"txt": "text"}.get(path.suffix[1:], path.suffix[1:])
     shown = "<stdin>" if piped else str(path)
-    options = ["--checkpoint", str(checkpoint), "--output", str(output), "--input", "-" if piped else str(path)]
+    options = [
+        "--checkpoint",
+        str(checkpoint),
+        "--output",
+        str(output),
+        "--input",
+        "-" if piped else str(path),
+    ]
     for on_bad_row, status in (("error", 2), ("skip", 0)):
         with path.open(encoding="utf-8") as file:
             monkeypatch.setattr(sys, "stdin", file)
@@ -170,7 +189,8 @@ def test_a_bad_row_stops_or_is_skipped(tmp_path, checkpoint, capsys, monkeypatch
 
 
 def test_a_run_predicts_what_it_predicted(tmp_path, capsys, monkeypatch):
-    """Its own configuration says where rows are cut and that spaces are removed; the newest finished run is the default."""
+    """Its own configuration says where rows are cut and that spaces are removed; the newest finished run is
+    the default."""
     monkeypatch.chdir(tmp_path)
     lines = write_tiny(tmp_path / "rows.tsv").read_text(encoding="utf-8").split("\n")
     spaced = [" ".join(line.split("\t")[0]) + "\t" + line.split("\t")[-1] for line in lines[1:-1]]
@@ -184,7 +204,8 @@ def test_a_run_predicts_what_it_predicted(tmp_path, capsys, monkeypatch):
     }
     (tmp_path / "tiny.yaml").write_text(json.dumps(config), encoding="utf-8")
     assert train("single", "", ["--config", "tiny.yaml"]) == 0
-    plain = ["--calibrate", "none"]  # as predictions.csv
+    # As predictions.csv
+    plain = ["--calibrate", "none"]
     assert main(["--input", "rows.tsv", "--output", "output.csv", "--device", "cpu", *plain]) == 0
     assert "checkpoint checkpoints/tiny-001" in capsys.readouterr().err
     predicted, wanted = (
@@ -241,7 +262,8 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_folder_that_is_no_classifier(tmp_path, capsys, fault):
     broken_checkpoint(tmp_path / "model", fault)
-    capsys.readouterr()  # the progress bar of save_pretrained
+    # The progress bar of save_pretrained
+    capsys.readouterr()
     assert main(["--checkpoint", str(tmp_path / "model"), "今天"]) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith("error: ")
@@ -264,9 +286,15 @@ def test_a_mistyped_folder_names_the_nearest(checkpoint, capsys):
         (["--input", "lines.xyz"], "set --format"),
         (["--input", "line.txt"], "did you mean 'lines.txt'?"),
         (["--input", "lines.txt", "--output", "labels.xls"], "the name must end in .csv, .xlsx, .jsonl"),
-        (["--input", "lines.txt", "--output", "lines.txt", "--output_format", "csv"], "this is the input file"),
+        (
+            ["--input", "lines.txt", "--output", "lines.txt", "--output_format", "csv"],
+            "this is the input file",
+        ),
         (["--input", "lines.txt", "--output_format", "xlsx"], "name a file with --output"),
-        (["--input", "lines.txt", "--output", "a.jsonl", "--bom"], "--bom is for CSV, and the output is jsonl"),
+        (
+            ["--input", "lines.txt", "--output", "a.jsonl", "--bom"],
+            "--bom is for CSV, and the output is jsonl",
+        ),
         (["--input", "lines.txt", "--output", "no/labels.csv"], "there is no folder no"),
         (["--input", "lines.txt", "--encoding", "utf9"], "--encoding must be"),
         (["--input", "-", "--format", "parquet"], "cannot be read from a stream"),
@@ -294,7 +322,8 @@ def test_the_text_among_unnamed_columns_is_chosen_by_the_user(tmp_path, checkpoi
     options = ["--checkpoint", str(checkpoint), "--input", str(path), "--output", str(output)]
     assert main(options) == 2
     assert capsys.readouterr().err == (
-        f"error: {path}, line 1: cannot tell which column is the text: found 2 columns without a header, the first values "
+        f"error: {path}, line 1: cannot tell which column is the text: found 2 columns without a header, the "
+        "first values "
         "are id, body; set --text_column to a name or a number\n"
     )
     assert main([*options, "--text_column", "body"]) == 0
@@ -312,7 +341,8 @@ def test_a_reader_that_leaves_is_no_error(checkpoint, capsys, monkeypatch):
 
 def test_an_interrupted_run_leaves_what_it_has_under_another_name(tmp_path, checkpoint, capsys, caplog):
     """The input is a pipe whose writer interrupts this process while it waits for more."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in its background without it
+    # A shell starts what runs in its background without it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     pipe, output = tmp_path / "pipe", tmp_path / "output.csv"
     os.mkfifo(pipe)
     ended = threading.Event()
@@ -357,7 +387,10 @@ def test_an_output_with_a_long_name(tmp_path, checkpoint):
 
 
 def test_two_runs_with_one_output_write_two_files(tmp_path):
-    with open_output(str(tmp_path / "output.csv")) as first, open_output(str(tmp_path / "output.csv")) as second:
+    with (
+        open_output(str(tmp_path / "output.csv")) as first,
+        open_output(str(tmp_path / "output.csv")) as second,
+    ):
         first.write("first")
         second.write("second")
     assert (tmp_path / "output.csv").read_text() == "first"
@@ -380,27 +413,34 @@ def test_the_input_is_never_the_output(tmp_path, checkpoint, output, input):
     command += ["--output_format", "csv"] + (["--output", "lines.txt"] if output == "--output" else [])
     with path.open() as stdin, path.open("a") as appended:
         stdout = subprocess.DEVNULL if output == "--output" else appended
-        ended = subprocess.run(command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, cwd=tmp_path, text=True)
+        ended = subprocess.run(
+            command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, cwd=tmp_path, text=True
+        )
     assert ended.returncode == 2
     assert "this is the input file" in ended.stderr
     assert path.read_text(encoding="utf-8") == "今天\n"
 
 
-def predict_in_shell(redirection: str, *options: str | Path, folder: Path = ROOT) -> subprocess.CompletedProcess:
+def predict_in_shell(
+    redirection: str, *options: str | Path, folder: Path = ROOT
+) -> subprocess.CompletedProcess:
     """Run predict.py with a redirection of its outputs, as a shell does it."""
     command = ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, ROOT / "predict.py", *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [["今天"], ["--input", "lines.txt"], ["今天", "--output", "/dev/full"]], ids=str)
+@pytest.mark.parametrize(
+    "options", [["今天"], ["--input", "lines.txt"], ["今天", "--output", "/dev/full"]], ids=str
+)
 def test_an_output_that_is_full(tmp_path, checkpoint, options):
     (tmp_path / "lines.txt").write_text("今天真好\n" * 200, encoding="utf-8")
     options = ["--checkpoint", checkpoint, "--output_format", "csv", *options]
     ended = predict_in_shell(">/dev/full", *options, folder=tmp_path)
     what = "--output /dev/full" if "--output" in options else "standard output"
     assert ended.stderr == (
-        f"error: {what}: cannot be written: No space left on device; free space on the disk and run it again\n"
+        f"error: {what}: cannot be written: No space left on device; free space on the disk and run it "
+        "again\n"
     )
     assert ended.returncode == 1
 

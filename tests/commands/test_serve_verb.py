@@ -1,4 +1,5 @@
-"""python -m app serve: its options, its signals and its end: python -m pytest tests/commands/test_serve_verb.py"""
+"""python -m app serve: its options, its signals and its end: python -m pytest
+tests/commands/test_serve_verb.py"""
 
 import re
 import signal
@@ -44,7 +45,9 @@ def test_errors_of_the_command_line(capsys, options, message):
 def test_a_port_that_is_taken(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["--port", str(taken.getsockname()[1])]) == 2
-    assert "cannot listen there: Address already in use; choose another port or host" in capsys.readouterr().err
+    assert (
+        "cannot listen there: Address already in use; choose another port or host" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("key", ["", " ", "钥匙", "a\n"])
@@ -80,9 +83,13 @@ def test_sighup_loads_again_and_sigterm_finishes_what_has_arrived(tmp_path):
         for thread in threads:
             thread.start()
         arrived = 0
-        while arrived < 8 * len(texts):  # the first may be answered before the last arrives
-            answered = len(statuses)  # before the metrics are asked for: none is counted twice
-            waiting = re.search(r"^classifier_waiting_texts (\S+)$", client.get("/metrics").text, re.MULTILINE)
+        # The first may be answered before the last arrives
+        while arrived < 8 * len(texts):
+            # Before the metrics are asked for: none is counted twice
+            answered = len(statuses)
+            waiting = re.search(
+                r"^classifier_waiting_texts (\S+)$", client.get("/metrics").text, re.MULTILINE
+            )
             arrived = float(waiting[1]) + answered * len(texts)
         process.send_signal(signal.SIGTERM)
         for thread in threads:
@@ -97,4 +104,5 @@ def test_ctrl_c(tmp_path):
         assert httpx2.get(f"{address}/info").status_code == 401
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-        assert len(process.log_lines()) == 1  # the address
+        # The address
+        assert len(process.log_lines()) == 1

@@ -1,4 +1,5 @@
-"""`python -m app`: the list of verbs, mistyped ones, and the scripts at the root: python -m pytest tests/commands"""
+"""`python -m app`: the list of verbs, mistyped ones, and the scripts at the root: python -m pytest
+tests/commands"""
 
 import os
 import subprocess
@@ -21,7 +22,8 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess:
 
 def test_without_a_verb_the_verbs_are_listed_and_nothing_slow_is_imported():
     code = (
-        "import runpy, sys\ntry:\n    runpy.run_module('app', run_name='__main__')\nfinally:\n    print(*sys.modules)"
+        "import runpy, sys\ntry:\n    runpy.run_module('app', run_name='__main__')\nfinally:\n    "
+        "print(*sys.modules)"
     )
     done = run_python("-c", code)
     assert done.returncode == 0, done.stderr
@@ -93,7 +95,9 @@ def test_a_script_at_the_root_is_a_door_to_its_verb(script):
     assert done.stdout.startswith(f"usage: python {script} [")
     assert done.stdout.count(f"python {script}") > 2
     assert "-m app" not in done.stdout
-    of_verb = run_python("-m", "app", verb, "--help").stdout.replace(f"python -m app {verb}", f"python {script}")
+    of_verb = run_python("-m", "app", verb, "--help").stdout.replace(
+        f"python -m app {verb}", f"python {script}"
+    )
     assert done.stdout.split() == of_verb.split()
 
 

@@ -20,7 +20,9 @@ from app.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = [
-    f"{group.name}.{field.name}" for group in fields(Config) for field in fields(get_type_hints(Config)[group.name])
+    f"{group.name}.{field.name}"
+    for group in fields(Config)
+    for field in fields(get_type_hints(Config)[group.name])
 ]
 
 
@@ -78,12 +80,20 @@ def test_sizes_of_the_random_model_do_not_apply_to_a_named_one(e5_is_installed, 
     e5_is_installed(is_installed)
     config = load_config(["--model.name", "hfl/chinese-macbert-base"])
     assert config.model.config == {}
-    assert (config.train.epochs, config.train.learning_rate, config.train.head_learning_rate) == (3, None, None)
+    assert (config.train.epochs, config.train.learning_rate, config.train.head_learning_rate) == (
+        3,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
     "setting",
-    [("--model.config.hidden_size", "32"), ("--model.architecture", "electra"), ("--model.vocab_file=v.txt",)],
+    [
+        ("--model.config.hidden_size", "32"),
+        ("--model.architecture", "electra"),
+        ("--model.vocab_file=v.txt",),
+    ],
 )
 def test_a_setting_for_random_weights_trains_these(e5_is_installed, setting):
     e5_is_installed(True)
@@ -104,7 +114,9 @@ def test_a_file_changes_what_it_names_and_nothing_else(load):
 
 
 def test_what_is_written_is_read_back(load):
-    config = load("data: {train: 评论.csv, text_column: 0, label_column: 标签}\ntrain: {class_weights: [1.0, 2]}\n")
+    config = load(
+        "data: {train: 评论.csv, text_column: 0, label_column: 标签}\ntrain: {class_weights: [1.0, 2]}\n"
+    )
     assert load(yaml.safe_dump(config.to_dict(), allow_unicode=True)) == config
 
 
@@ -163,7 +175,9 @@ def test_later_files_win_over_earlier_ones(write, spelling):
 
 
 def test_one_key_of_the_model_configuration_can_be_overridden(load):
-    config = load("model: {config: {hidden_size: 8, num_hidden_layers: 1}}", "--model.config.hidden_size", "16")
+    config = load(
+        "model: {config: {hidden_size: 8, num_hidden_layers: 1}}", "--model.config.hidden_size", "16"
+    )
     assert config.model.config == {"hidden_size": 16, "num_hidden_layers": 1}
 
 
@@ -308,8 +322,10 @@ def test_every_setting_is_an_option_of_the_help_once_and_explained():
     dotted = [option for option in options if "." in option]
     assert dotted == SETTINGS
     assert len(set(options)) == len(options)
-    assert "   one line\npython run_single.py   another" in text  # commands keep their lines
-    letters = "".join(text.split())  # long words are cut at their hyphens
+    # Commands keep their lines
+    assert "   one line\npython run_single.py   another" in text
+    # Long words are cut at their hyphens
+    letters = "".join(text.split())
     for group in fields(Config):
         schema = get_type_hints(Config)[group.name]
         source = inspect.getsource(schema)
@@ -324,14 +340,18 @@ def test_every_type_of_a_setting_has_words():
     assert all(describe_type(hint) for hint in setting_types().values())
 
 
-@pytest.mark.parametrize("script", sorted([*ROOT.glob("run_*.py"), ROOT / "predict.py"]), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "script", sorted([*ROOT.glob("run_*.py"), ROOT / "predict.py"]), ids=lambda path: path.name
+)
 def test_help_is_quick(script):
     """It imports nothing that takes seconds to import."""
     command = [sys.executable, "-X", "importtime", str(script), "--help"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert f"python {script.name}" in run.stdout
-    imported = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines() if line.startswith("import time:")}
+    imported = {
+        line.rpartition("|")[2].strip() for line in run.stderr.splitlines() if line.startswith("import time:")
+    }
     assert "app.errors" in imported
     assert not imported & {"torch", "transformers", "numpy", "pyarrow", "accelerate", "deepspeed"}
 
@@ -348,4 +368,6 @@ def test_a_mistake_on_the_command_line_is_told_without_torch():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_file_in_configs_is_right(path):
-    assert load_config(["--config", str(path)]).output.name == ("sample" if path in DEFAULT_CONFIGS else path.stem)
+    assert load_config(["--config", str(path)]).output.name == (
+        "sample" if path in DEFAULT_CONFIGS else path.stem
+    )

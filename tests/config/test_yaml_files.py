@@ -9,14 +9,17 @@ from datetime import date
 
 import pytest
 
-from app.config.yaml_files import MOST_BYTES, MOST_LEVELS, read_yaml
+from app.config.yaml_files import MAX_BYTES, MAX_LEVELS, read_yaml
 from app.errors import InputError
 
 
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ("a: 1\nb: [x, 2.5, true, null, 2001-02-03]\n", {"a": 1, "b": ["x", 2.5, True, None, date(2001, 2, 3)]}),
+        (
+            "a: 1\nb: [x, 2.5, true, null, 2001-02-03]\n",
+            {"a": 1, "b": ["x", 2.5, True, None, date(2001, 2, 3)]},
+        ),
         ("a: &name 1\n", {"a": 1}),
         ("\ufeffa: 好😀\n", {"a": "好😀"}),
         ("a: '<<'\n'<<': {b: 1}\n", {"a": "<<", "<<": {"b": 1}}),
@@ -67,7 +70,7 @@ def test_what_settings_do_not_need_is_refused(write, fault):
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ("{a: ", "}")])
 def test_levels(write, opening, closing):
-    nested = opening * MOST_LEVELS + closing * MOST_LEVELS
+    nested = opening * MAX_LEVELS + closing * MAX_LEVELS
     read_yaml(write("a.yaml", nested))
     with pytest.raises(InputError, match="a.yaml, line 1: settings have at most 50 levels, found more"):
         read_yaml(write("a.yaml", f"{opening}{nested}{closing}"))
@@ -78,7 +81,7 @@ def test_levels(write, opening, closing):
 )
 @pytest.mark.slow
 def test_a_file_of_the_largest_size_is_read_or_refused_in_seconds(write, unit):
-    path = write("a.yaml", (unit * MOST_BYTES)[:MOST_BYTES])
+    path = write("a.yaml", (unit * MAX_BYTES)[:MAX_BYTES])
     start = time.monotonic()
     with suppress(InputError):
         read_yaml(path)

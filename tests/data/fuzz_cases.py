@@ -1,7 +1,7 @@
 """Valid data files of every format from a seed, their rows known by construction.
 
-They hold what other readers stumble on: formulas, quotes, zero-width and bidirectional characters, NUL, line separators.
-`tests.data.fuzz_damage` makes hostile ones of them.
+They hold what other readers stumble on: formulas, quotes, zero-width and bidirectional characters, NUL, line
+separators. `tests.data.fuzz_damage` makes hostile ones of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,18 @@ from pyarrow import parquet
 from app.data.readers import ReadOptions
 
 FORMATS = ("csv", "tsv", "json", "jsonl", "parquet", "text")
-ENCODINGS = ("utf-8", "utf-8", "utf-8", "gb18030", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "cp037")
+ENCODINGS = (
+    "utf-8",
+    "utf-8",
+    "utf-8",
+    "gb18030",
+    "utf-16",
+    "utf-16-le",
+    "utf-16-be",
+    "utf-32",
+    "utf-32-le",
+    "cp037",
+)
 VISIBLE = ["好", "今天真开心", "=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", '=HYPERLINK("http://a","b")', "a", "😀", "𠮷",
            "ﷺ", "e\u0301", '"', "''", "\\", "{}[]", "null", "\ufffd", "#", "1.5", "<b>", "\ue000", "label", "文本"]  # fmt: skip
 INVISIBLE = ["\u200b", "\u200d", "\u202e", "\u2066", "\u2069", "\ufeff", "\x00", "\u00ad", " ", "\u3000", "\x0b", "\x0c",
@@ -29,8 +40,8 @@ LABELS = ["正面", "负面", "0", "=1", "a b"]
 class Case:
     """One file, how it is read, and what is known of it.
 
-    `rows`, where known by construction: (line, text, label) of each row, text None for a row that must be refused.
-    `refused`: the file as a whole must be. `content`: its bytes, None for what is no regular file.
+    `rows`, where known by construction: (line, text, label) of each row, text None for a row that must be
+    refused. `refused`: the file as a whole must be. `content`: its bytes, None for what is no regular file.
     """
 
     number: int
@@ -51,7 +62,9 @@ def _text(draw: random.Random, format: str, quoted: bool) -> str | None:
     """Return a text that the format can hold, or None: one that must be refused."""
     if draw.random() < 0.1:
         return None
-    pieces = draw.choices(VISIBLE, k=draw.choice([1, 1, 2, 5])) + draw.choices(INVISIBLE, k=draw.choice([0, 0, 1, 3]))
+    pieces = draw.choices(VISIBLE, k=draw.choice([1, 1, 2, 5])) + draw.choices(
+        INVISIBLE, k=draw.choice([0, 0, 1, 3])
+    )
     if format in ("json", "jsonl", "parquet") or quoted:
         pieces += draw.choices(["\n", "\r", "\r\n", "\t", ","], k=draw.choice([0, 1]))
     draw.shuffle(pieces)
@@ -70,19 +83,27 @@ def valid_case(number: int, folder: Path, draw: random.Random) -> Case:
     if format == "csv" and not is_quoted:
         texts = [text and text.replace(",", "，") for text in texts]
     labels = [draw.choice(LABELS) for _ in texts]
-    if encoding == "cp037":  # EBCDIC: has no Chinese, and its line feed is the byte 0x25
+    # EBCDIC: has no Chinese, and its line feed is the byte 0x25
+    if encoding == "cp037":
         texts = [text and "a" + text.encode("cp037", "ignore").decode("cp037") for text in texts]
         labels = [str(len(label)) for label in labels]
-    writer = {"parquet": parquet_file, "json": _json, "jsonl": _json_lines, "text": _plain}.get(format, _delimited)
+    writer = {"parquet": parquet_file, "json": _json, "jsonl": _json_lines, "text": _plain}.get(
+        format, _delimited
+    )
     header = draw.random() < 0.5 and format in ("csv", "tsv")
     content, places = writer(draw, texts, labels if need_label else None, format, is_quoted, header, encoding)
     if format != "parquet":
         mark = draw.choice(["", "\ufeff"]) if encoding in ("utf-8", "utf-16-le", "utf-16-be") else ""
         content = (mark + content).encode(encoding)
     header_option = draw.choice([None, header]) if format in ("csv", "tsv") else None
-    if header_option is None and not need_label and not header:  # a text may be a usual name of a column, such as 文本
+    # A text may be a usual name of a column, such as 文本
+    if header_option is None and not need_label and not header:
         header_option = False if format in ("csv", "tsv") else None
-    columns = {"text_column": 0, "label_column": 1} if need_label and header_option is not None and not header else {}
+    columns = (
+        {"text_column": 0, "label_column": 1}
+        if need_label and header_option is not None and not header
+        else {}
+    )
     options = ReadOptions(format, encoding=encoding, quoting=quoting, header=header_option, **columns)
     if need_label and header_option is None and not header and (texts[0] or "").strip() in ("文本", "label"):
         options = ReadOptions(format, encoding=encoding, quoting=quoting, header=False)
@@ -119,7 +140,9 @@ def _delimited(draw, texts, labels, format, quoted, header, encoding) -> tuple[s
         return '"' + value.replace('"', '""') + '"' if special or draw.random() < 0.3 else value
 
     def record(number: int) -> str:
-        text = texts[number] if texts[number] is not None else "\x00" if encoding == "cp037" else "\u200b\u202e"
+        text = (
+            texts[number] if texts[number] is not None else "\x00" if encoding == "cp037" else "\u200b\u202e"
+        )
         return separator.join(map(cell, [text, labels[number]] if labels else [text]))
 
     names = separator.join(["text", "label"] if labels else ["text"])
@@ -150,7 +173,9 @@ def _json(draw, texts, labels, format, quoted, header, encoding) -> tuple[str, l
 
 def _json_lines(draw, texts, labels, format, quoted, header, encoding) -> tuple[str, list[int]]:
     ascii_only = encoding == "cp037" or draw.random() < 0.5
-    return _lines(draw, [json.dumps(record, ensure_ascii=ascii_only) for record in _records(draw, texts, labels)], None)
+    return _lines(
+        draw, [json.dumps(record, ensure_ascii=ascii_only) for record in _records(draw, texts, labels)], None
+    )
 
 
 def parquet_file(draw, texts, labels, format, quoted, header, encoding) -> tuple[bytes, list[int]]:
@@ -161,7 +186,8 @@ def parquet_file(draw, texts, labels, format, quoted, header, encoding) -> tuple
         columns["text"] = columns["text"].dictionary_encode()
     size = len(texts)
     others = {
-        "when": pyarrow.array([1 << 60] * size, pyarrow.timestamp("ms", "Nowhere/Else")),  # no date that Python has
+        # No date that Python has
+        "when": pyarrow.array([1 << 60] * size, pyarrow.timestamp("ms", "Nowhere/Else")),
         "bytes": pyarrow.array([b"\xff"] * size),
         "nested": pyarrow.array([[{"a": [1]}]] * size),
     }
@@ -169,5 +195,7 @@ def parquet_file(draw, texts, labels, format, quoted, header, encoding) -> tuple
         columns |= {name: others[name] for name in draw.sample(list(others), draw.choice([0, 1, 3]))}
     sink = pyarrow.BufferOutputStream()
     compression = draw.choice(["none", "snappy", "gzip", "zstd"])
-    parquet.write_table(pyarrow.table(columns), sink, compression=compression, row_group_size=draw.choice([3, 100]))
+    parquet.write_table(
+        pyarrow.table(columns), sink, compression=compression, row_group_size=draw.choice([3, 100])
+    )
     return sink.getvalue().to_pybytes(), list(range(1, size + 1))

@@ -1,4 +1,5 @@
-"""What must hold for every hostile data file, and a process that checks many: python -m tests.data.fuzz_checks 4711
+"""What must hold for every hostile data file, and a process that checks many: python -m
+tests.data.fuzz_checks 4711
 
 A reader gives rows or an InputError, in bounded time, and drops no row without a message.
 """
@@ -31,8 +32,10 @@ from app.prediction.sources import open_file
 from tests.data.fuzz_cases import LABELS, Case
 from tests.data.fuzz_damage import make_case
 
-LONGEST_MESSAGE = 3000  # characters
-MEMORY = 8 << 30  # bytes that the checking process may map
+# Characters
+MAX_MESSAGE = 3000
+# Bytes that the checking process may map
+MEMORY = 8 << 30
 
 
 def check(case: Case, folder: Path) -> None:
@@ -61,7 +64,7 @@ def _attempt(case: Case, action: Callable[[], Any]) -> tuple[Any, str | None]:
     except InputError as error:
         message = str(error)
     paths = message.count(str(case.path)) * len(str(case.path))
-    assert 0 < len(message) - paths < LONGEST_MESSAGE, f"a message of {len(message):,} characters"
+    assert 0 < len(message) - paths < MAX_MESSAGE, f"a message of {len(message):,} characters"
     return None, message
 
 
@@ -73,9 +76,10 @@ def _check_rows(case: Case, found: list[Row | BadRow]) -> None:
     for row in found:
         for value in row[1:]:
             if value is not None:
-                value.encode()  # what is read can be written
+                # What is read can be written
+                value.encode()
         if isinstance(row, BadRow):
-            assert 0 < len(row.problem) < LONGEST_MESSAGE
+            assert 0 < len(row.problem) < MAX_MESSAGE
         else:
             assert row.text
     if case.rows is not None:
@@ -88,11 +92,14 @@ def _check_rows(case: Case, found: list[Row | BadRow]) -> None:
         places = [row.line for row in found]
         headers = {None: (0, 1), True: (1,), False: (0,)}[case.options.header]
         headers = headers if case.options.format in ("csv", "tsv") else (0,)
-        assert places in [expected[count:] for count in headers], f"rows {places[:9]}, expected {expected[:9]}"
+        assert places in [expected[count:] for count in headers], (
+            f"rows {places[:9]}, expected {expected[:9]}"
+        )
 
 
 def independent_places(case: Case, found: list[Row | BadRow]) -> list[int] | None:
-    """Return the numbers that rows must have, header included, counted without the readers; None where that is undefined."""
+    """Return the numbers that rows must have, header included, counted without the readers; None where that
+    is undefined."""
     format = case.options.format
     if format == "parquet":
         with case.path.open("rb") as file:
@@ -106,7 +113,8 @@ def independent_places(case: Case, found: list[Row | BadRow]) -> list[int] | Non
     if case.options.quoting == "none" or (format == "tsv" and case.options.quoting == "auto"):
         return [number for number, line in enumerate(lines, 1) if line.strip(" \r")]
     if any(isinstance(row, BadRow) and re.search("CSV|carriage|broken", row.problem) for row in found):
-        return None  # what a broken record takes in is the reader's to say
+        # What a broken record takes in is the reader's to say
+        return None
     return quoted_places(text, "," if format == "csv" else "\t")
 
 
@@ -119,7 +127,8 @@ def _decoded(case: Case) -> str:
 
 
 def quoted_places(text: str, separator: str) -> list[int]:
-    """Return the line on which each record of quoted text begins that is not blank, found with a regular expression."""
+    """Return the line on which each record of quoted text begins that is not blank, found with a regular
+    expression."""
     cell = rf'(?:"[^"]*(?:""[^"]*)*"|(?!")[^{separator}\n]*)'
     record = re.compile(rf"({cell}(?:{separator}{cell})*)\r*(?:\n|\Z)")
     places, line, position = [], 1, 0
@@ -136,7 +145,9 @@ def quoted_places(text: str, separator: str) -> list[int]:
 def _check_stream(case: Case, found: list[Row | BadRow] | None, message: str | None) -> None:
     """A pipe gives the same rows, or the same message, as the file."""
     stream = Stream(str(case.path), io.BufferedReader(io.BytesIO(case.content)))
-    assert _attempt(case, lambda: _read(case, stream)) == (found, message), "a stream gives other rows than the file"
+    assert _attempt(case, lambda: _read(case, stream)) == (found, message), (
+        "a stream gives other rows than the file"
+    )
 
 
 def _check_prediction_source(case: Case, found: list[Row | BadRow]) -> None:
@@ -157,7 +168,9 @@ def _check_table(case: Case, found: list[Row | BadRow] | None, folder: Path) -> 
     good = [row for row in found or [] if isinstance(row, Row)]
     _, message = _attempt(case, lambda: build_table(target, str(case.path), case.options, True, names))
     if message is not None:
-        assert not good or names or "deep" in case.description, f"rows were read, but no table made of them: {message}"
+        assert not good or names or "deep" in case.description, (
+            f"rows were read, but no table made of them: {message}"
+        )
         return
     table = Table(target)
     assert table.num_rows + table.skipped == len(found)
@@ -181,8 +194,11 @@ def run_case(number: int) -> str | None:
         shutil.rmtree(folder)
 
 
-def run_cases(numbers: range, seconds: float, run: Callable[[int], str | None] = run_case) -> tuple[int, list[str]]:
-    """Check many cases in a separate process; return how many were checked, and what is wrong with each that failed.
+def run_cases(
+    numbers: range, seconds: float, run: Callable[[int], str | None] = run_case
+) -> tuple[int, list[str]]:
+    """Check many cases in a separate process; return how many were checked, and what is wrong with each that
+    failed.
 
     The process is killed where a case takes more than `seconds`; that, or its death, is a failure as well.
     """
@@ -198,7 +214,8 @@ def run_cases(numbers: range, seconds: float, run: Callable[[int], str | None] =
             problems.append(failures.get())
         if progress.value != last:
             last, since = progress.value, time.monotonic()
-        elif last >= numbers.start and time.monotonic() - since > seconds:  # starting the process is not counted
+        elif last >= numbers.start and time.monotonic() - since > seconds:
+            # Starting the process is not counted
             process.kill()
             problems.append(f"case {last} hangs: more than {seconds} s")
             process.join()

@@ -16,8 +16,10 @@ from tests.data.fuzz_cases import ENCODINGS, FORMATS, Case, parquet_file, valid_
 NOISE = [b'"', b"\n", b"\r", b"\r\n", b"\t", b",", b"\0", b"[", b"]", b"{", b"}", b"\\", b"\\ud83d", b"1e999", b"null",
          b"9" * 30, b"9" * 5000, b"\xef\xbb\xbf", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xff\xfe",
          b"\xba\xc3", b"\xe2\x80\xa8", b"\x1a", b"=1+1", "\u202e".encode(), "\u200b".encode()]  # fmt: skip
-LONG = 10_000_000  # bytes of a long line
-LONG_EVERY = 400  # one case of so many has such a line
+# Bytes of a long line
+LONG = 10_000_000
+# One case of so many has such a line
+LONG_EVERY = 400
 
 
 def make_case(number: int, folder: Path) -> Case:
@@ -70,14 +72,18 @@ def _mixed_encodings(case: Case, draw: random.Random) -> None:
     lines = case.content.split(b"\n")
     other = draw.choice(["gb18030", "utf-16-le", "big5"])
     _damaged(
-        case, b"\n".join(draw.choice([line, "好坏\t1".encode(other), line + "正".encode(other)]) for line in lines)
+        case,
+        b"\n".join(draw.choice([line, "好坏\t1".encode(other), line + "正".encode(other)]) for line in lines),
     )
 
 
 def _another_encoding(case: Case, draw: random.Random) -> None:
     encoding = draw.choice([*ENCODINGS, "utf-7", "ascii", "latin-1", "shift_jis", "idna", "punycode", "unicode_escape",
                             "base64", "hz", "iso2022_jp", "no such", "utf_8_sig", "big5hkscs", "\0"])  # fmt: skip
-    case.options, case.rows = ReadOptions(case.options.format, encoding=encoding, quoting=case.options.quoting), None
+    case.options, case.rows = (
+        ReadOptions(case.options.format, encoding=encoding, quoting=case.options.quoting),
+        None,
+    )
 
 
 def _other_options(case: Case, draw: random.Random) -> None:
@@ -108,7 +114,10 @@ def _deep_json(case: Case, draw: random.Random) -> None:
     depth = draw.choice([50, 500, 900, 10_000, draw.randrange(930, 1000), draw.randrange(930, 1000)])
     opened, closed = draw.choice([("[", "]"), ('{"a":', "}"), ('{"text":', "}"), ('[{"a":[', "]}]")])
     deep = opened * depth + draw.choice(["1", '"好"', ""]) + draw.choice([closed * depth, ""])
-    rows = ['["好", 1]', draw.choice([deep, f'["好", {deep}]', f'[{deep}, "好"]', f'{{"text": {deep}, "label": 1}}'])]
+    rows = [
+        '["好", 1]',
+        draw.choice([deep, f'["好", {deep}]', f'[{deep}, "好"]', f'{{"text": {deep}, "label": 1}}']),
+    ]
     rows = draw.choice([rows, rows[::-1], rows[1:]])
     is_lines = draw.random() < 0.5
     _damaged(case, ("\n".join(rows) if is_lines else f"[{', '.join(rows)}]").encode())

@@ -51,7 +51,13 @@ def test_label_studio_there_and_back(issues, tmp_path, write, capsys):
 def test_json_min_of_label_studio(tmp_path, write):
     rows = [
         {"text": "丙", "given": "B", "text_hash": "h00000000000000b2", "label": "A", "id": 3, "annotator": 1},
-        {"text": "丁", "given": "A", "text_hash": "h00000000000000c3", "label": {"choices": ["A", "C&"]}, "id": 4},
+        {
+            "text": "丁",
+            "given": "A",
+            "text_hash": "h00000000000000c3",
+            "label": {"choices": ["A", "C&"]},
+            "id": 4,
+        },
     ]
     fixes = tmp_path / "fixes.csv"
     assert main(["import", str(write("min.json", json.dumps(rows))), str(fixes)]) == 0
@@ -87,7 +93,8 @@ SET_ISSUES = """rank,file,line,row_id,text,given,suggested,score,flagged,text_ha
 
 
 def test_label_sets_to_label_studio_and_back(tmp_path, write, capsys):
-    """The first set is changed, the second confirmed, the third is none, the fourth disputed, the fifth not looked at."""
+    """The first set is changed, the second confirmed, the third is none, the fourth disputed, the fifth not
+    looked at."""
     target = tmp_path / "tasks.json"
     assert main(["export", str(write("issues.csv", SET_ISSUES)), str(target), "--to", "label-studio"]) == 0
     said = capsys.readouterr().out
@@ -135,7 +142,11 @@ def test_a_label_cannot_leave_its_place_in_the_interface():
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "text,label\n甲,A\n", "or doccano (an object a line) is needed, found a file that begins with 't'"),
+        (
+            "a.csv",
+            "text,label\n甲,A\n",
+            "or doccano (an object a line) is needed, found a file that begins with 't'",
+        ),
         ("a.jsonl", '{"text": "甲", "label": [3]}\n', "a.jsonl, line 1: labels must be names, found [3]"),
         (
             "a.jsonl",
@@ -147,7 +158,11 @@ def test_a_label_cannot_leave_its_place_in_the_interface():
             '{"label": ["A"]}\n{"label": ["B"]}\n',
             "a.jsonl, line 1: a decided row needs its text_hash or text",
         ),
-        ("a.json", '[{"text": "甲", "annotations": 5}]', "a.json, element 1: annotations must be a list, found 5"),
+        (
+            "a.json",
+            '[{"text": "甲", "annotations": 5}]',
+            "a.json, element 1: annotations must be a list, found 5",
+        ),
     ],
 )
 def test_what_is_no_export_is_refused(write, tmp_path, capsys, name, content, message):

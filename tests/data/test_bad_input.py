@@ -1,4 +1,5 @@
-"""Broken input -> messages with the rule, what was found and where, and the remedy: python -m pytest tests/data/test_bad_input.py"""
+"""Broken input -> messages with the rule, what was found and where, and the remedy: python -m pytest
+tests/data/test_bad_input.py"""
 
 import csv
 import gzip
@@ -41,13 +42,19 @@ WHOLE_FILE = {
         "a.csv", "好,1\n", ["line 1", "no label column 7", "2 columns", "from 0"], {"label_column": 7}
     ),
     "missing column of objects": Case(
-        "a.jsonl", '{"文本": "好", "心情": 1}\n', ["line 1", "'心事'", "mean '心情'?"], {"label_column": "心事"}
+        "a.jsonl",
+        '{"文本": "好", "心情": 1}\n',
+        ["line 1", "'心事'", "mean '心情'?"],
+        {"label_column": "心事"},
     ),
     "column by name where there are none": Case(
         "a.json", '[["好", 1]]', ["element 1", "'text'", "no names", "by number"], {"text_column": "text"}
     ),
     "one column twice": Case(
-        "a.csv", "text,label\n好,1\n", ["'text' chosen twice", "--data.label_column"], {"label_column": "text"}
+        "a.csv",
+        "text,label\n好,1\n",
+        ["'text' chosen twice", "--data.label_column"],
+        {"label_column": "text"},
     ),
     "columns that are not clear": Case(
         "a.csv", "1,好,甲\n", ["line 1", "which column is the label", "3 columns", "--data.label_column"]
@@ -58,9 +65,15 @@ WHOLE_FILE = {
         ["line 1", "which column is the text", "甲, 乙", "--data.text_column"],
         {"header": True},
     ),
-    "tabs where commas are needed": Case("a.csv", "好\t1\n", ["line 1", "only one column", "set --data.format tsv"]),
-    "no labels": Case("a.jsonl", '{"text": "好"}\n', ["line 1", "only one column, text", "add a label to each text"]),
-    "half a header": Case("a.csv", "text,y\n好,1\n", ["line 1", "header", "'text'", "--data.header true or false"]),
+    "tabs where commas are needed": Case(
+        "a.csv", "好\t1\n", ["line 1", "only one column", "set --data.format tsv"]
+    ),
+    "no labels": Case(
+        "a.jsonl", '{"text": "好"}\n', ["line 1", "only one column, text", "add a label to each text"]
+    ),
+    "half a header": Case(
+        "a.csv", "text,y\n好,1\n", ["line 1", "header", "'text'", "--data.header true or false"]
+    ),
     "two text columns": Case(
         "a.csv",
         "text,label,Text\n好,1,坏\n",
@@ -74,7 +87,11 @@ WHOLE_FILE = {
     "two label columns": Case(
         "a.tsv",
         "text\tlabel\tlabel\n好\t1\t2\n",
-        ["line 1", "the label: found 2 columns named 'label', numbers 1, 2", "--data.label_column to a number"],
+        [
+            "line 1",
+            "the label: found 2 columns named 'label', numbers 1, 2",
+            "--data.label_column to a number",
+        ],
     ),
     "two chosen columns": Case(
         "a.csv",
@@ -102,25 +119,36 @@ WHOLE_FILE = {
     "gzip": Case("a.csv", gzip.compress(b"1,2\n"), ["text is needed", "gzip", "unpack"]),
     "gzip by its name": Case("a.csv.gz", gzip.compress(b"1,2\n"), ["text is needed", "gzip", "unpack"]),
     "spreadsheet": Case("a.csv", b"PK\x03\x04\x14\x00", ["text is needed", "Excel", "--data.format xlsx"]),
-    "UTF-16": Case("a.csv", "好,1\n".encode("utf-16"), ["utf-8 text is needed", "UTF-16", "--data.encoding utf-16"]),
+    "UTF-16": Case(
+        "a.csv", "好,1\n".encode("utf-16"), ["utf-8 text is needed", "UTF-16", "--data.encoding utf-16"]
+    ),
     "UTF-16 without a mark": Case(
         "a.csv", "好,1\n", ["byte order mark", "found b'", "--data.encoding to utf-8"], {"encoding": "utf-16"}
     ),
     "UTF-16 cut in a character": Case(
-        "a.tsv", "好\t1\n坏\t1\n".encode("utf-16")[:-1], ["line 2", "not valid utf-16"], {"encoding": "utf-16"}
+        "a.tsv",
+        "好\t1\n坏\t1\n".encode("utf-16")[:-1],
+        ["line 2", "not valid utf-16"],
+        {"encoding": "utf-16"},
     ),
     "unknown ending": Case("a.dat", "好,1\n", ["cannot tell the format", ".csv", "--data.format"]),
     "broken JSON array": Case(
-        "a.json", '[["好", 1],\n["坏" 0]]', ["line 2", "',' delimiter at column 6", "found '0]]'", "fix the file"]
+        "a.json",
+        '[["好", 1],\n["坏" 0]]',
+        ["line 2", "',' delimiter at column 6", "found '0]]'", "fix the file"],
     ),
-    "JSON that ends early": Case("a.json", '[["好", 1],\n["坏", 0]', ["line 2", "end of the file", "fix the file"]),
+    "JSON that ends early": Case(
+        "a.json", '[["好", 1],\n["坏", 0]', ["line 2", "end of the file", "fix the file"]
+    ),
     "JSON Lines read as JSON": Case(
         "a.json", '["好", 1]\n["坏", 0]\n', ["line 2", "--data.format jsonl"], {"format": "json"}
     ),
     "objects over several lines": Case(
         "a.json", '{\n"text": "好"\n}\n{\n"text": "坏"\n}\n', ["line 4", "[ before the first"]
     ),
-    "objects between commas": Case("a.json", '{"text": "好"},\n{"text": "坏"}\n', ["line 1", "[ before the first"]),
+    "objects between commas": Case(
+        "a.json", '{"text": "好"},\n{"text": "坏"}\n', ["line 1", "[ before the first"]
+    ),
     "several arrays of rows": Case(
         "a.json",
         '{"train": [["好", 1]], "dev": [["坏", 0]]}',
@@ -128,7 +156,9 @@ WHOLE_FILE = {
     ),
     "JSON object": Case("a.json", '{"rows": []}', ["an array", 'found {"rows": []}', "--data.format jsonl"]),
     "JSON too deep": Case("a.json", "[" * 100_000, ["cannot be read", "recursion"]),
-    "JSON integer too long": Case("a.json", f'[["好", {"1" * 5000}]]', ["cannot be read", "digits", "fix the file"]),
+    "JSON integer too long": Case(
+        "a.json", f'[["好", {"1" * 5000}]]', ["cannot be read", "digits", "fix the file"]
+    ),
     "no Parquet": Case("a.parquet", b"PAR1 and nothing else", ["not a readable Parquet file"]),
 }
 
@@ -199,7 +229,8 @@ def test_a_file_that_cannot_be_used(write, tmp_path, case, skip):
 
 @pytest.mark.parametrize("case", ROW.values(), ids=ROW.keys())
 def test_an_invalid_row(write, tmp_path, case):
-    """One message for it, with the file, and `skip` leaves out this row alone and lists it with the same message."""
+    """One message for it, with the file, and `skip` leaves out this row alone and lists it with the same
+    message."""
     path = write(case.name, put_between_good_rows(case))
     with pytest.raises(InputError) as error:
         read(path, tmp_path / "table", case)
@@ -220,7 +251,9 @@ def test_a_key_that_is_used_must_be_in_an_object_once(write, name, key):
     objects += ['{"id": 1, "text": "差", "id": 2, "label": "0", "more": {"text": 1, "text": 2}}']
     separator = ",\n" if name == "a.json" else "\n"
     content = separator.join(objects)
-    first, second, third = read_rows(write(name, f"[{content}]" if name == "a.json" else content), ReadOptions())
+    first, second, third = read_rows(
+        write(name, f"[{content}]" if name == "a.json" else content), ReadOptions()
+    )
     assert (first.text, third.text, third.label) == ("好", "差", "0")
     assert second == BadRow(2, f"each key must be in an object once, found '{key}' again; fix the row")
     (only,) = read_rows(write("b.jsonl", objects[1]), ReadOptions())
@@ -236,7 +269,12 @@ def test_repeated_columns_that_are_not_used_or_chosen_by_number_are_no_error(wri
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    {"a.csv": "id,body\n7,好\n", "a.tsv": "7\t好\n", "a.jsonl": '["7", "好"]\n', "a.json": '[["7", "好"]]'}.items(),
+    {
+        "a.csv": "id,body\n7,好\n",
+        "a.tsv": "7\t好\n",
+        "a.jsonl": '["7", "好"]\n',
+        "a.json": '[["7", "好"]]',
+    }.items(),
 )
 def test_a_text_to_classify_is_not_guessed_among_unnamed_columns(write, name, content):
     path = write(name, content)
@@ -257,7 +295,13 @@ def test_invalid_rows_are_listed_up_to_a_number(write, tmp_path):
         read(path, tmp_path / "table", ROW["empty text"])
     check(
         error,
-        ["8 rows are invalid; fix them", "--data.on_bad_row skip", f"{path}, line 2: the text", "line 6", "and 3 more"],
+        [
+            "8 rows are invalid; fix them",
+            "--data.on_bad_row skip",
+            f"{path}, line 2: the text",
+            "line 6",
+            "and 3 more",
+        ],
     )
     assert "line 7" not in str(error.value)
 
@@ -265,7 +309,9 @@ def test_invalid_rows_are_listed_up_to_a_number(write, tmp_path):
 def test_no_rows_are_left_if_all_are_invalid(write, tmp_path):
     with pytest.raises(InputError) as error:
         read(write("a.tsv", "\t1\n\t2\n"), tmp_path / "table", ROW["empty text"], skip=True)
-    check(error, ["no rows left", "all 2 are invalid", "line 1: the text is empty", "line 2: the text is empty"])
+    check(
+        error, ["no rows left", "all 2 are invalid", "line 1: the text is empty", "line 2: the text is empty"]
+    )
 
 
 @pytest.mark.parametrize("unclosed", [False, True])
@@ -273,7 +319,9 @@ def test_all_lines_of_a_broken_record_are_counted(write, tmp_path, unclosed):
     """A lone quote takes in the lines up to the next quote, or all of them: none of them may go uncounted."""
     path = write(
         "a.csv",
-        '今天,1\n"好,1\n坏,0\n' + ('真"开,1\n' if not unclosed else "真开,1\n") + ("" if unclosed else "气,0\n"),
+        '今天,1\n"好,1\n坏,0\n'
+        + ('真"开,1\n' if not unclosed else "真开,1\n")
+        + ("" if unclosed else "气,0\n"),
     )
     table = read(path, tmp_path / "table", ROW["empty text"], skip=True)
     assert [row["line"] for row in table.skipped_rows()] == [2, 3, 4]
@@ -298,7 +346,9 @@ def test_a_file_that_is_not_there(tmp_path, write):
 
 @pytest.mark.parametrize("encoding", ["utf-9", "base64", "undefined", "汉字"])
 def test_an_encoding_that_is_none(write, tmp_path, encoding):
-    config = DataConfig(train=str(write("a.csv", "好,1\n")), encoding=encoding, cache_dir=str(tmp_path / "cache"))
+    config = DataConfig(
+        train=str(write("a.csv", "好,1\n")), encoding=encoding, cache_dir=str(tmp_path / "cache")
+    )
     with pytest.raises(InputError) as error:
         open_dataset(config)
     check(error, ["data.encoding", f"'{encoding}'", "try utf-8 or gb18030"])
@@ -314,7 +364,9 @@ def test_a_pipe_is_not_read(tmp_path):
 
 def test_a_cache_folder_that_cannot_be_made(write, tmp_path):
     with pytest.raises(InputError) as error:
-        open_dataset(DataConfig(train=str(write("a.csv", "好,1\n坏,0\n")), cache_dir=str(write("cache", "a file"))))
+        open_dataset(
+            DataConfig(train=str(write("a.csv", "好,1\n坏,0\n")), cache_dir=str(write("cache", "a file")))
+        )
     check(error, ["data.cache_dir", str(tmp_path / "cache")])
 
 
@@ -360,7 +412,11 @@ DATASET = {
 @pytest.mark.parametrize(("settings", "message"), DATASET.values(), ids=DATASET.keys())
 def test_rows_that_make_no_dataset(write, tmp_path, settings, message):
     """These come out of the processes that prepare the data, whole."""
-    files = {name: str(write(f"{name}.csv", settings[name])) for name in ("train", "dev", "test") if name in settings}
+    files = {
+        name: str(write(f"{name}.csv", settings[name]))
+        for name in ("train", "dev", "test")
+        if name in settings
+    }
     with pytest.raises(InputError) as error:
         open_dataset(DataConfig(**settings | files, cache_dir=str(tmp_path / "cache")))
     check(error, message)
@@ -372,7 +428,8 @@ def test_skipped_rows_are_counted_and_listed_in_the_report(write, tmp_path, tiny
     config = DataConfig(train=str(train), on_bad_row="skip", cache_dir=str(tmp_path / "cache"))
     dataset = open_dataset(config)
     stores = {
-        name: open_store(split.table, tiny_tokenizer, 8, config.cache_dir) for name, split in dataset.splits.items()
+        name: open_store(split.table, tiny_tokenizer, 8, config.cache_dir)
+        for name, split in dataset.splits.items()
     }
     text = render(dataset, stores)
     assert f"{train}: 20 rows, 2 skipped" in text

@@ -1,4 +1,5 @@
-"""The cache: named by content, never removed without need, and what is said of a full disk: python -m pytest tests/data/test_cache.py"""
+"""The cache: named by content, never removed without need, and what is said of a full disk: python -m pytest
+tests/data/test_cache.py"""
 
 import errno
 import resource
@@ -95,7 +96,9 @@ def test_an_error_of_the_moment_is_no_damage(number, tmp_path, tiny_tokenizer, m
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_text", refuse)
-        with pytest.raises(TrainingError, match="cannot be prepared: .*not now.*nothing of the cache was removed"):
+        with pytest.raises(
+            TrainingError, match="cannot be prepared: .*not now.*nothing of the cache was removed"
+        ):
             open_all(path, cache, tiny_tokenizer)
     assert {file: file.stat().st_mtime_ns for file in dataset.folder.iterdir()} == before
 
@@ -104,7 +107,8 @@ def test_a_full_disk_is_said_and_leaves_nothing_behind(tmp_path):
     """A limit on the size of files gives the errors of a full disk, also within numpy."""
     path, cache = write_tiny(tmp_path / "rows.tsv", 400), tmp_path / "cache"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for size in (1000, 6000):  # in the middle of the texts, and in that of an array
+    # In the middle of the texts, and in that of an array
+    for size in (1000, 6000):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
         try:
             with pytest.raises(
@@ -118,7 +122,9 @@ def test_a_full_disk_is_said_and_leaves_nothing_behind(tmp_path):
 
 def test_what_is_open_outlives_the_cache(tmp_path, tiny_tokenizer):
     """The cache may be removed while a run trains: the rows of its report are still there."""
-    dataset, store = open_all(write_tiny(tmp_path / "rows.tsv", pairs=True), tmp_path / "cache", tiny_tokenizer)
+    dataset, store = open_all(
+        write_tiny(tmp_path / "rows.tsv", pairs=True), tmp_path / "cache", tiny_tokenizer
+    )
     table = dataset.splits["train"].table
     wanted = [(table.text(row), table.where(row), store.row(row).tolist()) for row in range(9)]
     dataset, store = open_all(tmp_path / "rows.tsv", tmp_path / "cache", tiny_tokenizer)

@@ -19,7 +19,9 @@ def rows() -> list[dict]:
 
 
 def test_the_script_makes_the_very_file(tmp_path):
-    subprocess.run([sys.executable, ROOT / "scripts" / "compose_labels.py", tmp_path / "made.jsonl"], check=True)
+    subprocess.run(
+        [sys.executable, ROOT / "scripts" / "compose_labels.py", tmp_path / "made.jsonl"], check=True
+    )
     assert (tmp_path / "made.jsonl").read_bytes() == FILE.read_bytes()
     assert FILE.stat().st_size < 150_000
 
@@ -46,7 +48,11 @@ def test_its_configuration_trains_a_tiny_model(tmp_path, monkeypatch):
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     settings = {f"model.config.{key}": value for key, value in sizes.items()}
     settings |= {"model.name": "null", "train.max_steps": 2, "train.device": "cpu", "train.precision": "fp32"}
-    settings |= {"data.cache_dir": tmp_path / "cache", "output.dir": tmp_path / "run", "output.tensorboard": "false"}
+    settings |= {
+        "data.cache_dir": tmp_path / "cache",
+        "output.dir": tmp_path / "run",
+        "output.tensorboard": "false",
+    }
     words = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
     assert work(load_config(["--config", "configs/multi_label.yaml", *words]), "single") == 0
     report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))

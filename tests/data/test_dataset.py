@@ -1,4 +1,5 @@
-"""Data files -> dataset: labels, splits, statistics, the embedded sample set: python -m pytest tests/data/test_dataset.py"""
+"""Data files -> dataset: labels, splits, statistics, the embedded sample set: python -m pytest
+tests/data/test_dataset.py"""
 
 import random
 from collections import Counter
@@ -50,9 +51,9 @@ def lines(rows):
 def test_labels_of_the_train_file_have_the_ids_of_their_order(opened):
     dataset = opened(train=ROWS)
     assert dataset.label_names == ["愤怒", "高兴", "😀"]
-    assert sorted(labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")) == sorted(
-        lines(ROWS)
-    )
+    assert sorted(
+        labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")
+    ) == sorted(lines(ROWS))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,8 @@ def test_labels_of_the_train_file_have_the_ids_of_their_order(opened):
         (["10", "9", "1"], ["1", "9", "10"]),
         (["1", "0", "-1"], ["-1", "0", "1"]),
         (["b", "a", "10", "9"], ["10", "9", "a", "b"]),
-        (["²", "1"], ["1", "²"]),  # a digit to str.isdigit, but no number to int
+        # A digit to str.isdigit, but no number to int
+        (["²", "1"], ["1", "²"]),
         (["--1", "1"], ["--1", "1"]),
         (["-", "1"], ["-", "1"]),
         (["1" * 5000, "2"], ["1" * 5000, "2"]),
@@ -100,9 +102,9 @@ def test_ids_have_no_meaning_among_labels_of_the_train_file():
 def test_given_labels_decide_the_ids(opened):
     dataset = opened(train=ROWS, labels=["😀", "高兴", "愤怒"])
     assert dataset.label_names == ["😀", "高兴", "愤怒"]
-    assert sorted(labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")) == sorted(
-        lines(ROWS)
-    )
+    assert sorted(
+        labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")
+    ) == sorted(lines(ROWS))
 
 
 def test_integers_in_the_file_are_ids_into_given_labels(opened):
@@ -124,9 +126,9 @@ def test_separate_files(opened):
 def test_fractions_of_the_train_file(opened):
     dataset = opened(train=ROWS, dev_size=0.1, test_size=0.2)
     assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 63, "dev": 9, "test": 18}
-    assert sorted(labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")) == sorted(
-        lines(ROWS)
-    )
+    assert sorted(
+        labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")
+    ) == sorted(lines(ROWS))
     assert len(dataset.tables) == 1
 
 
@@ -194,7 +196,10 @@ def test_statistics_against_a_plain_count(seed):
 
 
 def test_pairs_are_the_same_only_as_a_whole(opened):
-    train = "".join(f"甲\t{number}\t{number % 2}\n" for number in range(20)) + "甲\t1\t1\n甲 1\tx\t0\n甲\t1 x\t0\n"
+    train = (
+        "".join(f"甲\t{number}\t{number % 2}\n" for number in range(20))
+        + "甲\t1\t1\n甲 1\tx\t0\n甲\t1 x\t0\n"
+    )
     settings = {"text_column": 0, "text_pair_column": 1, "label_column": 2, "dev_size": 0, "test_size": 0}
     dataset = opened(train=train, **settings)
     assert dataset.statistics["train"]["repeated"] == 1
@@ -203,10 +208,14 @@ def test_pairs_are_the_same_only_as_a_whole(opened):
 
 
 def test_the_report_for_people(opened, tmp_path, tiny_tokenizer):
-    train = 'label,text\n愤怒,"好,1\n高兴,坏"\n' + "".join(f"{MOODS[n % 2]},今天{'真' * n}\n" for n in range(20))
+    train = 'label,text\n愤怒,"好,1\n高兴,坏"\n' + "".join(
+        f"{MOODS[n % 2]},今天{'真' * n}\n" for n in range(20)
+    )
     dataset = opened("csv", train=train + "高兴,今天\n", dev="label,text\n愤怒,今天\n", test_size=0)
     assert dataset.label_names == ["愤怒", "高兴"]
-    stores = {n: open_store(s.table, tiny_tokenizer, 12, str(tmp_path / "cache")) for n, s in dataset.splits.items()}
+    stores = {
+        n: open_store(s.table, tiny_tokenizer, 12, str(tmp_path / "cache")) for n, s in dataset.splits.items()
+    }
     text = render(dataset, stores)
     assert "train.csv: 22 rows (text 'text', label 'label')" in text
     assert "1 rows have several lines, the first from line 2: are all double quotes paired?" in text
@@ -221,7 +230,9 @@ def test_the_report_of_many_classes_and_of_hostile_labels(opened, tmp_path, tiny
     labels = ["\x1b[2J" + "长" * 300, *(f"类{number}" for number in range(50))]
     train = "".join(f"今天{'真' * n}好{m}\t{label}\n" for n, label in enumerate(labels) for m in range(3 + n))
     dataset = opened(train=train, dev_size=0, test_size=0)
-    stores = {n: open_store(s.table, tiny_tokenizer, 12, str(tmp_path / "cache")) for n, s in dataset.splits.items()}
+    stores = {
+        n: open_store(s.table, tiny_tokenizer, 12, str(tmp_path / "cache")) for n, s in dataset.splits.items()
+    }
     text = render(dataset, stores)
     assert "51 classes, the largest 类49 53 (3.7%), 类48 52" in text
     assert len(text) < 1000
@@ -232,7 +243,9 @@ def test_percentiles_of_lengths(opened, tmp_path, tiny_tokenizer):
     generator = random.Random(0)
     train = "".join(f"{'好' * generator.randint(1, 40)}\t{n % 2}\n" for n in range(301))
     dataset = opened(train=train, dev_size=30, test_size=0.2, split="random")
-    stores = {n: open_store(s.table, tiny_tokenizer, 32, str(tmp_path / "cache")) for n, s in dataset.splits.items()}
+    stores = {
+        n: open_store(s.table, tiny_tokenizer, 32, str(tmp_path / "cache")) for n, s in dataset.splits.items()
+    }
     for name, statistics in token_statistics(dataset, stores).items():
         lengths = [min(32, len(text) + 2) for text in texts(dataset, name)]
         wanted = np.percentile(lengths, [5, 50, 95, 99, 100], method="inverted_cdf")
@@ -242,7 +255,9 @@ def test_percentiles_of_lengths(opened, tmp_path, tiny_tokenizer):
 
 def test_a_second_time_nothing_is_built(opened, tmp_path):
     first = opened(train=ROWS)
-    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*") if path.suffix != ".lock"}
+    times = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*") if path.suffix != ".lock"
+    }
     second = opened(train=ROWS)
     assert labelled(first, "dev") == labelled(second, "dev")
     assert times == {
@@ -269,7 +284,8 @@ def test_where_a_row_is(write, tmp_path):
 
 
 def test_a_row_is_in_one_split_with_all_its_repetitions(write, tmp_path):
-    """Through the files, not only through `stratified_split`: texts that differ in surrounding spaces are the same."""
+    """Through the files, not only through `stratified_split`: texts that differ in surrounding spaces are the
+    same."""
     generator = random.Random(4)
     rows = [f"{' ' * generator.randint(0, 2)}text {generator.randrange(150)}\t{n % 2}\n" for n in range(400)]
     table, folder = tmp_path / "table", tmp_path / "dataset"

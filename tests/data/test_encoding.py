@@ -28,7 +28,8 @@ SPLIT = {"type": "Split", "pattern": {"Regex": "[^x]"}, "behavior": "Removed", "
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> Path:
-    """A checkpoint whose tokenizer is just what its tokenizer.json says; BertTokenizer would replace most of that."""
+    """A checkpoint whose tokenizer is just what its tokenizer.json says; BertTokenizer would replace most of
+    that."""
     folder = save_checkpoint(tmp_path_factory.mktemp("saved"))
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8")) | {"tokenizer_class": "PreTrainedTokenizerFast"}
@@ -78,7 +79,8 @@ def test_tokenizers_that_cannot_work_are_one_error(checkpoint, fault, capfd):
     with pytest.raises(InputError, match=problem) as error:
         load_predictor(checkpoint, 32, device="cpu")
     assert str(checkpoint) in str(error.value)
-    if fault != "id beyond the model":  # which the model of a training run finds
+    # Which the model of a training run finds
+    if fault != "id beyond the model":
         with pytest.raises(InputError, match=problem) as error:
             load_tokenizer(ModelConfig(name=str(checkpoint)), None, 32, "")
         assert str(checkpoint) in str(error.value)
@@ -88,21 +90,34 @@ def test_settings_of_a_strangers_tokenizer_that_do_not_matter(checkpoint):
     """Padding and truncation are ours."""
     before = load_predictor(checkpoint, 32, device="cpu").predict(as_rows(["今天真开心"]))
     truncation = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
-    padding = {"strategy": {"Fixed": 50_000}, "direction": "Right", "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
+    padding = {
+        "strategy": {"Fixed": 50_000},
+        "direction": "Right",
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "[PAD]",
+    }
     change(checkpoint, lambda d: d.update(truncation=truncation, padding=padding | {"pad_to_multiple_of": 0}))
     after = load_predictor(checkpoint, 32, device="cpu").predict(as_rows(["今天真开心"]))
     assert [row.probabilities.tolist() for row in after] == [row.probabilities.tolist() for row in before]
 
 
 def test_a_text_without_a_token_is_named(checkpoint, tmp_path):
-    change(checkpoint, lambda d: d.update(pre_tokenizer=SPLIT | {"pattern": {"Regex": "[气 ]"}}, post_processor=None))
-    with pytest.raises(InputError, match="row 2: each text must have a token, and the tokenizer makes none of '气气'"):
+    change(
+        checkpoint,
+        lambda d: d.update(pre_tokenizer=SPLIT | {"pattern": {"Regex": "[气 ]"}}, post_processor=None),
+    )
+    with pytest.raises(
+        InputError, match="row 2: each text must have a token, and the tokenizer makes none of '气气'"
+    ):
         list(load_predictor(checkpoint, 32, device="cpu").predict(as_rows(["今天", "气气", "好"])))
     tokenizer = load_tokenizer(ModelConfig(name=str(checkpoint)), None, 32, "")
     (tmp_path / "rows.tsv").write_text("text\tlabel\n今天\t1\n气气\t0\n", encoding="utf-8")
     (tmp_path / "table").mkdir()
     build_table(tmp_path / "table", str(tmp_path / "rows.tsv"), ReadOptions(), False, None)
-    with pytest.raises(InputError, match=r"rows\.tsv, line 3: each text must have a token, .* '气气'; remove the row"):
+    with pytest.raises(
+        InputError, match=r"rows\.tsv, line 3: each text must have a token, .* '气气'; remove the row"
+    ):
         open_store(Table(tmp_path / "table"), tokenizer, 32, str(tmp_path / "cache"))
 
 

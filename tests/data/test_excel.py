@@ -88,7 +88,14 @@ def test_texts_are_as_excel_shows_them(book):
 def test_cells_that_are_no_text_are_named(book):
     def change(workbook):
         sheet = workbook.worksheets[0]
-        for row in [["=A1&B1", 1], [666, 1], [datetime.date(2026, 1, 2), 1], ["#N/A", 1], [None, 1], ["好", None]]:
+        for row in [
+            ["=A1&B1", 1],
+            [666, 1],
+            [datetime.date(2026, 1, 2), 1],
+            ["#N/A", 1],
+            [None, 1],
+            ["好", None],
+        ]:
             sheet.append(row)
         sheet.append(["合并", "正"])
         sheet.append(["合并", None])
@@ -135,7 +142,10 @@ def expanding(path):
 
 
 FILES = {
-    "a password, or an old file": (encrypted, "an old Excel or Word file, or one with a password; save it as .xlsx"),
+    "a password, or an old file": (
+        encrypted,
+        "an old Excel or Word file, or one with a password; save it as .xlsx",
+    ),
     "a damaged file": (
         lambda path: path.write_bytes(b"PK\x03\x04 nothing"),
         "not a readable Excel file: .*save it again",
@@ -186,7 +196,20 @@ def test_damaged_workbooks_give_rows_or_one_error(book, seeds):
     whole = path.read_bytes()
     with zipfile.ZipFile(path) as file:
         entries = {name: file.read(name) for name in file.namelist()}
-    noise = [b"<", b">", b'"', b"&", b"</c>", b'r="A1048576"', b't="d"', b"9" * 30, b"\xff", b"<!DOCTYPE a>", b"", b"-"]
+    noise = [
+        b"<",
+        b">",
+        b'"',
+        b"&",
+        b"</c>",
+        b'r="A1048576"',
+        b't="d"',
+        b"9" * 30,
+        b"\xff",
+        b"<!DOCTYPE a>",
+        b"",
+        b"-",
+    ]
     messages = []
     for seed in seeds:
         draw = random.Random(seed)

@@ -1,4 +1,5 @@
-"""Downloads from mirrors that are good, broken, slow and wrong, of a real HTTP server: python -m pytest tests/data/test_fetching.py"""
+"""Downloads from mirrors that are good, broken, slow and wrong, of a real HTTP server: python -m pytest
+tests/data/test_fetching.py"""
 
 import hashlib
 import os
@@ -17,7 +18,8 @@ from app.errors import InputError, TrainingError
 CONTENT = bytes(number % 251 for number in range(300_000))
 OTHER = bytes(number % 241 for number in range(300_000))
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-PATIENT = 60.0  # seconds; this machine may be busy
+# seconds; this machine may be busy
+PATIENT = 60.0
 
 
 class Mirror(BaseHTTPRequestHandler):
@@ -64,7 +66,8 @@ class Mirror(BaseHTTPRequestHandler):
         self.wfile.write(content[start:end])
 
     def handle(self):
-        with suppress(ConnectionError):  # the client has heard enough
+        # The client has heard enough
+        with suppress(ConnectionError):
             super().handle()
 
     def log_message(self, *_):
@@ -90,7 +93,9 @@ def known(server):
     """Return the file, with mirrors of these kinds."""
     server.requests.clear()
     address = f"http://127.0.0.1:{server.server_address[1]}"
-    return lambda *kinds: PublicFile("x.tsv", len(CONTENT), SHA256, tuple(f"{address}/{kind}/x.tsv" for kind in kinds))
+    return lambda *kinds: PublicFile(
+        "x.tsv", len(CONTENT), SHA256, tuple(f"{address}/{kind}/x.tsv" for kind in kinds)
+    )
 
 
 def names(folder: Path) -> set[str]:
@@ -123,7 +128,9 @@ def test_a_slow_mirror_is_left_for_the_next(known, tmp_path):
 
 @pytest.mark.parametrize("kind", ["slow", "silent"])
 def test_without_another_mirror_it_is_an_error(kind, known, tmp_path):
-    with pytest.raises(TrainingError, match=rf"no mirror has x.tsv:\n  http://.*/{kind}/x.tsv: .*(too slow|timed out)"):
+    with pytest.raises(
+        TrainingError, match=rf"no mirror has x.tsv:\n  http://.*/{kind}/x.tsv: .*(too slow|timed out)"
+    ):
         place_file(known(kind), tmp_path, 0.5)
     assert not (tmp_path / "x.tsv").exists()
 

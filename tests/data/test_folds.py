@@ -37,7 +37,9 @@ def test_folds_keep_classes_and_texts_together(monkeypatch, grouped_up_to):
 
 
 def test_more_folds_than_rows_of_a_class_are_refused():
-    with pytest.raises(InputError, match=r"data\.folds must be at most .* found 9 folds for 8 texts and 4 rows"):
+    with pytest.raises(
+        InputError, match=r"data\.folds must be at most .* found 9 folds for 8 texts and 4 rows"
+    ):
         fold_of_rows(np.arange(8) % 2, np.arange(8), 9, 0)
 
 
@@ -45,7 +47,9 @@ def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path
     path = write_tiny(tmp_path / "rows.tsv")
     cache, tested, tokens = tmp_path / "cache", [], set()
     for fold in range(2):
-        data = DataConfig(train=str(path), test="is not read", folds=2, fold=fold, cache_dir=str(cache), max_length=32)
+        data = DataConfig(
+            train=str(path), test="is not read", folds=2, fold=fold, cache_dir=str(cache), max_length=32
+        )
         dataset = open_dataset(data)
         splits = {name: set(split.rows.tolist()) for name, split in dataset.splits.items()}
         assert not splits["train"] & splits["dev"]
@@ -101,7 +105,8 @@ def test_folds_of_label_sets_keep_sets_labels_and_texts_together():
     for label in range(4):
         counts = np.bincount(found[labels[:, label] == 1], minlength=5)
         assert counts.max() - counts.min() <= 8
-    pairs = np.bincount(found[(labels[:, :2] == 1).all(axis=1)], minlength=5)  # a frequent set is spread too
+    # A frequent set is spread too
+    pairs = np.bincount(found[(labels[:, :2] == 1).all(axis=1)], minlength=5)
     assert pairs.max() - pairs.min() <= 10
     assert (found == fold_of_rows(labels, hashes, 5, 42)).all()
     assert (found != fold_of_rows(labels, hashes, 5, 43)).any()

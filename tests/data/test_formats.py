@@ -1,4 +1,5 @@
-"""A format is recognised by the content of a file, whatever its name: python -m pytest tests/data/test_formats.py"""
+"""A format is recognised by the content of a file, whatever its name: python -m pytest
+tests/data/test_formats.py"""
 
 import json
 from pathlib import Path
@@ -25,7 +26,9 @@ LAYOUTS = {
     "an array in an indented object": json.dumps({"data": PAIRS}, indent=4),
     "rows by their numbers": json.dumps(dict(enumerate(OBJECTS)), indent=1),
     "columns": json.dumps(COLUMNS),
-    "columns as pandas writes them": json.dumps({name: dict(enumerate(values)) for name, values in COLUMNS.items()}),
+    "columns as pandas writes them": json.dumps(
+        {name: dict(enumerate(values)) for name, values in COLUMNS.items()}
+    ),
 }
 
 

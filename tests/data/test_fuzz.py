@@ -1,4 +1,5 @@
-"""Thousands of hostile files against every reader: python -m pytest tests/data/test_fuzz.py -m "slow or not slow"
+"""Thousands of hostile files against every reader: python -m pytest tests/data/test_fuzz.py -m "slow or not
+slow"
 
 A failing case is read again, alone, with: python -m tests.data.fuzz_checks NUMBER
 """
@@ -15,7 +16,8 @@ from app.errors import InputError
 from tests.data.fuzz_checks import quoted_places, run_cases
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 120  # for one case: most take milliseconds, a line of 10 MB a second
+# For one case: most take milliseconds, a line of 10 MB a second
+SECONDS = 120
 
 
 def check_all(numbers: range) -> None:

@@ -65,7 +65,11 @@ def test_carriage_returns_around_a_line_are_no_text(write):
 def test_lines_of_mainframes(write, encoding):
     """In EBCDIC the line feed is another byte: all lines were one."""
     path = write("a.txt", "one\ntwo\n\nthree".encode(encoding))
-    assert [row.text for row in read(path, False, format="text", encoding=encoding)] == ["one", "two", "three"]
+    assert [row.text for row in read(path, False, format="text", encoding=encoding)] == [
+        "one",
+        "two",
+        "three",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +125,9 @@ def write_parquet(path: Path, **columns) -> Path:
 
 def test_no_flipped_bit_of_a_parquet_file_changes_the_number_of_its_rows(tmp_path):
     """The footer says how many rows there are, in several places, and pyarrow believes any of them."""
-    content = write_parquet(tmp_path / "a.parquet", text=["好", "坏", "真"], label=["1", "0", "1"]).read_bytes()
+    content = write_parquet(
+        tmp_path / "a.parquet", text=["好", "坏", "真"], label=["1", "0", "1"]
+    ).read_bytes()
     path, accepted, told = tmp_path / "b.parquet", 0, 0
     draw = random.Random(0)
     for place in range(len(content)):
@@ -152,7 +158,8 @@ def test_a_text_that_its_checksum_does_not_fit(tmp_path):
 
 
 def test_columns_of_parquet_that_are_not_chosen_are_not_read(tmp_path):
-    late = pyarrow.array([1 << 60, 1], pyarrow.timestamp("ms", "Nowhere/Else"))  # neither date nor zone in Python
+    # Neither date nor zone in Python
+    late = pyarrow.array([1 << 60, 1], pyarrow.timestamp("ms", "Nowhere/Else"))
     path = write_parquet(tmp_path / "a.parquet", when=late, text=["好", "坏"], label=[1, 0])
     assert read(path) == [Row(1, "好", None, "1"), Row(2, "坏", None, "0")]
     with pytest.raises(InputError, match="not a readable Parquet file"):
@@ -170,9 +177,11 @@ def test_a_file_name_in_another_encoding(tmp_path):
     dataset = open_dataset(DataConfig(train=str(tmp_path / f"{name}.tsv"), cache_dir=str(tmp_path / "cache")))
     tokenizer = load_tokenizer(ModelConfig(), dataset, 8, str(tmp_path / "cache"))
     stores = {
-        split.name: open_store(split.table, tokenizer, 8, str(tmp_path / "cache")) for split in dataset.splits.values()
+        split.name: open_store(split.table, tokenizer, 8, str(tmp_path / "cache"))
+        for split in dataset.splits.values()
     }
-    render(dataset, stores).encode()  # it is printed
+    # It is printed
+    render(dataset, stores).encode()
 
 
 def test_a_column_whose_name_is_half_a_character(write, tmp_path):
@@ -181,7 +190,8 @@ def test_a_column_whose_name_is_half_a_character(write, tmp_path):
     assert (table.num_rows, table.columns) == (1, "text '\\ud800', label 'label'")
 
 
-LONG = 2_000_000  # characters
+# Characters
+LONG = 2_000_000
 
 
 def test_messages_about_megabytes_are_short(write, tmp_path):
@@ -194,7 +204,9 @@ def test_messages_about_megabytes_are_short(write, tmp_path):
         with pytest.raises(InputError) as error:
             read(write("a.csv", content), **options)
         assert len(str(error.value)) < 2000
-    table = table_of(write("b.tsv", f"好\t1\n坏\t{'正' * (LONG // 3)}\n"), tmp_path / "table", ["0", "1", "x" * LONG])
+    table = table_of(
+        write("b.tsv", f"好\t1\n坏\t{'正' * (LONG // 3)}\n"), tmp_path / "table", ["0", "1", "x" * LONG]
+    )
     [row] = table.skipped_rows()
     assert "unknown label '正正" in row["problem"]
     assert len(row["problem"]) < 300
@@ -248,7 +260,10 @@ VOCABULARY = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
     ("content", "message"),
     [
         (VOCABULARY.encode() + b"\xff\n", "cannot be read as a text file in UTF-8"),
-        ((VOCABULARY + "".join(f"{n}\n" for n in range(200_000)) + "7\n").encode(), "'7' is there more than once"),
+        (
+            (VOCABULARY + "".join(f"{n}\n" for n in range(200_000)) + "7\n").encode(),
+            "'7' is there more than once",
+        ),
         (b"", "missing: "),
         (b"\x00" * 1000, "missing: "),
     ],
@@ -272,11 +287,22 @@ def test_names_that_are_too_long_for_a_file(capsys):
         check_output(f"{name}.csv", None)
 
 
-FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", '=HYPERLINK("http://a","b")', '"=1"', "\t=1", "a\r=1"]
+FORMULAS = [
+    "=1+1",
+    "+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(A1)",
+    '=HYPERLINK("http://a","b")',
+    '"=1"',
+    "\t=1",
+    "a\r=1",
+]
 
 
 def predictions_of(texts: list[str]):
-    return [(Row(number, text, None, None), "=正面", np.array([0.9, 0.1])) for number, text in enumerate(texts, 1)]
+    return [
+        (Row(number, text, None, None), "=正面", np.array([0.9, 0.1])) for number, text in enumerate(texts, 1)
+    ]
 
 
 def test_formulas_are_written_as_they_were_read():
@@ -290,7 +316,9 @@ def test_formulas_are_written_as_they_were_read():
 def test_what_people_see_holds_no_control_characters():
     """Escape sequences in a text would steer the terminal."""
     file = io.StringIO()
-    write_lines(file, predictions_of(["\x1b[2J\x00好\x9b31m\u202e"]), ["=正面", "\x07" + "长" * 99], has_pairs=False)
+    write_lines(
+        file, predictions_of(["\x1b[2J\x00好\x9b31m\u202e"]), ["=正面", "\x07" + "长" * 99], has_pairs=False
+    )
     assert "\\x1b[2J\\x00好\\x9b31m\\u202e" in file.getvalue()
     assert "\\x07长" in file.getvalue()
     assert "长" * 20 not in file.getvalue()

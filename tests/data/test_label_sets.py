@@ -1,4 +1,5 @@
-"""Rows with any number of labels, in every form, and their splits: python -m pytest tests/data/test_label_sets.py"""
+"""Rows with any number of labels, in every form, and their splits: python -m pytest
+tests/data/test_label_sets.py"""
 
 import json
 from dataclasses import replace
@@ -25,7 +26,9 @@ MATRIX = [[1, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0], [0, 1, 1], [1, 1, 1]]
 
 def opened(tmp_path, **settings) -> Dataset:
     config = DataConfig(task="multi_label", dev_size=0, test_size=0, cache_dir=str(tmp_path / "cache"))
-    return open_dataset(replace(config, **{key: str(v) if key == "train" else v for key, v in settings.items()}))
+    return open_dataset(
+        replace(config, **{key: str(v) if key == "train" else v for key, v in settings.items()})
+    )
 
 
 def matrix(dataset: Dataset) -> list[list[int]]:
@@ -52,7 +55,9 @@ def test_lists_separators_and_columns_say_the_same(tmp_path, write):
         found.append(opened(tmp_path, train=write(f"{number}.tsv", lines), label_separator=separator))
     commas = "".join(f'{text},"{", ".join(labels)}"\n' for text, labels in ROWS)
     found.append(opened(tmp_path, train=write("commas.csv", commas), label_separator=","))
-    found.append(opened(tmp_path, train=write("columns.csv", columns_of("abc", ",")), label_columns=["a", "b", "c"]))
+    found.append(
+        opened(tmp_path, train=write("columns.csv", columns_of("abc", ",")), label_columns=["a", "b", "c"])
+    )
     objects = "".join(json.dumps({"text": t} | {n: n in labels for n in "abc"}) + "\n" for t, labels in ROWS)
     found.append(opened(tmp_path, train=write("objects.jsonl", objects), label_columns=["a", "b", "c"]))
     for dataset in found:
@@ -69,7 +74,9 @@ def test_parquet_lists_and_columns(tmp_path):
 
     texts, labels = map(list, zip(*ROWS, strict=True))
     numbers = {name: [float(name in row) for row in labels] for name in "abc"}
-    parquet.write_table(pyarrow.table({"text": texts, "labels": labels, **numbers}), tmp_path / "rows.parquet")
+    parquet.write_table(
+        pyarrow.table({"text": texts, "labels": labels, **numbers}), tmp_path / "rows.parquet"
+    )
     assert matrix(opened(tmp_path, train=tmp_path / "rows.parquet")) == MATRIX
     columns = opened(tmp_path, train=tmp_path / "rows.parquet", label_columns=["c", "b", "a"])
     assert columns.label_names == ["c", "b", "a"]
@@ -77,7 +84,9 @@ def test_parquet_lists_and_columns(tmp_path):
 
 
 def test_null_and_empty_cells_are_rows_without_labels(tmp_path, write):
-    lines = '{"text": "甲", "labels": null}\n{"text": "乙", "labels": ""}\n{"text": "丙", "labels": ["x", 3]}\n'
+    lines = (
+        '{"text": "甲", "labels": null}\n{"text": "乙", "labels": ""}\n{"text": "丙", "labels": ["x", 3]}\n'
+    )
     dataset = opened(tmp_path, train=write("rows.jsonl", lines))
     assert dataset.label_names == ["3", "x"]
     assert matrix(dataset) == [[0, 0], [0, 0], [1, 1]]
@@ -94,7 +103,8 @@ def test_ids_in_lists_are_the_names_of_the_settings(tmp_path, write):
     [
         (
             "a|b",
-            "line 1: cannot tell whether this is one label or several: found 'a|b'; set --data.label_separator '|'",
+            "line 1: cannot tell whether this is one label or several: found 'a|b'; set "
+            "--data.label_separator '|'",
         ),
         ("a，b", "set --data.label_separator '，'"),
         ("['a', 'b']", "line 1: a list of labels must be JSON"),
@@ -111,7 +121,9 @@ def test_cells_that_are_not_clear_are_errors(cell, message, tmp_path, write):
 
 def test_a_column_that_is_neither_0_nor_1_is_an_error(tmp_path, write):
     path = write("rows.csv", "text,a,b\n甲,0,1\n乙,1,2\n")
-    with pytest.raises(InputError, match="line 3: the column 'b' of data.label_columns must be 0 or 1, found '2'"):
+    with pytest.raises(
+        InputError, match="line 3: the column 'b' of data.label_columns must be 0 or 1, found '2'"
+    ):
         opened(tmp_path, train=path, label_columns=["a", "b"])
     with pytest.raises(InputError, match="there is no label column 'c'"):
         opened(tmp_path, train=path, label_columns=["a", "c"])
@@ -153,7 +165,8 @@ def test_splits_keep_sets_labels_and_texts(seed):
     for name, share in (("dev", 0.1), ("test", 0.15)):
         counts = labels[splits[name]].sum(axis=0)
         assert np.abs(counts - share * labels.sum(axis=0)).max() <= 6
-        pairs = (labels[splits[name]][:, :2] == 1).all(axis=1).sum()  # a frequent set keeps its proportion too
+        # A frequent set keeps its proportion too
+        pairs = (labels[splits[name]][:, :2] == 1).all(axis=1).sum()
         assert abs(pairs - share * (labels[:, :2] == 1).all(axis=1).sum()) <= 8
     again = split_label_sets(labels, hashes, 200, 300, seed)
     assert all(np.array_equal(splits[name], again[name]) for name in splits)
@@ -173,7 +186,10 @@ def test_the_only_text_of_a_label_is_trained_on():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["--data.label_separator", "|"], "data.label_separator must be left out unless data.task is multi_label"),
+        (
+            ["--data.label_separator", "|"],
+            "data.label_separator must be left out unless data.task is multi_label",
+        ),
         (["--data.min_labels", "1"], "data.min_labels must be left out unless"),
         (["--train.positive_weights", "balanced"], "train.positive_weights must be left out unless"),
         (["--data.task", "multi_label"], "data.train must be a file with data.task multi_label"),
@@ -191,7 +207,16 @@ def test_the_only_text_of_a_label_is_trained_on():
             "data.label_column must be left out with data.label_columns",
         ),
         (
-            ["--data.task", "multi_label", "--data.train", "x.csv", "--data.min_labels", "3", "--data.max_labels", "2"],
+            [
+                "--data.task",
+                "multi_label",
+                "--data.train",
+                "x.csv",
+                "--data.min_labels",
+                "3",
+                "--data.max_labels",
+                "2",
+            ],
             "data.max_labels must be at least 1 and min_labels",
         ),
         (

@@ -1,4 +1,5 @@
-"""The process that prepares data: what starts it, what it answers, how it ends: python -m pytest tests/data/test_preparation.py"""
+"""The process that prepares data: what starts it, what it answers, how it ends: python -m pytest
+tests/data/test_preparation.py"""
 
 import os
 import signal

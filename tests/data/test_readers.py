@@ -37,7 +37,8 @@ def test_csv_without_a_header(write):
 
 
 @pytest.mark.parametrize(
-    "header", ["text,label", "sentence,category", "review,sentiment", "文本,标签", " Text ,LABEL", "内容,类别"]
+    "header",
+    ["text,label", "sentence,category", "review,sentiment", "文本,标签", " Text ,LABEL", "内容,类别"],
 )
 def test_a_header_is_known_by_the_names_of_the_columns(write, header):
     path = write("a.csv", f"{header}\n{CSV}")
@@ -64,7 +65,9 @@ def test_a_header_can_be_ruled_out_and_in(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "label"), [("话", "心情"), (1, 2), (-2, -1), ("话", 2), (1, "心情")], ids=lambda column: str(column)
+    ("text", "label"),
+    [("话", "心情"), (1, 2), (-2, -1), ("话", 2), (1, "心情")],
+    ids=lambda column: str(column),
 )
 def test_columns_by_name_and_by_number(write, text, label):
     path = write("a.csv", "id,话,心情\n1,今天,高兴\n2,气死,愤怒\n")
@@ -102,14 +105,17 @@ def test_json_lines(write):
 
 def test_objects_may_have_their_keys_in_any_order_and_more_keys(write):
     path = write(
-        "a.jsonl", '{"id": 1, "text": "今天", "label": "高兴"}\n\n{"label": 2, "when": null, "text": "气死"}\n'
+        "a.jsonl",
+        '{"id": 1, "text": "今天", "label": "高兴"}\n\n{"label": 2, "when": null, "text": "气死"}\n',
     )
     assert rows(path) == [("今天", "高兴"), ("气死", "2")]
     assert lines(path) == [1, 3]
 
 
 def test_columns_of_objects_by_name_and_by_number(write):
-    path = write("a.jsonl", '{"话": "今天", "甲": 1, "心情": "高兴"}\n{"心情": "愤怒", "话": "气死", "甲": 2}\n')
+    path = write(
+        "a.jsonl", '{"话": "今天", "甲": 1, "心情": "高兴"}\n{"心情": "愤怒", "话": "气死", "甲": 2}\n'
+    )
     wanted = [("今天", "高兴"), ("气死", "愤怒")]
     assert rows(path, text_column="话", label_column="心情") == wanted
     assert rows(path, text_column=0, label_column=2) == wanted
@@ -120,7 +126,9 @@ def test_parquet(tmp_path):
     from pyarrow import parquet
 
     texts, labels = [f"{text}{i}" for i in range(4000) for text, _ in PAIRS], [0, 1, 2] * 4000
-    table = pyarrow.table({"id": range(12000), "label": labels, "text": pyarrow.array(texts).dictionary_encode()})
+    table = pyarrow.table(
+        {"id": range(12000), "label": labels, "text": pyarrow.array(texts).dictionary_encode()}
+    )
     parquet.write_table(table, tmp_path / "a.parquet", row_group_size=5000)
     assert rows(tmp_path / "a.parquet") == list(zip(texts, map(str, labels), strict=True))
     assert lines(tmp_path / "a.parquet") == list(range(1, 12001))
@@ -132,7 +140,12 @@ def test_parquet(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.csv", f"text,label\n{CSV}"), ("a.tsv", TSV), ("a.json", json.dumps(PAIRS)), ("a.jsonl", json.dumps(PAIRS[0]))],
+    [
+        ("a.csv", f"text,label\n{CSV}"),
+        ("a.tsv", TSV),
+        ("a.json", json.dumps(PAIRS)),
+        ("a.jsonl", json.dumps(PAIRS[0])),
+    ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030", "utf-16", "utf-16-le", "utf-32"])
 def test_encodings_and_byte_order_marks(write, name, content, encoding):
@@ -144,7 +157,10 @@ def test_encodings_and_byte_order_marks(write, name, content, encoding):
 @pytest.mark.parametrize("spelling", ["utf16", "UTF_16", "U16", "GB18030-2000", "GBK", "Utf-8"])
 def test_other_spellings_of_encodings(write, spelling):
     text = "今天\t高兴\n气死\t愤怒\n"
-    assert rows(write("a.tsv", text.encode(spelling)), encoding=spelling) == [("今天", "高兴"), ("气死", "愤怒")]
+    assert rows(write("a.tsv", text.encode(spelling)), encoding=spelling) == [
+        ("今天", "高兴"),
+        ("气死", "愤怒"),
+    ]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -174,7 +190,10 @@ def test_only_a_line_feed_ends_a_line(write, name, separator):
     text = f"今天{separator}真开心"
     line = json.dumps([text, "高兴"], ensure_ascii=False) if name == "a.jsonl" else f"{text},高兴"
     content = f"{line}\n{line}\n"
-    assert rows(write(name, content.replace(",高兴", "\t高兴") if name == "a.tsv" else content)) == [(text, "高兴")] * 2
+    assert (
+        rows(write(name, content.replace(",高兴", "\t高兴") if name == "a.tsv" else content))
+        == [(text, "高兴")] * 2
+    )
 
 
 def test_quoted_fields_of_csv(write):
@@ -198,7 +217,10 @@ def test_rows_merged_by_unpaired_quotes_are_noted_even_if_spaces_are_removed(wri
 
 def test_line_feeds_inside_json_are_no_sign_of_lone_quotes(write):
     notes: dict = {}
-    assert list(read_rows(write("a.json", json.dumps([["好\n坏", 1]])), ReadOptions(), notes=notes))[0].text == "好\n坏"
+    assert (
+        list(read_rows(write("a.json", json.dumps([["好\n坏", 1]])), ReadOptions(), notes=notes))[0].text
+        == "好\n坏"
+    )
     assert notes["multiline"] == 0
 
 
@@ -229,7 +251,8 @@ def test_characters_that_other_readers_get_wrong(write, text):
 
 
 @pytest.mark.parametrize(
-    ("value", "label"), [("3", "3"), ("-1", "-1"), ("3.0", "3"), ('"03"', "03"), ('" 高兴 "', "高兴"), ('"1.5"', "1.5")]
+    ("value", "label"),
+    [("3", "3"), ("-1", "-1"), ("3.0", "3"), ('"03"', "03"), ('" 高兴 "', "高兴"), ('"1.5"', "1.5")],
 )
 def test_labels_are_strings_or_integers(write, value, label):
     assert rows(write("a.jsonl", f'["今天", {value}]\n')) == [("今天", label)]
@@ -259,7 +282,8 @@ def test_texts_without_labels(write):
 
 
 def test_tables_of_an_older_cache_are_found():
-    """The options are part of a table's cache key, so neither their names nor their defaults may change by accident."""
+    """The options are part of a table's cache key, so neither their names nor their defaults may change by
+    accident."""
     assert content_key(asdict(ReadOptions())) == "f6c5e9552e47c27192eb4339"
     options = ReadOptions("jsonl", "text", 1, None, False, "gb18030", "none", True, 7)
     assert content_key(asdict(options)) == "e636d7816eba620e75d4006c"

@@ -1,7 +1,7 @@
 """Public data sets, which their authors did not write for us: python -m pytest tests/data/test_real_data.py
 
-The rows are counted here a second time with nothing but Python's string methods, csv and json, and both counts are compared
-with those of shared/data/README.md.
+The rows are counted here a second time with nothing but Python's string methods, csv and json, and both
+counts are compared with those of shared/data/README.md.
 """
 
 import csv
@@ -21,7 +21,9 @@ from app.data.tokenizer import load_tokenizer
 from app.data.tokens import open_store
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the public data sets, which are not in {DATA}")
+pytestmark = pytest.mark.skipif(
+    not DATA.is_dir(), reason=f"needs the public data sets, which are not in {DATA}"
+)
 
 EMOTIONS = {"其他": 13993, "喜好": 6697, "悲伤": 5348, "厌恶": 5978, "愤怒": 3167, "高兴": 4950}
 SMP = DATA / "smp2020_ewect_usual"
@@ -50,8 +52,14 @@ def plain(path: Path) -> list[tuple[str, ...]]:
     if path.suffix == ".json":
         return [("".join(text.split()), str(label)) for text, label in json.loads(content)]
     if path.suffix == ".csv":
-        return [(text.strip(), label) for label, text in list(csv.reader(content.splitlines(keepends=True)))[1:]]
-    rows = [[field.strip() for field in line.split("\t")] for line in content.replace("\r\n", "\n").split("\n") if line]
+        return [
+            (text.strip(), label) for label, text in list(csv.reader(content.splitlines(keepends=True)))[1:]
+        ]
+    rows = [
+        [field.strip() for field in line.split("\t")]
+        for line in content.replace("\r\n", "\n").split("\n")
+        if line
+    ]
     if path.parent == SMP:
         return [(text, label) for label, text in rows[1:]]
     return [tuple(row[1:]) if path.parent.name == "csl13" else tuple(row) for row in rows]
@@ -85,8 +93,8 @@ def count(paths: list[Path]) -> dict:
     return figures
 
 
-# What the README says of the sets, by the path into our figures. It counts 91 conflicting texts of weibo as they stand in
-# the file; without the line feed at the end of 5,000 of them, as we count, they are 143.
+# What the README says of the sets, by the path into our figures. It counts 91 conflicting texts of weibo as
+# they stand in the file; without the line feed at the end of 5,000 of them, as we count, they are 143.
 README = {
     "weibo": (
         ["weibo"], {"labels": list(EMOTIONS), "remove_spaces": True}, {"train conflicting": 143, "train classes": EMOTIONS}
@@ -141,13 +149,17 @@ def test_default_quoting_of_csv_would_lose_rows():
 def test_tokens_of_the_vocabulary_of_bert(tmp_path):
     """Its file has U+2028 and the like among its 21,128 lines, which must not end lines."""
     cache_dir = str(tmp_path / "cache")
-    dataset = open_dataset(DataConfig(train=str(SMP / "dev.tsv"), dev_size=0, test_size=0, cache_dir=cache_dir))
+    dataset = open_dataset(
+        DataConfig(train=str(SMP / "dev.tsv"), dev_size=0, test_size=0, cache_dir=cache_dir)
+    )
     config = ModelConfig(vocab_file=str(DATA / "vocab" / "google_zh_vocab.txt"))
     tokenizer = load_tokenizer(config, dataset, 48, cache_dir)
     assert len(tokenizer) == 21_128
     table = dataset.splits["train"].table
     store = open_store(table, tokenizer, 48, cache_dir)
-    wanted = tokenizer([text for text, _ in plain(SMP / "dev.tsv")], truncation=True, max_length=48)["input_ids"]
+    wanted = tokenizer([text for text, _ in plain(SMP / "dev.tsv")], truncation=True, max_length=48)[
+        "input_ids"
+    ]
     assert [store.row(row).tolist() for row in range(table.num_rows)] == wanted
     assert store.tokens.dtype == "uint16"
     assert 0 < int(store.cut.sum()) < 2000

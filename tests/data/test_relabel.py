@@ -26,7 +26,11 @@ def open_with(folder: Path, fixes: Path | None, pairs: bool = False) -> Dataset:
     names = {"text_pair_column": "other"} if pairs else {}
     return open_dataset(
         DataConfig(
-            train=str(path), cache_dir=str(folder / "cache"), relabel=fixes and str(fixes), max_length=32, **names
+            train=str(path),
+            cache_dir=str(folder / "cache"),
+            relabel=fixes and str(fixes),
+            max_length=32,
+            **names,
         )
     )
 
@@ -50,7 +54,12 @@ def test_fixes_replace_labels_and_nothing_else(tmp_path, write, column, pairs):
     for row in chosen:
         texts = [f" {table.text(row)}", *([table.pair(row)] if pairs else [])]
         lines.append(
-            ",".join([*([written_hash(int(table.array("hashes")[row]))] if column == "text_hash" else texts), "正面"])
+            ",".join(
+                [
+                    *([written_hash(int(table.array("hashes")[row]))] if column == "text_hash" else texts),
+                    "正面",
+                ]
+            )
         )
     lines += [f"{'h' + '0' * 16 if column == 'text_hash' else '不在数据里' + ',' * pairs},负面"]
     after = open_with(tmp_path, write("fixes.csv", "\n".join(lines) + "\n"), pairs)
@@ -59,16 +68,21 @@ def test_fixes_replace_labels_and_nothing_else(tmp_path, write, column, pairs):
         assert after.splits[name].rows.tolist() == split.rows.tolist()
     assert (tmp_path / "rows.tsv").read_bytes() == content
     tokenizer = load_tokenizer(ModelConfig(), after, 32, str(tmp_path / "cache"))
-    report = render(after, open_stores(after, tokenizer, DataConfig(max_length=32, cache_dir=str(tmp_path / "cache"))))
+    report = render(
+        after, open_stores(after, tokenizer, DataConfig(max_length=32, cache_dir=str(tmp_path / "cache")))
+    )
     assert (
-        "fixes.csv: 6 corrected labels, for 5 rows, 5 of them had another label; 1 of texts that are not in the data, the first "
+        "fixes.csv: 6 corrected labels, for 5 rows, 5 of them had another label; 1 of texts that are not in "
+        "the data, the first "
         "in line 7"
     ) in report
     assert label_of_rows(open_with(tmp_path, None, pairs)) == labels
 
 
 def test_all_rows_of_a_text_get_the_label_in_every_file(tmp_path, write):
-    train = write("train.csv", "text,label\n" + "".join(f"文本{n},{n % 2}\n" for n in range(20)) + "文本0,1\n")
+    train = write(
+        "train.csv", "text,label\n" + "".join(f"文本{n},{n % 2}\n" for n in range(20)) + "文本0,1\n"
+    )
     dev = write("dev.csv", "text,label\n文本0,0\n新,1\n")
     fixes = write("fixes.csv", "text,label\n文本0,1\n")
     data = {"train": str(train), "dev": str(dev), "test_size": 0, "cache_dir": str(tmp_path / "cache")}
@@ -148,7 +162,14 @@ def test_texts_without_labels_have_no_fixes():
         load_config(["--data.task", "masked_words", "--data.train", "a.txt", "--data.relabel", "f.csv"])
 
 
-SETS = [("甲一", ["b", "a"]), ("乙二", []), ("丙三", ["c"]), ("丁四", ["a"]), ("戊五", ["b", "c"]), ("甲一", ["a"])]
+SETS = [
+    ("甲一", ["b", "a"]),
+    ("乙二", []),
+    ("丙三", ["c"]),
+    ("丁四", ["a"]),
+    ("戊五", ["b", "c"]),
+    ("甲一", ["a"]),
+]
 
 
 def sets_of(dataset: Dataset) -> list[list[str]]:
@@ -183,10 +204,16 @@ def test_fixes_of_label_sets(tmp_path, write, name, content, separator):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("text,label\n甲,a|b\n", "f.csv, line 2: cannot tell whether this is one label or several: found 'a|b'"),
+        (
+            "text,label\n甲,a|b\n",
+            "f.csv, line 2: cannot tell whether this is one label or several: found 'a|b'",
+        ),
         ("text,label\n甲,[a]\n", "f.csv, line 2: a list of labels must be JSON"),
         ('text,label\n甲,"["""",""a""]"\n', "f.csv, line 2: a label of the set is empty"),
-        ("text,label\n甲,a\n甲,[]\n", r"f.csv, line 3: a text can have one set of labels only, found '\[\]' here"),
+        (
+            "text,label\n甲,a\n甲,[]\n",
+            r"f.csv, line 3: a text can have one set of labels only, found '\[\]' here",
+        ),
     ],
 )
 def test_errors_of_label_set_fixes_name_file_and_line(write, content, message):
@@ -196,11 +223,17 @@ def test_errors_of_label_set_fixes_name_file_and_line(write, content, message):
 
 def test_fixes_of_columns_of_labels_are_lists(write):
     path = write("f.csv", "text,label\n甲,a|b\n")
-    with pytest.raises(InputError, match=r"f.csv, line 2: several labels of a fix must be a JSON list.*found 'a\|b'"):
+    with pytest.raises(
+        InputError, match=r"f.csv, line 2: several labels of a fix must be a JSON list.*found 'a\|b'"
+    ):
         read_fixes(path, label_sets=LabelSetOptions(label_columns=["a", "b"]))
 
 
 def test_a_label_of_a_set_must_be_one_of_the_data(write):
-    fixes = read_fixes(write("f.csv", 'text,label\n甲,a\n乙,"[""a"", ""d""]"\n'), label_sets=LabelSetOptions())
-    with pytest.raises(InputError, match=r"f.csv, line 3: a fix must have a label of the data, found 'd'.*known: a, b"):
+    fixes = read_fixes(
+        write("f.csv", 'text,label\n甲,a\n乙,"[""a"", ""d""]"\n'), label_sets=LabelSetOptions()
+    )
+    with pytest.raises(
+        InputError, match=r"f.csv, line 3: a fix must have a label of the data, found 'd'.*known: a, b"
+    ):
         fixes.new_labels(["a", "b"])

@@ -30,9 +30,9 @@ def whole(tokenizer: Tokenizer, text: str) -> tuple[int, list[int], int]:
 @pytest.mark.parametrize("max_length", [16, 63])
 def test_head_and_tail_are_those_of_the_whole_text(make, max_length):
     texts, tokenizer = texts_of(make.__name__), make()
-    rows = RowEncoder(Tokenizer.from_str(tokenizer.to_str()), max_length, "right", LongTexts("head_tail")).encode(
-        texts, str
-    )
+    rows = RowEncoder(
+        Tokenizer.from_str(tokenizer.to_str()), max_length, "right", LongTexts("head_tail")
+    ).encode(texts, str)
     head = (max_length - 2) // 4
     tail = max_length - 2 - head
     for text, row in zip(texts, rows, strict=True):
@@ -44,7 +44,9 @@ def test_head_and_tail_are_those_of_the_whole_text(make, max_length):
 
 
 @pytest.mark.parametrize("make", TOKENIZERS, ids=lambda make: make.__name__)
-@pytest.mark.parametrize(("max_length", "stride", "most"), [(16, None, 8), (16, 14, 3), (34, 9, 5), (64, 62, 1)])
+@pytest.mark.parametrize(
+    ("max_length", "stride", "most"), [(16, None, 8), (16, 14, 3), (34, 9, 5), (64, 62, 1)]
+)
 def test_windows_are_those_of_the_whole_text(make, max_length, stride, most):
     texts, tokenizer = texts_of(make.__name__), make()
     rows = RowEncoder(
@@ -59,7 +61,8 @@ def test_windows_are_those_of_the_whole_text(make, max_length, stride, most):
         assert row.windows == wanted
         assert row.is_cut == (count > most)
         if not row.is_cut:
-            assert wanted[-1][1:-1] == ids[-len(wanted[-1]) + 2 :]  # nothing is left out
+            # Nothing is left out
+            assert wanted[-1][1:-1] == ids[-len(wanted[-1]) + 2 :]
 
 
 def test_no_more_of_a_long_text_is_read_than_needed(monkeypatch):
@@ -90,7 +93,9 @@ def test_pairs_are_refused_unless_texts_are_cut():
 def test_a_stride_or_a_length_that_leaves_tokens_out():
     with pytest.raises(InputError, match="data.stride must be at most the 14 tokens of a text in a window"):
         RowEncoder(word_piece(), 16, "right", LongTexts("windows", 15))
-    with pytest.raises(InputError, match="data.long head_tail needs 4 or more tokens of a text in a row, found 3"):
+    with pytest.raises(
+        InputError, match="data.long head_tail needs 4 or more tokens of a text in a row, found 3"
+    ):
         RowEncoder(word_piece(), 5, "right", LongTexts("head_tail"))
 
 
@@ -100,7 +105,9 @@ def test_settings_of_a_run_folder(tmp_path):
     written = {"long": "windows", "stride": 9, "max_windows": 3}
     assert saved_long_texts(written, tmp_path) == LongTexts("windows", 9, 3)
     for name, value in (("long", "whole"), ("stride", 0), ("stride", "9"), ("max_windows", True)):
-        with pytest.raises(InputError, match="data.long must be one of cut, head_tail, windows, and data.stride"):
+        with pytest.raises(
+            InputError, match="data.long must be one of cut, head_tail, windows, and data.stride"
+        ):
             saved_long_texts(written | {name: value}, tmp_path)
 
 
@@ -124,4 +131,5 @@ def test_texts_of_a_hundred_thousand_characters_take_little_memory():
     output = subprocess.run(
         [sys.executable, "-c", LINE], check=True, capture_output=True, text=True, timeout=300
     ).stdout
-    assert int(output) < 800_000  # kilobytes
+    # Kilobytes
+    assert int(output) < 800_000

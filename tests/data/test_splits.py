@@ -12,7 +12,8 @@ SIDES = ("train", "dev", "test")
 
 
 def random_rows(seed: int):
-    """Return class ids, hashes of texts, many of them repeated, and the names of the classes; at least 4 texts of each without conflicts."""
+    """Return class ids, hashes of texts, many of them repeated, and the names of the classes; at least 4
+    texts of each without conflicts."""
     generator = random.Random(seed)
     num_classes = generator.randint(2, 12)
     labels, hashes = [], []
@@ -25,7 +26,11 @@ def random_rows(seed: int):
     labels += [num_classes - 1] * 2
     hashes += hashes[:2]
     order = generator.sample(range(len(labels)), len(labels))
-    return np.array(labels)[order], np.array(hashes, np.uint64)[order], [f"类{i}😀" for i in range(num_classes)]
+    return (
+        np.array(labels)[order],
+        np.array(hashes, np.uint64)[order],
+        [f"类{i}😀" for i in range(num_classes)],
+    )
 
 
 def check_partition(split: dict[str, np.ndarray], num_rows: int) -> None:
@@ -42,7 +47,8 @@ def check_partition(split: dict[str, np.ndarray], num_rows: int) -> None:
         (10_000, 0, 800, (0, 800)),
         (1000, 1, 0.25, (1, 250)),
         (1000, 300.0, 0.0, (300, 0)),
-        (5, 0.1, 0.1, (1, 1)),  # a share is at least one row
+        # A share is at least one row
+        (5, 0.1, 0.1, (1, 1)),
         (3, 1, 1, (1, 1)),
         (15, 0.1, 0.5, (2, 8)),
     ],
@@ -149,7 +155,9 @@ def test_a_class_with_too_few_texts(texts, dev, test):
     labels = np.array([0] * 100 + [1] * 10)
     hashes = np.r_[np.arange(100), 100 + np.arange(10) % texts].astype(np.uint64)
     needed = 1 + (dev > 0) + (test > 0)
-    with pytest.raises(InputError, match=f"needs {needed} different texts .* class '😀' has {texts}; add rows"):
+    with pytest.raises(
+        InputError, match=f"needs {needed} different texts .* class '😀' has {texts}; add rows"
+    ):
         stratified_split(labels, hashes, dev, test, 0, ["甲", "😀"])
     assert len(random_split(110, dev, test, 0)["train"]) == 110 - dev - test
 

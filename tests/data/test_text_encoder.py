@@ -1,4 +1,5 @@
-"""Long texts are cut before they are encoded, and their tokens stay the same: python -m pytest tests/data/test_text_encoder.py"""
+"""Long texts are cut before they are encoded, and their tokens stay the same: python -m pytest
+tests/data/test_text_encoder.py"""
 
 import random
 import resource
@@ -13,7 +14,11 @@ from app.data.text_encoder import TextEncoder, batches_of
 SPECIAL = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = ["好", "今天真开心", "a", "word", "don't ", " ", "   ", "\u3000", "\n\n", "12345678", "ﷺ", "e\u0301", "\u0301" * 9, "x" * 110,
           "[MASK]", "[MAS", "  [MASK]  ", "😀👨‍👩‍👧", "．。！", "ΑΣ", "\u200b", "\x00", "ｶﾞ", "한국어", "ไทย", "," * 40, " " * 60]  # fmt: skip
-TRAINING = ["今天真开心 word don't word a good day", "好好学习，天天向上。 1234 한국어", "the words of a text " * 3]
+TRAINING = [
+    "今天真开心 word don't word a good day",
+    "好好学习，天天向上。 1234 한국어",
+    "the words of a text " * 3,
+]
 
 
 def long_text(draw: random.Random) -> str:
@@ -122,4 +127,5 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 def test_a_line_of_fifty_megabytes_takes_little_memory():
     assert resource.getpagesize()
     output = subprocess.run([sys.executable, "-c", LINE], check=True, capture_output=True, text=True).stdout
-    assert int(output) < 400_000  # kilobytes; 45 MB of UTF-8 took gigabytes
+    # kilobytes; 45 MB of UTF-8 took gigabytes
+    assert int(output) < 400_000

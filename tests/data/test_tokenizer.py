@@ -69,5 +69,7 @@ def test_no_character_of_the_training_text_is_unknown(vocabulary, lowercase):
     tokens = vocabulary(["".join(characters)], lowercase)
     tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)}, do_lower_case=lowercase)
     encodings = tokenizer.backend_tokenizer.encode_batch_fast([f"a{c}{c}好{c}a" for c in characters])
-    unknown = [c for c, encoding in zip(characters, encodings, strict=True) if tokenizer.unk_token_id in encoding.ids]
+    unknown = [
+        c for c, encoding in zip(characters, encodings, strict=True) if tokenizer.unk_token_id in encoding.ids
+    ]
     assert unknown == []

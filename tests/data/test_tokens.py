@@ -22,7 +22,18 @@ from app.data.tokens import TokenStore, build_store, open_store
 from app.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXTS = ["今天真开心", "a", "气死我了😀", "好" * 40, "Ab 12。", "[SEP]好", "x\u2028y", "好" * 6, "好" * 7, "\u3000坏"]
+TEXTS = [
+    "今天真开心",
+    "a",
+    "气死我了😀",
+    "好" * 40,
+    "Ab 12。",
+    "[SEP]好",
+    "x\u2028y",
+    "好" * 6,
+    "好" * 7,
+    "\u3000坏",
+]
 
 
 @pytest.fixture
@@ -56,7 +67,8 @@ def test_a_store_holds_what_the_tokenizer_makes_of_each_text(tmp_path, table, ti
     store = make_store(tmp_path / "store", table, tiny_tokenizer, max_length)
     whole = [tiny_tokenizer(table.text(row))["input_ids"] for row in range(table.num_rows)]
     wanted = [
-        tiny_tokenizer(text, truncation=True, max_length=max_length)["input_ids"] for text in map(table.text, range(10))
+        tiny_tokenizer(text, truncation=True, max_length=max_length)["input_ids"]
+        for text in map(table.text, range(10))
     ]
     assert rows_of(store) == wanted
     assert store.lengths.tolist() == [len(row) for row in wanted]
@@ -69,7 +81,9 @@ def test_a_store_holds_what_the_tokenizer_makes_of_each_text(tmp_path, table, ti
 def test_many_rows_and_any_order_of_reading(tmp_path, tiny_tokenizer):
     """More rows than are tokenised at once."""
     generator = random.Random(0)
-    texts = ["".join(generator.choices("今天真开心好坏xa", k=generator.randint(1, 30))) for _ in range(10_000)]
+    texts = [
+        "".join(generator.choices("今天真开心好坏xa", k=generator.randint(1, 30))) for _ in range(10_000)
+    ]
     table = make_table(tmp_path, [[text, 0] for text in texts])
     store = make_store(tmp_path / "store", table, tiny_tokenizer, 16)
     wanted = tiny_tokenizer(texts, truncation=True, max_length=16)["input_ids"]
@@ -95,7 +109,9 @@ def test_pairs_of_a_model_that_does_not_tell_two_texts_apart(tmp_path):
     """RoBERTa's second texts have the same token types as the first ones."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-    vocabulary = {token: index for index, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *"今天真好坏"])}
+    vocabulary = {
+        token: index for index, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *"今天真好坏"])
+    }
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
@@ -234,8 +250,13 @@ class Runner:
         self.cache = folder / "cache"
         self.started: list[subprocess.Popen] = []
         (folder / "script.py").write_text(SCRIPT)
-        (folder / "vocab.txt").write_text("\n".join(tokenizer.convert_ids_to_tokens(range(len(tokenizer)))), "utf-8")
-        self.command = [sys.executable, *map(str, (folder / "script.py", folder / "vocab.txt", self.cache, source))]
+        (folder / "vocab.txt").write_text(
+            "\n".join(tokenizer.convert_ids_to_tokens(range(len(tokenizer)))), "utf-8"
+        )
+        self.command = [
+            sys.executable,
+            *map(str, (folder / "script.py", folder / "vocab.txt", self.cache, source)),
+        ]
 
     def start(self) -> subprocess.Popen:
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -307,7 +328,9 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.chaos
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for child processes in /proc, which Linux has")
+@pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="looks for child processes in /proc, which Linux has"
+)
 def test_a_run_killed_while_it_tokenises_leaves_no_half_store(runner, large_table, tiny_tokenizer):
     runner = runner(large_table.folder)
     process = runner.start()
@@ -318,7 +341,8 @@ def test_a_run_killed_while_it_tokenises_leaves_no_half_store(runner, large_tabl
     assert not is_complete(aside)
     assert not aside.with_name(aside.name.partition(".")[0]).exists()
     deadline = time.monotonic() + 60
-    while any(map(is_running, helpers)):  # they end by themselves when their parent is gone
+    # They end by themselves when their parent is gone
+    while any(map(is_running, helpers)):
         assert time.monotonic() < deadline, "a helper process outlived the run"
         time.sleep(0.01)
     second = runner.start()
@@ -334,7 +358,9 @@ def test_a_run_killed_while_it_tokenises_leaves_no_half_store(runner, large_tabl
 
 
 @pytest.mark.chaos
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for child processes in /proc, which Linux has")
+@pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="looks for child processes in /proc, which Linux has"
+)
 def test_a_run_whose_helper_is_killed_says_so_and_leaves_nothing(runner, large_table):
     """What the system does to a process that takes too much memory."""
     runner = runner(large_table.folder)

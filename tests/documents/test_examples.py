@@ -1,4 +1,7 @@
-"""The examples, run as their docstrings say. `pytest tests/documents/test_examples.py`, without the longer ones `-m "not slow"`."""
+"""The examples, run as their docstrings say.
+
+`pytest tests/documents/test_examples.py`, without the longer ones `-m "not slow"`.
+"""
 
 import ast
 import os
@@ -50,7 +53,10 @@ def output_of(command: str) -> str:
 
 def parameters_in(output: str) -> dict[str, list[float]]:
     """Return the parameters that the DDP example printed, all of their digits."""
-    return {name: ast.literal_eval(values) for name, values in re.findall(r"^(\S+) (\[.*\])$", output, re.MULTILINE)}
+    return {
+        name: ast.literal_eval(values)
+        for name, values in re.findall(r"^(\S+) (\[.*\])$", output, re.MULTILINE)
+    }
 
 
 def numbers_in(parameters: dict[str, list[float]]) -> list[float]:
@@ -86,7 +92,9 @@ def test_other_ways_to_cut_the_job_differ_by_rounding_only():
 def test_each_step_is_the_same_with_a_last_batch_of_one_row():
     options = "--data_size 65 --epochs 1 --verbose"
     accumulated = output_of(f"python {DDP} --acc_steps 2 {options}").splitlines()
-    distributed = output_of(f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed {options}").splitlines()
+    distributed = output_of(
+        f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed {options}"
+    ).splitlines()
     steps = [line for line in accumulated if line.startswith("epoch")]
     assert len(steps) == 5
     assert "step 4 rows  1 " in steps[-1]
@@ -124,17 +132,23 @@ def test_accelerate_reaches_the_known_weight(command):
     assert said == [
         f"with accumulation, {processes} process(es): the final weight is 2.04000",
         "without accumulation: the final weight is 2.04000",
-        f"sync_with_dataloader=True: steps after micro-batches [4, 6, 10, 12]; the final weight is {two_passes([4, 6, 10, 12]):.5f}",
-        f"sync_with_dataloader=False: steps after micro-batches [4, 8, 12]; the final weight is {two_passes([4, 8, 12]):.5f}",
+        "sync_with_dataloader=True: steps after micro-batches [4, 6, 10, 12]; the final weight is "
+        f"{two_passes([4, 6, 10, 12]):.5f}",
+        "sync_with_dataloader=False: steps after micro-batches [4, 8, 12]; the final weight is "
+        f"{two_passes([4, 8, 12]):.5f}",
     ]
 
 
 def two_passes(steps: list[int]) -> float:
-    """Return the weight after two passes over x = 1 ... 12 in pairs, a step after these micro-batches, by arithmetic alone."""
+    """Return the weight after two passes over x = 1 ...
+
+    12 in pairs, a step after these micro-batches, by arithmetic alone.
+    """
     weight = gradient = 0.0
     for number in range(1, 13):
         first = 2 * ((number - 1) % 6) + 1
-        gradient += (first**2 + (first + 1) ** 2) * (weight - 2) / 4  # the mean of 2x(wx - 2x) over two rows, of four
+        # The mean of 2x(wx - 2x) over two rows, of four
+        gradient += (first**2 + (first + 1) ** 2) * (weight - 2) / 4
         if number in steps:
             weight, gradient = weight - 0.002 * gradient, 0.0
     return weight

@@ -1,4 +1,5 @@
-"""The notebook, executed from its first cell to its last: python -m pytest -m slow tests/documents/test_notebook.py"""
+"""The notebook, executed from its first cell to its last: python -m pytest -m slow
+tests/documents/test_notebook.py"""
 
 import ast
 from pathlib import Path
@@ -12,7 +13,9 @@ PYTHON_PAGES = ("docs/python.md", "docs/python.zh-CN.md")
 
 @pytest.mark.slow
 def test_the_notebook_runs_and_its_model_has_learned(monkeypatch):
-    nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install -r requirements-notebook.txt")
+    nbclient = pytest.importorskip(
+        "nbclient", reason="needs nbclient: pip install -r requirements-notebook.txt"
+    )
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -30,11 +33,16 @@ def test_the_notebook_runs_and_its_model_has_learned(monkeypatch):
     assert results["len(texts), len(test_texts)"] == "(600, 302)"
     assert float(results["accuracy"]) > 0.3, "six classes; chance is about 0.2"
     assert results["model.predict(new)"].startswith("array(['")
-    assert "mean_test_score" in results['pd.DataFrame(search.cv_results_)[["param_learning_rate", "mean_test_score"]]']
+    assert (
+        "mean_test_score"
+        in results['pd.DataFrame(search.cv_results_)[["param_learning_rate", "mean_test_score"]]']
+    )
 
 
 def test_the_notebook_is_kept_without_outputs():
-    nbformat = pytest.importorskip("nbformat", reason="needs nbformat: pip install -r requirements-notebook.txt")
+    nbformat = pytest.importorskip(
+        "nbformat", reason="needs nbformat: pip install -r requirements-notebook.txt"
+    )
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -12,7 +12,8 @@ from app.evaluation.page.rows import EvaluatedRows
 
 
 def page_content(num_rows: int, names: list[str], text=lambda at: f"文本 {at}", seed: int = 0) -> PageContent:
-    """Return a page about `num_rows` rows of classes `names`, most of them right; `text` gives the text of each."""
+    """Return a page about `num_rows` rows of classes `names`, most of them right; `text` gives the text of
+    each."""
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, len(names), num_rows)
     logits = generator.normal(0, 1, (num_rows, len(names))).astype(np.float32)
@@ -31,9 +32,19 @@ def page_content(num_rows: int, names: list[str], text=lambda at: f"文本 {at}"
         for step in range(10, 60, 10)
     ]
     classes = dict.fromkeys(names, 1)
-    data = {"test": {"rows": num_rows, "repeated": 3, "conflicting": 1, "also_in": {"train": 2}, "classes": classes}}
+    data = {
+        "test": {
+            "rows": num_rows,
+            "repeated": 3,
+            "conflicting": 1,
+            "also_in": {"train": 2},
+            "classes": classes,
+        }
+    }
     temperature = metrics["calibration"]["temperature"]
-    return PageContent("run-001 · Report", rows, metrics, score_rows(labels, logits, temperature), history, data)
+    return PageContent(
+        "run-001 · Report", rows, metrics, score_rows(labels, logits, temperature), history, data
+    )
 
 
 __all__ = ["page_content", "render_page"]

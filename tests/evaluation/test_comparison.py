@@ -181,7 +181,10 @@ def test_verb_compares_runs_of_label_sets(set_runs, tmp_path, capsys):
         if row_id in rows:
             found = rows[row_id]
             assert found["outcome"] == ("won" if right[1] else "lost")
-            assert (found["predicted_a"], found["predicted_b"]) == (row["predicted"], other[row_id]["predicted"])
+            assert (found["predicted_a"], found["predicted_b"]) == (
+                row["predicted"],
+                other[row_id]["predicted"],
+            )
             wrong = set(json.loads(row["labels"])) ^ set(json.loads(row["predicted"]))
             assert int(found["wrong_labels_a"]) == len(wrong)
 

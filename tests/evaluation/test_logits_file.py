@@ -34,9 +34,12 @@ def test_logits_are_mapped_and_not_read(tmp_path):
     with open("/proc/self/statm") as file:
         before = int(file.read().split()[1]) * 4096
     num_rows = 500_000
-    logits = np.zeros((num_rows, 100), np.float32)  # 200 MB
+    # 200 MB
+    logits = np.zeros((num_rows, 100), np.float32)
     ids = np.arange(num_rows)
-    write_logits(tmp_path / "x.safetensors", {"test": SplitLogits(ids, ids, ids.astype(np.uint64), logits)}, [], 1)
+    write_logits(
+        tmp_path / "x.safetensors", {"test": SplitLogits(ids, ids, ids.astype(np.uint64), logits)}, [], 1
+    )
     del logits
     splits, _ = read_logits(tmp_path / "x.safetensors")
     assert float(splits["test"].logits[-1].sum()) == 0

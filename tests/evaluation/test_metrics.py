@@ -34,7 +34,9 @@ def test_metrics_are_those_of_sklearn(num_rows, num_labels, seed):
     for name, *expected in zip(names, *by_class, strict=True):
         assert list(metrics["classes"][name].values()) == pytest.approx(expected)
     for average in ("macro", "weighted"):
-        expected = precision_recall_fscore_support(labels, predicted, labels=ids, average=average, zero_division=0)[:3]
+        expected = precision_recall_fscore_support(
+            labels, predicted, labels=ids, average=average, zero_division=0
+        )[:3]
         assert list(metrics[average].values()) == pytest.approx(expected)
         assert metrics[f"{average}_f1"] == metrics[average]["f1"]
     assert sum(scores["support"] for scores in metrics["classes"].values()) == num_rows

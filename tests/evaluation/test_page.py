@@ -12,7 +12,13 @@ from app.evaluation.baseline import Texts, baselines, split_texts
 from app.evaluation.page.charts import Axes, ticks
 from app.evaluation.page.confusions import confused_pairs, confusion_matrix, errors_of_pairs, surest_errors
 from app.evaluation.page.page import visible
-from app.evaluation.page.rows import groups_by_length, groups_by_seen, groups_by_unknown, rows_of_split, unknown_counts
+from app.evaluation.page.rows import (
+    groups_by_length,
+    groups_by_seen,
+    groups_by_unknown,
+    rows_of_split,
+    unknown_counts,
+)
 from app.evaluation.page.words import WORDS
 from tests.evaluation.page_case import page_content, render_page
 from tests.tiny import open_tiny

@@ -45,7 +45,8 @@ def test_report_of_fifty_classes_is_whole_and_of_more_shows_the_worst():
     assert len(scores) == 20
     assert scores == sorted(scores)
     assert (
-        max(scores) <= min(value["f1"] for name, value in metrics["classes"].items() if name not in str(shown)) + 5e-5
+        max(scores)
+        <= min(value["f1"] for name, value in metrics["classes"].items() if name not in str(shown)) + 5e-5
     )
     true, predicted, rows = metrics["confusions"][0]
     assert lines[-20].split() == [true, predicted, str(rows)]
@@ -60,7 +61,9 @@ def test_confusions_of_many_classes_are_those_of_the_matrix():
     assert {(true, predicted): rows for true, predicted, rows in confusions} == wrong
     assert [rows for *_, rows in confusions] == sorted(wrong.values(), reverse=True)
     right = np.eye(60, dtype=np.float32)
-    assert "No class was taken for another." in render_report(compute_metrics(np.arange(60), right, names), "title")
+    assert "No class was taken for another." in render_report(
+        compute_metrics(np.arange(60), right, names), "title"
+    )
 
 
 def test_thousands_of_labels_make_a_small_report():

@@ -11,7 +11,7 @@ import torch
 from app.data.rows import Row
 from app.data.text_encoder import TextEncoder
 from app.errors import InputError, TrainingError
-from app.explanation.deletion_test import FEWEST_UNITS, DeletionTest, delete, run_deletion_test
+from app.explanation.deletion_test import MIN_UNITS, DeletionTest, delete, run_deletion_test
 from app.explanation.explain import Explanation, explain
 from app.explanation.integrated_gradients import attribute
 from app.explanation.page import render_page
@@ -63,7 +63,8 @@ def known(tmp_path_factory) -> PlainModel:
         for characters, sign in (("好喜", 1), ("差讨", -1)):
             words[ids([*characters]), 1] = 4.0 * sign
         attention = bert.encoder.layer[0].attention
-        attention.self.value.weight[1, 1] = 1  # without queries, the mean of all tokens
+        # Without queries, the mean of all tokens
+        attention.self.value.weight[1, 1] = 1
         attention.output.dense.weight.copy_(20 * torch.eye(width))
         bert.pooler.dense.weight.copy_(0.2 * torch.eye(width))
         for label, sign in (("正面", 1), ("负面", -1)):
@@ -84,7 +85,9 @@ def test_probabilities_are_those_of_transformers(model, found, folder):
 def test_attributions_add_up_to_the_difference_from_a_masked_text(found, folder):
     masked = "[MASK]" * len(found.text.units)
     whole, neutral = of_pipeline(folder, [TEXT, masked])[:, found.label]
-    assert found.attributions.values.sum() == pytest.approx(log_odds_of(whole) - log_odds_of(neutral), abs=0.02)
+    assert found.attributions.values.sum() == pytest.approx(
+        log_odds_of(whole) - log_odds_of(neutral), abs=0.02
+    )
     assert found.attributions.has_converged
     assert found.values.sum() + found.rest == pytest.approx(found.attributions.values.sum())
     assert found.of_characters(0).sum() == pytest.approx(found.values.sum())
@@ -93,7 +96,9 @@ def test_attributions_add_up_to_the_difference_from_a_masked_text(found, folder)
 def test_attributions_are_the_integral_of_the_gradients(model, found):
     """The definition, as the middle of many small steps."""
     text = found.text
-    neutral_ids = np.where(np.isin(np.arange(len(text.input_ids)), [unit.tokens[0] for unit in text.units]), 4, 0)
+    neutral_ids = np.where(
+        np.isin(np.arange(len(text.input_ids)), [unit.tokens[0] for unit in text.units]), 4, 0
+    )
     neutral_ids = np.where(neutral_ids == 4, model.tokenizer.mask_token_id, text.input_ids)
     start, end = model.embed(neutral_ids)[None], model.embed(text.input_ids)[None]
     steps = (torch.arange(400) + 0.5) / 400
@@ -161,7 +166,9 @@ def test_what_explains_nothing_fails_the_test(known):
     assert wrong.p_value > 0.5
     generator = np.random.default_rng(0)
     by_chance = [
-        run_deletion_test(known, result.text, generator.permutation(len(result.values)), result.label, 50, seed).holds
+        run_deletion_test(
+            known, result.text, generator.permutation(len(result.values)), result.label, 50, seed
+        ).holds
         for seed in range(20)
     ]
     assert sum(by_chance) <= 5, "one of ten on average"
@@ -194,14 +201,16 @@ def test_a_p_value_counts_the_random_orders_that_are_as_good():
     drops = np.array([[1.0], [2.0], [3.0], [0.0]])
     assert DeletionTest(np.array([1]), np.array([2.0]), drops).p_value == pytest.approx(3 / 5)
     assert DeletionTest(np.array([1]), np.array([9.0]), np.zeros((19, 1))).holds
-    assert not DeletionTest(np.array([1]), np.array([0.0]), np.zeros((50, 1))).holds, "nothing changes anything"
+    assert not DeletionTest(np.array([1]), np.array([0.0]), np.zeros((50, 1))).holds, (
+        "nothing changes anything"
+    )
 
 
 def test_a_text_too_short_to_be_tested_is_no_explanation(model):
     short = explain_one(model, ("今天",))
     assert not short.is_explanation
     assert verdict(short, "en").startswith(
-        f"NOT TESTED, SO NO EXPLANATION: the text has 2 units, and the deletion test needs {FEWEST_UNITS}"
+        f"NOT TESTED, SO NO EXPLANATION: the text has 2 units, and the deletion test needs {MIN_UNITS}"
     )
     Checker(render_page([short]))
 
@@ -219,7 +228,9 @@ def test_attributions_that_do_not_add_up_are_no_explanation(found):
 def test_pairs_are_explained_as_pairs(model, folder):
     pair = explain_one(model, ("今天真开心", "手机质量不好"))
     np.testing.assert_allclose(
-        pair.probabilities, of_pipeline(folder, [{"text": "今天真开心", "text_pair": "手机质量不好"}])[0], atol=1e-5
+        pair.probabilities,
+        of_pipeline(folder, [{"text": "今天真开心", "text_pair": "手机质量不好"}])[0],
+        atol=1e-5,
     )
     assert len(pair.of_characters(0)) == 5
     assert len(pair.of_characters(1)) == 6
@@ -257,7 +268,9 @@ def test_texts_of_strangers_cannot_act(model, text):
     assert not {"src", "href", "onload", "onclick", "onerror"} & {name for name, _ in checked.attributes}
     assert not re.search(r"https?:|url\(|@import", page)
     for shown in (page, said):
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\u200b-\u200f\ud800-\udfff]", shown)
+        assert not re.search(
+            "[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\u200b-\u200f\ud800-\udfff]", shown
+        )
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -40,7 +40,9 @@ def found(model) -> list[Explanation]:
 
 def probabilities_of(folder: Path, text: str) -> np.ndarray:
     """Return transformers' own probabilities, (num_labels,)."""
-    classify = pipeline("text-classification", str(folder), top_k=None, function_to_apply="sigmoid", device="cpu")
+    classify = pipeline(
+        "text-classification", str(folder), top_k=None, function_to_apply="sigmoid", device="cpu"
+    )
     scores = {entry["label"]: entry["score"] for entry in classify([text])[0]}
     return np.array([scores[label] for label in LABELS])
 

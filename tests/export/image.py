@@ -29,7 +29,9 @@ def image_requirements() -> list[str]:
     """Return the requirements that the Dockerfile installs by default."""
     dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     wanted = re.search(r'^ARG PACKAGES="(.*)"$', dockerfile, re.MULTILINE)[1].split()
-    for name in re.findall(r"-r (requirements-\S+\.txt)", dockerfile.split("RUN pip install")[1].split("\n")[0]):
+    for name in re.findall(
+        r"-r (requirements-\S+\.txt)", dockerfile.split("RUN pip install")[1].split("\n")[0]
+    ):
         lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
         wanted += [line for line in lines if line and not line.startswith("#")]
     return wanted
@@ -45,11 +47,14 @@ def with_dependencies(requirements: list[str]) -> set[str]:
             continue
         try:
             needed = [Requirement(text) for text in requires(name) or []]
-        except PackageNotFoundError:  # pip installs it only elsewhere
+        except PackageNotFoundError:
+            # Pip installs it only elsewhere
             continue
         found.add(name)
         extras = requirement.extras or {""}
-        waiting += [one for one in needed if not one.marker or any(one.marker.evaluate({"extra": e}) for e in extras)]
+        waiting += [
+            one for one in needed if not one.marker or any(one.marker.evaluate({"extra": e}) for e in extras)
+        ]
     return found
 
 

@@ -51,12 +51,19 @@ def test_labels_and_probabilities_are_those_of_torch(exported):
         found = list(load_exported(folder)[0].predict(rows, chunk_rows=16))
         assert [prediction.row for prediction in found] == rows
         assert [prediction.label for prediction in found] == [prediction.label for prediction in wanted]
-        np.testing.assert_allclose([p.probabilities for p in found], [p.probabilities for p in wanted], atol=1e-5)
+        np.testing.assert_allclose(
+            [p.probabilities for p in found], [p.probabilities for p in wanted], atol=1e-5
+        )
 
 
 def test_the_record_says_how_it_was_compared(exported):
     record = read_record(exported[1])
-    assert (record.labels, record.max_length, record.precision, record.has_pairs) == (LABELS, 60, "fp32", None)
+    assert (record.labels, record.max_length, record.precision, record.has_pairs) == (
+        LABELS,
+        60,
+        "fp32",
+        None,
+    )
     assert record.proof["rows"] == 80
     assert record.proof["flipped"] == 0
     assert 0 < record.proof["largest_logit_difference"] < 1e-3
@@ -75,7 +82,9 @@ def test_other_encoders(tmp_path, monkeypatch, architecture, config):
     from tests import saved_classifier
 
     sizes = {"max_position_embeddings": 64} | saved_classifier.SIZES["bert"]
-    monkeypatch.setitem(saved_classifier.SIZES, architecture, saved_classifier.SIZES.get(architecture, sizes) | config)
+    monkeypatch.setitem(
+        saved_classifier.SIZES, architecture, saved_classifier.SIZES.get(architecture, sizes) | config
+    )
     checkpoint = save_checkpoint(tmp_path / "model", architecture)
     assert export([str(checkpoint), "--rows", texts_file(tmp_path)]) == 0
     assert read_record(tmp_path / "model-onnx").proof["flipped"] == 0
@@ -133,9 +142,21 @@ def test_a_run_is_compared_on_its_own_dev_rows(tmp_path, capsys, monkeypatch):
     assert "+0.0000 to +0.0000 (95 % interval" in printed
     opened = open_model(tmp_path / "checkpoints/tiny-001-onnx", ComputeOptions())
     assert (opened.has_pairs, opened.remove_spaces, opened.predictor.max_length) == (True, True, 12)
-    assert read_record(opened.folder).proof["macro_f1_before"] == read_record(opened.folder).proof["macro_f1_after"]
+    assert (
+        read_record(opened.folder).proof["macro_f1_before"]
+        == read_record(opened.folder).proof["macro_f1_after"]
+    )
     for quantization in ("dynamic", "static"):
-        options = ["--precision", "int8", "--quantization", quantization, "--tolerance", "1", "--output", quantization]
+        options = [
+            "--precision",
+            "int8",
+            "--quantization",
+            quantization,
+            "--tolerance",
+            "1",
+            "--output",
+            quantization,
+        ]
         assert export([str(run), *options]) == 0
         assert read_record(Path(quantization)).made["quantization"] == quantization
         low, high = read_record(Path(quantization)).proof["macro_f1_change"]
@@ -150,10 +171,16 @@ def test_a_run_is_compared_on_its_own_dev_rows(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda folder: (folder / GRAPH).write_bytes(b"x" * (folder / GRAPH).stat().st_size), "could not be loaded"),
+        (
+            lambda folder: (folder / GRAPH).write_bytes(b"x" * (folder / GRAPH).stat().st_size),
+            "could not be loaded",
+        ),
         (lambda folder: (folder / GRAPH).write_bytes(b"x"), "bytes, found 1; copy it or export again"),
         (lambda folder: (folder / GRAPH).unlink(), "must have model.onnx, found none"),
-        (lambda folder: (folder / WEIGHTS).write_bytes(b"x"), "model.onnx.data: the file must have .* bytes, found 1"),
+        (
+            lambda folder: (folder / WEIGHTS).write_bytes(b"x"),
+            "model.onnx.data: the file must have .* bytes, found 1",
+        ),
         (lambda folder: (folder / WEIGHTS).unlink(), "must have model.onnx.data, found none"),
         (lambda folder: (folder / TOKENIZER).write_text("{"), "the tokenizer cannot be read"),
         (lambda folder: (folder / RECORD).write_text("{"), "cannot be read"),
@@ -250,14 +277,20 @@ def test_int8_is_computed_again_on_another_kind_of_cpu(exported, tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "cuts_off"),
-    [("x86_64 avx2", True), ("x86_64 avx2 avx512f", True), ("x86_64 avx2 avx_vnni", False), ("aarch64 asimddp", False)],
+    [
+        ("x86_64 avx2", True),
+        ("x86_64 avx2 avx512f", True),
+        ("x86_64 avx2 avx_vnni", False),
+        ("aarch64 asimddp", False),
+    ],
 )
 def test_which_cpus_cut_off_large_sums(kind, cuts_off):
     assert cuts_off_sums(kind) is cuts_off
 
 
 def test_a_layer_that_8_bits_spoil_stays_in_fp32(tmp_path):
-    """One channel of the input is a thousand times the others, so one scale for all of them leaves nothing of these."""
+    """One channel of the input is a thousand times the others, so one scale for all of them leaves nothing of
+    these."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
     from onnxruntime import InferenceSession
@@ -266,7 +299,8 @@ def test_a_layer_that_8_bits_spoil_stays_in_fp32(tmp_path):
 
     generator = np.random.default_rng(0)
     weights = [generator.normal(size=(8, 8)).astype(np.float32) for _ in range(2)]
-    weights[1][0] = 0  # the large channel plays no part in the second product
+    # The large channel plays no part in the second product
+    weights[1][0] = 0
     nodes = [
         helper.make_node("MatMul", ["x", "first"], ["a"], name="good"),
         helper.make_node("Mul", ["a", "sizes"], ["b"]),
@@ -274,7 +308,8 @@ def test_a_layer_that_8_bits_spoil_stays_in_fp32(tmp_path):
     ]
     sizes = np.array([100_000, *[1] * 7], dtype=np.float32)
     arrays = [
-        numpy_helper.from_array(a, n) for a, n in zip([*weights, sizes], ["first", "second", "sizes"], strict=True)
+        numpy_helper.from_array(a, n)
+        for a, n in zip([*weights, sizes], ["first", "second", "sizes"], strict=True)
     ]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 8]) for name in "xy"]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], arrays)
@@ -287,10 +322,13 @@ def test_a_layer_that_8_bits_spoil_stays_in_fp32(tmp_path):
         errors = []
         for num_fp32 in (0, 1):
             assert quantizer.write(output, num_fp32) == ["bad"][:num_fp32]
-            found = InferenceSession(str(output), providers=["CPUExecutionProvider"]).run(None, {"x": rows})[0]
+            found = InferenceSession(str(output), providers=["CPUExecutionProvider"]).run(None, {"x": rows})[
+                0
+            ]
             errors.append(np.square(found - exact).mean() / np.square(exact).mean())
         assert errors[1] < 0.01 < errors[0]
-        quantizer.has_7_bits = True  # as on a CPU that cuts off large sums
+        # As on a CPU that cuts off large sums
+        quantizer.has_7_bits = True
         quantizer.write(output, 0)
         stored = [numpy_helper.to_array(entry) for entry in onnx.load(str(output)).graph.initializer]
         sizes_stored = [np.abs(array.astype(int)).max() for array in stored if array.dtype == np.int8]

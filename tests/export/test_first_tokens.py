@@ -21,7 +21,9 @@ from tests.saved_classifier import save_checkpoint
 def test_only_first_tokens_leave_the_last_attention(tmp_path, monkeypatch, architecture):
     sizes = saved_classifier.SIZES["bert"] | {"max_position_embeddings": 64}
     monkeypatch.setitem(saved_classifier.SIZES, architecture, saved_classifier.SIZES.get(architecture, sizes))
-    model = AutoModelForSequenceClassification.from_pretrained(save_checkpoint(tmp_path / "model", architecture))
+    model = AutoModelForSequenceClassification.from_pretrained(
+        save_checkpoint(tmp_path / "model", architecture)
+    )
     write_graph(model, tmp_path / "model.onnx")
     graph = onnx.load(tmp_path / "model.onnx").graph
     kinds = [node.op_type for node in graph.node]
@@ -29,11 +31,14 @@ def test_only_first_tokens_leave_the_last_attention(tmp_path, monkeypatch, archi
     assert (
         sum(node.name.startswith(PREFIX) for node in graph.node) == 2
     )  # what attention gives, and what is added to it
-    assert graph.node[last].output[0] in [node.input[0] for node in graph.node if node.name.startswith(PREFIX)]
+    assert graph.node[last].output[0] in [
+        node.input[0] for node in graph.node if node.name.startswith(PREFIX)
+    ]
 
 
 def save(path: Path, nodes: list, outputs: list[str]) -> onnx.ModelProto:
-    """Return a model of `nodes` over states (batch, length, 4), with a weight (4, 4), a norm and the place of the first token."""
+    """Return a model of `nodes` over states (batch, length, 4), with a weight (4, 4), a norm and the place of
+    the first token."""
     values = {
         "weight": np.random.default_rng(1).normal(size=(4, 4)).astype(np.float32),
         "scale": np.ones(4, np.float32),
@@ -71,13 +76,16 @@ CASES = {
 @pytest.mark.parametrize(("nodes", "outputs", "count"), CASES.values(), ids=CASES)
 def test_what_is_read_whole_stays_whole(tmp_path, nodes, outputs, count):
     model = save(
-        tmp_path / "whole.onnx", [onnx.NodeProto.FromString(each.SerializeToString()) for each in nodes], outputs
+        tmp_path / "whole.onnx",
+        [onnx.NodeProto.FromString(each.SerializeToString()) for each in nodes],
+        outputs,
     )
     assert keep_first_tokens(model) == count
     onnx.save(model, tmp_path / "first.onnx")
     states = {"states": np.random.default_rng(2).normal(size=(4, 4, 4)).astype(np.float32)}
     whole, first = (
-        onnxruntime.InferenceSession(tmp_path / name).run(None, states) for name in ("whole.onnx", "first.onnx")
+        onnxruntime.InferenceSession(tmp_path / name).run(None, states)
+        for name in ("whole.onnx", "first.onnx")
     )
     for before, after in zip(whole, first, strict=True):
         np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-6)

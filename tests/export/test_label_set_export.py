@@ -1,4 +1,5 @@
-"""Exported models with any number of labels a row give the label sets of their run: python -m pytest tests/export"""
+"""Exported models with any number of labels a row give the label sets of their run: python -m pytest
+tests/export"""
 
 import json
 from pathlib import Path
@@ -48,7 +49,16 @@ def test_predict_gives_the_label_sets_of_the_run(exported, tmp_path):
     source = tmp_path / "rows.csv"
     source.write_text("text\n" + "".join(f"{row['text']}\n" for row in rows), encoding="utf-8")
     output = tmp_path / "found.csv"
-    options = ["--checkpoint", str(folder), "--runtime", "onnx", "--input", str(source), "--output", str(output)]
+    options = [
+        "--checkpoint",
+        str(folder),
+        "--runtime",
+        "onnx",
+        "--input",
+        str(source),
+        "--output",
+        str(output),
+    ]
     assert predict(options) == 0
     found = read_predictions(output)
     assert [row["labels"] for row in found] == [row["predicted"] for row in rows]
@@ -62,7 +72,16 @@ def test_predict_gives_the_label_sets_of_the_run(exported, tmp_path):
 def test_int8_says_how_much_changed(quantization, exported, tmp_path, capsys):
     run, _ = exported
     output = tmp_path / "small"
-    options = ["--precision", "int8", "--quantization", quantization, "--tolerance", "1", "--output", str(output)]
+    options = [
+        "--precision",
+        "int8",
+        "--quantization",
+        quantization,
+        "--tolerance",
+        "1",
+        "--output",
+        str(output),
+    ]
     assert export([str(run), *options]) == 0
     printed = capsys.readouterr().out
     assert "label sets that changed" in printed

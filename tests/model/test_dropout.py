@@ -18,14 +18,17 @@ ARCHITECTURES = ["bert", "electra", "roberta", "albert"]
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_fraction_p_is_dropped_and_the_mean_stays(p, dtype):
     torch.manual_seed(0)
-    size = 1_000_003  # no multiple of the four elements of a draw
+    # No multiple of the four elements of a draw
+    size = 1_000_003
     dropped = dropout(torch.ones(size, dtype=dtype), p)
     assert dropped.dtype == dtype
     zeros = (dropped == 0).sum().item() / size
     assert abs(zeros - p) < 5 * math.sqrt(p * (1 - p) / size)
     kept = dropped[dropped != 0]
     assert (kept == kept[0]).all()
-    torch.testing.assert_close(kept[0].item(), 1 / (1 - p), rtol=1e-4 if dtype == torch.float32 else 2**-8, atol=0)
+    torch.testing.assert_close(
+        kept[0].item(), 1 / (1 - p), rtol=1e-4 if dtype == torch.float32 else 2**-8, atol=0
+    )
 
 
 def test_the_elements_of_a_draw_do_not_depend_on_each_other():

@@ -1,4 +1,5 @@
-"""Embeddings whose gradients reuse memory: the gradients of nn.Embedding, and no memory that is still in use is taken."""
+"""Embeddings whose gradients reuse memory: the gradients of nn.Embedding, and no memory that is still in use
+is taken."""
 
 import gc
 import pickle
@@ -45,11 +46,13 @@ def test_memory_is_reused_only_where_no_tensor_is_left_on_it(pair):
     place, before = first.data_ptr(), first.clone()
     embedding.weight.grad = None
     second = gradient(embedding, *batch(1))
-    assert second.data_ptr() != place  # `first` is still held
+    # `first` is still held
+    assert second.data_ptr() != place
     assert torch.equal(first, before)
     del first
     embedding.weight.grad = None
-    held, before = second[:1], second[:1].clone()  # a view is enough to hold it
+    # A view is enough to hold it
+    held, before = second[:1], second[:1].clone()
     del second
     assert gradient(embedding, *batch(2)).data_ptr() == place
     assert len(embedding.memory.blocks) == 2
@@ -71,7 +74,10 @@ HOLDERS = {
 
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_torch_keeps_the_array_of_a_tensor_alive(holder):
-    """`Block.tensor` relies on this. If it fails after an upgrade of torch, let `Embedding.forward` call `super` on every device."""
+    """`Block.tensor` relies on this.
+
+    If it fails after an upgrade of torch, let `Embedding.forward` call `super` on every device.
+    """
     block = Block(torch.zeros(50, 8))
     held = HOLDERS[holder](block.tensor())
     gc.collect()
@@ -123,6 +129,8 @@ def test_a_model_keeps_its_weights_and_their_names():
 
 
 def test_an_embedding_with_options_stays_as_it_is():
-    model = nn.Sequential(nn.Embedding(5, 2, max_norm=1.0), nn.Embedding(5, 2, sparse=True), nn.Embedding(5, 2))
+    model = nn.Sequential(
+        nn.Embedding(5, 2, max_norm=1.0), nn.Embedding(5, 2, sparse=True), nn.Embedding(5, 2)
+    )
     reuse_gradient_memory(model)
     assert [type(module) for module in model] == [nn.Embedding, nn.Embedding, Embedding]

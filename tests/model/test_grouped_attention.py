@@ -1,4 +1,5 @@
-"""Attention with dropout written out, against the groups one by one: python -m pytest tests/model/test_grouped_attention.py"""
+"""Attention with dropout written out, against the groups one by one: python -m pytest
+tests/model/test_grouped_attention.py"""
 
 import pytest
 import torch

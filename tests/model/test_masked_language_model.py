@@ -30,7 +30,8 @@ def weights(model: MaskedLanguageModel) -> dict:
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "xlm-roberta", "electra"])
 def test_packed_logits_of_masked_tokens_are_those_of_transformers(architecture, tmp_path):
-    """Saved and loaded by transformers, the model computes the same for every token; ours only those that are asked for."""
+    """Saved and loaded by transformers, the model computes the same for every token; ours only those that are
+    asked for."""
     model = random_model(architecture)
     tokenizer = tiny_tokenizer(1 if "roberta" in architecture else 0)
     save_model(tmp_path, model.model, weights(model), tokenizer)
@@ -90,7 +91,8 @@ def test_a_head_that_is_there_is_kept_and_a_classifier_takes_the_encoder(tmp_pat
     classifier = build_model(ModelConfig(name=str(tmp_path)), tiny_tokenizer(), ["a", "b"], 32)
     layer = "bert.encoder.layer.1.output.dense.weight"
     assert torch.equal(weights(model)[layer], classifier.model.state_dict()[layer])
-    assert torch.equal(classifier.model.bert.pooler.dense.weight, torch.eye(32))  # the checkpoint has none
+    # The checkpoint has none
+    assert torch.equal(classifier.model.bert.pooler.dense.weight, torch.eye(32))
 
 
 def test_models_that_cannot_run_packed_predict_padded(tmp_path):
@@ -106,7 +108,9 @@ def test_an_encoder_of_other_shapes_is_refused(tmp_path):
     model = random_model()
     save_model(tmp_path, model.model, weights(model), tiny_tokenizer())
     with pytest.raises(InputError, match="do not fit model.config"):
-        build_masked_model(ModelConfig(name=str(tmp_path), config={"hidden_size": 16}), tiny_tokenizer(), 32, COUNTS)
+        build_masked_model(
+            ModelConfig(name=str(tmp_path), config={"hidden_size": 16}), tiny_tokenizer(), 32, COUNTS
+        )
 
 
 def test_counts_of_tokens_are_those_of_numpy():

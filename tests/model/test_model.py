@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSequenceClassification, BertConfig, BertForMaskedLM, BertForSequenceClassification
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+)
 
 from app.batching.collate import collate
 from app.checkpoints.parameter_names import strip_prefix
@@ -34,7 +39,8 @@ def logits(model, packed: bool = True) -> torch.Tensor:
 
 @pytest.fixture
 def checkpoint(tmp_path) -> Path:
-    """A folder with a trained classifier, written by transformers alone, with weights of another scale than random ones."""
+    """A folder with a trained classifier, written by transformers alone, with weights of another scale than
+    random ones."""
     torch.manual_seed(7)
     config = BertConfig(
         vocab_size=21,
@@ -131,7 +137,8 @@ def test_saving_is_silent_and_readable_by_others(tmp_path, capfd):
     build(name=str(tmp_path))
     assert capfd.readouterr() == ("", "")
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
-    assert len(set(modes.values())) == 1, modes  # safetensors alone would keep the weights to their owner
+    # safetensors alone would keep the weights to their owner
+    assert len(set(modes.values())) == 1, modes
     assert not (tmp_path / ".model").exists()
 
 
@@ -148,7 +155,8 @@ def test_another_number_of_labels_gets_a_new_head(checkpoint, caplog, capfd):
     weights = load_file(checkpoint / "model.safetensors")
     for name, value in model.model.bert.state_dict().items():
         assert torch.equal(value, weights[f"bert.{name}"]), name
-    assert not caplog.records  # a new head is what one expects
+    # A new head is what one expects
+    assert not caplog.records
     assert capfd.readouterr() == ("", "")
 
 
@@ -187,7 +195,8 @@ def test_unknown_key_names_the_nearest(source, checkpoint):
     name = str(checkpoint) if source == "checkpoint" else None
     with pytest.raises(InputError, match="a bert model has no key 'hiden_size'; did you mean 'hidden_size'?"):
         build({"hiden_size": 3}, name=name)
-    with pytest.raises(InputError, match="has no key 'to_dict'"):  # an attribute, but no setting
+    # An attribute, but no setting
+    with pytest.raises(InputError, match="has no key 'to_dict'"):
         build({"to_dict": 3}, name=name)
 
 
@@ -213,7 +222,9 @@ def test_settings_that_make_no_model(config, message):
 
 
 def test_unknown_architecture_names_the_nearest():
-    with pytest.raises(InputError, match="'robert' is not a model type of transformers; did you mean 'roberta'?"):
+    with pytest.raises(
+        InputError, match="'robert' is not a model type of transformers; did you mean 'roberta'?"
+    ):
         build(architecture="robert")
     with pytest.raises(InputError, match="model.config does not make a vit classifier"):
         build(architecture="vit")
@@ -226,11 +237,15 @@ def test_dropout_setting_sets_every_dropout(source, checkpoint):
     rates = {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)}
     assert rates == {0.37}
     config = model.model.config
-    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.classifier_dropout) == (0.37,) * 3
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.classifier_dropout) == (
+        0.37,
+    ) * 3
 
 
 def test_dropout_of_zero_is_not_none():
-    assert {module.p for module in build(SIZES, dropout=0.0).modules() if isinstance(module, torch.nn.Dropout)} == {0.0}
+    assert {
+        module.p for module in build(SIZES, dropout=0.0).modules() if isinstance(module, torch.nn.Dropout)
+    } == {0.0}
 
 
 @pytest.mark.parametrize(
@@ -239,7 +254,8 @@ def test_dropout_of_zero_is_not_none():
 def test_texts_longer_than_the_positions_are_refused(architecture, pad_id, longest):
     settings = ModelConfig(architecture=architecture, config=SIZES | {"max_position_embeddings": 20})
     model = build_model(settings, tiny_tokenizer(pad_id), LABELS, longest).eval()
-    for packed in (False, True):  # the longest row runs
+    # The longest row runs
+    for packed in (False, True):
         assert model(**collate(token_rows([longest, 2]), None, model.layout(packed))).shape == (2, 3)
     with pytest.raises(InputError, match=f"at most the model's {longest} positions, found {longest + 1}"):
         build_model(settings, tiny_tokenizer(pad_id), LABELS, longest + 1)
@@ -274,8 +290,10 @@ def test_a_pickle_does_not_run(checkpoint, tmp_path, how):
     with pytest.raises(InputError, match="holds more than tensors") as error:
         build(name=str(checkpoint))
     assert not trace.exists()
-    assert "weights_only" not in str(error.value)  # never advise to switch the guard off
-    pickle.loads(pickle.dumps(Evil(trace)))  # the trap does work
+    # Never advise to switch the guard off
+    assert "weights_only" not in str(error.value)
+    # The trap does work
+    pickle.loads(pickle.dumps(Evil(trace)))
     assert trace.exists()
 
 

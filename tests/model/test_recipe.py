@@ -18,7 +18,9 @@ def checkpoint(tmp_path):
 
     def write(config) -> Config:
         config.save_pretrained(tmp_path / "checkpoint")
-        return Config(model=ModelConfig(name=str(tmp_path / "checkpoint")), data=DataConfig(cache_dir=str(tmp_path)))
+        return Config(
+            model=ModelConfig(name=str(tmp_path / "checkpoint")), data=DataConfig(cache_dir=str(tmp_path))
+        )
 
     return write
 
@@ -49,7 +51,9 @@ def test_settings_win(checkpoint):
     found = with_recipe(replace(config, train=train), steps_per_epoch=60, has_pairs=False).train
     assert (found.epochs, found.learning_rate, found.head_learning_rate) == (9, 1e-5, pytest.approx(1e-4))
     found = with_recipe(
-        replace(config, train=TrainConfig(head_learning_rate=0.5, warmup=0)), steps_per_epoch=60, has_pairs=False
+        replace(config, train=TrainConfig(head_learning_rate=0.5, warmup=0)),
+        steps_per_epoch=60,
+        has_pairs=False,
     ).train
     assert (found.head_learning_rate, found.warmup) == (0.5, 0)
 
@@ -72,15 +76,23 @@ def test_a_narrow_model_has_lower_rates_for_many_steps_and_for_pairs(
     train = with_recipe(
         checkpoint(BertConfig(hidden_size=384, num_attention_heads=2)), steps_per_epoch, has_pairs
     ).train
-    assert (train.learning_rate, train.head_learning_rate, train.warmup) == (rate, pytest.approx(10 * rate), warmup)
+    assert (train.learning_rate, train.head_learning_rate, train.warmup) == (
+        rate,
+        pytest.approx(10 * rate),
+        warmup,
+    )
     rows = "pairs of texts" if has_pairs else "single texts"
     assert f"{rows} and {steps_per_epoch:,} steps in an epoch: train.learning_rate {rate:g}" in caplog.text
-    wide = with_recipe(checkpoint(BertConfig(hidden_size=768, num_attention_heads=2)), steps_per_epoch, has_pairs).train
+    wide = with_recipe(
+        checkpoint(BertConfig(hidden_size=768, num_attention_heads=2)), steps_per_epoch, has_pairs
+    ).train
     assert wide.learning_rate == 3e-5
 
 
 @pytest.mark.parametrize("is_installed", [True, False])
-def test_random_weights_have_a_recipe_too_and_say_why_where_the_package_is_missing(monkeypatch, caplog, is_installed):
+def test_random_weights_have_a_recipe_too_and_say_why_where_the_package_is_missing(
+    monkeypatch, caplog, is_installed
+):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(recipe, "e5_file", lambda: "file" if is_installed else None)
     train = with_recipe(Config(), steps_per_epoch=60, has_pairs=False).train

@@ -40,7 +40,8 @@ def build(values: dict, architecture: str = "bert", **settings):
 HUGE = {
     "num_labels": (10**12, "num_labels must be at most 1,000,000, found 1000000000000"),
     "num_hidden_layers": (10**12, "num_hidden_layers must be at most 10,000"),
-    "hidden_size": (2**15, "asks for a model of at least"),  # 4 GiB: this machine has it, the file does not
+    # 4 GiB: this machine has it, the file does not
+    "hidden_size": (2**15, "asks for a model of at least"),
     "vocab_size": (10**12, "asks for a model of at least"),
     "max_position_embeddings": (10**12, "asks for a model of at least"),
     "type_vocab_size": (10**10, "asks for a model of at least"),
@@ -62,10 +63,13 @@ def test_a_strangers_configuration_cannot_take_all_memory(saved, tmp_path, key):
 
 @pytest.mark.parametrize("architecture", ["bert", "modernbert"])
 @pytest.mark.parametrize(
-    ("key", "value"), [("num_hidden_layers", 10**9), ("hidden_size", 10**9 + 8), ("intermediate_size", 10**12)]
+    ("key", "value"),
+    [("num_hidden_layers", 10**9), ("hidden_size", 10**9 + 8), ("intermediate_size", 10**12)],
 )
 def test_settings_cannot_take_all_memory(architecture, key, value):
-    with pytest.raises(InputError, match=r"model\.config|num_hidden_layers must be at most 10,000, found 1000000000"):
+    with pytest.raises(
+        InputError, match=r"model\.config|num_hidden_layers must be at most 10,000, found 1000000000"
+    ):
         build({key: value}, architecture)
 
 
@@ -73,8 +77,9 @@ def test_measuring_a_model_allocates_nothing_and_draws_nothing(monkeypatch):
     config, state = AutoConfig.for_model("bert", num_hidden_layers=24, hidden_size=768), torch.get_rng_state()
     check_size(config)
     assert torch.equal(torch.get_rng_state(), state)
-    torch.nn.Linear(3, 3)  # the hook on new parameters is gone
-    monkeypatch.setattr("app.model.size.MOST_TENSORS", 100)
+    # The hook on new parameters is gone
+    torch.nn.Linear(3, 3)
+    monkeypatch.setattr("app.model.size.MAX_TENSORS", 100)
     with pytest.raises(InputError, match=r"in 101 tensors of weights, but a model has at most 100; correct"):
         check_size(config)
 
@@ -114,7 +119,25 @@ def test_chunks_of_any_size_change_nothing(saved):
     assert loss(build({"chunk_size_feed_forward": 4}, dropout=0.0)) == expected
 
 
-ABSURD = [0, -1, 1, 10**5, 10**12, 10**30, float("nan"), float("inf"), 1e30, -0.5, "x", "", [], {}, True, False, None]
+ABSURD = [
+    0,
+    -1,
+    1,
+    10**5,
+    10**12,
+    10**30,
+    float("nan"),
+    float("inf"),
+    1e30,
+    -0.5,
+    "x",
+    "",
+    [],
+    {},
+    True,
+    False,
+    None,
+]
 
 
 @pytest.mark.slow

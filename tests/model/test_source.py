@@ -1,4 +1,5 @@
-"""model.name: folders of other sizes, a hub, a mirror, ModelScope, finished runs: python -m pytest tests/model/test_source.py"""
+"""model.name: folders of other sizes, a hub, a mirror, ModelScope, finished runs: python -m pytest
+tests/model/test_source.py"""
 
 from __future__ import annotations
 
@@ -32,13 +33,25 @@ SIZES = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "i
 # Class of the checkpoint as it was published: pretraining heads, no classifier.
 PUBLISHED = {
     "bert-base-chinese": (transformers.BertConfig, transformers.BertForPreTraining, {}),
-    "chinese-roberta-wwm-ext": (transformers.BertConfig, transformers.BertForMaskedLM, {"directionality": "bidi"}),
-    "chinese-macbert-base": (transformers.BertConfig, transformers.BertForMaskedLM, {"gradient_checkpointing": False}),
+    "chinese-roberta-wwm-ext": (
+        transformers.BertConfig,
+        transformers.BertForMaskedLM,
+        {"directionality": "bidi"},
+    ),
+    "chinese-macbert-base": (
+        transformers.BertConfig,
+        transformers.BertForMaskedLM,
+        {"gradient_checkpointing": False},
+    ),
     "chinese-electra-180g-base-discriminator": (
         *(transformers.ElectraConfig, transformers.ElectraForPreTraining, {"embedding_size": 24}),
     ),
     "ernie-3.0-base-zh": (transformers.ErnieConfig, transformers.ErnieForMaskedLM, {"use_task_id": True}),
-    "xlm-roberta-base": (transformers.XLMRobertaConfig, transformers.XLMRobertaForMaskedLM, {"pad_token_id": 1}),
+    "xlm-roberta-base": (
+        transformers.XLMRobertaConfig,
+        transformers.XLMRobertaForMaskedLM,
+        {"pad_token_id": 1},
+    ),
     "chinese-modernbert": (transformers.ModernBertConfig, transformers.ModernBertForMaskedLM, {}),
 }
 
@@ -97,7 +110,8 @@ def test_a_model_of_other_labels_keeps_its_encoder_and_gets_a_new_head(tmp_path,
 
 
 class Hub(SimpleHTTPRequestHandler):
-    """Answers as a hub does: ORG/NAME/resolve/REVISION/FILE, with the headers that its clients ask for, and what a model is."""
+    """Answers as a hub does: ORG/NAME/resolve/REVISION/FILE, with the headers that its clients ask for, and
+    what a model is."""
 
     asked: list[str] = []  # noqa: RUF012
 
@@ -139,7 +153,8 @@ def hub(tmp_path) -> Iterator[str]:
 
 
 def test_a_mirror_is_asked_and_its_storage_is_not_passed_by(hub, monkeypatch, tmp_path):
-    monkeypatch.setattr(constants, "ENDPOINT", hub)  # the library makes both of HF_ENDPOINT when it is imported
+    # The library makes both of HF_ENDPOINT when it is imported
+    monkeypatch.setattr(constants, "ENDPOINT", hub)
     template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace("https://huggingface.co", hub)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cached"))
@@ -158,7 +173,8 @@ def test_without_the_hub_the_error_names_three_ways_out(monkeypatch, tmp_path):
         checkpoint_place(ModelConfig(name="hfl/chinese-macbert-base"), str(tmp_path))
     message = str(error.value)
     assert all(
-        part in message for part in ("e5-small-zh", "a folder", "HF_ENDPOINT=", "modelscope:", "cannot be reached")
+        part in message
+        for part in ("e5-small-zh", "a folder", "HF_ENDPOINT=", "modelscope:", "cannot be reached")
     )
 
 
@@ -174,11 +190,15 @@ def test_modelscope_is_optional_and_says_how_to_install_it(monkeypatch, tmp_path
 
 
 def test_modelscope_that_cannot_be_reached_names_the_ways_out(monkeypatch, tmp_path):
-    pytest.importorskip("modelscope_hub", reason="needs modelscope-hub: pip install -r requirements-modelscope.txt")
+    pytest.importorskip(
+        "modelscope_hub", reason="needs modelscope-hub: pip install -r requirements-modelscope.txt"
+    )
     for variable in ("MODELSCOPE_DOMAIN", "MODELSCOPE_ENDPOINT"):
         monkeypatch.setenv(variable, "http://127.0.0.1:9")
     monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path))
-    with pytest.raises(InputError, match="modelscope:ORG/NAME; 'org/bert' could not be downloaded: .*three ways"):
+    with pytest.raises(
+        InputError, match="modelscope:ORG/NAME; 'org/bert' could not be downloaded: .*three ways"
+    ):
         checkpoint_place(ModelConfig(name="modelscope:org/bert"), str(tmp_path))
 
 
@@ -186,18 +206,42 @@ def test_modelscope_that_cannot_be_reached_names_the_ways_out(monkeypatch, tmp_p
 def test_a_whole_run_starts_from_a_mirror(hub, tmp_path):
     """In a separate process: the libraries read HF_ENDPOINT when they are imported."""
     rows = write_tiny(tmp_path / "rows.tsv")
-    words = [sys.executable, str(ROOT / "run_single.py"), "--data.train", str(rows), "--model.name", "org/bert"]
-    words += ["--train.max_steps", "2", "--data.max_length", "24", "--train.device", "cpu", "--output.dir", "run"]
-    environment = os.environ | {"HF_ENDPOINT": hub, "HF_HOME": str(tmp_path / "home"), "NO_PROXY": "127.0.0.1"}
-    run = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    words = [
+        sys.executable,
+        str(ROOT / "run_single.py"),
+        "--data.train",
+        str(rows),
+        "--model.name",
+        "org/bert",
+    ]
+    words += [
+        "--train.max_steps",
+        "2",
+        "--data.max_length",
+        "24",
+        "--train.device",
+        "cpu",
+        "--output.dir",
+        "run",
+    ]
+    environment = os.environ | {
+        "HF_ENDPOINT": hub,
+        "HF_HOME": str(tmp_path / "home"),
+        "NO_PROXY": "127.0.0.1",
+    }
+    run = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
     assert run.returncode == 0, run.stderr
     assert (
-        "Not set, so as usual for a model like org/bert, single texts and 2 steps in an epoch: train.learning_rate 0.0002"
-        in run.stderr
+        "Not set, so as usual for a model like org/bert, single texts and 2 steps in an epoch: "
+        "train.learning_rate 0.0002" in run.stderr
     )
     saved = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
     assert {key: saved[key] for key in SIZES} == SIZES
     offline = environment | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "1"}
     words[-1] = "again"
-    run = subprocess.run(words, cwd=tmp_path, env=offline, capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run(
+        words, cwd=tmp_path, env=offline, capture_output=True, text=True, timeout=300, check=False
+    )
     assert run.returncode == 0, run.stderr

@@ -1,4 +1,5 @@
-"""Configurations and checkpoints from somebody else execute nothing: python -m pytest tests/model/test_strangers.py
+"""Configurations and checkpoints from somebody else execute nothing: python -m pytest
+tests/model/test_strangers.py
 
 Each trap makes a file when it is sprung, and is sprung once on purpose, to show that it works.
 """
@@ -94,7 +95,9 @@ def test_an_index_of_weights_opens_no_pickle(checkpoint, trace):
     torch.save({"bert": Evil(trace)}, checkpoint / "evil.bin")
     index = checkpoint / "model.safetensors.index.json"
     for shard in ("evil.bin", "../evil.safetensors", "/tmp/evil.safetensors"):
-        index.write_text(json.dumps({"metadata": {}, "weight_map": {"classifier.weight": shard}}), encoding="utf-8")
+        index.write_text(
+            json.dumps({"metadata": {}, "weight_map": {"classifier.weight": shard}}), encoding="utf-8"
+        )
         with pytest.raises(InputError, match="only safetensors files of the folder are read"):
             load_checkpoint(checkpoint)
         with pytest.raises(InputError) as error:
@@ -165,11 +168,17 @@ def test_the_attention_that_a_configuration_names_is_not_fetched(saved, checkpoi
     change(checkpoint / "config.json", **{key: value})
     np.testing.assert_array_equal(logits_of(checkpoint), logits_of(saved))
     model, _ = train_from(checkpoint)
-    assert model.model.config._attn_implementation == "packed" or "/" not in model.model.config._attn_implementation
+    assert (
+        model.model.config._attn_implementation == "packed"
+        or "/" not in model.model.config._attn_implementation
+    )
 
 
 BROKEN = {
-    "quantised": ("config.json", {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}),
+    "quantised": (
+        "config.json",
+        {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}},
+    ),
     "quantised by a number": ("config.json", {"quantization_config": 5}),
     "model type that is a list": ("config.json", {"model_type": ["bert"]}),
     "function for an activation": ("config.json", {"hidden_act": "os.system"}),
@@ -190,7 +199,9 @@ def test_broken_configurations_are_errors_and_no_tracebacks(checkpoint, fault):
         load_checkpoint(checkpoint)
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
+)
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"[" * 100_000, b"\xff\xfe", b"null", b"5"])
 def test_broken_files_of_a_checkpoint_are_errors_and_no_tracebacks(checkpoint, name, content):
     (checkpoint / name).write_bytes(content)
@@ -202,7 +213,8 @@ def test_broken_files_of_a_checkpoint_are_errors_and_no_tracebacks(checkpoint, n
 
 
 @pytest.mark.parametrize(
-    "names", [{"0": "a", "1": "b", "7": "c"}, {"0": "a", "1": "a", "2": "b"}, {"0": "\ud800", "1": "b", "2": "c"}]
+    "names",
+    [{"0": "a", "1": "b", "7": "c"}, {"0": "a", "1": "a", "2": "b"}, {"0": "\ud800", "1": "b", "2": "c"}],
 )
 def test_label_names_that_no_output_can_have(checkpoint, capsys, names):
     """A missing one was a traceback, a repeated one lost a column, half a character could not be written."""
@@ -218,7 +230,9 @@ def test_weights_that_are_a_pipe_are_not_waited_for(checkpoint):
         load_checkpoint(checkpoint)
 
 
-@pytest.mark.parametrize("length", ["abc", "-5", "1", "1e3", "[1]", "999999999999999", "true", "2001-99-99", "!!int 5"])
+@pytest.mark.parametrize(
+    "length", ["abc", "-5", "1", "1e3", "[1]", "999999999999999", "true", "2001-99-99", "!!int 5"]
+)
 def test_settings_of_a_run_that_are_none(checkpoint, length):
     (checkpoint / "config.yaml").write_text(f"data: {{max_length: {length}}}\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"config\.yaml"):
@@ -233,7 +247,8 @@ def test_arrays_of_a_strangers_cache_hold_no_objects(tmp_path, trace):
     np.save(table.folder / "labels.npy", np.array([Evil(trace)] * 20, dtype=object), allow_pickle=True)
     trace.unlink(missing_ok=True)
     with pytest.raises(ValueError, match="[Oo]bject"):
-        pickle.loads(pickle.dumps(table)).array("labels")  # opened again
+        # Opened again
+        pickle.loads(pickle.dumps(table)).array("labels")
     assert not trace.exists()
 
 
@@ -263,7 +278,9 @@ def test_tags_are_refused(write, checkpoint, trace, fault):
         assert trace.exists()
 
 
-@pytest.mark.parametrize("where", ["model: {{config: {value}}}", "model: {{config: {{x: {value}}}}}", "data: {value}"])
+@pytest.mark.parametrize(
+    "where", ["model: {{config: {value}}}", "model: {{config: {{x: {value}}}}}", "data: {value}"]
+)
 @pytest.mark.parametrize("key", ["class_path", "_target_"])
 def test_classes_that_a_configuration_names_are_not_imported(write, tmp_path, trace, monkeypatch, where, key):
     """jsonargparse makes objects of `class_path`, where a setting is of a class's type."""
@@ -287,7 +304,10 @@ YAML = {
     "a mapping that holds itself": ("model: {config: &a {x: *a}}", "aliases are not read"),
     "deep lists": ("data: " + "[" * 10_000, "at most 50 levels"),
     "deep mappings": ("data: " + "{a: " * 10_000, "at most 50 levels"),
-    "a long list": (f"data: {{labels: [{'a, ' * 3000}]}}", "data.labels may list at most 2,000 values, found 3,000"),
+    "a long list": (
+        f"data: {{labels: [{'a, ' * 3000}]}}",
+        "data.labels may list at most 2,000 values, found 3,000",
+    ),
     "a long file": ("#" * 300_000, "at most 262,144 bytes"),
     "a date that is none": ("data: {train: 2001-99-99}", "month must be in 1..12; put strings in quotes"),
     "a long number": (f"data: {{max_length: {'1' * 5000}}}", "line 1: a number has at most 100 characters"),

@@ -61,9 +61,9 @@ def test_logits_and_gradients_are_those_of_the_means(windows, packed, varlen):
     positions = np.array([2, 0, 5, 4])
     logits = row_outputs(model, loader.load(positions, CPU).inputs)
     one_by_one = [
-        torch.stack([model(torch.from_numpy(window.astype(np.int64))[None])[0] for window in store.windows(row)]).mean(
-            0
-        )
+        torch.stack(
+            [model(torch.from_numpy(window.astype(np.int64))[None])[0] for window in store.windows(row)]
+        ).mean(0)
         for row in split.rows[positions]
     ]
     torch.testing.assert_close(logits, torch.stack(one_by_one), rtol=1e-5, atol=1e-6)

@@ -16,7 +16,9 @@ TEXTS = ["今天真开心", "=1+1", "\x1b[2J\x00", "_x0041_ _x_", "第一行\r\n
 
 
 def write(path, texts, pair=None):
-    predictions = [(Row(n, text, pair, None), "正面", np.array([0.25, 0.75])) for n, text in enumerate(texts, 1)]
+    predictions = [
+        (Row(n, text, pair, None), "正面", np.array([0.25, 0.75])) for n, text in enumerate(texts, 1)
+    ]
     with open_output(str(path)) as file:
         write_xlsx(file, predictions, ["=负面", "正面"], pair is not None)
 
@@ -28,7 +30,15 @@ def test_texts_are_text_cells_and_the_same_when_read_again(tmp_path):
         (text, "=A1", "正面") for text in TEXTS
     ]
     header, first, *_ = openpyxl.load_workbook(tmp_path / "a.xlsx").active.iter_rows()
-    assert [cell.value for cell in header] == ["line", "text", "text_pair", "label", "probability", "p_=负面", "p_正面"]
+    assert [cell.value for cell in header] == [
+        "line",
+        "text",
+        "text_pair",
+        "label",
+        "probability",
+        "p_=负面",
+        "p_正面",
+    ]
     assert [cell.data_type for cell in header] == ["s"] * 7
     assert [cell.value for cell in first] == [1, "今天真开心", "=A1", "正面", 0.75, 0.25, 0.75]
     assert [path.name for path in tmp_path.iterdir()] == ["a.xlsx"]
@@ -37,7 +47,7 @@ def test_texts_are_text_cells_and_the_same_when_read_again(tmp_path):
 def test_what_does_not_fit_into_a_sheet(tmp_path, monkeypatch, caplog):
     write(tmp_path / "a.xlsx", ["好" * 40_000])
     assert "1 texts are longer than the 32767 characters" in caplog.text
-    monkeypatch.setattr(excel, "MOST_ROWS", 3)
+    monkeypatch.setattr(excel, "MAX_ROWS", 3)
     write(tmp_path / "a.xlsx", ["好"] * 2)
     with pytest.raises(InputError, match="a sheet has 3 rows|Excel sheet has 3 rows"):
         write(tmp_path / "a.xlsx", ["好"] * 3)
@@ -57,4 +67,6 @@ def test_predict_reads_and_writes_excel(tmp_path):
     assert [row.text for row in rows] == ["今天真开心", "气死我了"]
     assert main([*command, str(tmp_path / "labels.csv"), "--bom"]) == 0
     assert (tmp_path / "labels.csv").read_bytes().startswith("\ufeffline,text,label,".encode())
-    assert [row.label for row in read_rows(tmp_path / "labels.csv", ReadOptions())] == [row.label for row in rows]
+    assert [row.label for row in read_rows(tmp_path / "labels.csv", ReadOptions())] == [
+        row.label for row in rows
+    ]

@@ -1,4 +1,5 @@
-"""Prediction on long texts, by torch, ONNX Runtime and the server: python -m pytest tests/prediction/test_long_texts.py"""
+"""Prediction on long texts, by torch, ONNX Runtime and the server: python -m pytest
+tests/prediction/test_long_texts.py"""
 
 import json
 from pathlib import Path
@@ -48,7 +49,9 @@ def test_logits_are_the_means_of_those_of_the_windows(folder):
     opened = open_model(folder, CPU)
     assert opened.predictor.long == LongTexts("windows", 9, 6)
     texts, done = random_texts(30), []
-    found = [p.probabilities for p in opened.predictor.predict(as_rows(texts), chunk_rows=13, on_batch=done.append)]
+    found = [
+        p.probabilities for p in opened.predictor.predict(as_rows(texts), chunk_rows=13, on_batch=done.append)
+    ]
     assert sum(done) == 30
     reference = open_model(folder, CPU).predictor
     np.testing.assert_allclose(found, [by_hand(reference, text) for text in texts], atol=1e-5)
@@ -56,12 +59,16 @@ def test_logits_are_the_means_of_those_of_the_windows(folder):
 
 
 def test_head_and_tail(tmp_path):
-    predictor = open_model(run_folder(tmp_path / "run", {"max_length": 20, "long": "head_tail"}), CPU).predictor
+    predictor = open_model(
+        run_folder(tmp_path / "run", {"max_length": 20, "long": "head_tail"}), CPU
+    ).predictor
     text = "今天真开心气死我了不好喜欢讨厌电影手机质量差评快递"
     [ids] = predictor.tokenize(as_rows([text])).rows
     assert "".join(map(predictor.tokenizer.id_to_token, ids[1:-1])) == text[:4] + text[-14:]
     assert len(list(predictor.predict(as_rows([text * 4000, "好"])))) == 2
-    with pytest.raises(InputError, match="run: a model trained with data.long cut is needed, found head_tail"):
+    with pytest.raises(
+        InputError, match="run: a model trained with data.long cut is needed, found head_tail"
+    ):
         load_plain_model(tmp_path / "run", "cpu")
 
 
@@ -73,7 +80,8 @@ def test_pairs_are_refused(folder):
 def test_damaged_settings_are_named(tmp_path):
     path = run_folder(tmp_path / "run", WINDOWS | {"max_windows": "many"})
     with pytest.raises(
-        InputError, match=r"config.yaml: data.long must be one of .* found .windows., 9 and .many.; fix the file"
+        InputError,
+        match=r"config.yaml: data.long must be one of .* found .windows., 9 and .many.; fix the file",
     ):
         open_model(path, CPU)
 
@@ -88,7 +96,8 @@ def test_exported_folders_read_texts_as_the_run_does(folder, tmp_path):
     assert export([str(folder), "--output", str(output), "--rows", str(tmp_path / "texts.txt")]) == 0
     rows = as_rows(random_texts(20))
     wanted, found = (
-        [p.probabilities for p in open_model(place, CPU).predictor.predict(rows)] for place in (folder, output)
+        [p.probabilities for p in open_model(place, CPU).predictor.predict(rows)]
+        for place in (folder, output)
     )
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
@@ -101,7 +110,9 @@ def test_the_server_computes_windows_of_several_requests_together(folder):
     texts = random_texts(9)
     parts = [predictor.tokenize(as_rows(some)) for some in (texts[:2], texts[2:3], texts[3:])]
     together = predictor.logits(_joined(parts))
-    np.testing.assert_allclose(together, np.concatenate([predictor.logits(some) for some in parts]), atol=1e-5)
+    np.testing.assert_allclose(
+        together, np.concatenate([predictor.logits(some) for some in parts]), atol=1e-5
+    )
     assert len(together) == 9
 
 
@@ -120,7 +131,10 @@ def test_predict_takes_a_text_of_a_hundred_thousand_characters(folder, tmp_path)
 
 
 def test_a_report_on_labelled_rows_says_what_was_read(folder, tmp_path):
-    lines = [f"{text}\t{LABELS[at % 3]}" for at, text in enumerate(["好", "今天真开心" * 10, "今天真开心" * 90, "坏"])]
+    lines = [
+        f"{text}\t{LABELS[at % 3]}"
+        for at, text in enumerate(["好", "今天真开心" * 10, "今天真开心" * 90, "坏"])
+    ]
     (tmp_path / "rows.tsv").write_text("\n".join(["text\tlabel", *lines]), encoding="utf-8")
     arguments = ["--checkpoint", str(folder), "--input", str(tmp_path / "rows.tsv"), "--device", "cpu"]
     assert predict([*arguments, "--label_column", "label", "--report", str(tmp_path / "report")]) == 0

@@ -1,4 +1,5 @@
-"""The predictor and saved models: python -m pytest tests/prediction. The command line: tests/commands/test_predict_verb.py"""
+"""The predictor and saved models: python -m pytest tests/prediction. The command line:
+tests/commands/test_predict_verb.py"""
 
 import os
 from pathlib import Path
@@ -30,9 +31,13 @@ def test_predictions_are_those_of_transformers_in_the_order_of_the_rows(tmp_path
     predictor = load_predictor(folder, device="cpu", batch_tokens=200)
     assert predictor.runtime.layout.packed == (architecture == "bert")
     predictions = list(predictor.predict(rows, chunk_rows=16))
-    wanted = of_pipeline(folder, [{"text": row.text, "text_pair": row.pair} if has_pairs else row.text for row in rows])
+    wanted = of_pipeline(
+        folder, [{"text": row.text, "text_pair": row.pair} if has_pairs else row.text for row in rows]
+    )
     assert [prediction.row for prediction in predictions] == rows
-    assert [prediction.label for prediction in predictions] == [LABELS[label] for label in wanted.argmax(axis=1)]
+    assert [prediction.label for prediction in predictions] == [
+        LABELS[label] for label in wanted.argmax(axis=1)
+    ]
     assert np.ptp(wanted, axis=0).max() > 0.1
     np.testing.assert_allclose([prediction.probabilities for prediction in predictions], wanted, atol=1e-5)
 
@@ -45,7 +50,9 @@ def test_rows_are_read_a_chunk_at_a_time(checkpoint):
             taken.append(row.line)
             yield row
 
-    predictions = load_predictor(checkpoint, device="cpu").predict(rows(), chunk_rows=10, on_batch=batches.append)
+    predictions = load_predictor(checkpoint, device="cpu").predict(
+        rows(), chunk_rows=10, on_batch=batches.append
+    )
     assert next(predictions).row.line == 1
     assert len(taken) == 10
     assert sum(batches) == 10
@@ -61,7 +68,9 @@ def test_token_batches_hold_every_row_once_within_the_budget():
 
 def test_bf16_is_near_fp32(checkpoint):
     rows = as_rows(random_texts(20))
-    predictors = [load_predictor(checkpoint, device="cpu", precision=precision) for precision in ("fp32", "bf16")]
+    predictors = [
+        load_predictor(checkpoint, device="cpu", precision=precision) for precision in ("fp32", "bf16")
+    ]
     exact, rough = (predictor.logits(predictor.tokenize(rows)) for predictor in predictors)
     assert 0 < np.abs(exact - rough).max() < 0.2
 
@@ -81,7 +90,8 @@ def test_logits_that_are_not_finite_name_the_row(checkpoint, value, precision):
         next(predictions)
     remedy = ", or set --precision fp32" if precision == "bf16" else ""
     assert str(error.value) == (
-        "the model's logits must be finite numbers, found nan, nan, nan for row 4 (and 1 more): '好鼎'; its weights are "
+        "the model's logits must be finite numbers, found nan, nan, nan for row 4 (and 1 more): '好鼎'; its "
+        "weights are "
         f"damaged or too large, choose another checkpoint{remedy}"
     )
 
@@ -103,7 +113,8 @@ def test_the_newest_run_that_finished(tmp_path):
             os.utime(tmp_path / name / file, (age, age))
     assert newest_run(tmp_path).name == "newest"
     (tmp_path / "newest" / "config.yaml").write_text("data: {task: masked_words}\n", encoding="utf-8")
-    assert newest_run(tmp_path).name != "newest"  # it predicts hidden words, not labels
+    # It predicts hidden words, not labels
+    assert newest_run(tmp_path).name != "newest"
 
 
 def test_predictor_refuses_a_single_label(checkpoint):

@@ -10,7 +10,8 @@ from tests.tiny import tiny_model, tiny_tokenizer, write_tiny
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "pairs", "rate", "warmup"), [(32, False, 2e-4, 0.3), (1, False, 1e-4, 0.1), (32, True, 5e-5, 0.1)]
+    ("batch_size", "pairs", "rate", "warmup"),
+    [(32, False, 2e-4, 0.3), (1, False, 1e-4, 0.1), (32, True, 5e-5, 0.1)],
 )
 def test_learning_rates_follow_from_the_model_and_the_data(tmp_path, batch_size, pairs, rate, warmup):
     model, tokenizer = (
@@ -20,7 +21,8 @@ def test_learning_rates_follow_from_the_model_and_the_data(tmp_path, batch_size,
     model.resize_token_embeddings(len(tokenizer))
     (tmp_path / "checkpoint").mkdir()
     save_model(tmp_path / "checkpoint", model, model.state_dict(), tokenizer)
-    path = write_tiny(tmp_path / "rows.tsv", rows_per_label=70, pairs=pairs)  # 168 to train on
+    # 168 to train on
+    path = write_tiny(tmp_path / "rows.tsv", rows_per_label=70, pairs=pairs)
     columns = {"text_pair_column": "other"} if pairs else {}
     data = DataConfig(train=str(path), cache_dir=str(tmp_path / "cache"), max_length=16, **columns)
     train = TrainConfig(device="cpu", threads=1, batch_size=batch_size)
@@ -31,6 +33,10 @@ def test_learning_rates_follow_from_the_model_and_the_data(tmp_path, batch_size,
         set_up(strategy, components)
         found = components.config.train
         assert strategy.config == components.config
-        assert (found.learning_rate, found.head_learning_rate, found.warmup) == (rate, pytest.approx(10 * rate), warmup)
+        assert (found.learning_rate, found.head_learning_rate, found.warmup) == (
+            rate,
+            pytest.approx(10 * rate),
+            warmup,
+        )
         rates = {group["lr"] * group.get("lr_scale", 1.0) for group in strategy.optimizer.param_groups}
         assert sorted(rates) == pytest.approx([rate, 10 * rate])

@@ -1,4 +1,5 @@
-"""A run of e5-small-zh, from its data file to the pipeline of transformers: python -m pytest tests/run/test_e5_run.py -m slow"""
+"""A run of e5-small-zh, from its data file to the pipeline of transformers: python -m pytest
+tests/run/test_e5_run.py -m slow"""
 
 import csv
 
@@ -26,20 +27,30 @@ def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, m
     write_tiny_file(path)
     monkeypatch.setattr(local, "SHA256", checksum(path))
     data = ["--data.train", str(write_tiny(tmp_path / "rows.tsv", 20)), "--data.max_length", "16"]
-    assert main("single", "", [*data, "--train.device", "cpu", "--train.precision", "fp32", "--output.dir", "run"]) == 0
+    assert (
+        main(
+            "single", "", [*data, "--train.device", "cpu", "--train.precision", "fp32", "--output.dir", "run"]
+        )
+        == 0
+    )
     shown = capsys.readouterr().err
     assert (
-        "Not set, so as usual for a model like e5-small-zh, single texts and 2 steps in an epoch: train.learning_rate 0.0002"
-        in shown
+        "Not set, so as usual for a model like e5-small-zh, single texts and 2 steps in an epoch: "
+        "train.learning_rate 0.0002" in shown
     )
     settings = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text(encoding="utf-8"))
     assert settings["model"]["name"] == "e5-small-zh"
-    assert (settings["train"]["learning_rate"], settings["train"]["head_learning_rate"]) == (2e-4, pytest.approx(2e-3))
+    assert (settings["train"]["learning_rate"], settings["train"]["head_learning_rate"]) == (
+        2e-4,
+        pytest.approx(2e-3),
+    )
 
     with (tmp_path / "run" / "predictions.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     with torch.inference_mode():
-        found = pipeline("text-classification", model="run")([row["text"] for row in rows], truncation=True, top_k=None)
+        found = pipeline("text-classification", model="run")(
+            [row["text"] for row in rows], truncation=True, top_k=None
+        )
     assert len(rows) > 3
     for row, scores in zip(rows, found, strict=True):
         assert scores[0]["label"] == row["predicted"]

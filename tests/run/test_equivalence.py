@@ -1,4 +1,5 @@
-"""Comparing the modes: it passes what agrees and fails what does not. The command line: tests/commands/test_mode_verbs.py"""
+"""Comparing the modes: it passes what agrees and fails what does not. The command line:
+tests/commands/test_mode_verbs.py"""
 
 from pathlib import Path
 

@@ -22,7 +22,8 @@ def test_rows_whose_logits_are_not_finite_are_named(tmp_path, value):
     lines = split.table.array("lines")
     named = ", ".join(f"{row} (line {lines[row]})" for row in sorted(split.rows[[1, 3]]))
     assert str(caught.value).startswith(
-        f"step 7: evaluation on dev needs finite logits, found 2 of {len(logits)} rows without: {named} of {tmp_path}"
+        f"step 7: evaluation on dev needs finite logits, found 2 of {len(logits)} rows without: {named} of "
+        f"{tmp_path}"
     )
     logits[:] = value
     with pytest.raises(TrainingError, match=r"\) and \d+ more of "):
@@ -33,12 +34,19 @@ def test_rows_whose_logits_are_not_finite_are_named(tmp_path, value):
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_a_model_that_is_not_a_number_is_not_the_best(tmp_path, world_size):
     """The weights are spoilt in the step before the first evaluation; its own loss is finite."""
-    data = ["--data.train", str(write_tiny(tmp_path / "rows.tsv", 20)), "--data.cache_dir", str(tmp_path / "cache")]
+    data = [
+        "--data.train",
+        str(write_tiny(tmp_path / "rows.tsv", 20)),
+        "--data.cache_dir",
+        str(tmp_path / "cache"),
+    ]
     argv = settings(data, tmp_path / "run", train__epochs=2, train__eval_every=2)
     disturbances = [Disturbance(1, "spoil_weights", rank) for rank in range(world_size)]
     run = Run("ddp" if world_size > 1 else "single", world_size, argv, disturbances, tmp_path / "log")
     assert run.join() == [1] * world_size, run.said()
-    errors = re.findall(r"error(?: \(rank 1\))?: step 2: evaluation on dev needs finite logits, found .*", run.said())
+    errors = re.findall(
+        r"error(?: \(rank 1\))?: step 2: evaluation on dev needs finite logits, found .*", run.said()
+    )
     assert len(errors) == world_size, run.said()
     assert "best" not in run.said().replace("saved as the best", "")
     assert not (tmp_path / "run" / "report.json").exists()

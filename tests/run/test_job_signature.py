@@ -1,4 +1,5 @@
-"""What makes two jobs the same, and what a refusal to resume says: python -m pytest tests/run/test_job_signature.py"""
+"""What makes two jobs the same, and what a refusal to resume says: python -m pytest
+tests/run/test_job_signature.py"""
 
 import json
 from dataclasses import replace
@@ -44,7 +45,11 @@ def test_moved_files_and_another_cache_are_the_same_job(config, job, tmp_path):
     moved = tmp_path / "moved.txt"
     moved.write_bytes(Path(config.data.train).read_bytes())
     other = with_data(
-        config, train=str(moved), cache_dir=str(tmp_path / "cache"), labels=["中性", "正面", "负面"], format="tsv"
+        config,
+        train=str(moved),
+        cache_dir=str(tmp_path / "cache"),
+        labels=["中性", "正面", "负面"],
+        format="tsv",
     )
     assert changes(job, signature(other)) == []
 
@@ -91,14 +96,21 @@ def test_a_vocabulary_counts_by_its_content(config, job, tmp_path):
 def test_settings_that_an_earlier_version_did_not_have_are_at_their_default(job):
     saved = {key: value for key, value in job.items() if key not in ("train.label_smoothing", "data.split")}
     assert changes(saved, job) == []
-    assert changes(saved, job | {"train.label_smoothing": 0.1}) == ["train.label_smoothing was 0.0 and is 0.1"]
+    assert changes(saved, job | {"train.label_smoothing": 0.1}) == [
+        "train.label_smoothing was 0.0 and is 0.1"
+    ]
 
 
 def test_a_pretrained_model_counts_by_its_weights(job):
     before = {"path": "base", "content": "aaaa"}
-    assert changes(job | {"model.name": before}, job | {"model.name": {"path": "moved", "content": "aaaa"}}) == []
-    assert changes(job | {"model.name": before}, job | {"model.name": {"path": "base", "content": "bbbb"}}) == []
-    assert changes(job | {"model.name": before}, job | {"model.name": {"path": "moved", "content": "bbbb"}}) == [
-        "model.name was base (content aaaa) and is moved (content bbbb)"
-    ]
+    assert (
+        changes(job | {"model.name": before}, job | {"model.name": {"path": "moved", "content": "aaaa"}})
+        == []
+    )
+    assert (
+        changes(job | {"model.name": before}, job | {"model.name": {"path": "base", "content": "bbbb"}}) == []
+    )
+    assert changes(
+        job | {"model.name": before}, job | {"model.name": {"path": "moved", "content": "bbbb"}}
+    ) == ["model.name was base (content aaaa) and is moved (content bbbb)"]
     assert changes(job | {"model.name": "base"}, job | {"model.name": before}) == []

@@ -1,4 +1,5 @@
-"""Real learning, not only equal steps: DeepSpeed and Horovod reach what one process reaches on the sample set.
+"""Real learning, not only equal steps: DeepSpeed and Horovod reach what one process reaches on the sample
+set.
 
 python -m pytest tests/run/test_learning.py -m slow
 """
@@ -12,7 +13,8 @@ import pytest
 
 from app.strategies import load_strategy
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # two runs of up to 900 seconds
+# Two runs of up to 900 seconds
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -22,7 +24,9 @@ def train(mode: str, processes: int, folder: Path) -> dict:
     settings += ["--model.dropout", "0", "--train.epochs", "4"]
     settings += ["--train.device", "cpu", "--train.threads", "1", "--train.seed", "7"]
     command = load_strategy(mode).launcher.command([f"run_{mode}.py", *settings], processes)
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=900, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads((folder / mode / "report.json").read_text())
 

@@ -1,4 +1,5 @@
-"""Whole runs on long texts: training, its report, resuming and prediction read them alike: python -m pytest tests/run/test_long_text_runs.py"""
+"""Whole runs on long texts: training, its report, resuming and prediction read them alike: python -m pytest
+tests/run/test_long_text_runs.py"""
 
 import csv
 import json
@@ -25,7 +26,8 @@ pytestmark = pytest.mark.usefixtures("empty_folder")
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> list[str]:
-    """The arguments for a file of 120 rows whose label is only in the end of the text, which is long in every third row.
+    """The arguments for a file of 120 rows whose label is only in the end of the text, which is long in every
+    third row.
 
     One text has 100,000 characters.
     """
@@ -47,7 +49,17 @@ def run(data: list[str], folder: str, *arguments: str) -> Path:
         main(
             "single",
             "",
-            [*data, *SMALL, "--data.max_length", "20", "--train.epochs", "1", "--output.dir", folder, *arguments],
+            [
+                *data,
+                *SMALL,
+                "--data.max_length",
+                "20",
+                "--train.epochs",
+                "1",
+                "--output.dir",
+                folder,
+                *arguments,
+            ],
         )
         == 0
     )
@@ -88,9 +100,18 @@ def test_prediction_reads_texts_as_the_training_did(data, way):
 @pytest.mark.slow
 def test_several_labels_a_row_and_windows(data, tmp_path):
     """The task knows nothing of windows: a row has one output for each label."""
-    source = Path(data[1]).read_text(encoding="utf-8").replace("\t正面", "\t正面|中性").replace("\t负面", "\t")
+    source = (
+        Path(data[1]).read_text(encoding="utf-8").replace("\t正面", "\t正面|中性").replace("\t负面", "\t")
+    )
     (tmp_path / "sets.tsv").write_text(source, encoding="utf-8")
-    sets = ["--data.train", str(tmp_path / "sets.tsv"), "--data.cache_dir", data[3], "--data.task", "multi_label"]
+    sets = [
+        "--data.train",
+        str(tmp_path / "sets.tsv"),
+        "--data.cache_dir",
+        data[3],
+        "--data.task",
+        "multi_label",
+    ]
     folder = run(sets, "run", "--data.label_separator", "|", *LONG["windows"])
     report = json.loads((folder / "report.json").read_text("utf-8"))["long_texts"]
     assert report["several_windows"]["rows"] >= 2

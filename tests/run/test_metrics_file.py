@@ -22,4 +22,6 @@ def test_a_damaged_line_stays_and_is_named(tmp_path, caplog):
         path.write_text(LINES[0] + line + LINES[1] + LINES[2])
         drop_later_lines(path, 6)
         assert path.read_text() == LINES[0] + line + LINES[1]
-    assert caplog.text.count("metrics.jsonl, line 2 is no evaluation in JSON and stays as it is") == len(damaged)
+    assert caplog.text.count("metrics.jsonl, line 2 is no evaluation in JSON and stays as it is") == len(
+        damaged
+    )

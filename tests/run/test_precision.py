@@ -33,6 +33,8 @@ def test_a_resumed_run_keeps_the_precision_that_it_was_started_with(tmp_path, pr
     (tmp_path / ENVIRONMENT).write_text("{}")
     again = replace(AUTO, output=OutputConfig(dir=str(tmp_path), resume="auto"))
     assert with_saved_precision(again).train.precision == precision
-    assert with_saved_precision(replace(again, output=OutputConfig(dir=str(tmp_path)))).train.precision == "auto"
+    assert (
+        with_saved_precision(replace(again, output=OutputConfig(dir=str(tmp_path)))).train.precision == "auto"
+    )
     other = replace(again, output=replace(again.output, dir=str(tmp_path / "new")))
     assert with_saved_precision(other).train.precision == "auto"

@@ -43,14 +43,16 @@ def test_logged_loss_is_a_mean_over_rows_not_of_means(tmp_path, capsys):
     log.close()
     shown = capsys.readouterr().err.splitlines()
     assert shown[0].startswith("step 1/3  loss 4.0000  lr 1.00e-03")
-    assert shown[1].startswith("step 3/3  loss 0.9000  lr 1.00e-03")  # (8 + 1) / (8 + 2)
+    # (8 + 1) / (8 + 2)
+    assert shown[1].startswith("step 3/3  loss 0.9000  lr 1.00e-03")
     assert shown[1].endswith("1 skipped")
     assert len(shown) == 2
 
 
 def test_losses_are_collected_once_and_kept_until_they_are_shown():
     """What was collected for an evaluation or a save still counts in the next line, also in a resumed run."""
-    window = [(3.0, 2)]  # of a training state
+    # Of a training state
+    window = [(3.0, 2)]
     losses = Losses(Single(Config()), window)
     entries = [step_log(1, 4.0, 1), step_log(2, 8.0, 8)]
     losses.add(entries[0])
@@ -103,8 +105,10 @@ def test_lines_after_the_step_a_run_resumes_from_are_dropped(tmp_path):
     drop_later_lines(path, 10)
     assert not path.exists()
     lines = [
-        json.dumps({"step": step, "classes": {"正面\u2028": 1}}, ensure_ascii=False) + "\n" for step in (5, 10, 15)
+        json.dumps({"step": step, "classes": {"正面\u2028": 1}}, ensure_ascii=False) + "\n"
+        for step in (5, 10, 15)
     ]
-    path.write_text("".join(lines) + lines[2][:-9], encoding="utf-8")  # killed while it wrote the last
+    # Killed while it wrote the last
+    path.write_text("".join(lines) + lines[2][:-9], encoding="utf-8")
     drop_later_lines(path, 10)
     assert path.read_text(encoding="utf-8") == "".join(lines[:2])

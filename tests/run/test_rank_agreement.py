@@ -1,4 +1,5 @@
-"""Ranks that would not train the same are refused before the first step: python -m pytest tests/run/test_rank_agreement.py"""
+"""Ranks that would not train the same are refused before the first step: python -m pytest
+tests/run/test_rank_agreement.py"""
 
 import json
 from dataclasses import replace
@@ -21,7 +22,9 @@ HOSTS = ["one", "two", "three"]
 @pytest.fixture(scope="module")
 def config(tmp_path_factory) -> Config:
     folder = tmp_path_factory.mktemp("ranks")
-    data = DataConfig(train=str(write_tiny(folder / "rows.tsv")), cache_dir=str(folder / "cache"), max_length=16)
+    data = DataConfig(
+        train=str(write_tiny(folder / "rows.tsv")), cache_dir=str(folder / "cache"), max_length=16
+    )
     return Config(data, ModelConfig(config=SIZES), TrainConfig(device="cpu", threads=1))
 
 
@@ -35,7 +38,10 @@ def test_what_may_differ_is_no_difference(config, tmp_path):
     copy = tmp_path / "copy.txt"
     copy.write_bytes(Path(config.data.train).read_bytes())
     data = replace(config.data, train=str(copy), cache_dir=str(tmp_path / "cache"))
-    train, output = replace(config.train, device="auto", threads=2, timeout=60), OutputConfig(dir="run", name="x")
+    train, output = (
+        replace(config.train, device="auto", threads=2, timeout=60),
+        OutputConfig(dir="run", name="x"),
+    )
     other = replace(config, data=data, train=train, output=output)
     assert differences([signature(config), signature(other)], HOSTS) == []
 
@@ -60,7 +66,8 @@ def test_another_setting_is_named(config, group, key, value):
     other = replace(config, **{group: replace(own, **{key: value})})
     found = differences([signature(config), signature(other), signature(other)], HOSTS)
     assert found == [
-        f"{group}.{key}: rank 0 (one) has {getattr(own, key)}, rank 1 (two) has {value}; 2 ranks differ from rank 0"
+        f"{group}.{key}: rank 0 (one) has {getattr(own, key)}, rank 1 (two) has {value}; 2 ranks differ from "
+        "rank 0"
     ]
 
 

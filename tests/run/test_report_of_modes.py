@@ -1,4 +1,5 @@
-"""The whole path in every mode: training, report.html, calibration, card and logits: -m slow tests/run/test_report_of_modes.py"""
+"""The whole path in every mode: training, report.html, calibration, card and logits: -m slow
+tests/run/test_report_of_modes.py"""
 
 import json
 import re
@@ -115,7 +116,9 @@ def test_every_mode_leaves_the_same_behind(mode, place, single):
         assert report[key] == pytest.approx(expected[key], abs=1e-3)
         assert report["intervals"][key] == pytest.approx(expected["intervals"][key], abs=1e-2)
     assert report["intervals"]["accuracy"] == expected["intervals"]["accuracy"]
-    assert report["calibration"]["temperature"] == pytest.approx(expected["calibration"]["temperature"], rel=1e-2)
+    assert report["calibration"]["temperature"] == pytest.approx(
+        expected["calibration"]["temperature"], rel=1e-2
+    )
     for split, found in logits_of(folder).items():
         other = logits_of(single)[split]
         assert (found.rows == other.rows).all()

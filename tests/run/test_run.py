@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM, pipeline
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    pipeline,
+)
 
 from app.checkpoints.run_folder import create_run_folder
 from app.config.schema import OutputConfig
@@ -27,11 +33,28 @@ SMALL = [
     *("--model.config.num_attention_heads", "4", "--model.config.intermediate_size", "64"),
     *("--model.config.initializer_range", "0.1"),
     *("--train.device", "cpu", "--train.threads", "1", "--data.max_length", "24"),
-    *("--train.epochs", "3", "--train.batch_size", "16", "--train.learning_rate", "5e-3", "--train.log_every", "2"),
+    *(
+        "--train.epochs",
+        "3",
+        "--train.batch_size",
+        "16",
+        "--train.learning_rate",
+        "5e-3",
+        "--train.log_every",
+        "2",
+    ),
 ]
 FILES = {
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
-    *("config.yaml", "environment.json", "metrics.jsonl", "predictions.csv", "report.json", "report.txt", "train.log"),
+    *(
+        "config.yaml",
+        "environment.json",
+        "metrics.jsonl",
+        "predictions.csv",
+        "report.json",
+        "report.txt",
+        "train.log",
+    ),
     *("tensorboard", "state", "report.html", "logits.safetensors", "calibration.json", "README.md"),
 }
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -41,7 +64,12 @@ pytestmark = pytest.mark.usefixtures("empty_folder")
 def data(tmp_path_factory) -> list[str]:
     """The arguments for a data file of 120 rows, whose prepared form all runs here share."""
     folder = tmp_path_factory.mktemp("data")
-    return ["--data.train", str(write_tiny(folder / "rows.tsv", 40)), "--data.cache_dir", str(folder / "cache")]
+    return [
+        "--data.train",
+        str(write_tiny(folder / "rows.tsv", 40)),
+        "--data.cache_dir",
+        str(folder / "cache"),
+    ]
 
 
 def start(data: list[str], *arguments: str, folder: str | None = "run") -> tuple[int, Path]:
@@ -109,7 +137,14 @@ def test_standard_output_is_the_report_and_standard_error_the_rest(finished):
     assert stdout.strip().startswith("Report on test: checkpoint of step ")
     assert all(name in stdout for name in LABELS)
     assert stderr.startswith("Data\n")
-    for part in ("step 1/18  loss", "step 18/18  loss", "dev: loss", "(best so far)", "Saved in", "run folder run"):
+    for part in (
+        "step 1/18  loss",
+        "step 18/18  loss",
+        "dev: loss",
+        "(best so far)",
+        "Saved in",
+        "run folder run",
+    ):
         assert part in stderr, part
     assert "%|" not in stderr, "a progress bar in a log"
     assert "Traceback" not in stderr
@@ -122,7 +157,8 @@ def test_log_file_holds_what_was_said_with_times(finished):
     said = [line[24:] if line[:2] == "20" else line for line in log.splitlines()]
     assert said == stderr.splitlines()
     times = [line[:23] for line in log.splitlines() if line[:2] == "20"]
-    assert len(times) == 16  # data, model, 10 lines of steps, 3 evaluations, the end
+    # data, model, 10 lines of steps, 3 evaluations, the end
+    assert len(times) == 16
     assert times == sorted(times)
     assert all(line.startswith(("20", "  ")) for line in log.splitlines()), "the rest of an entry is indented"
 
@@ -168,7 +204,9 @@ def test_plain_transformers_in_a_new_process_needs_nothing_of_ours(finished, tmp
         f"m = A.from_pretrained({str(folder)!r}); "
         "print(m.config._attn_implementation, [n for n in sys.modules if n == 'app' or n.startswith('app.')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
     assert done.stdout.strip() == "sdpa []"
 
 
@@ -178,7 +216,8 @@ def test_metrics_lines_and_the_best_of_them(finished):
     assert [(line["step"], line["split"], line["rows"]) for line in lines] == [
         (step, "dev", 12) for step in (6, 12, 18)
     ]
-    best = max(lines, key=lambda line: line["macro_f1"])  # the first of equals
+    # The first of equals
+    best = max(lines, key=lambda line: line["macro_f1"])
     assert [line["step"] for line in lines if line["best"]][-1] == best["step"]
     assert read_json(folder / "report.json")["step"] == best["step"]
     assert f"checkpoint of step {best['step']}, chosen by macro_f1 on dev {best['macro_f1']:.4f}" in stdout
@@ -203,7 +242,9 @@ def test_tensorboard_has_the_numbers_of_the_log(finished):
     events = EventAccumulator(str(folder / "tensorboard")).Reload()
     names = ("loss", "accuracy", "macro_f1", "weighted_f1")
     train = ("loss", "learning_rate", "rows_per_second", "grad_norm")
-    assert set(events.Tags()["scalars"]) == {f"dev/{name}" for name in names} | {f"train/{name}" for name in train}
+    assert set(events.Tags()["scalars"]) == {f"dev/{name}" for name in names} | {
+        f"train/{name}" for name in train
+    }
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     points = [(event.step, event.value) for event in events.Scalars("dev/macro_f1")]
     assert points == [(line["step"], pytest.approx(line["macro_f1"])) for line in lines]
@@ -219,10 +260,20 @@ def test_same_seed_same_weights_to_the_bit(finished, data):
 
 
 def test_best_checkpoint_is_what_is_kept_and_reported(data):
-    """The learning rate wrecks the model after its best step, so that the last weights would give another report."""
+    """The learning rate wrecks the model after its best step, so that the last weights would give another
+    report."""
     folder = finish(
         data,
-        *("--train.learning_rate", "0.3", "--train.eval_every", "1", "--train.max_steps", "8", "--train.warmup", "8"),
+        *(
+            "--train.learning_rate",
+            "0.3",
+            "--train.eval_every",
+            "1",
+            "--train.max_steps",
+            "8",
+            "--train.warmup",
+            "8",
+        ),
         *("--train.best_metric", "loss", "--train.max_grad_norm", "0"),
     )
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -291,7 +342,8 @@ def test_an_unfinished_run_is_replaced_only_when_told(data, capsys):
     capsys.readouterr()
     assert start(data, *short)[0] == 2
     assert (
-        "error: run holds a run that is not finished (its last training state is of step 1); continue it with --resume auto, "
+        "error: run holds a run that is not finished (its last training state is of step 1); continue it "
+        "with --resume auto, "
         "replace it with --output.overwrite true, or choose another output.dir\n"
     ) in capsys.readouterr().err
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
@@ -310,7 +362,9 @@ def test_the_rest_of_a_run_killed_at_its_very_start_is_replaced(name):
     assert not list(Path("run").iterdir())
 
 
-@pytest.mark.parametrize("present", [["notes.txt"], ["config.yaml", "notes.txt"], ["config.yaml", "src/main.py"]])
+@pytest.mark.parametrize(
+    "present", [["notes.txt"], ["config.yaml", "notes.txt"], ["config.yaml", "src/main.py"]]
+)
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_folder_that_is_no_run_is_never_touched(present, overwrite):
     """Many projects have a config.yaml; that does not make them ours to delete."""
@@ -406,7 +460,9 @@ def test_sentence_pairs(tmp_path):
     assert list(rows[0])[:6] == ["row_id", "line", "text", "text_pair", "label", "predicted"]
     lines = path.read_text(encoding="utf-8").splitlines()
     assert all(lines[int(row["line"]) - 1].split("\t")[:2] == [row["text"], row["text_pair"]] for row in rows)
-    check_against_pipeline(folder, rows, [{"text": row["text"], "text_pair": row["text_pair"]} for row in rows])
+    check_against_pipeline(
+        folder, rows, [{"text": row["text"], "text_pair": row["text_pair"]} for row in rows]
+    )
 
 
 def test_training_from_a_checkpoint_and_then_from_a_run(data, finished):
@@ -416,12 +472,19 @@ def test_training_from_a_checkpoint_and_then_from_a_run(data, finished):
     tokenizer = AutoTokenizer.from_pretrained(finished[0])
     BertForMaskedLM(
         BertConfig(
-            vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
         )
     ).save_pretrained("base")
     tokenizer.save_pretrained("base")
     weights = load_file("base/model.safetensors")
-    old = {n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): w for n, w in weights.items()}
+    old = {
+        n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): w
+        for n, w in weights.items()
+    }
     save_file(old, "base/model.safetensors", metadata={"format": "pt"})
     steps = ("--train.learning_rate", "0", "--train.eval_every", "1", "--train.max_steps", "3")
     first = finish(
@@ -485,7 +548,9 @@ def test_script_in_a_process_of_its_own(data, tmp_path):
     folder = tmp_path / "checkpoints" / "rows-001"
     assert done.stdout.strip() == (folder / "report.txt").read_text(encoding="utf-8").strip()
     assert read_json(folder / "environment.json")["command"][0].endswith("run_single.py")
-    bad = subprocess.run([*command, "--train.lr", "1"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    bad = subprocess.run(
+        [*command, "--train.lr", "1"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
     assert bad.returncode == 2
     assert bad.stderr.startswith("error: ")
     assert bad.stdout == ""

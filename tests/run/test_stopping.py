@@ -1,4 +1,5 @@
-"""Signals around the end of a run: a stop is never swallowed, and no work is lost: python -m pytest tests/run/test_stopping.py"""
+"""Signals around the end of a run: a stop is never swallowed, and no work is lost: python -m pytest
+tests/run/test_stopping.py"""
 
 import json
 import os
@@ -40,7 +41,9 @@ def start(data, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize(("split", "said"), [("dev", "only the report is missing"), ("test", "before the report was")])
+@pytest.mark.parametrize(
+    ("split", "said"), [("dev", "only the report is missing"), ("test", "before the report was")]
+)
 def test_a_signal_in_the_last_evaluations_stops_and_only_the_report_is_missing(
     split, said, number, start, tmp_path, capsys
 ):

@@ -1,4 +1,5 @@
-"""Errors of the system end a run with one sentence, and nothing is lost: python -m pytest tests/run/test_system_errors.py"""
+"""Errors of the system end a run with one sentence, and nothing is lost: python -m pytest
+tests/run/test_system_errors.py"""
 
 import os
 import resource
@@ -17,7 +18,8 @@ def test_too_many_open_files_is_one_error_and_removes_nothing(tmp_path, capsys):
     assert start("first") == 0
     cache = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")}
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for more in (0, 4, 8):  # at different files
+    # At different files
+    for more in (0, 4, 8):
         capsys.readouterr()
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + more, limits[1]))
         try:

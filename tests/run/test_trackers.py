@@ -1,4 +1,5 @@
-"""Services that follow a run: they are told each point once, and end no training: python -m pytest tests/run/test_trackers.py"""
+"""Services that follow a run: they are told each point once, and end no training: python -m pytest
+tests/run/test_trackers.py"""
 
 import json
 import os
@@ -15,14 +16,30 @@ from app.errors import InputError
 from app.run.entry import main
 from app.run.log.run_log import flat
 from app.run.log.trackers import TRACKERS, check_trackers
-from app.run.log.trackers.background import MOST_FAILURES, BackgroundTracker
+from app.run.log.trackers.background import MAX_FAILURES, BackgroundTracker
 from app.run.log.trackers.tracker import TrackedRun, Tracker
 from tests.tiny import write_tiny
 
 SMALL = [
     *("--model.config.hidden_size", "32", "--model.config.num_hidden_layers", "1", "--train.device", "cpu"),
-    *("--model.config.num_attention_heads", "4", "--model.config.intermediate_size", "64", "--train.threads", "1"),
-    *("--train.batch_size", "16", "--train.log_every", "2", "--output.tensorboard", "false", "--data.max_length", "24"),
+    *(
+        "--model.config.num_attention_heads",
+        "4",
+        "--model.config.intermediate_size",
+        "64",
+        "--train.threads",
+        "1",
+    ),
+    *(
+        "--train.batch_size",
+        "16",
+        "--train.log_every",
+        "2",
+        "--output.tensorboard",
+        "false",
+        "--data.max_length",
+        "24",
+    ),
 ]
 
 
@@ -64,14 +81,20 @@ def test_points_arrive_in_their_order_and_once_after_resuming(run):
         tracker.add("train", {"loss": 1 / step}, step)
     tracker.add("dev", {"accuracy": 0.5}, 4)
     tracker.close("stopped", 120)
-    assert first.points == [(2, {"train/loss": 0.5}), (4, {"train/loss": 0.25}), (4, {"dev/accuracy": 0.5}), "stopped"]
+    assert first.points == [
+        (2, {"train/loss": 0.5}),
+        (4, {"train/loss": 0.25}),
+        (4, {"dev/accuracy": 0.5}),
+        "stopped",
+    ]
     assert json.loads((run.folder / "trackers" / "x.json").read_text()) == {
         "id": "run-1",
         "steps": {"train": 4, "dev": 4},
     }
     second = recorder()
     tracker = BackgroundTracker("x", lambda: second, run)
-    for step in (4, 6):  # it resumes after step 2
+    # It resumes after step 2
+    for step in (4, 6):
         tracker.add("train", {"loss": 1.0}, step)
     tracker.add("dev", {"accuracy": 0.5}, 4)
     tracker.close("finished", 120)
@@ -87,7 +110,7 @@ def test_a_point_may_be_lost_and_a_tracker_that_keeps_failing_is_left_out(run, c
     tracker.close("finished", 120)
     assert [step for step, _ in kind.points] == [4]
     lost = [record.message for record in caplog.records if "lost the point" in record.message]
-    assert len(lost) == 1 + MOST_FAILURES
+    assert len(lost) == 1 + MAX_FAILURES
     assert "The tracker x is left out from here on: SystemError: no answer at 10." in caplog.text
     tracker.add("train", {"loss": 1.0}, 16)
 
@@ -132,7 +155,9 @@ def test_settings_are_checked():
     assert load_config(["--output.trackers", "[mlflow, wandb]"]).output.trackers == ["mlflow", "wandb"]
     missing = [name for name in TRACKERS if find_spec(name) is None]
     for name in missing:
-        with pytest.raises(InputError, match=f"{name} needs a library: pip install -r requirements-{name}.txt"):
+        with pytest.raises(
+            InputError, match=f"{name} needs a library: pip install -r requirements-{name}.txt"
+        ):
             check_trackers(replace(OutputConfig(), trackers=[name]))
     check_trackers(replace(OutputConfig(), trackers=[name for name in TRACKERS if name not in missing]))
     assert flat({"train": {"epochs": 3, "max_steps": None}}) == {"train.epochs": 3}
@@ -173,7 +198,9 @@ def test_mlflow_has_the_whole_run_also_when_it_is_trained_for_longer(tmp_path, m
     assert steps == [1, 2, 4, 6, 8, 10, 12]
     dev = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     history = client.get_metric_history(second.info.run_id, "dev/accuracy")
-    assert [(metric.step, metric.value) for metric in history] == [(line["step"], line["accuracy"]) for line in dev]
+    assert [(metric.step, metric.value) for metric in history] == [
+        (line["step"], line["accuracy"]) for line in dev
+    ]
     assert "report_test/macro_f1" in second.data.metrics
     assert start(tmp_path, "--train.epochs", "1", "--output.overwrite", "true") == 0
     assert not Path("run/trackers/mlflow.json").exists()
@@ -187,7 +214,9 @@ def test_a_server_that_cannot_be_reached_ends_no_training(tmp_path, monkeypatch)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     assert start(tmp_path, "--train.epochs", "1", "--output.trackers", "[mlflow]") == 0
     assert Path("run/report.json").exists()
-    assert "The tracker mlflow is left out from here on: " in Path("run/train.log").read_text(encoding="utf-8")
+    assert "The tracker mlflow is left out from here on: " in Path("run/train.log").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.slow

@@ -18,13 +18,24 @@ from app.strategies.single import Single
 from tests.tiny import write_tiny
 
 SMALL = [
-    *("--model.config.hidden_size=16", "--model.config.num_hidden_layers=1", "--model.config.num_attention_heads=2"),
-    *("--model.config.intermediate_size=32", "--model.dropout=0.1", "--data.max_length=24", "--train.batch_size=16"),
+    *(
+        "--model.config.hidden_size=16",
+        "--model.config.num_hidden_layers=1",
+        "--model.config.num_attention_heads=2",
+    ),
+    *(
+        "--model.config.intermediate_size=32",
+        "--model.dropout=0.1",
+        "--data.max_length=24",
+        "--train.batch_size=16",
+    ),
     *("--train.learning_rate=5e-3", "--train.log_every=2", "--train.device=cpu", "--train.threads=1"),
     *("--output.tensorboard=false", "--train.save_every=4"),
 ]
-FLAT = ("--train.schedule=constant", "--train.warmup=0")  # a learning rate that does not depend on the number of steps
-EPOCH = 6  # steps
+# A learning rate that does not depend on the number of steps
+FLAT = ("--train.schedule=constant", "--train.warmup=0")
+# Steps
+EPOCH = 6
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +57,8 @@ def start(data, empty_folder):
 
 @pytest.fixture
 def at_step():
-    """Return a function that has something happen in the next run, in its optimizer step after `count` others; None: nothing."""
+    """Return a function that has something happen in the next run, in its optimizer step after `count`
+    others; None: nothing."""
     step = Single.step
 
     def plan(count: int | None, action=None) -> None:
@@ -84,9 +96,13 @@ def evaluations(folder: str) -> list[dict]:
 def learning_rates(folder: str) -> dict[int, str]:
     """Return the learning rate of each logged step."""
     lines = [
-        line.split() for line in Path(folder, "train.log").read_text(encoding="utf-8").splitlines() if "  lr " in line
+        line.split()
+        for line in Path(folder, "train.log").read_text(encoding="utf-8").splitlines()
+        if "  lr " in line
     ]
-    return {int(words[words.index("step") + 1].split("/")[0]): words[words.index("lr") + 1] for words in lines}
+    return {
+        int(words[words.index("step") + 1].split("/")[0]): words[words.index("lr") + 1] for words in lines
+    }
 
 
 def check_equal(one: str, other: str) -> None:
@@ -117,7 +133,10 @@ def test_an_interrupted_run_trains_to_another_end(start, at_step, capsys):
     at_step(None)
     assert start("longer", 4, *FLAT) == start("shorter", 4, *FLAT) == 0
     said = capsys.readouterr().err
-    assert "Training to step 24 instead of 12; from here on the learning rate is that of a run of 24 steps." in said
+    assert (
+        "Training to step 24 instead of 12; from here on the learning rate is that of a run of 24 steps."
+        in said
+    )
     assert "Training to step 24 instead of 54; " in said
     assert start("whole", 4, *FLAT) == 0
     check_equal("longer", "whole")
@@ -130,7 +149,10 @@ def test_the_learning_rate_is_that_of_the_new_length_from_there_on(start):
     before = learning_rates("run")
     assert start("run", 4) == 0
     assert start("whole", 4) == 0
-    assert learning_rates("run") == {step: rate for step, rate in learning_rates("whole").items() if step > 12} | before
+    assert (
+        learning_rates("run")
+        == {step: rate for step, rate in learning_rates("whole").items() if step > 12} | before
+    )
     assert before[8] != learning_rates("whole")[8]
 
 
@@ -141,7 +163,14 @@ def test_nothing_of_the_shorter_run_is_lost(start):
         *("manifest.json", "optimizer.safetensors", "progress.json", "weights.safetensors")
     }
     assert [path.name for path in Path("run/state").iterdir()] == ["step-00000012"]
-    names = ("report.json", "report.txt", "predictions.csv", "logits.safetensors", "calibration.json", "report.html")
+    names = (
+        "report.json",
+        "report.txt",
+        "predictions.csv",
+        "logits.safetensors",
+        "calibration.json",
+        "report.html",
+    )
     names += ("README.md",)
     before = {name: Path("run", name).read_bytes() for name in names}
     for epochs, done in ((3, 12), (4, 18)):
@@ -161,7 +190,8 @@ def test_the_best_checkpoint_so_far_is_the_one_to_beat(start):
     patch = pytest.MonkeyPatch()
     with patch.context() as wrecked:
         wrecked.setattr(
-            "app.training.loop.set_learning_rate", lambda optimizer, rate: optimizer.param_groups[0].update(lr=9.0)
+            "app.training.loop.set_learning_rate",
+            lambda optimizer, rate: optimizer.param_groups[0].update(lr=9.0),
         )
         assert start("run", 6, "--train.best_metric=loss") == 0
     assert [line["best"] for line in evaluations("run")[4:]] == [False, False]
@@ -176,7 +206,8 @@ def test_the_same_number_of_steps_is_refused(start, capsys, arguments):
     report = Path("run/report.json").stat().st_mtime_ns
     assert start("run", 2, *arguments) == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "error: run holds a finished run; choose another output.dir, replace the run with --output.overwrite true, or train "
+        "error: run holds a finished run; choose another output.dir, replace the run with --output.overwrite "
+        "true, or train "
         "it for longer with --resume auto and more --train.epochs"
     )
     assert Path("run/report.json").stat().st_mtime_ns == report
@@ -184,15 +215,19 @@ def test_the_same_number_of_steps_is_refused(start, capsys, arguments):
 
 def test_fewer_steps_than_done_are_refused(start, at_step, capsys):
     assert start("finished", 3) == 0
-    at_step(15, terminate)  # the ranks agree on it in the step after
+    # The ranks agree on it in the step after
+    at_step(15, terminate)
     assert start("interrupted", 4) == 143
     at_step(None)
     capsys.readouterr()
     for folder, done in (("finished", 18), ("interrupted", 17)):
-        before = {path: path.stat().st_mtime_ns for path in Path(folder).rglob("*") if path.name != "train.log"}
+        before = {
+            path: path.stat().st_mtime_ns for path in Path(folder).rglob("*") if path.name != "train.log"
+        }
         assert start(folder, 2) == 2
         assert (
-            f"train.epochs and train.max_steps must give more steps than the {done} that the run has done, found "
+            f"train.epochs and train.max_steps must give more steps than the {done} that the run has done, "
+            "found "
             "12; raise them, or choose another output.dir"
         ) in capsys.readouterr().err
         assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -206,7 +241,10 @@ def test_without_its_last_state_a_finished_run_is_only_a_model(start, capsys):
         assert start("run", epochs) == 2
         message = capsys.readouterr().err.splitlines()[-1]
         assert message.startswith("error: run holds a finished run; choose another output.dir, ")
-        assert "train its model further in a new run with --model.name run (its last training state was not" in message
+        assert (
+            "train its model further in a new run with --model.name run (its last training state was not"
+            in message
+        )
     assert start("second", 1, "--model.name=run") == 0
 
 
@@ -218,7 +256,8 @@ def test_a_damaged_last_state_does_not_restart_a_finished_run(start, capsys):
     assert start("run", 4) == 2
     assert "run has no undamaged training state" in (said := capsys.readouterr().err)
     assert (
-        "error: run holds a finished run whose training states are damaged, so it cannot train for longer; start a new run "
+        "error: run holds a finished run whose training states are damaged, so it cannot train for longer; "
+        "start a new run "
         "from its model with --model.name run"
     ) in said
     assert Path("run/model.safetensors").read_bytes() == model
@@ -244,7 +283,9 @@ def test_a_run_that_stopped_early_trains_on(start, capsys):
     assert start("run", 10, *still) == 0
     said = capsys.readouterr().err
     assert "Resuming from step 18." in said
-    assert "Stopped early after step 30: macro_f1 has not been better than at step 6 in 2 evaluations." in said
+    assert (
+        "Stopped early after step 30: macro_f1 has not been better than at step 6 in 2 evaluations." in said
+    )
     assert [line["step"] for line in evaluations("run")] == [6, 12, 18, 24, 30]
     assert Path("run/report.step-18.json").exists()
 
@@ -253,7 +294,8 @@ def test_a_run_that_stopped_early_trains_on(start, capsys):
 @pytest.mark.parametrize("sizes", [("0.1", "0.1"), ("0", "0.2")])
 @pytest.mark.parametrize(("count", "from_step", "is_changed"), [(2, 12, False), (5, 16, True)])
 def test_a_crash_while_training_for_longer(start, at_step, capsys, count, from_step, is_changed, sizes):
-    """Until its first new file the run stays finished as it was; after that it is an interrupted one, and still listed."""
+    """Until its first new file the run stays finished as it was; after that it is an interrupted one, and
+    still listed."""
     flat = (*FLAT, f"--data.dev_size={sizes[0]}", f"--data.test_size={sizes[1]}")
     assert start("runs/one", 2, *flat) == 0
     model = Path("runs/one/model.safetensors").read_bytes()
@@ -277,7 +319,8 @@ def test_a_crash_while_training_for_longer(start, at_step, capsys, count, from_s
 @pytest.mark.slow
 @pytest.mark.parametrize("done", [1, 3])
 def test_a_crash_while_its_report_is_put_aside(start, monkeypatch, done):
-    """After `done` of the three files were renamed; the same command still finishes, and the first report is kept."""
+    """After `done` of the three files were renamed; the same command still finishes, and the first report is
+    kept."""
     assert start("run", 2, *FLAT) == 0
     report = Path("run/report.json").read_bytes()
     with monkeypatch.context() as patch:
@@ -304,7 +347,8 @@ def test_a_crash_while_its_report_is_put_aside(start, monkeypatch, done):
 
 @pytest.mark.slow
 def test_a_better_model_does_not_hide_the_best_of_the_last_state(start, at_step, monkeypatch):
-    """Killed after a better model but before a new state, the run resumes with the best model as its state knows it."""
+    """Killed after a better model but before a new state, the run resumes with the best model as its state
+    knows it."""
     rare = ("--train.save_every=100", "--train.eval_every=1", "--train.best_metric=loss")
     assert start("run", 1, *FLAT, *rare) == 0
     model, report = (Path("run", name).read_bytes() for name in ("model.safetensors", "report.json"))
@@ -313,7 +357,8 @@ def test_a_better_model_does_not_hide_the_best_of_the_last_state(start, at_step,
         start("run", 4, *FLAT, *rare)
     at_step(None)
     assert Path("run/model.safetensors").read_bytes() != model, "this test needs a better model"
-    assert start("run", 1, *FLAT, *rare) == 0  # the length of before: only the report is missing
+    # The length of before: only the report is missing
+    assert start("run", 1, *FLAT, *rare) == 0
     assert Path("run/model.safetensors").read_bytes() == model
     assert Path("run/report.json").read_bytes() == report
 
@@ -332,7 +377,9 @@ def test_it_continues_with_other_free_settings_and_weights_move(start):
     before = load_file("run/state/step-00000012/weights.safetensors")
     assert start("run", 3, *FLAT, "--train.accumulation_steps=2", "--train.eval_every=2") == 0
     after = load_file("run/state/step-00000018/weights.safetensors")
-    assert not any((before[name] == after[name]).all() for name in before if "weight" in name and "pad" not in name)
+    assert not any(
+        (before[name] == after[name]).all() for name in before if "weight" in name and "pad" not in name
+    )
 
 
 @pytest.mark.slow

@@ -2,8 +2,8 @@
 
 python -m pytest tests/runtime/test_chaos.py -m chaos
 
-Each case ends in time, names the cause, leaves no process and no half file, and resumes to the result of a run that was
-never disturbed. tests/runtime/test_dead_ranks.py has the cases that need a real launcher.
+Each case ends in time, names the cause, leaves no process and no half file, and resumes to the result of a
+run that was never disturbed. tests/runtime/test_dead_ranks.py has the cases that need a real launcher.
 """
 
 import os
@@ -21,8 +21,15 @@ from tests.ranks import Disturbance, Run, run, settings
 from tests.tiny import write_tiny
 
 pytestmark = pytest.mark.chaos
-SECONDS = 25  # within which a disturbed run of a second or two must have ended
-JOB = {"train__epochs": 4, "train__save_every": 4, "train__eval_every": 5, "model__dropout": 0.1, "train__timeout": 4}
+# Within which a disturbed run of a second or two must have ended
+SECONDS = 25
+JOB = {
+    "train__epochs": 4,
+    "train__save_every": 4,
+    "train__eval_every": 5,
+    "model__dropout": 0.1,
+    "train__timeout": 4,
+}
 JOB |= {"output__tensorboard": "true"}
 SIZES = [("ddp", 2), ("ddp", 3), ("fsdp", 2)]
 
@@ -30,7 +37,12 @@ SIZES = [("ddp", 2), ("ddp", 3), ("fsdp", 2)]
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> list[str]:
     folder = tmp_path_factory.mktemp("data")
-    return ["--data.train", str(write_tiny(folder / "rows.tsv", 40)), "--data.cache_dir", str(folder / "cache")]
+    return [
+        "--data.train",
+        str(write_tiny(folder / "rows.tsv", 40)),
+        "--data.cache_dir",
+        str(folder / "cache"),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +72,9 @@ class Job:
         self.data, self.whole, self.folder, self.log = data, whole, place / "run", place / "log"
 
     def start(self, mode: str, world_size: int, *disturbances: Disturbance, port: int | None = None) -> Run:
-        return Run(mode, world_size, settings(self.data, self.folder, **JOB), list(disturbances), self.log, port)
+        return Run(
+            mode, world_size, settings(self.data, self.folder, **JOB), list(disturbances), self.log, port
+        )
 
     def disturb(self, mode: str, world_size: int, *disturbances: Disturbance, port: int | None = None) -> str:
         """Run until it fails; returns what it said."""
@@ -85,7 +99,8 @@ class Job:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank(mode, world_size, rank, job):
     job.disturb(mode, world_size, Disturbance(10, "SIGKILL", rank))
-    assert load_training_state(job.folder).run_state.step in (4, 8)  # that of step 8 may still have been written
+    # That of step 8 may still have been written
+    assert load_training_state(job.folder).run_state.step in (4, 8)
     assert job.start(mode, world_size).join() == [0] * world_size
     assert (job.folder / "model.safetensors").read_bytes() == (
         job.whole(mode, world_size) / "model.safetensors"
@@ -98,7 +113,8 @@ def test_a_rank_that_is_stopped(mode, world_size, rank, job):
     said = job.disturb(mode, world_size, Disturbance(10, "SIGSTOP", rank))
     assert f"rank {rank} has not responded for 4 seconds" in said
     step = load_training_state(job.folder).run_state.step
-    assert step in ((4, 8) if rank == 0 else (8,))  # rank 0 writes, and may have been stopped while it did
+    # Rank 0 writes, and may have been stopped while it did
+    assert step in ((4, 8) if rank == 0 else (8,))
     job.resume(mode, world_size, from_step=step)
 
 
@@ -118,7 +134,9 @@ def test_a_rank_that_raises(mode, world_size, job):
 @pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2)])
 def test_killed_while_a_state_is_written(mode, world_size, job):
     job.disturb(mode, world_size, Disturbance(5, "die_in_save"))
-    assert [path.name for path in (job.folder / "state").glob(".step-*")], "it was killed too late for this test"
+    assert [path.name for path in (job.folder / "state").glob(".step-*")], (
+        "it was killed too late for this test"
+    )
     assert load_training_state(job.folder).run_state.step == 4
     job.resume(mode, world_size, from_step=4)
 
@@ -131,13 +149,17 @@ def test_the_disk_is_full(mode, world_size, job, tmp_path):
     mount = ["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", str(job.folder.parent)]
     if os.geteuid() or subprocess.run(mount, check=False).returncode:
         pytest.skip(
-            "no tmpfs can be mounted here; tests/checkpoints/test_resume_states.py fills a disk by RLIMIT_FSIZE"
+            "no tmpfs can be mounted here; tests/checkpoints/test_resume_states.py fills a disk by "
+            "RLIMIT_FSIZE"
         )
     try:
         said = job.disturb(mode, world_size)
         assert "cannot be written" in said
         assert "No space left on device" in said
-        assert "the training state of step 4 is kept; free space on the disk and resume with --resume auto" in said
+        assert (
+            "the training state of step 4 is kept; free space on the disk and resume with --resume auto"
+            in said
+        )
         assert "Traceback" not in said
         assert not list((job.folder / "state").glob(".step-*"))
         subprocess.run(["mount", "-o", "remount,size=64m", str(job.folder.parent)], check=True)
@@ -175,7 +197,8 @@ def test_the_cache_is_damaged(damage, job, tmp_path):
 @pytest.mark.parametrize("jump", ["jump_back", "jump_ahead"])
 @pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2)])
 def test_the_clock_jumps(jump, mode, world_size, job):
-    """In the middle of training and between two starts; the second start may seem to come a day before the first."""
+    """In the middle of training and between two starts; the second start may seem to come a day before the
+    first."""
     jumps = [Disturbance(step, jump, rank) for rank in range(world_size) for step in (-1, 3)]
     job.disturb(mode, world_size, *jumps, Disturbance(10, "SIGTERM"))
     job.resume(mode, world_size, from_step=12)
@@ -184,7 +207,8 @@ def test_the_clock_jumps(jump, mode, world_size, job):
 def test_a_second_signal_ends_at_once(job):
     assert job.start("single", 1, Disturbance(9, "two_signals")).join(SECONDS) == [128 + signal.SIGTERM]
     step = load_training_state(job.folder).run_state.step
-    assert step in (4, 8)  # the state of step 8 may still have been on its way to the disk
+    # The state of step 8 may still have been on its way to the disk
+    assert step in (4, 8)
     job.resume("single", 1, from_step=step)
 
 
@@ -206,7 +230,8 @@ def test_gradients_that_are_not_finite(mode, world_size, job):
 
 WIDE = {"train__batch_size": 96, "train__epochs": 4, "train__eval_every": 100, "model__dropout": 0}
 WIDE |= {"train__learning_rate": 1e-4, "train__warmup": 0}
-WIDE |= {"model__config.num_hidden_layers": 2}  # the last layer computes first tokens only, and takes little memory
+# The last layer computes first tokens only, and takes little memory
+WIDE |= {"model__config.num_hidden_layers": 2}
 
 
 @pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("accelerate", 2)])

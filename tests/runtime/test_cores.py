@@ -26,14 +26,27 @@ def sixteen_cores(monkeypatch):
     ("files", "own", "cores"),
     [
         ({"cpu.max": "200000 100000\n"}, "0::/\n", 2),
-        ({"cpu.max": "250000 100000\n"}, "0::/\n", 3),  # two threads would leave half a core unused
+        # Two threads would leave half a core unused
+        ({"cpu.max": "250000 100000\n"}, "0::/\n", 3),
         ({"cpu.max": "10000 100000\n"}, "0::/\n", 1),
         ({"cpu.max": "max 100000\n"}, "0::/\n", 16),
         ({"cpu.max": "6400000 100000\n"}, "0::/\n", 16),
-        ({"a.slice/b.scope/cpu.max": "max 100000\n", "a.slice/cpu.max": "400000 100000\n"}, "0::/a.slice/b.scope\n", 4),
+        (
+            {"a.slice/b.scope/cpu.max": "max 100000\n", "a.slice/cpu.max": "400000 100000\n"},
+            "0::/a.slice/b.scope\n",
+            4,
+        ),
         ({"cpu.max": "300000 100000\n"}, "0::/not/seen/in/the/container\n", 3),
-        ({"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, "4:cpu,cpuacct:/docker/0a\n", 2),
-        ({"cpu/x/cpu.cfs_quota_us": "100000\n", "cpu/x/cpu.cfs_period_us": "100000\n"}, "4:cpu,cpuacct:/x\n", 1),
+        (
+            {"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"},
+            "4:cpu,cpuacct:/docker/0a\n",
+            2,
+        ),
+        (
+            {"cpu/x/cpu.cfs_quota_us": "100000\n", "cpu/x/cpu.cfs_period_us": "100000\n"},
+            "4:cpu,cpuacct:/x\n",
+            1,
+        ),
         ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, "4:cpu,cpuacct:/\n", 16),
         ({"cpu.max": "not numbers\n"}, "0::/\n", 16),
         ({}, "", 16),

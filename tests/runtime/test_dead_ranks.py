@@ -1,4 +1,5 @@
-"""When a rank dies: all others end within 15 seconds, nothing is left running, the last training state is whole.
+"""When a rank dies: all others end within 15 seconds, nothing is left running, the last training state is
+whole.
 
 python -m pytest tests/runtime/test_dead_ranks.py -m chaos
 """
@@ -53,20 +54,30 @@ def settings(folder: Path, epochs: int) -> list[str]:
         "--train.save_every",
         10,
     ]
-    values += ["--data.cache_dir", folder.parent / "cache", "--train.device", "cpu", "--train.eval_every", 1000]
+    values += [
+        "--data.cache_dir",
+        folder.parent / "cache",
+        "--train.device",
+        "cpu",
+        "--train.eval_every",
+        1000,
+    ]
     for item in SMALL:
         values += [f"--model.config.{item}"]
     return [str(value) for value in values]
 
 
 def start(mode: str, folder: Path, epochs: int = 200) -> subprocess.Popen:
-    name = mode.split()[0]  # "deepspeed launcher" is DeepSpeed too
+    # "deepspeed launcher" is DeepSpeed too
+    name = mode.split()[0]
     if name in strategy_names() and (reason := load_strategy(name).unavailable_reason()):
         pytest.skip(reason)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     log = (folder.parent / "log").open("w")
     command = [*MODES.get(mode, [mode]), *settings(folder, epochs)]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+    )
 
 
 def wait_for_state(run: subprocess.Popen, folder: Path, seconds: float = 120) -> None:
@@ -146,13 +157,16 @@ def test_a_killed_launcher_leaves_no_orphan(mode, folder):
 
 @pytest.mark.parametrize("mode", ["ddp", "mp"])
 def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, folder):
-    """For example, rank 1 cannot reach the disk of its run folder: here a subclass of the mode raises on rank 1 at step 12."""
+    """For example, rank 1 cannot reach the disk of its run folder: here a subclass of the mode raises on rank
+    1 at step 12."""
     command = [sys.executable, str(ROOT / "tests" / "run" / "failing_run.py"), mode]
     if mode == "ddp":
         command[:1] = [*TORCHRUN, "--standalone"]
     log = (folder.parent / "log").open("w")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    run = subprocess.Popen([*command, *settings(folder, 200)], cwd=ROOT, env=environment, stdout=log, stderr=log)
+    run = subprocess.Popen(
+        [*command, *settings(folder, 200)], cwd=ROOT, env=environment, stdout=log, stderr=log
+    )
     wait_for_state(run, folder)
     family = psutil.Process(run.pid).children(recursive=True)
     wait_for_end(run, family)
@@ -165,7 +179,8 @@ def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, folder):
 
 
 def test_torchrun_restarts_and_the_run_resumes(folder):
-    """kill -9 of a rank under --max-restarts=1: the job ends well, with the weights of a job that was never stopped."""
+    """kill -9 of a rank under --max-restarts=1: the job ends well, with the weights of a job that was never
+    stopped."""
     MODES["restart"] = [*TORCHRUN, "--standalone", "--max-restarts=1", "run_ddp.py"]
     run = start("restart", folder, epochs=4)
     wait_for_state(run, folder)
@@ -174,7 +189,9 @@ def test_torchrun_restarts_and_the_run_resumes(folder):
     assert "Resuming from step" in (folder / "train.log").read_text()
     whole = start("ddp", folder.parent / "whole", epochs=4)
     assert whole.wait(timeout=180) == 0
-    stopped, never_stopped = (load_file(path / "model.safetensors") for path in (folder, folder.parent / "whole"))
+    stopped, never_stopped = (
+        load_file(path / "model.safetensors") for path in (folder, folder.parent / "whole")
+    )
     assert all((stopped[name] == never_stopped[name]).all() for name in never_stopped)
 
 
@@ -225,7 +242,9 @@ def test_torch_distributed_launch(extra, tmp_path):
     ]
     command += ["run_ddp.py", *settings(tmp_path / "run", 1), "--train.max_steps", "5"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("Report on test") == 1
     assert "2 process(es)" in done.stderr
@@ -239,7 +258,8 @@ def test_sigterm_to_the_launcher_saves(mode, folder):
     family = psutil.Process(run.pid).children(recursive=True)
     os.kill(run.pid, signal.SIGTERM)
     wait_for_end(run, family)
-    assert run.returncode == (143 if mode == "mp" else 1)  # torchrun ends with its own status
+    # Torchrun ends with its own status
+    assert run.returncode == (143 if mode == "mp" else 1)
     said = (folder.parent / "log").read_text()
     step = re.search(r"Stopped by SIGTERM after step (\d+); resume with --resume auto\.", said)
     assert step, said[-3000:]
@@ -249,7 +269,8 @@ def test_sigterm_to_the_launcher_saves(mode, folder):
 
 @pytest.mark.parametrize("mode", ["ddp", "mp"])
 def test_a_stopped_rank_ends_all(mode, folder):
-    """SIGSTOP of a rank: the other says so, and the launcher kills the stopped one (torchrun after 30 seconds)."""
+    """SIGSTOP of a rank: the other says so, and the launcher kills the stopped one (torchrun after 30
+    seconds)."""
     MODES[f"{mode} timeout"] = [*MODES[mode], "--train.timeout", "10"]
     run = start(f"{mode} timeout", folder)
     wait_for_state(run, folder)

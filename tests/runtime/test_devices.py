@@ -66,7 +66,12 @@ print(*said, sep="\\n")
 def new_pages(*what: str) -> int:
     """Return the new pages of the last turn."""
     done = subprocess.run(
-        [sys.executable, "-c", ALLOCATE, *what], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", ALLOCATE, *what],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     return int(done.stdout)
 
@@ -74,8 +79,10 @@ def new_pages(*what: str) -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc is what is set")
 def test_freed_memory_is_kept_until_it_is_to_be_given_back():
-    pages = 240 * 256  # of 4 KiB
-    assert new_pages() < pages / 4  # not none: a small object may come to lie where a block was
+    # Of 4 KiB
+    pages = 240 * 256
+    # Not none: a small object may come to lie where a block was
+    assert new_pages() < pages / 4
     assert new_pages("give") > pages * 0.9
 
 

@@ -23,7 +23,8 @@ with open_strategy("single", load_config(sys.argv[1:])):
     tensor = torch.ones(16 << 20)
     print(open("/proc/self/smaps").read())
 """
-# Multiplies in bf16 with 600 numbers of tokens; prints by how many MB the heap has grown after all of them, and after 20.
+# Multiplies in bf16 with 600 numbers of tokens; prints by how many MB the heap has grown after all of them,
+# and after 20.
 MANY_SIZES = """
 import ctypes, sys
 from app.config.command_line import load_config
@@ -63,13 +64,29 @@ def test_a_large_tensor_is_in_huge_pages_unless_the_environment_says_otherwise(s
     assert (kilobytes > 32 << 10) == (switch == "1")
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the heap is asked by a call of glibc 2.33")
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the heap is asked by a call of glibc 2.33"
+)
 def test_kernels_of_many_sizes_take_little_memory():
     def grown(**environment: str) -> tuple[float, float]:
-        command = [sys.executable, "-c", MANY_SIZES, "--config", "configs/small_bert.yaml", "--train.device", "cpu"]
+        command = [
+            sys.executable,
+            "-c",
+            MANY_SIZES,
+            "--config",
+            "configs/small_bert.yaml",
+            "--train.device",
+            "cpu",
+        ]
         clean = {name: value for name, value in os.environ.items() if name not in KERNEL_CACHES}
         done = subprocess.run(
-            command, cwd=ROOT, env=clean | environment, capture_output=True, text=True, timeout=300, check=True
+            command,
+            cwd=ROOT,
+            env=clean | environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
         )
         return tuple(map(float, done.stdout.split()))
 

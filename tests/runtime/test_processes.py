@@ -1,4 +1,5 @@
-"""How a process ends with its launcher, and not with its shell: python -m pytest tests/runtime/test_processes.py"""
+"""How a process ends with its launcher, and not with its shell: python -m pytest
+tests/runtime/test_processes.py"""
 
 import os
 import signal
@@ -63,5 +64,6 @@ def test_a_run_ends_with_its_launcher_and_says_so(tmp_path, parent, variables):
     assert not came_to_its_end
     assert said.startswith("error (rank 1): the launcher that started this process (number ")
     assert said.endswith(
-        ") has ended, so this process ends too; resume from the last training state with --output.resume auto\n"
+        ") has ended, so this process ends too; resume from the last training state with --output.resume "
+        "auto\n"
     )

@@ -30,7 +30,9 @@ def text(generator: random.Random) -> str:
             lambda: '"\\\\ud800"'.replace("\\\\", "\\"),
             lambda: '"今天\\udc00\\ud800"',
             lambda: '"\\u0000\\u202e\\ufeff"',
-            lambda: json.dumps("".join(chr(generator.randrange(1, 0xD7FF)) for _ in range(generator.randrange(80)))),
+            lambda: json.dumps(
+                "".join(chr(generator.randrange(1, 0xD7FF)) for _ in range(generator.randrange(80)))
+            ),
             lambda: json.dumps("好" * generator.randrange(3000), ensure_ascii=False),
             lambda: '""',
             lambda: '" \\t\\n"',
@@ -65,7 +67,9 @@ def body(generator: random.Random) -> bytes:
         return bytes(whole)
     if kind == 6:
         return (
-            '{{"inputs": "a", {}: 1, "inputs": {}}}'.format(json.dumps("k" * generator.randrange(500)), text(generator))
+            '{{"inputs": "a", {}: 1, "inputs": {}}}'.format(
+                json.dumps("k" * generator.randrange(500)), text(generator)
+            )
         ).encode()
     return (f'{{"inputs": {text(generator)}}}').encode(generator.choice(["utf-8", "utf-16", "utf-8-sig"]))
 
@@ -75,29 +79,40 @@ def hostile(number: int) -> Hostile:
     generator = random.Random(number)
     content = body(generator)
     kind = generator.randrange(12)
-    if kind == 0:  # no HTTP
+    # No HTTP
+    if kind == 0:
         return Hostile(generator.randbytes(generator.randrange(1, 500)) + b"\r\n\r\n", is_whole=False)
     method = generator.choice(["POST"] * 12 + ["GET", "PUT", "BREW"])
     path = generator.choice(["/predict"] * 12 + ["/", "/info", "/health?a=%00", "/../etc/passwd", "//", "*"])
     content_type = generator.choice(TYPES[:1] * 8 + TYPES[1:]).encode("latin-1")
     is_http = b"\x00" not in content_type
     head = f"{method} {path} HTTP/1.1\r\nHost: a\r\n".encode() + b"Content-Type: " + content_type + b"\r\n"
-    if kind in (1, 2):  # in chunks, some of them damaged
+    # In chunks, some of them damaged
+    if kind in (1, 2):
         sizes = [f"{len(content):x}", "zz", "-1", "f" * 30, "0"] if kind == 2 else [f"{len(content):x}"]
         chunk = generator.choice(sizes).encode() + b"\r\n" + content + b"\r\n0\r\n\r\n"
         return Hostile(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk, is_whole=kind == 1 and is_http)
-    if kind == 3:  # wrong lengths
-        length = generator.choice(["-1", "1, 2", "9" * 50, "0x10", str(len(content) + 7), str(len(content) // 2), ""])
+    # Wrong lengths
+    if kind == 3:
+        length = generator.choice(
+            ["-1", "1, 2", "9" * 50, "0x10", str(len(content) + 7), str(len(content) // 2), ""]
+        )
         return Hostile(head + f"Content-Length: {length}\r\n\r\n".encode() + content, is_whole=False)
-    if kind == 4:  # both ways of giving a length
+    # Both ways of giving a length
+    if kind == 4:
         both = f"Content-Length: {len(content)}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
         return Hostile(head + both + content, is_whole=False)
-    if kind == 5:  # many or long headers
-        extra = b"".join(b"X-%d: %s\r\n" % (n, b"a" * generator.randrange(900)) for n in range(generator.randrange(60)))
+    # Many or long headers
+    if kind == 5:
+        extra = b"".join(
+            b"X-%d: %s\r\n" % (n, b"a" * generator.randrange(900)) for n in range(generator.randrange(60))
+        )
         head += extra
     whole = head + f"Content-Length: {len(content)}\r\n\r\n".encode() + content
-    if kind == 6:  # half a request
+    # Half a request
+    if kind == 6:
         return Hostile(whole[: generator.randrange(1, len(whole))], is_whole=False)
-    if kind == 7:  # several at once
+    # Several at once
+    if kind == 7:
         return Hostile(whole * generator.randrange(2, 5), is_whole=False)
     return Hostile(whole, is_whole=kind != 5 and is_http)

@@ -51,10 +51,15 @@ class ServerProcess(subprocess.Popen):
 
 
 @contextmanager
-def server_process(folder: Path, *options: str, key: str | None = None) -> Iterator[tuple[ServerProcess, str]]:
-    """Yield the process of `python -m app serve`, which ends with the context, and its address; `key` is its API key."""
+def server_process(
+    folder: Path, *options: str, key: str | None = None
+) -> Iterator[tuple[ServerProcess, str]]:
+    """Yield the process of `python -m app serve`, which ends with the context, and its address; `key` is its
+    API key."""
     command = [sys.executable, "-m", "app", "serve", str(folder), "--port", "0", "--device", "cpu", *options]
-    environment = {name: value for name, value in os.environ.items() if name != KEY} | ({KEY: key} if key else {})
+    environment = {name: value for name, value in os.environ.items() if name != KEY} | (
+        {KEY: key} if key else {}
+    )
     process = ServerProcess(command, cwd=ROOT, env=environment)
     deadline = time.monotonic() + 300
     try:

@@ -37,7 +37,10 @@ def model(checkpoint) -> OpenedModel:
 
 @pytest.fixture(scope="module")
 def client(model):
-    with running(Service(lambda: model, ServeOptions())) as address, httpx2.Client(base_url=address) as client:
+    with (
+        running(Service(lambda: model, ServeOptions())) as address,
+        httpx2.Client(base_url=address) as client,
+    ):
         yield client
 
 
@@ -55,7 +58,9 @@ def assert_near(answers: list, wanted: list) -> None:
     """Compare answers that were computed in other batches: the last of six digits may differ by one."""
     for answer, other in zip(answers, wanted, strict=True):
         assert [entry["label"] for entry in answer] == [entry["label"] for entry in other]
-        assert [entry["score"] for entry in answer] == pytest.approx([entry["score"] for entry in other], abs=2e-6)
+        assert [entry["score"] for entry in answer] == pytest.approx(
+            [entry["score"] for entry in other], abs=2e-6
+        )
 
 
 def test_one_text_many_texts_and_pairs_get_the_answers_of_predict_to_the_last_digit(client, model):
@@ -65,7 +70,9 @@ def test_one_text_many_texts_and_pairs_get_the_answers_of_predict_to_the_last_di
     assert one.json() == expected(model.predictor, texts[:1])[0]
     assert client.post("/predict", json={"inputs": texts}).json() == expected(model.predictor, texts)
     pairs = [list(pair) for pair in zip(texts, texts[::-1], strict=True)]
-    assert client.post("/predict", json={"inputs": pairs}).json() == expected(model.predictor, texts, texts[::-1])
+    assert client.post("/predict", json={"inputs": pairs}).json() == expected(
+        model.predictor, texts, texts[::-1]
+    )
     assert client.post("/predict", json={"inputs": texts[:1], "top_k": 1}).json() == [one.json()[:1]]
 
 
@@ -91,7 +98,8 @@ def test_64_clients_at_once_get_each_the_answer_to_its_own_text(client, model):
     counts = client.get("/metrics").text
     batches = float(counts.split("classifier_batch_texts_count ")[1].split()[0])
     texts_in_batches = float(counts.split("classifier_batch_texts_sum ")[1].split()[0])
-    assert texts_in_batches > 2 * batches  # requests were computed together
+    # Requests were computed together
+    assert texts_in_batches > 2 * batches
 
 
 def test_health_info_and_metrics(client, model):
@@ -115,9 +123,14 @@ def test_what_is_refused_has_a_status_and_a_reason(client):
 
     assert post(b"{}") == (422, client.post("/predict", json={}).json()["error"])
     assert post(b'{"inputs": "a"}', "text/plain")[0] == 415
-    assert post(b" " * ((1 << 20) + 1)) == (413, "the body may have 1,048,576 bytes; send fewer or shorter texts")
+    assert post(b" " * ((1 << 20) + 1)) == (
+        413,
+        "the body may have 1,048,576 bytes; send fewer or shorter texts",
+    )
     assert send(str(client.base_url), HEAD % (1 << 40)).recv(1000).startswith(b"HTTP/1.1 413")
-    chunks = client.post("/predict", content=iter([b" " * 600_000] * 2), headers={"Content-Type": "application/json"})
+    chunks = client.post(
+        "/predict", content=iter([b" " * 600_000] * 2), headers={"Content-Type": "application/json"}
+    )
     assert chunks.status_code == 413
     assert client.get("/predict").status_code == 405
     for path in ("/docs", "/redoc", "/openapi.json", "/nothing"):
@@ -232,7 +245,8 @@ def test_clients_that_leave_or_are_slow(held):
         calls = runtime.calls
         first = send(address, HEAD % len(body) + body)
         assert runtime.started.wait(60)
-        for raw in (HEAD % len(body) + body, HEAD % len(body) + body[:5]):  # while it waits, and inside its body
+        # While it waits, and inside its body
+        for raw in (HEAD % len(body) + body, HEAD % len(body) + body[:5]):
             send(address, raw).close()
         with send(address, HEAD % len(body) + body[:5]) as slow:
             assert slow.recv(1000).startswith(b"HTTP/1.1 408")
@@ -284,5 +298,7 @@ def test_a_reload_uses_the_new_model_only_if_it_works(tmp_path, checkpoint):
 
 def test_the_spaces_of_texts_are_removed_as_in_training(model):
     with running(Service(lambda: replace(model, remove_spaces=True), ServeOptions())) as address:
-        answers = [HTTP.post(f"{address}/predict", json={"inputs": text}).json() for text in ("今 天", "今天")]
+        answers = [
+            HTTP.post(f"{address}/predict", json={"inputs": text}).json() for text in ("今 天", "今天")
+        ]
     assert answers[0] == answers[1]

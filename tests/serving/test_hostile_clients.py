@@ -1,4 +1,5 @@
-"""Clients that send garbage, are slow, break off, or are many: python -m pytest tests/serving/test_hostile_clients.py -m ""
+"""Clients that send garbage, are slow, break off, or are many: python -m pytest
+tests/serving/test_hostile_clients.py -m ""
 
 The server is a separate process, and asked over sockets.
 """
@@ -25,7 +26,8 @@ from tests.serving.hostile_bodies import hostile
 from tests.serving.running_server import running, server_process
 
 STATUSES = {200, 400, 404, 405, 413, 415, 422}
-MINUTE = 60  # seconds, before a test fails
+# seconds, before a test fails
+MINUTE = 60
 HEAD = "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
 
@@ -55,7 +57,8 @@ def port_of(address: str) -> int:
 
 
 async def exchange(port: int, raw: bytes, is_whole: bool = True) -> tuple[int | None, bytes]:
-    """Send bytes, and return the status and the body of the first answer; status None where there is no answer.
+    """Send bytes, and return the status and the body of the first answer; status None where there is no
+    answer.
 
     What the server still waits for is ended by closing this side.
     """
@@ -64,13 +67,15 @@ async def exchange(port: int, raw: bytes, is_whole: bool = True) -> tuple[int | 
         writer.write(raw)
         await writer.drain()
         if not is_whole:
-            with suppress(OSError):  # cut off already
+            # Cut off already
+            with suppress(OSError):
                 writer.write_eof()
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), MINUTE)
         length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
         body = await asyncio.wait_for(reader.readexactly(int(length[1])) if length else reader.read(), MINUTE)
         return int(head.split()[1]), body
-    except (ConnectionError, asyncio.IncompleteReadError):  # cut off
+    except (ConnectionError, asyncio.IncompleteReadError):
+        # Cut off
         return None, b""
     finally:
         writer.close()
@@ -116,7 +121,8 @@ def test_10_000_hostile_requests_and_honest_ones_between_them(checkpoint):
         wait_until(lambda: metric(address, "classifier_waiting_texts") == 0)
         process.send_signal(signal.SIGTERM)
         assert process.wait(MINUTE) == 0
-        assert len(process.log_lines()) == 1, process.log_lines()[-30:]  # the address
+        # The address
+        assert len(process.log_lines()) == 1, process.log_lines()[-30:]
 
 
 @pytest.mark.slow
@@ -153,7 +159,8 @@ def test_a_server_that_ends_under_load_gives_no_wrong_answer(checkpoint, ending)
             while True:
                 try:
                     status, body = await exchange(port, question(texts[number % 64]))
-                except OSError:  # nothing listens any more
+                except OSError:
+                    # Nothing listens any more
                     return
                 if status is None:
                     assert sent, "an answer got lost"
@@ -177,7 +184,8 @@ def test_a_server_that_ends_under_load_gives_no_wrong_answer(checkpoint, ending)
         asyncio.run(clients(process, port_of(address)))
         assert process.wait(MINUTE) == (0 if ending == signal.SIGTERM else -signal.SIGKILL)
         assert len(process.log_lines()) == 1, process.log_lines()[-30:]
-    with server_process(checkpoint) as (_, address):  # nothing is left behind that would be in the way
+    # Nothing is left behind that would be in the way
+    with server_process(checkpoint) as (_, address):
         assert httpx2.get(f"{address}/health", timeout=MINUTE).status_code == 200
 
 
@@ -210,7 +218,8 @@ def drip(connection: socket.socket, byte: bytes) -> None:
     [
         b"",
         b"POST /predict HTTP/1.1\r\nX-Header: ",
-        b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n",  # answered before its body is there
+        # Answered before its body is there
+        b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n",
         (HEAD % 100_000).encode(),
         b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\nContent-Length: 100000\r\n\r\n",
     ],
@@ -241,7 +250,8 @@ def test_more_connections_than_allowed_are_refused_and_later_taken(hurried):
     many = [connect(hurried) for _ in range(12)]
     answers = [connection.recv(20) for connection in many]
     assert answers[8:] == [b"HTTP/1.1 503 Service"] * 4
-    assert answers[:8] == [b""] * 8  # cut off, they sent nothing
+    # Cut off, they sent nothing
+    assert answers[:8] == [b""] * 8
     for connection in many:
         connection.close()
     wait_until(lambda: httpx2.get(f"{hurried}/health", timeout=MINUTE).status_code == 200)

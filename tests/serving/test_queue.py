@@ -109,7 +109,8 @@ def test_long_texts_get_the_same_answer_as_short_ones(counted):
 
 
 def test_answers_are_sent_at_once(model):
-    """Without TCP_NODELAY the second part of an answer waits 40 milliseconds for the client's confirmation of the first."""
+    """Without TCP_NODELAY the second part of an answer waits 40 milliseconds for the client's confirmation of
+    the first."""
     with running(Service(lambda: model, ServeOptions())) as address:
         client = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
         client.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")

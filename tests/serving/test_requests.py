@@ -1,4 +1,5 @@
-"""The body of a request: what is taken and what is refused, and why: python -m pytest tests/serving/test_requests.py"""
+"""The body of a request: what is taken and what is refused, and why: python -m pytest
+tests/serving/test_requests.py"""
 
 import json
 import random
@@ -76,7 +77,9 @@ def test_inputs_of_another_kind_than_the_model_was_trained_on(has_pairs, inputs)
 
 def test_ten_thousand_hostile_bodies_are_rows_or_refusals():
     generator = random.Random(0)
-    whole = json.dumps({"inputs": [["今天", "好"], {"text": "a", "text_pair": "\ud800"}], "top_k": 1}).encode()
+    whole = json.dumps(
+        {"inputs": [["今天", "好"], {"text": "a", "text_pair": "\ud800"}], "top_k": 1}
+    ).encode()
     pieces = [
         b'"inputs":',
         b"[",
@@ -97,7 +100,9 @@ def test_ten_thousand_hostile_bodies_are_rows_or_refusals():
         body = bytearray(whole)
         for _ in range(generator.randint(1, 4)):
             start = generator.randrange(len(body) + 1)
-            body[start : start + generator.randint(0, 9)] = generator.choice([*pieces, generator.randbytes(3)])
+            body[start : start + generator.randint(0, 9)] = generator.choice(
+                [*pieces, generator.randbytes(3)]
+            )
         status, message = outcome(bytes(body))
         assert status in (200, 413, 422)
         assert message.isprintable()

@@ -1,4 +1,5 @@
-"""A server of a model with any number of labels a row: python -m pytest tests/serving/test_served_label_sets.py"""
+"""A server of a model with any number of labels a row: python -m pytest
+tests/serving/test_served_label_sets.py"""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory) -> Path:
-    folder = save_checkpoint(tmp_path_factory.mktemp("sets") / "model", problem_type="multi_label_classification")
+    folder = save_checkpoint(
+        tmp_path_factory.mktemp("sets") / "model", problem_type="multi_label_classification"
+    )
     write_rule(folder, LabelRule(np.array(THRESHOLDS), 0, 2, "dev", 10), LABELS, 1)
     return folder
 
@@ -47,7 +50,10 @@ def label_sets(model: OpenedModel) -> list[set[str]]:
 
 
 def check_served(model: OpenedModel, wanted: list[set[str]]) -> None:
-    with running(Service(lambda: model, ServeOptions())) as address, httpx2.Client(base_url=address) as client:
+    with (
+        running(Service(lambda: model, ServeOptions())) as address,
+        httpx2.Client(base_url=address) as client,
+    ):
         answers = client.post("/predict", json={"inputs": TEXTS}).json()
         assert [{entry["label"] for entry in answer if entry["chosen"]} for answer in answers] == wanted
         assert all(answer == sorted(answer, key=lambda entry: -entry["score"]) for answer in answers)
@@ -69,7 +75,9 @@ def test_an_exported_folder_gives_the_same_label_sets(checkpoint, tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     output = tmp_path / "exported"
     assert export([str(checkpoint), "--output", str(output), "--rows", str(tmp_path / "texts.txt")]) == 0
-    check_served(open_model(output, ComputeOptions()), label_sets(open_model(checkpoint, ComputeOptions("cpu"))))
+    check_served(
+        open_model(output, ComputeOptions()), label_sets(open_model(checkpoint, ComputeOptions("cpu")))
+    )
 
 
 @contextmanager
@@ -105,7 +113,9 @@ def test_the_page_shows_label_sets(checkpoint):
         assert page.locator("#results .abstain").all_inner_texts() == ["no label"] * wanted.count(set())
         counts = page.inner_text("#counts")
         assert counts.endswith(f"no label {wanted.count(set())}")
-        assert all(f"{name} {sum(name in names for names in wanted)}" in counts for name in set().union(*wanted))
+        assert all(
+            f"{name} {sum(name in names for names in wanted)}" in counts for name in set().union(*wanted)
+        )
         rows = downloaded(page)
     order = [[name for name in LABELS if name in names] for names in wanted]
     assert [row["labels"] for row in rows] == [json.dumps(names, ensure_ascii=False) for names in order]
@@ -117,7 +127,8 @@ def test_the_page_marks_label_sets_that_are_not_sure_enough(checkpoint):
     model = open_model(checkpoint, ComputeOptions("cpu"))
     probabilities = np.stack([row.probabilities for row in model.predictor.predict(as_rows(TEXTS))])
     confidence = model.predictor.rule.confidence(probabilities)
-    threshold = float(np.sort(confidence)[5:7].mean())  # between two rows: six of twelve are sure enough
+    # Between two rows: six of twelve are sure enough
+    threshold = float(np.sort(confidence)[5:7].mean())
     wanted = ["accept" if value >= threshold else "abstain" for value in confidence]
     assert wanted.count("accept") == 6
     with classified(replace(model, threshold=threshold)) as page:

@@ -1,4 +1,5 @@
-"""The page in a real Chromium: python -m pytest -m slow tests/serving/test_served_page.py; needs playwright and a chromium."""
+"""The page in a real Chromium: python -m pytest -m slow tests/serving/test_served_page.py; needs playwright
+and a chromium."""
 
 import csv
 import io
@@ -44,11 +45,16 @@ def problems() -> list[str]:
 
 def open_page(browser: Browser, address: str, problems: list[str], locale: str = "en-US") -> Page:
     page = browser.new_page(locale=locale)
-    page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    page.on(
+        "console",
+        lambda message: problems.append(message.text) if message.type in ("error", "warning") else None,
+    )
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on(
         "request",
-        lambda request: None if request.url.startswith((address, "blob:", "data:")) else problems.append(request.url),
+        lambda request: (
+            None if request.url.startswith((address, "blob:", "data:")) else problems.append(request.url)
+        ),
     )
     page.goto(address)
     return page

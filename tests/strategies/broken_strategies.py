@@ -18,7 +18,8 @@ class MeanOfMeans(DDP):
         return super().forward(inputs)
 
     def backward(self, loss: torch.Tensor) -> None:
-        # The loop divided by the rows of the global batch; this divides by the rows of the micro-batch instead.
+        # The loop divided by the rows of the global batch; this divides by the rows of the micro-batch
+        # instead.
         super().backward(loss * 16 / (self.rows * self.group.world_size))
 
 
@@ -54,7 +55,8 @@ class UnsynchronisedGradients(DDP):
 
 
 class WrongPrecision(Single):
-    """Turns autocast on with the device's own dtype, whatever was configured, as replicas of DataParallel once did."""
+    """Turns autocast on with the device's own dtype, whatever was configured, as replicas of DataParallel
+    once did."""
 
     def forward(self, inputs):
         with torch.autocast("cpu", torch.float16):

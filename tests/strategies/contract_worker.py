@@ -20,33 +20,45 @@ BASE = {
     "learning_rate": 0.1,
     "device": "cpu",
     "warmup": 0,
-    "threads": 1,  # the processes of other tests may need the other cores
+    # The processes of other tests may need the other cores
+    "threads": 1,
 }
 
 
 @dataclass(frozen=True)
 class Case:
-    """Settings of `TrainConfig`, of the batch layout, the task and the data; `limit` rows of the data are trained on."""
+    """Settings of `TrainConfig`, of the batch layout, the task and the data; `limit` rows of the data are
+    trained on."""
 
     train: dict = field(default_factory=dict)
     collate: str = "auto"
-    limit: int = 69  # with batches of 16 the last has 5 rows
+    # With batches of 16 the last has 5 rows
+    limit: int = 69
     task: str = "single_label"
     data: dict = field(default_factory=dict)
 
 
-WINDOWS = {"long": "windows", "max_length": 10, "stride": 5, "max_windows": 3}  # a row has one, two or three
+# A row has one, two or three
+WINDOWS = {"long": "windows", "max_length": 10, "stride": 5, "max_windows": 3}
 
 CASES = {
     "sgd": Case(),
     "adamw": Case(
-        {"optimizer": "adamw", "learning_rate": 1e-3, "layer_lr_decay": 0.9, "schedule": "cosine", "warmup": 3}
+        {
+            "optimizer": "adamw",
+            "learning_rate": 1e-3,
+            "layer_lr_decay": 0.9,
+            "schedule": "cosine",
+            "warmup": 3,
+        }
     ),
     "accumulation_2": Case({"accumulation_steps": 2}),
     "accumulation_4": Case({"accumulation_steps": 4}),
-    "accumulation_3": Case({"accumulation_steps": 3}),  # does not divide the batch
+    # Does not divide the batch
+    "accumulation_3": Case({"accumulation_steps": 3}),
     "accumulation_adamw": Case({"accumulation_steps": 3, "optimizer": "adamw", "learning_rate": 1e-3}),
-    "tiny_last_batch": Case({"accumulation_steps": 2}, limit=65),  # one row in the last global batch
+    # One row in the last global batch
+    "tiny_last_batch": Case({"accumulation_steps": 2}, limit=65),
     "padded": Case({"accumulation_steps": 2}, collate="padded"),
     "varlen": Case({"accumulation_steps": 2, "attention": "varlen"}),
     "weighted": Case({"label_smoothing": 0.1, "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2}),
@@ -58,14 +70,17 @@ CASES = {
     "multi_label": Case(
         {"accumulation_steps": 3, "max_steps": 6, "positive_weights": [2.0, 0.5, 1.0]}, task="multi_label"
     ),
-    "focal": Case({"loss": "focal", "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2, "max_steps": 6}),
+    "focal": Case(
+        {"loss": "focal", "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2, "max_steps": 6}
+    ),
     "logit_adjusted": Case({"loss": "logit_adjusted", "accumulation_steps": 3, "max_steps": 6}, limit=65),
     "balanced": Case({"sampling": "balanced", "accumulation_steps": 2, "max_steps": 8}, limit=65),
     "multi_label_padded": Case({"max_steps": 6}, task="multi_label", collate="padded"),
     "masked_words": Case({"accumulation_steps": 3, "max_steps": 6}, task="masked_words"),
     "masked_words_padded": Case({"max_steps": 6}, task="masked_words", collate="padded"),
 }
-OVERFLOW_SCALE = 2.0**40  # so large that the first gradients are infinite, for some steps
+# So large that the first gradients are infinite, for some steps
+OVERFLOW_SCALE = 2.0**40
 
 
 def work(target: str, data: str, out: str, names: list[str], stage: int) -> int:
@@ -91,7 +106,8 @@ def work(target: str, data: str, out: str, names: list[str], stage: int) -> int:
 
 
 def run_case(strategy, case_name: str, data: str) -> dict:
-    """Train one case; returns losses, norms, learning rates, skips, gradients of the last step, weights, logits."""
+    """Train one case; returns losses, norms, learning rates, skips, gradients of the last step, weights,
+    logits."""
     import numpy as np
     import torch
 
@@ -118,13 +134,15 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     elif case.task == "multi_label":
         sets = str(Path(data).with_name("sets.tsv"))
         data_config = replace(data_config, train=sets, labels=["a", "b", "c"], label_separator="|")
-    else:  # the file has labels, which are not read
+    else:
+        # The file has labels, which are not read
         data_config = replace(data_config, format="tsv", text_column=0, header=False)
     data_config = replace(data_config, **case.data)
     dataset = open_dataset(data_config)
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     model_config = ModelConfig(config=shape, dropout=0.0)
-    if case.task == "masked_words":  # torch's norm of a large gradient without zeros has an error of 1e-5 in fp32
+    # torch's norm of a large gradient without zeros has an error of 1e-5 in fp32
+    if case.task == "masked_words":
         model_config = replace(model_config, vocab_file=str(Path(data).with_name("vocab.txt")))
     tokenizer = load_tokenizer(model_config, dataset, data_config.max_length, cache)
     split = dataset.splits["train"]
@@ -149,7 +167,8 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     state = RunState()
 
     def before_step() -> None:
-        if state.step == config.max_steps - 1:  # gathering them all takes longer than the step
+        # Gathering them all takes longer than the step
+        if state.step == config.max_steps - 1:
             result["gradients"] = strategy.full_state.gradients()
 
     def after_step(state: RunState, step) -> None:
@@ -180,7 +199,8 @@ def run_case(strategy, case_name: str, data: str) -> dict:
 
 
 def check_optimizer_round_trip(strategy) -> float:
-    """Load the mode's own weights and optimizer state back; returns the largest difference afterwards, on rank 0."""
+    """Load the mode's own weights and optimizer state back; returns the largest difference afterwards, on
+    rank 0."""
     weights, optimizer = strategy.full_state.weights(), strategy.full_state.optimizer()
     strategy.full_state.load_weights(weights)
     strategy.full_state.load_optimizer(optimizer)
@@ -203,6 +223,8 @@ if __name__ == "__main__":
     options = parser.parse_args()
     import importlib
 
-    strategy_class = getattr(importlib.import_module(options.target.split(":")[0]), options.target.split(":")[1])
+    strategy_class = getattr(
+        importlib.import_module(options.target.split(":")[0]), options.target.split(":")[1]
+    )
     arguments = (options.target, options.data, options.out, options.names, options.stage)
     sys.exit(strategy_class.launcher.launch(work, arguments, options.nprocs))

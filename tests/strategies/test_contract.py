@@ -1,4 +1,5 @@
-"""The contract of all modes: the same job as one process. Finds the strategies by itself; real processes over gloo.
+"""The contract of all modes: the same job as one process. Finds the strategies by itself; real processes over
+gloo.
 
 python -m pytest tests/strategies/test_contract.py                        DataParallel, and DDP with two processes
 python -m pytest tests/strategies/test_contract.py -m "slow or not slow"  all modes; one, two and three; strategies that are broken
@@ -19,7 +20,8 @@ from tests.strategies.contract_worker import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = str(ROOT / "tests" / "strategies" / "contract_worker.py")
-NOT_ON_CPU = {"accelerate": ("fp16", "fp16_overflow")}  # Accelerate refuses fp16 on the CPU
+# Accelerate refuses fp16 on the CPU
+NOT_ON_CPU = {"accelerate": ("fp16", "fp16_overflow")}
 TOLERANCES = {"sgd": 1e-6, "adamw": 1e-5}
 
 
@@ -29,7 +31,9 @@ def launch(
     """Run the worker in a mode with `nprocs` processes."""
     out.mkdir()
     target = f"{strategy.__module__}:{strategy.__name__}"
-    command = strategy.launcher.command([WORKER, target, str(data), str(out), *cases, f"--stage={stage}"], nprocs)
+    command = strategy.launcher.command(
+        [WORKER, target, str(data), str(out), *cases, f"--stage={stage}"], nprocs
+    )
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -69,11 +73,14 @@ def compare(single: dict, other: dict, case: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    """80 rows of three classes, of very different lengths; in another file they have from none to all three of them."""
+    """80 rows of three classes, of very different lengths; in another file they have from none to all three
+    of them."""
     path = tmp_path_factory.mktemp("contract") / "data.tsv"
     words = "今天天气很好我们去公园散步看见一只小猫心情不错吃了火锅排队两个小时太久快递又丢了客服不理人"
     generator = random.Random(0)
-    texts = ["".join(generator.choices(words, k=generator.choice([2, 3, 5, 8, 13, 21, 28]))) for _ in range(80)]
+    texts = [
+        "".join(generator.choices(words, k=generator.choice([2, 3, 5, 8, 13, 21, 28]))) for _ in range(80)
+    ]
     path.write_text("".join(f"{text}{i}\t{'abc'[i % 3]}\n" for i, text in enumerate(texts)), encoding="utf-8")
     sets = ["", "a", "b|c", "c", "a|b|c"]
     path.with_name("sets.tsv").write_text(
@@ -103,7 +110,9 @@ def modes() -> list:
             marks = [pytest.mark.slow] if is_slow and not one_process else []
             found.append(pytest.param(name, nprocs, 2, marks=marks, id=f"{name}-{nprocs}"))
     for stage in (0, 1, 3):
-        found.append(pytest.param("deepspeed", 2, stage, marks=pytest.mark.slow, id=f"deepspeed-2-stage{stage}"))
+        found.append(
+            pytest.param("deepspeed", 2, stage, marks=pytest.mark.slow, id=f"deepspeed-2-stage{stage}")
+        )
     return found
 
 
@@ -139,7 +148,8 @@ def test_ddp_without_its_wrapper_is_the_same_job(nprocs, data, single, tmp_path)
     for case in cases:
         found, wrapped = (load(tmp_path / folder, case) for folder in ("unwrapped", "ddp"))
         assert not compare(load(single, case), found, case), case
-        if nprocs == 2:  # sums of two numbers have no order
+        # Sums of two numbers have no order
+        if nprocs == 2:
             assert largest_difference(found["weights"], wrapped["weights"]) == 0.0, case
             assert found["losses"] == wrapped["losses"], case
 
@@ -154,7 +164,8 @@ def test_recorded_passes_of_several_processes_are_the_same_job(data, single, tmp
 
 
 def test_single_does_what_its_cases_say(single):
-    """The reference itself: clipping is active, overflow is skipped and the schedule waits, accumulation changes nothing."""
+    """The reference itself: clipping is active, overflow is skipped and the schedule waits, accumulation
+    changes nothing."""
     clipped = load(single, "clipped")
     assert min(clipped["norms"]) > 0.05
     overflow = load(single, "fp16_overflow")

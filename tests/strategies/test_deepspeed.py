@@ -1,4 +1,5 @@
-"""DeepSpeed: its configuration follows from ours, every launcher works, every stage leaves a plain checkpoint.
+"""DeepSpeed: its configuration follows from ours, every launcher works, every stage leaves a plain
+checkpoint.
 
 python -m pytest tests/strategies/test_deepspeed.py -m "slow or not slow"
 """
@@ -75,10 +76,16 @@ def test_a_users_file_is_merged_in(tmp_path):
     ("users", "said"),
     [
         ({"train_batch_size": 64}, r"train_batch_size is 64, but train.batch_size makes it 32"),
-        ({"zero_optimization": {"stage": 3}}, r"zero_optimization.stage is 3, but deepspeed.stage makes it 2"),
+        (
+            {"zero_optimization": {"stage": 3}},
+            r"zero_optimization.stage is 3, but deepspeed.stage makes it 2",
+        ),
         ({"gradient_clipping": 1.0}, r"gradient_clipping is 1.0, but train.max_grad_norm makes it 0.5"),
         ({"bf16": {"enabled": True}}, r"bf16.enabled is true, but train.precision makes it false"),
-        ({"optimizer": {"params": {"lr": 0.1}}}, r"optimizer.params.lr is 0.1, but train.learning_rate makes it 0.001"),
+        (
+            {"optimizer": {"params": {"lr": 0.1}}},
+            r"optimizer.params.lr is 0.1, but train.learning_rate makes it 0.001",
+        ),
         ({"scheduler": {"type": "WarmupLR"}}, r"scheduler.type has no effect here"),
         ({"fp16": {"loss_scale": 128}}, r"fp16.loss_scale has no effect here"),
         ("[1]", r"must hold a mapping"),

@@ -1,4 +1,5 @@
-"""DataParallel: the precision of its copies, and the order of its devices: python -m pytest tests/strategies/test_dp.py"""
+"""DataParallel: the precision of its copies, and the order of its devices: python -m pytest
+tests/strategies/test_dp.py"""
 
 from threading import Thread
 
@@ -24,7 +25,8 @@ def test_a_copy_in_its_own_thread_computes_in_the_configured_precision(precision
         model.register_forward_hook(lambda *_: dtypes.append(torch.get_autocast_dtype("cpu")))
 
         def call() -> None:
-            with torch.autocast("cpu", torch.float16, enabled=precision != "fp32"):  # as the thread of a copy finds it
+            # As the thread of a copy finds it
+            with torch.autocast("cpu", torch.float16, enabled=precision != "fp32"):
                 dtypes.append(strategy.module.module(**INPUTS).dtype)
 
         thread = Thread(target=call)
@@ -38,7 +40,8 @@ def test_a_copy_in_its_own_thread_computes_in_the_configured_precision(precision
 
 
 def test_copies_have_the_weights_of_their_own_device():
-    """A copy's parts are set after it is made from the attributes of the original, so nothing may be bound to the original."""
+    """A copy's parts are set after it is made from the attributes of the original, so nothing may be bound to
+    the original."""
     config = Config(train=TrainConfig(device="cpu", threads=1, learning_rate=1e-3, precision="bf16"))
     with DataParallel(config) as strategy:
         model = tiny_model()

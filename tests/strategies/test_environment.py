@@ -1,4 +1,5 @@
-"""What a launcher puts into the environment, and what is not right in it: python -m pytest tests/strategies/test_environment.py"""
+"""What a launcher puts into the environment, and what is not right in it: python -m pytest
+tests/strategies/test_environment.py"""
 
 import os
 
@@ -31,7 +32,8 @@ def environment(monkeypatch):
     [
         (
             {"RANK": "abc"},
-            "environment variable RANK, which a launcher sets, must be a whole number from 0 to .*, found 'abc'",
+            "environment variable RANK, which a launcher sets, must be a whole number from 0 to .*, found "
+            "'abc'",
         ),
         (
             TWO | {"RANK": "-1"},
@@ -47,7 +49,10 @@ def environment(monkeypatch):
             {"WORLD_SIZE": "2"},
             r"WORLD_SIZE is set \(to 2\), found no RANK and no MASTER_ADDR and no MASTER_PORT; start with a",
         ),
-        ({"WORLD_SIZE": "2", "RANK": "1", "MASTER_PORT": "1"}, "found no MASTER_ADDR; .* or unset WORLD_SIZE"),
+        (
+            {"WORLD_SIZE": "2", "RANK": "1", "MASTER_PORT": "1"},
+            "found no MASTER_ADDR; .* or unset WORLD_SIZE",
+        ),
         (TWO | {"MASTER_ADDR": ""}, "found no MASTER_ADDR; start with a launcher, such as torchrun"),
     ],
 )
@@ -55,17 +60,22 @@ def test_an_environment_that_no_launcher_makes_is_refused_by_name(environment, v
     environment(variables)
     with pytest.raises(InputError, match=said) as error:
         TorchGroup()
-    assert _refuse(error.value) == 2  # the message needs the rank, and is printed all the same
+    # The message needs the rank, and is printed all the same
+    assert _refuse(error.value) == 2
 
 
 @pytest.mark.parametrize("port", ["http", "0", "65536"])
 def test_a_port_that_is_none(environment, port):
     environment(TWO | {"MASTER_PORT": port})
-    with pytest.raises(InputError, match=f"environment variable MASTER_PORT, .* from 1 to 65535, found '{port}'"):
+    with pytest.raises(
+        InputError, match=f"environment variable MASTER_PORT, .* from 1 to 65535, found '{port}'"
+    ):
         rendezvous_store(0, 2)
 
 
-@pytest.mark.parametrize("variables", [{}, {"MASTER_ADDR": "127.0.0.1"}, {"MASTER_PORT": "29500"}, {"MASTER_ADDR": ""}])
+@pytest.mark.parametrize(
+    "variables", [{}, {"MASTER_ADDR": "127.0.0.1"}, {"MASTER_PORT": "29500"}, {"MASTER_ADDR": ""}]
+)
 def test_one_process_needs_no_meeting_place(environment, variables):
     environment(variables)
     group = TorchGroup()

@@ -1,6 +1,7 @@
 """What FSDP gathers: python -m pytest tests/strategies/test_fsdp.py
 
-That its results are those of the other modes: tests/strategies/test_contract.py, and python -m app verify --precision bf16.
+That its results are those of the other modes: tests/strategies/test_contract.py, and python -m app verify
+--precision bf16.
 """
 
 import pytest

@@ -15,7 +15,9 @@ from app.strategies import load_strategy
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = ["hidden_size=32", "num_hidden_layers=1", "num_attention_heads=2", "intermediate_size=64"]
 HOROVOD = load_strategy("horovod")
-needs_horovod = pytest.mark.skipif(HOROVOD.unavailable_reason() is not None, reason="Horovod is not installed")
+needs_horovod = pytest.mark.skipif(
+    HOROVOD.unavailable_reason() is not None, reason="Horovod is not installed"
+)
 
 
 def run(command: list[str], folder: Path, *settings: str) -> subprocess.CompletedProcess:

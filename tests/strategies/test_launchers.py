@@ -41,7 +41,16 @@ def test_without_a_launcher_one_process_trains(script, tmp_path):
 
 
 def test_accelerate_launch_with_two_processes(tmp_path):
-    command = [*ACCELERATE, "--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
+    command = [
+        *ACCELERATE,
+        "--multi_gpu",
+        "--num_processes",
+        "2",
+        "--num_machines",
+        "1",
+        "--mixed_precision",
+        "no",
+    ]
     done = run([*command, "--dynamo_backend", "no", "run_accelerate.py"], tmp_path, ACCELERATE_USE_CPU="1")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "2 process(es)" in done.stderr

@@ -79,10 +79,15 @@ def test_a_run_resumes_to_the_same_bits(settings, tmp_path):
     settings |= {"train__accumulation_steps": 2, "train__save_every": 2, "model__dropout": 0.1}
     assert work(load_config(arguments(tmp_path, tmp_path / "whole", **settings)), "single") == 0
     stop_after(3, load_config(arguments(tmp_path, tmp_path / "cut", **settings)))
-    assert work(load_config(arguments(tmp_path, tmp_path / "cut", **settings, output__resume="auto")), "single") == 0
+    assert (
+        work(load_config(arguments(tmp_path, tmp_path / "cut", **settings, output__resume="auto")), "single")
+        == 0
+    )
     whole, cut = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(value, cut[name]) for name, value in whole.items())
-    reports = [json.loads((tmp_path / name / "report.json").read_text(encoding="utf-8")) for name in ("whole", "cut")]
+    reports = [
+        json.loads((tmp_path / name / "report.json").read_text(encoding="utf-8")) for name in ("whole", "cut")
+    ]
     assert reports[0] == reports[1]
     assert np.isfinite(reports[0]["loss"])
 
@@ -98,9 +103,18 @@ def test_a_run_resumes_to_the_same_bits(settings, tmp_path):
             ["--train.sampling", "balanced", "--train.class_weights", "balanced"],
             "train.class_weights balanced and train.sampling balanced correct the same imbalance",
         ),
-        (["--train.sampling", "balanced", "--train.loss", "logit_adjusted"], "together they correct it twice"),
-        (["--data.task", "masked_words", "--train.loss", "focal"], "train.loss must be cross_entropy with data.task"),
-        (["--data.task", "masked_words", "--train.sampling", "balanced"], "train.sampling must be all with data.task"),
+        (
+            ["--train.sampling", "balanced", "--train.loss", "logit_adjusted"],
+            "together they correct it twice",
+        ),
+        (
+            ["--data.task", "masked_words", "--train.loss", "focal"],
+            "train.loss must be cross_entropy with data.task",
+        ),
+        (
+            ["--data.task", "masked_words", "--train.sampling", "balanced"],
+            "train.sampling must be all with data.task",
+        ),
         (
             ["--data.task", "multi_label", "--data.train", "x", "--train.loss", "logit_adjusted"],
             "train.loss must be cross_entropy or focal with data.task multi_label",

@@ -33,7 +33,12 @@ def posts(tmp_path_factory) -> Path:
 def arguments(posts: Path, out: Path, sizes: dict = SIZES, **settings) -> list[str]:
     values = {f"model__config__{key}": value for key, value in sizes.items()}
     values |= {"data__train": posts, "data__cache_dir": posts.parent / "cache", "output__dir": out}
-    values |= {"data__task": "masked_words", "data__max_length": 32, "train__device": "cpu", "train__threads": 1}
+    values |= {
+        "data__task": "masked_words",
+        "data__max_length": 32,
+        "train__device": "cpu",
+        "train__threads": 1,
+    }
     values |= {"output__tensorboard": "false", "train__log_every": 5, **settings}
     return [word for key, value in values.items() for word in (f"--{key.replace('__', '.')}", str(value))]
 
@@ -56,7 +61,9 @@ def test_perplexity_falls_and_is_reported_before_and_after(trained):
     assert report["loss"] == pytest.approx(np.log(report["perplexity"]))
     text = (trained / "report.txt").read_text(encoding="utf-8")
     assert "before" in text
-    assert f"{report['targets']:,} masked tokens of {report['rows']:,} rows, the same before and after" in text
+    assert (
+        f"{report['targets']:,} masked tokens of {report['rows']:,} rows, the same before and after" in text
+    )
     first = json.loads((trained / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert first["step"] == 0
     assert first["perplexity"] == report["before_training"]["perplexity"]
@@ -76,7 +83,9 @@ def test_training_goes_on_from_the_checkpoint_at_the_same_perplexity(trained, po
 def test_a_labelled_file_is_read_without_its_labels(tmp_path):
     path = tmp_path / "rows.tsv"
     path.write_text("\n".join(tiny_lines(4)) + "\n", encoding="utf-8")
-    dataset = open_dataset(DataConfig(task="masked_words", train=str(path), cache_dir=str(tmp_path / "cache")))
+    dataset = open_dataset(
+        DataConfig(task="masked_words", train=str(path), cache_dir=str(tmp_path / "cache"))
+    )
     assert dataset.label_names == []
     assert sum(map(len, dataset.splits.values())) == 12
     assert dataset.splits["train"].table.text(0)
@@ -85,7 +94,12 @@ def test_a_labelled_file_is_read_without_its_labels(tmp_path):
 def test_a_run_that_was_stopped_resumes_to_the_same_bits(posts, tmp_path):
     from safetensors.torch import load_file
 
-    settings = {"train__epochs": 2, "train__batch_size": 16, "train__accumulation_steps": 2, "train__save_every": 3}
+    settings = {
+        "train__epochs": 2,
+        "train__batch_size": 16,
+        "train__accumulation_steps": 2,
+        "train__save_every": 3,
+    }
     settings |= {"model__dropout": 0.1, "train__learning_rate": "1e-3"}
     train(posts, tmp_path / "whole", **settings)
     stop_after(4, load_config(arguments(posts, tmp_path / "cut", **settings)))
@@ -114,7 +128,10 @@ def test_results_of_rows_add_up_to_the_metrics(posts):
     ("settings", "message"),
     [
         (["--data.labels", "[a, b]"], "data.labels must be left out with data.task masked_words"),
-        (["--train.class_weights", "balanced"], "train.class_weights must be left out with data.task masked_words"),
+        (
+            ["--train.class_weights", "balanced"],
+            "train.class_weights must be left out with data.task masked_words",
+        ),
         (["--train.label_smoothing", "0.1"], "train.label_smoothing must be left out"),
         (["--data.text_pair_column", "1"], "data.text_pair_column must be left out"),
     ],
@@ -135,5 +152,7 @@ def test_a_metric_that_the_task_does_not_have_is_refused(posts):
         DataConfig(task="masked_words", train=str(posts), cache_dir=str(posts.parent / "cache")),
         train=TrainConfig(best_metric="macro_f1"),
     )
-    with pytest.raises(InputError, match="train.best_metric must be loss or accuracy with data.task masked_words"):
+    with pytest.raises(
+        InputError, match="train.best_metric must be loss or accuracy with data.task masked_words"
+    ):
         MaskedWords(config, open_dataset(config.data), tiny_tokenizer(), torch.device("cpu"))

@@ -71,10 +71,17 @@ def test_predictions_of_a_saved_model_are_those_of_its_run(trained, tmp_path):
     source = tmp_path / "rows.csv"
     source.write_text("text\n" + "".join(f"{row['text']}\n" for row in rows), encoding="utf-8")
     for output in ("found.csv", "found.jsonl"):
-        assert predict(["--checkpoint", str(trained), "--input", str(source), "--output", str(tmp_path / output)]) == 0
+        assert (
+            predict(
+                ["--checkpoint", str(trained), "--input", str(source), "--output", str(tmp_path / output)]
+            )
+            == 0
+        )
     found = read_predictions(tmp_path / "found.csv")
     assert [row["labels"] for row in found] == [row["predicted"] for row in rows]
-    objects = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text(encoding="utf-8").splitlines()]
+    objects = [
+        json.loads(line) for line in (tmp_path / "found.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [row["labels"] for row in objects] == [json.loads(row["predicted"]) for row in rows]
     for name in NAMES:
         expected = [float(row[f"p_{name}"]) for row in rows]
@@ -85,7 +92,9 @@ def test_the_pipeline_of_transformers_agrees(trained):
     from transformers import pipeline
 
     rows = read_predictions(trained / "predictions.csv")[:5]
-    classify = pipeline("text-classification", str(trained), top_k=None, function_to_apply="sigmoid", device="cpu")
+    classify = pipeline(
+        "text-classification", str(trained), top_k=None, function_to_apply="sigmoid", device="cpu"
+    )
     assert classify.model.config.problem_type == "multi_label_classification"
     for row, scores in zip(rows, classify([row["text"] for row in rows]), strict=True):
         found = {score["label"]: score["score"] for score in scores}
@@ -95,7 +104,9 @@ def test_the_pipeline_of_transformers_agrees(trained):
 def test_a_report_on_the_rows_of_test_has_the_figures_of_the_run(trained, tmp_path, capsys):
     rows = read_predictions(trained / "predictions.csv")
     lists = [{"text": row["text"], "labels": json.loads(row["labels"])} for row in rows]
-    of_columns = [{"text": row["text"]} | {name: int(name in row["labels"]) for name in NAMES} for row in lists]
+    of_columns = [
+        {"text": row["text"]} | {name: int(name in row["labels"]) for name in NAMES} for row in lists
+    ]
     joined = [{"text": row["text"], "tags": "|".join(row["labels"])} for row in lists]
     wanted = json.loads((trained / "report.json").read_text(encoding="utf-8"))
     ways = {
@@ -105,8 +116,13 @@ def test_a_report_on_the_rows_of_test_has_the_figures_of_the_run(trained, tmp_pa
     }
     for name, (records, options) in ways.items():
         source, out = tmp_path / f"{name}.jsonl", tmp_path / name
-        source.write_text("\n".join(json.dumps(record, ensure_ascii=False) for record in records), encoding="utf-8")
-        assert predict(["--checkpoint", str(trained), "--input", str(source), "--report", str(out), *options]) == 0
+        source.write_text(
+            "\n".join(json.dumps(record, ensure_ascii=False) for record in records), encoding="utf-8"
+        )
+        assert (
+            predict(["--checkpoint", str(trained), "--input", str(source), "--report", str(out), *options])
+            == 0
+        )
         report = json.loads((out / "report.json").read_text(encoding="utf-8"))
         for figure in ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy"):
             assert report[figure] == wanted[figure]
@@ -129,24 +145,44 @@ def test_a_report_on_the_rows_of_test_has_the_figures_of_the_run(trained, tmp_pa
         ({"text": "好"}, ["--label_columns", "[a]", "--label_column", "b"], "--label_columns is instead of"),
     ],
 )
-def test_labelled_rows_that_cannot_be_reported_are_errors(record, options, message, trained, tmp_path, capsys):
+def test_labelled_rows_that_cannot_be_reported_are_errors(
+    record, options, message, trained, tmp_path, capsys
+):
     source = tmp_path / "rows.jsonl"
     source.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
-    command = ["--checkpoint", str(trained), "--input", str(source), "--report", str(tmp_path / "out"), *options]
+    command = [
+        "--checkpoint",
+        str(trained),
+        "--input",
+        str(source),
+        "--report",
+        str(tmp_path / "out"),
+        *options,
+    ]
     assert predict(command) == 2
     assert message in capsys.readouterr().err
 
 
 def test_limits_of_labels_hold_in_report_and_predictions(posts, tmp_path):
     report = train(
-        posts, tmp_path / "run", train__epochs=1, data__min_labels=1, data__max_labels=1, output__language="zh"
+        posts,
+        tmp_path / "run",
+        train__epochs=1,
+        data__min_labels=1,
+        data__max_labels=1,
+        output__language="zh",
     )
     assert report["predicted_per_row"] == 1
     assert "微平均 F1" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     rows = read_predictions(tmp_path / "run" / "predictions.csv")
     assert all(len(json.loads(row["predicted"])) == 1 for row in rows)
     found = tmp_path / "found.jsonl"
-    assert predict(["--checkpoint", str(tmp_path / "run"), "--output", str(found), *(row["text"] for row in rows)]) == 0
+    assert (
+        predict(
+            ["--checkpoint", str(tmp_path / "run"), "--output", str(found), *(row["text"] for row in rows)]
+        )
+        == 0
+    )
     labels = [json.loads(line)["labels"] for line in found.read_text(encoding="utf-8").splitlines()]
     assert labels == [json.loads(row["predicted"]) for row in rows]
 
@@ -154,7 +190,12 @@ def test_limits_of_labels_hold_in_report_and_predictions(posts, tmp_path):
 def test_a_run_that_was_stopped_resumes_to_the_same_bits(posts, tmp_path):
     from safetensors.torch import load_file
 
-    settings = {"train__epochs": 1, "train__accumulation_steps": 3, "train__save_every": 3, "model__dropout": 0.1}
+    settings = {
+        "train__epochs": 1,
+        "train__accumulation_steps": 3,
+        "train__save_every": 3,
+        "model__dropout": 0.1,
+    }
     settings["train__positive_weights"] = "balanced"
     train(posts, tmp_path / "whole", **settings)
     stop_after(4, load_config(arguments(posts, tmp_path / "cut", **settings)))
@@ -183,7 +224,9 @@ def test_the_loss_is_a_sum_over_rows_and_labels():
     probabilities = torch.sigmoid(logits)
     expected = -(3 * torch.log(probabilities[0, 0]) + torch.log(1 - probabilities[0, 1]))
     expected -= torch.log(1 - probabilities[1, 0]) + 0.5 * torch.log(probabilities[1, 1])
-    assert float(LabelSetLoss(torch.tensor([3.0, 0.5]))(logits, labels)) == pytest.approx(float(expected), rel=1e-6)
+    assert float(LabelSetLoss(torch.tensor([3.0, 0.5]))(logits, labels)) == pytest.approx(
+        float(expected), rel=1e-6
+    )
     assert float(LabelSetLoss(None)(logits[:0], labels[:0])) == 0
 
 
@@ -219,7 +262,12 @@ def test_long_texts_are_read_in_training_as_in_prediction(long, posts, tmp_path)
     train(posts, tmp_path / "run", train__max_steps=3, data__long=long, data__max_length=8)
     rows = read_predictions(tmp_path / "run" / "predictions.csv")
     found = tmp_path / "found.jsonl"
-    assert predict(["--checkpoint", str(tmp_path / "run"), "--output", str(found), *(row["text"] for row in rows)]) == 0
+    assert (
+        predict(
+            ["--checkpoint", str(tmp_path / "run"), "--output", str(found), *(row["text"] for row in rows)]
+        )
+        == 0
+    )
     objects = [json.loads(line) for line in found.read_text(encoding="utf-8").splitlines()]
     for name in NAMES:
         expected = [float(row[f"p_{name}"]) for row in rows]

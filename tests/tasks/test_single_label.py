@@ -17,7 +17,9 @@ def test_class_weights(tmp_path):
     from sklearn.utils.class_weight import compute_class_weight
 
     lines = tiny_lines(30)
-    kept = [line for line in lines if not line.endswith("正面")] + [line for line in lines if line.endswith("正面")][:6]
+    kept = [line for line in lines if not line.endswith("正面")] + [
+        line for line in lines if line.endswith("正面")
+    ][:6]
     path = tmp_path / "rare.tsv"
     path.write_text("\n".join(kept) + "\n", encoding="utf-8")
     dataset = open_dataset(DataConfig(train=str(path), cache_dir=str(tmp_path / "cache")))
@@ -31,7 +33,14 @@ def test_class_weights(tmp_path):
 
 @pytest.mark.parametrize(
     "weights",
-    [[NAN, 1.0, 1.0], [1.0, NAN, 1.0], [1.0, 1.0, INF], [1e39, 1.0, 1.0], [0.0, 0.0, 0.0], [1e-50, 0.0, -0.0]],
+    [
+        [NAN, 1.0, 1.0],
+        [1.0, NAN, 1.0],
+        [1.0, 1.0, INF],
+        [1e39, 1.0, 1.0],
+        [0.0, 0.0, 0.0],
+        [1e-50, 0.0, -0.0],
+    ],
 )
 def test_class_weights_that_would_spoil_the_training_or_train_nothing_are_refused(tmp_path, weights):
     rule = r"^train.class_weights must be finite numbers in single precision, at least one of them above 0; found \["

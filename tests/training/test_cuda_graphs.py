@@ -1,6 +1,8 @@
-"""Recorded passes, attention over rows of any length, and steps that never wait: python -m pytest tests/training/test_cuda_graphs.py
+"""Recorded passes, attention over rows of any length, and steps that never wait: python -m pytest
+tests/training/test_cuda_graphs.py
 
-Without a GPU, a recorder that does the work again stands for the graph: it too reads and writes the memory of the recording.
+Without a GPU, a recorder that does the work again stands for the graph: it too reads and writes the memory of
+the recording.
 """
 
 from collections import Counter
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from app.batching.buckets import FILL_TO, LONGEST_TO, filled_tokens
+from app.batching.buckets import FILL_TO, ROUND_LONGEST_TO, filled_tokens
 from app.batching.collate import Layout, collate
 from app.batching.plan import BatchPlan
 from app.config.schema import Config, DDPConfig, TrainConfig
@@ -30,7 +32,13 @@ from app.training.state import RunState
 from tests.tiny import loaders_of, open_tiny, tiny_model, token_rows
 
 SETTINGS = TrainConfig(
-    epochs=4, batch_size=10, learning_rate=1e-3, device="cpu", threads=1, label_smoothing=0.1, cuda_graphs="passes"
+    epochs=4,
+    batch_size=10,
+    learning_rate=1e-3,
+    device="cpu",
+    threads=1,
+    label_smoothing=0.1,
+    cuda_graphs="passes",
 )
 WEIGHTS = torch.tensor([0.5, 1.0, 3.0])
 TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 5e-3}
@@ -120,7 +128,8 @@ def filled(layout: Layout) -> Layout:
 def assert_same_job(found, expected, tolerance: float = 1e-5) -> None:
     assert found[1] == pytest.approx(expected[1], rel=tolerance)
     for name, value in expected[0].items():
-        if "key.bias" in name:  # its exact gradient is 0, which AdamW blows up
+        # Its exact gradient is 0, which AdamW blows up
+        if "key.bias" in name:
             continue
         torch.testing.assert_close(found[0][name], value, atol=tolerance, rtol=0, msg=name)
     np.testing.assert_allclose(found[2], expected[2], atol=100 * tolerance)
@@ -134,7 +143,9 @@ def test_recorded_passes_are_the_same_job(rows, precision, accumulation):
     found = run(rows, config, Recording, filled)
     counts = found[3].recorder.counts
     assert counts["replayed"] > 10 * accumulation
-    assert 0 < counts["recorded"] < counts["replayed"] / 2, "shapes must come again, or recording is for nothing"
+    assert 0 < counts["recorded"] < counts["replayed"] / 2, (
+        "shapes must come again, or recording is for nothing"
+    )
     assert_same_job(found, expected, TOLERANCES[precision])
     assert found[3].keep_gradients
     assert all(not p.grad.any() for p in found[3].module.parameters()), "gradients are zero behind a step"
@@ -216,7 +227,8 @@ def test_a_recording_with_frozen_dropout_masks_is_given_up(rows, caplog, monkeyp
     monkeypatch.setattr(Recording, "kind", Frozen)
     run(rows, config, Recording, filled, dropout=0.3, reads=False)
     assert (
-        "training is not recorded as CUDA graphs and may be slower: a replayed pass gave other results" in caplog.text
+        "training is not recorded as CUDA graphs and may be slower: a replayed pass gave other results"
+        in caplog.text
     )
 
 
@@ -269,7 +281,9 @@ def test_passes_run_unrecorded_where_not_even_one_row_can_be_recorded(rows, monk
     found = run(rows, config, Recording, filled)
     assert "not recorded as CUDA graphs and may be slower: out of memory in the proof" in caplog.text
     assert found[3].recorder.counts["replayed"] == 0
-    assert found[3].recorder.counts["run"] == 5, "one for each size that was tried, and the step has its 10 rows again"
+    assert found[3].recorder.counts["run"] == 5, (
+        "one for each size that was tried, and the step has its 10 rows again"
+    )
     assert_same_job(found, run(rows, config))
 
 
@@ -332,12 +346,14 @@ def test_filled_batches_have_few_numbers_of_tokens():
     assert batch["input_ids"].shape == (1, 32)
     assert batch["row_offsets"].tolist() == [0, 5, 14, 17, 32]
     assert plain["row_offsets"].tolist() == [0, 5, 14, 17]
-    assert (batch["longest"], plain["longest"]) == (LONGEST_TO, 9)
+    assert (batch["longest"], plain["longest"]) == (ROUND_LONGEST_TO, 9)
     assert batch["first_tokens"].tolist() == [0, 5, 14, 17]
     for name in ("input_ids", "position_ids", "token_type_ids"):
         assert torch.equal(batch[name][:, :17], plain[name]), name
     assert set(batch["input_ids"][0, 17:].tolist()) == {4}
-    assert set(batch["position_ids"][0, 17:].tolist()) == {2}, "the filling may be longer than the model's positions"
+    assert set(batch["position_ids"][0, 17:].tolist()) == {2}, (
+        "the filling may be longer than the model's positions"
+    )
     assert not batch["token_type_ids"][0, 17:].any()
 
 
@@ -401,7 +417,9 @@ def test_varlen_kernels_are_tried_before_they_are_used(monkeypatch, caplog):
     assert has_kernels(cuda, 64)
     assert not has_kernels(cuda, 12)
     assert not caplog.records
-    monkeypatch.setattr(varlen_attention, "varlen_agrees", lambda device, head_size, dtype: dtype != torch.bfloat16)
+    monkeypatch.setattr(
+        varlen_attention, "varlen_agrees", lambda device, head_size, dtype: dtype != torch.bfloat16
+    )
     assert not has_kernels(cuda, 64)
     assert "variable-length attention is not used on cuda: wrong results for torch.bfloat16" in caplog.text
     monkeypatch.setattr(varlen_attention, "varlen_agrees", fails)
@@ -426,9 +444,12 @@ class OnMeta(Single):
 
 @pytest.mark.parametrize("layout", [lambda layout: layout, varlen], ids=["grouped", "varlen"])
 def test_a_step_never_waits_for_the_device(rows, layout, monkeypatch):
-    # torch's shapes-only backward of the fp32 kernel has one argument too few (2.13), so groups do its work here
+    # torch's shapes-only backward of the fp32 kernel has one argument too few (2.13), so groups do its work
+    # here
     monkeypatch.setattr(
-        attention, "attend_varlen", lambda query, key, value, starts, *rest: query + key[: len(query)] * value.sum(0)
+        attention,
+        "attend_varlen",
+        lambda query, key, value, starts, *rest: query + key[: len(query)] * value.sum(0),
     )
     config = replace(SETTINGS, accumulation_steps=2, max_steps=3)
     losses = run(rows, config, OnMeta, layout, reads=False)
@@ -491,7 +512,9 @@ def test_no_step_waits_for_the_gpu(rows, layout, cuda_graphs):
     config = replace(SETTINGS, device="cuda", precision="bf16", epochs=8, cuda_graphs=cuda_graphs)
     torch.cuda.set_sync_debug_mode("default")
     try:
-        run(rows, config, Single, layout, reads=False, after_step=lambda step: step == 20 and forbid_waiting())
+        run(
+            rows, config, Single, layout, reads=False, after_step=lambda step: step == 20 and forbid_waiting()
+        )
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

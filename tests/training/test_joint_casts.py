@@ -39,7 +39,9 @@ def test_training_has_the_bits_of_autocast(rows, precision, accumulation):
     assert len(found_linear) == len(expected_linear) > 12
     if precision != "fp32":
         assert {type(layer) for layer in found_linear} == {CastLinear}
-        assert all(layer.casts is None for layer in found_linear), "copies would keep memory, and be of old weights"
+        assert all(layer.casts is None for layer in found_linear), (
+            "copies would keep memory, and be of old weights"
+        )
 
 
 def linear_layers(module: torch.nn.Module) -> list[torch.nn.Linear]:

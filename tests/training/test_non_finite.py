@@ -11,7 +11,7 @@ from app.errors import TrainingError
 from app.strategies.single import Single
 from app.training.forward_backward import PassResults
 from app.training.loop import StepLog
-from app.training.non_finite import MOST_SKIPPED, FiniteCheck, check_trained, norms_on_host
+from app.training.non_finite import MAX_SKIPPED, FiniteCheck, check_trained, norms_on_host
 from app.training.state import RunState
 from tests.tiny import loaders_of, open_tiny, tiny_model
 
@@ -23,7 +23,9 @@ def loader(tmp_path_factory):
 
 
 def step_log(number: int, finite: list[bool], skipped: bool) -> StepLog:
-    passes = PassResults(torch.tensor(0.0), torch.arange(len(finite)).numpy(), torch.tensor(finite), len(finite))
+    passes = PassResults(
+        torch.tensor(0.0), torch.arange(len(finite)).numpy(), torch.tensor(finite), len(finite)
+    )
     return StepLog(number, len(finite), 0.1, torch.tensor(float("nan") if skipped else 1.0), skipped, passes)
 
 
@@ -42,18 +44,22 @@ def test_skipping_is_not_advised_where_it_would_skip_every_step(loader):
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_too_many_skipped_steps_in_a_row_end_the_run(loader, precision):
     check, loss = new_check(loader, "skip", precision), 1.0 if precision == "fp16" else float("nan")
-    for number in range(1, MOST_SKIPPED):
+    for number in range(1, MAX_SKIPPED):
         check([step_log(number, [True], skipped=True)], [loss])
-    check([step_log(MOST_SKIPPED, [True], skipped=False)], [1.0])  # one that learns
-    steps = [step_log(number, [True], skipped=True) for number in range(1, MOST_SKIPPED + 1)]
-    check(steps[:-1], [loss] * (MOST_SKIPPED - 1))
-    with pytest.raises(TrainingError, match=f"step {MOST_SKIPPED}: the last {MOST_SKIPPED} steps were all skipped"):
+    # One that learns
+    check([step_log(MAX_SKIPPED, [True], skipped=False)], [1.0])
+    steps = [step_log(number, [True], skipped=True) for number in range(1, MAX_SKIPPED + 1)]
+    check(steps[:-1], [loss] * (MAX_SKIPPED - 1))
+    with pytest.raises(
+        TrainingError, match=f"step {MAX_SKIPPED}: the last {MAX_SKIPPED} steps were all skipped"
+    ):
         check(steps[-1:], [loss])
 
 
 def test_the_norms_of_a_window_are_copied_at_once(loader):
     steps = [
-        replace(step_log(number, [True], skipped=False), grad_norm=torch.tensor(number / 3)) for number in range(10)
+        replace(step_log(number, [True], skipped=False), grad_norm=torch.tensor(number / 3))
+        for number in range(10)
     ]
     steps[4] = replace(steps[4], grad_norm=None)
     with patch.object(torch.Tensor, "__float__", side_effect=AssertionError("a copy of one norm")):
@@ -62,12 +68,16 @@ def test_the_norms_of_a_window_are_copied_at_once(loader):
     assert norms == [None if step.grad_norm is None else step.grad_norm.item() for step in steps]
     assert norms_on_host([steps[4]]) == [None]
     with pytest.raises(TrainingError, match="step 8: .* the gradient norm inf"):
-        new_check(loader, "stop")([*steps[:8], replace(steps[8], grad_norm=torch.tensor(float("inf")))], [1.0] * 9)
+        new_check(loader, "stop")(
+            [*steps[:8], replace(steps[8], grad_norm=torch.tensor(float("inf")))], [1.0] * 9
+        )
 
 
 def test_a_training_without_an_update_has_no_report():
     check_trained(RunState(step=3), 5)
     check_trained(RunState(step=5, updates=1), 5)
     for state in (RunState(step=5), RunState(step=2, stopped_early=True)):
-        with pytest.raises(TrainingError, match=f"all {state.step} steps were skipped, .* nothing was trained"):
+        with pytest.raises(
+            TrainingError, match=f"all {state.step} steps were skipped, .* nothing was trained"
+        ):
             check_trained(state, 5)

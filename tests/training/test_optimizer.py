@@ -90,7 +90,9 @@ def test_build_optimizer(name, kind):
 def test_decay_alone_shrinks_weights_only():
     model = tiny_model()
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    optimizer = build_optimizer(model, TrainConfig(optimizer="sgd", learning_rate=1e-3, weight_decay=0.1), num_layers=2)
+    optimizer = build_optimizer(
+        model, TrainConfig(optimizer="sgd", learning_rate=1e-3, weight_decay=0.1), num_layers=2
+    )
     set_learning_rate(optimizer, 0.5)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -100,7 +102,9 @@ def test_decay_alone_shrinks_weights_only():
         torch.testing.assert_close(parameter.detach(), before[name] * factor, msg=name)
 
 
-@pytest.mark.parametrize(("warmup", "steps"), [(0.0, 0), (0.1, 20), (0.25, 50), (1, 1), (30, 30), (1000, 1000)])
+@pytest.mark.parametrize(
+    ("warmup", "steps"), [(0.0, 0), (0.1, 20), (0.25, 50), (1, 1), (30, 30), (1000, 1000)]
+)
 def test_warmup_steps(warmup, steps):
     assert warmup_steps(warmup, total_steps=200) == steps
 
@@ -119,7 +123,9 @@ def test_linear_schedule_falls_to_zero_behind_the_last_step():
 
 def test_cosine_schedule():
     factors = [learning_rate_factor(step, 20, 10, "cosine") for step in range(10, 21)]
-    assert factors == pytest.approx([0.5 * (1 + math.cos(math.pi * step / 10)) for step in range(11)], abs=1e-12)
+    assert factors == pytest.approx(
+        [0.5 * (1 + math.cos(math.pi * step / 10)) for step in range(11)], abs=1e-12
+    )
     assert (factors[0], factors[5]) == pytest.approx((1.0, 0.5))
 
 
@@ -131,7 +137,9 @@ def test_constant_schedule_stays():
 @pytest.mark.parametrize(("total", "warmup"), [(1, 0), (1, 1), (5, 5), (5, 50), (1000, 100)])
 def test_factor_is_always_from_0_to_1_and_positive_on_steps_that_train(schedule, total, warmup):
     assert all(0 < learning_rate_factor(step, total, warmup, schedule) <= 1 for step in range(total))
-    assert all(0 <= learning_rate_factor(step, total, warmup, schedule) <= 1 for step in range(total, total + 5))
+    assert all(
+        0 <= learning_rate_factor(step, total, warmup, schedule) <= 1 for step in range(total, total + 5)
+    )
 
 
 def test_learning_rate_is_written_with_each_groups_scale():

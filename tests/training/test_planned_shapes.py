@@ -1,4 +1,5 @@
-"""Passes that are recorded before the first step, in shapes planned beforehand: python -m pytest tests/training/test_planned_shapes.py
+"""Passes that are recorded before the first step, in shapes planned beforehand: python -m pytest
+tests/training/test_planned_shapes.py
 
 A recorder that does the work again stands for the graph.
 """
@@ -69,7 +70,9 @@ class Training:
     def passes(self, state: RunState) -> ForwardBackward:
         """Return forward and backward, as the loop makes them."""
         self.loader.layout = filled(replace(self.loader.layout, buckets=()))
-        return ForwardBackward(self.strategy, self.loader, self.plan, self.steps, self.loss, self.config, state)
+        return ForwardBackward(
+            self.strategy, self.loader, self.plan, self.steps, self.loss, self.config, state
+        )
 
 
 def assert_same_bits(found: Training, expected: Training) -> None:
@@ -128,7 +131,8 @@ def test_the_first_step_has_the_same_dropout_masks_as_without_a_warm_up(rows):
         if with_warm_up:
             passes.warm_up()
         else:
-            passes.shapes.choose()  # masks are drawn for all tokens, also those of padding
+            # Masks are drawn for all tokens, also those of padding
+            passes.shapes.choose()
         results = passes(training.plan.batch(0))
         gradients = [parameter.grad.clone() for parameter in training.strategy.module.parameters()]
         losses.append([results.loss_sum, *gradients])
@@ -214,7 +218,8 @@ class RunsOut(Training):
 
 
 def test_memory_that_runs_out_in_a_step_plans_shapes_that_a_resumed_run_has_too(rows):
-    """After it, micro-batches are smaller; a run that is resumed later knows their size, and must compute the same."""
+    """After it, micro-batches are smaller; a run that is resumed later knows their size, and must compute the
+    same."""
     whole, parts = RunsOut(rows, dropout=0.3), RunsOut(rows, dropout=0.3)
     whole.run(RunState())
     state = parts.run(RunState(), until=6)
@@ -225,7 +230,7 @@ def test_memory_that_runs_out_in_a_step_plans_shapes_that_a_resumed_run_has_too(
 
 
 def test_steps_beyond_those_that_are_planned_are_rounded_where_they_do_not_fit(rows, monkeypatch):
-    monkeypatch.setattr(planned_shapes, "MOST_STEPS", 1)
+    monkeypatch.setattr(planned_shapes, "MAX_STEPS", 1)
     training = Training(rows)
     training.run(RunState())
     assert len(training.loader.layout.buckets) == 1
@@ -236,7 +241,9 @@ def test_steps_beyond_those_that_are_planned_are_rounded_where_they_do_not_fit(r
 
 @pytest.mark.gpu
 def test_graphs_of_planned_shapes_are_recorded_before_the_first_step_on_a_gpu(rows, caplog):
-    training = Training(rows, replace(SETTINGS, device="cuda", precision="bf16"), dropout=0.3, strategy_class=Single)
+    training = Training(
+        rows, replace(SETTINGS, device="cuda", precision="bf16"), dropout=0.3, strategy_class=Single
+    )
     state, before = RunState(), torch.cuda.get_rng_state(training.strategy.device)
     passes = training.passes(state)
     passes.warm_up()

@@ -71,7 +71,8 @@ def test_a_replayed_step_has_the_bits_of_one_that_is_not_recorded(rows, monkeypa
     recorded.run(RunState())
     buckets = recorded.loader.layout.buckets
     monkeypatch.setattr(Recording, "kind", Refusing)
-    # Batches are filled up as before, though nothing is recorded: masks are drawn for the tokens of padding too.
+    # Batches are filled up as before, though nothing is recorded: masks are drawn for the tokens of padding
+    # too.
     monkeypatch.setattr(PlannedShapes, "set_buckets", lambda shapes, chosen: fill_up(shapes.loader, buckets))
     eager = Training(rows, SETTINGS, dropout=0.3)
     eager.run(RunState())

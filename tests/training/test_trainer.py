@@ -24,8 +24,8 @@ from app.training.state import RunState
 from tests.tiny import SIZES, loaders_of, open_tiny, tiny_model
 
 WEIGHTS = [0.5, 1.0, 3.0]
-# 48 rows of train in batches of 10: the fifth and the tenth step have 8 rows. Every setting acts: some gradients are
-# clipped and others are not, the warm-up ends with the third step, rows have different weights.
+# 48 rows of train in batches of 10: the fifth and the tenth step have 8 rows. Every setting acts: some
+# gradients are clipped and others are not, the warm-up ends with the third step, rows have different weights.
 SETTINGS = {
     "sgd": TrainConfig(
         optimizer="sgd",
@@ -54,8 +54,8 @@ SETTINGS = {
         threads=1,
     ),
 }
-# AdamW divides a gradient by its own size. A key's bias shifts all scores of a query alike, so its exact gradient is 0,
-# and what rounding leaves of it is blown up to whole steps, in any two implementations.
+# AdamW divides a gradient by its own size. A key's bias shifts all scores of a query alike, so its exact
+# gradient is 0, and what rounding leaves of it is blown up to whole steps, in any two implementations.
 WITHOUT_GRADIENT = {"sgd": (), "adamw": ("key.bias",)}
 
 
@@ -112,7 +112,8 @@ def run(
 
 
 def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
-    """The same training in plain torch and transformers: whole batches, padded; returns weights, losses, gradient norms."""
+    """The same training in plain torch and transformers: whole batches, padded; returns weights, losses,
+    gradient norms."""
     dataset, tokenizer, stores = rows
     ours = new_model(tokenizer).model
     configuration = deepcopy(ours.config)
@@ -143,7 +144,9 @@ def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[
         ids = [torch.tensor(store.row(split.rows[at]).astype(np.int64)) for at in batch]
         inputs = {
             "input_ids": torch.nn.utils.rnn.pad_sequence(ids, batch_first=True),
-            "attention_mask": torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
+            "attention_mask": torch.nn.utils.rnn.pad_sequence(
+                [torch.ones_like(row) for row in ids], batch_first=True
+            ),
         }
         if store.second_starts is not None:
             starts = torch.tensor(store.second_starts[split.rows[batch]])
@@ -200,7 +203,8 @@ def test_weights_are_those_of_a_hand_written_loop(rows, expected, optimizer, acc
 
 
 def test_the_comparison_sees_what_it_should(rows, expected):
-    """The settings act: clipping in some steps only, and each setting moves the weights by more than the tolerance."""
+    """The settings act: clipping in some steps only, and each setting moves the weights by more than the
+    tolerance."""
     _, _, norms = expected["sgd"]
     assert min(norms) < SETTINGS["sgd"].max_grad_norm < max(norms)
     for other in (
@@ -238,11 +242,15 @@ def sharded(num_shards: int, shard: int) -> type[Strategy]:
 @pytest.mark.parametrize(("num_shards", "batch_size"), [(1, 10), (3, 10), (4, 2), (8, 5)])
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 @pytest.mark.parametrize("accumulation", [1, 3, 100])
-def test_gradients_of_all_shards_add_up_to_those_of_the_batch(singles, packed, num_shards, batch_size, accumulation):
+def test_gradients_of_all_shards_add_up_to_those_of_the_batch(
+    singles, packed, num_shards, batch_size, accumulation
+):
     """Also where a shard has no row of the batch, and runs a stand-in."""
     config = changed(SETTINGS["sgd"], max_steps=1, batch_size=batch_size, accumulation_steps=accumulation)
     whole = run(singles, changed(config, accumulation_steps=1), strategy_class=sharded(1, 0))
-    shards = [run(singles, config, packed, strategy_class=sharded(num_shards, index)) for index in range(num_shards)]
+    shards = [
+        run(singles, config, packed, strategy_class=sharded(num_shards, index)) for index in range(num_shards)
+    ]
     for name, gradient in whole[2].gradients.items():
         total = sum(strategy.gradients[name] for _, _, strategy in shards)
         torch.testing.assert_close(total, gradient, atol=2e-6, rtol=1e-4, msg=name)
@@ -289,11 +297,15 @@ def test_same_seed_same_weights_and_dropout_is_a_function_of_the_step(singles):
     config = changed(SETTINGS["sgd"], max_steps=4)
     first, *_ = run(singles, config, dropout=0.3)
     torch.manual_seed(99)
-    again, *_ = run(singles, config, dropout=0.3, after_step=lambda *_: torch.rand(3))  # others may draw numbers too
+    # Others may draw numbers too
+    again, *_ = run(singles, config, dropout=0.3, after_step=lambda *_: torch.rand(3))
     assert difference(again, first) == 0.0
     other, *_ = run(singles, changed(config, seed=43), dropout=0.3)
     assert difference(other, first) > 1e-4
-    assert len({step_seed(seed, step, shard) for seed in (1, 2) for step in range(50) for shard in range(4)}) == 400
+    assert (
+        len({step_seed(seed, step, shard) for seed in (1, 2) for step in range(50) for shard in range(4)})
+        == 400
+    )
 
 
 def test_evaluation_does_not_disturb_training(singles):
@@ -302,7 +314,8 @@ def test_evaluation_does_not_disturb_training(singles):
     def look(state, log, strategy):
         loader = loaders_of(dataset, stores, strategy.module, packed=True)["dev"]
         first = evaluate(strategy, loader, 4)
-        np.testing.assert_array_equal(first, evaluate(strategy, loader, 4))  # without dropout
+        # Without dropout
+        np.testing.assert_array_equal(first, evaluate(strategy, loader, 4))
 
     config = changed(SETTINGS["sgd"], max_steps=4)
     plain, *_ = run(singles, config, dropout=0.3)
@@ -324,7 +337,8 @@ def test_evaluate_returns_the_logits_of_each_row_in_order(rows, name, batch_size
         with torch.inference_mode():
             assert not model.training
             one_by_one = [
-                model(**loader.load(np.array([position]), strategy.device).inputs) for position in range(len(loader))
+                model(**loader.load(np.array([position]), strategy.device).inputs)
+                for position in range(len(loader))
             ]
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, torch.cat(one_by_one).numpy(), atol=1e-5)
@@ -364,14 +378,17 @@ class CastCounter(TorchDispatchMode):
         self.shape, self.count = shape, 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        to_bf16 = function is torch.ops.aten._to_copy.default and (kwargs or {}).get("dtype") == torch.bfloat16
+        to_bf16 = (
+            function is torch.ops.aten._to_copy.default and (kwargs or {}).get("dtype") == torch.bfloat16
+        )
         self.count += to_bf16 and args[0].shape == self.shape
         return function(*args, **(kwargs or {}))
 
 
 def test_autocast_casts_a_weight_once_a_step(singles, monkeypatch):
     config = changed(SETTINGS["sgd"], max_steps=2, accumulation_steps=3, precision="bf16")
-    wide = (SIZES["intermediate_size"], SIZES["hidden_size"])  # the first of the two wide weights of each layer
+    # The first of the two wide weights of each layer
+    wide = (SIZES["intermediate_size"], SIZES["hidden_size"])
     found = {}
     for keeps in (True, False):
         monkeypatch.setattr(Strategy, "caches_casts", keeps)
@@ -461,7 +478,8 @@ def test_fp16_overflow_skips_the_step_and_the_schedule_waits(singles, optimizer)
     for index, (log, step, updates, scale, weights) in enumerate(seen[:first]):
         assert (step, updates) == (index + 1, 0)
         assert difference(weights, start) == 0.0
-        assert log.learning_rate == pytest.approx(config.learning_rate / 3)  # still the first of the warm-up
+        # Still the first of the warm-up
+        assert log.learning_rate == pytest.approx(config.learning_rate / 3)
         assert scale == 2.0 ** (31 - index)
     log, _, updates, _, weights = seen[first]
     assert updates == 1

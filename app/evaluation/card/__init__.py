@@ -1,1 +1,2 @@
-"""The model card of a run: what the classifier is, how good it is, and where it fails, in English and Chinese."""
+"""The model card of a run: what the classifier is, how good it is, and where it fails, in English and
+Chinese."""

@@ -15,10 +15,12 @@ from ..page.page import visible
 from ..page.words import words
 
 LANGUAGES = ("en", "zh")
-MOST_CLASSES, MOST_WORST, MOST_CONFUSIONS = 50, 20, 5
-MOST_WEAK = 5
-FEW_ROWS = 30  # of a class; its figures say little
-LONGEST_NAME = 60  # characters
+MAX_CLASSES, MAX_WORST, MAX_CONFUSIONS = 50, 20, 5
+MAX_WEAK = 5
+# Of a class; its figures say little
+FEW_ROWS = 30
+# Characters
+MAX_NAME = 60
 FIGURES = (
     ("accuracy", "accuracy", "准确率"),
     ("macro_f1", "macro F1", "宏平均 F1"),
@@ -47,11 +49,12 @@ class SplitFacts:
 
 @dataclass(frozen=True)
 class CardContent:
-    """What the card is about: `metrics` of report.json on the rows of `split`, `data` the statistics of the splits.
+    """What the card is about: `metrics` of report.json on the rows of `split`, `data` the statistics of the
+    splits.
 
-    `base_model` is None for random weights; `hub_name` is its name on a hub, where it has one. `settings` are named values
-    of the training. `has_pairs` is whether the model takes pairs of texts, `long` is what it reads of long
-    ones, as in `data.long`.
+    `base_model` is None for random weights; `hub_name` is its name on a hub, where it has one. `settings` are
+    named values of the training. `has_pairs` is whether the model takes pairs of texts, `long` is what it
+    reads of long ones, as in `data.long`.
     """
 
     name: str
@@ -70,9 +73,11 @@ class CardContent:
 
 
 def split_content(hashes: np.ndarray, labels: np.ndarray) -> str:
-    """Return 32 hexadecimal digits (SHA-256) of the texts and labels of a split, in whatever order its rows are.
+    """Return 32 hexadecimal digits (SHA-256) of the texts and labels of a split, in whatever order its rows
+    are.
 
-    `hashes` are those of the texts, (num_rows,); `labels` class ids (num_rows,), or 0 and 1 (num_rows, num_labels).
+    `hashes` are those of the texts, (num_rows,); `labels` class ids (num_rows,), or 0 and 1 (num_rows,
+    num_labels).
     """
     labels = np.asarray(labels)
     order = np.lexsort((*labels.reshape(len(labels), -1).T, hashes))
@@ -82,12 +87,14 @@ def split_content(hashes: np.ndarray, labels: np.ndarray) -> str:
 
 
 def render_card(content: CardContent, language: str = "en") -> str:
-    """Return the card without its first line `---`: metadata as YAML, then both languages, `language` (en or zh) first."""
+    """Return the card without its first line `---`: metadata as YAML, then both languages, `language` (en or
+    zh) first."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=False,  # the filter `name` does it, for Markdown too
+        # The filter `name` does it, for Markdown too
+        autoescape=False,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -108,13 +115,14 @@ def _has_sets(content: CardContent) -> bool:
 
 
 def _main_figure(content: CardContent) -> tuple[str, str, str]:
-    """Return the figure by which the model is compared with baselines: its key, and its names in English and Chinese."""
+    """Return the figure by which the model is compared with baselines: its key, and its names in English and
+    Chinese."""
     return SET_FIGURES[0] if _has_sets(content) else FIGURES[1]
 
 
 def plain(text: object) -> str:
     """Return a name of a stranger for Markdown: it is shown as it is, and is neither Markdown nor HTML."""
-    shown = html.escape(visible(str(text), LONGEST_NAME), quote=False)
+    shown = html.escape(visible(str(text), MAX_NAME), quote=False)
     return MARKDOWN.sub(r"\\\1", shown)
 
 
@@ -149,14 +157,16 @@ def _metric(content: CardContent, key: str, name: str) -> dict:
 def _classes(content: CardContent) -> dict:
     """Return the classes to list, the weak ones, those of few rows, and the most frequent confusions."""
     classes = content.metrics["classes"]
-    with_rows = [(scores["f1"], -scores["support"], name) for name, scores in classes.items() if scores["support"]]
+    with_rows = [
+        (scores["f1"], -scores["support"], name) for name, scores in classes.items() if scores["support"]
+    ]
     worst = [name for _, _, name in sorted(with_rows)]
-    shown = classes if len(classes) <= MOST_CLASSES else {name: classes[name] for name in worst[:MOST_WORST]}
+    shown = classes if len(classes) <= MAX_CLASSES else {name: classes[name] for name in worst[:MAX_WORST]}
     below = [name for name in worst if classes[name]["f1"] < content.metrics["macro_f1"]]
     return {
         "classes": shown,
         "num_classes": len(classes),
-        "weak": below[:MOST_WEAK],
+        "weak": below[:MAX_WEAK],
         "num_few": sum(scores["support"] < FEW_ROWS for scores in classes.values()),
         "few_rows": FEW_ROWS,
         "confusions": _confusions(content.metrics),
@@ -164,13 +174,15 @@ def _classes(content: CardContent) -> dict:
 
 
 def _confusions(metrics: Mapping) -> list[tuple[str, str, int]]:
-    if "micro_f1" in metrics:  # a row has any number of labels, so none is taken for another
+    # A row has any number of labels, so none is taken for another
+    if "micro_f1" in metrics:
         return []
-    if "confusions" in metrics:  # of many classes
-        return [tuple(found) for found in metrics["confusions"][:MOST_CONFUSIONS]]
+    # Of many classes
+    if "confusions" in metrics:
+        return [tuple(found) for found in metrics["confusions"][:MAX_CONFUSIONS]]
     names, matrix = list(metrics["classes"]), np.array(metrics["confusion_matrix"])
     np.fill_diagonal(matrix, 0)
-    order = np.argsort(-matrix, axis=None, kind="stable")[:MOST_CONFUSIONS]
+    order = np.argsort(-matrix, axis=None, kind="stable")[:MAX_CONFUSIONS]
     cells = (divmod(int(at), len(names)) for at in order if matrix.flat[at])
     return [(names[label], names[predicted], int(matrix[label, predicted])) for label, predicted in cells]
 

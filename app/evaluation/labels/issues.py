@@ -11,8 +11,10 @@ from ...errors import InputError
 from ..metrics import probabilities
 
 logger = logging.getLogger(__name__)
-CHUNK_NUMBERS = 1 << 22  # probabilities in double precision at once
-MOST_NUMBERS = 300_000_000  # logits, of which cleanlab takes all probabilities at once
+# Probabilities in double precision at once
+CHUNK_NUMBERS = 1 << 22
+# logits, of which cleanlab takes all probabilities at once
+MAX_NUMBERS = 300_000_000
 REMEDY = "cleanlab is needed: pip install -r requirements-labels.txt -c constraints.txt"
 
 
@@ -20,11 +22,12 @@ REMEDY = "cleanlab is needed: pip install -r requirements-labels.txt -c constrai
 class LabelIssues:
     """What out-of-fold logits say about labels.
 
-    `order` are positions of the rows that are predicted with other labels than they have, the least plausible first; `score`
-    (num_rows,) is cleanlab's label quality; `suggested` are class ids (num_rows,), or label sets (num_rows, num_labels) bool;
-    `flagged` (num_rows,) bool is what confident learning takes for wrong. Of one label a row, `overlaps` are pairs of class ids
-    with the number of rows that are estimated to have the one label and to be of the other class, the most first; of label
-    sets, `missing` and `extra` (num_labels,) say in how many rows each label is taken for left out or put in by mistake.
+    `order` are positions of the rows that are predicted with other labels than they have, the least plausible
+    first; `score` (num_rows,) is cleanlab's label quality; `suggested` are class ids (num_rows,), or label
+    sets (num_rows, num_labels) bool; `flagged` (num_rows,) bool is what confident learning takes for wrong.
+    Of one label a row, `overlaps` are pairs of class ids with the number of rows that are estimated to have
+    the one label and to be of the other class, the most first; of label sets, `missing` and `extra`
+    (num_labels,) say in how many rows each label is taken for left out or put in by mistake.
     """
 
     order: np.ndarray
@@ -45,7 +48,8 @@ def check_cleanlab() -> None:
 
 
 def find_label_issues(labels: np.ndarray, logits: np.ndarray) -> LabelIssues:
-    """Return the issues of `labels`, (num_rows,) class ids, given logits (num_rows, num_labels) of models without these rows.
+    """Return the issues of `labels`, (num_rows,) class ids, given logits (num_rows, num_labels) of models
+    without these rows.
 
     Of very many rows and classes only the ranking is computed: nothing is flagged, and there are no overlaps.
     """
@@ -54,7 +58,7 @@ def find_label_issues(labels: np.ndarray, logits: np.ndarray) -> LabelIssues:
     score, suggested = score_labels(labels, logits)
     order = least_plausible(suggested != labels, score)
     flagged, overlaps = np.zeros(len(labels), bool), []
-    if logits.size <= MOST_NUMBERS:
+    if logits.size <= MAX_NUMBERS:
         flagged, overlaps = _confident_learning(labels, probabilities(np.asarray(logits)))
     else:
         logger.warning(
@@ -64,7 +68,8 @@ def find_label_issues(labels: np.ndarray, logits: np.ndarray) -> LabelIssues:
 
 
 def least_plausible(is_other: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Return the positions of the rows that are predicted otherwise, `is_other` (num_rows,) bool, the lowest score first."""
+    """Return the positions of the rows that are predicted otherwise, `is_other` (num_rows,) bool, the lowest
+    score first."""
     other = np.flatnonzero(is_other)
     return other[np.argsort(score[other], kind="stable")]
 
@@ -81,7 +86,9 @@ def score_labels(labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np
     return np.concatenate(scores), np.asarray(logits).argmax(axis=1)
 
 
-def _confident_learning(labels: np.ndarray, pred_probs: np.ndarray) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+def _confident_learning(
+    labels: np.ndarray, pred_probs: np.ndarray
+) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
     from cleanlab.count import compute_confident_joint
     from cleanlab.dataset import find_overlapping_classes
     from cleanlab.filter import find_label_issues as find_flagged

@@ -10,16 +10,19 @@ from ...data.label_sets import set_ids
 from ...data.text_groups import text_groups
 from ..measures.selective import proportion_interval
 
-SMALL_CLASS = 10  # texts of a class that stay as they are: a class must not disappear from train
+# Texts of a class that stay as they are: a class must not disappear from train
+SMALL_CLASS = 10
 
 
 def choose_flips(
     labels: np.ndarray, hashes: np.ndarray, num_labels: int, fraction: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions of rows to flip, one for each chosen text, and the wrong class ids they get, both (num_flips,).
+    """Return positions of rows to flip, one for each chosen text, and the wrong class ids they get, both
+    (num_flips,).
 
-    `labels` and `hashes` are (num_rows,). About `fraction` of the rows get any other label with the same probability; all rows
-    of a text together. A text with conflicting labels is left out, and no class loses more than half of its texts.
+    `labels` and `hashes` are (num_rows,). About `fraction` of the rows get any other label with the same
+    probability; all rows of a text together. A text with conflicting labels is left out, and no class loses
+    more than half of its texts.
     """
     generator = np.random.default_rng(seed)
     texts = Texts(labels, hashes)
@@ -41,11 +44,13 @@ def choose_flips(
 def choose_set_flips(
     labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions of rows to change, one for each chosen text, (num_flips,), and the sets they get, (num_flips, num_labels).
+    """Return positions of rows to change, one for each chosen text, (num_flips,), and the sets they get,
+    (num_flips, num_labels).
 
-    `labels` (num_rows, num_labels) are 0 and 1. In about `fraction` of the rows one label is added or removed, which of the two
-    by chance; all rows of a text together. No label gets or loses more than half as many texts as it has, and no set gets
-    smaller or larger than sets of the data are. A text with conflicting sets is left out.
+    `labels` (num_rows, num_labels) are 0 and 1. In about `fraction` of the rows one label is added or
+    removed, which of the two by chance; all rows of a text together. No label gets or loses more than half as
+    many texts as it has, and no set gets smaller or larger than sets of the data are. A text with conflicting
+    sets is left out.
     """
     generator = np.random.default_rng(seed)
     texts = Texts(labels, hashes)
@@ -59,7 +64,10 @@ def choose_set_flips(
             break
         has = of_text[text]
         size = has.sum()
-        ways = ((to_add, ~has & (to_add > 0) & (size < most)), (to_remove, has & (to_remove > 0) & (size > fewest)))
+        ways = (
+            (to_add, ~has & (to_add > 0) & (size < most)),
+            (to_remove, has & (to_remove > 0) & (size > fewest)),
+        )
         ways = [(left, np.flatnonzero(can)) for left, can in ways if can.any()]
         if ways:
             left, candidates = ways[generator.integers(len(ways))]
@@ -73,7 +81,8 @@ def choose_set_flips(
 
 
 class Texts:
-    """The texts of rows: `first` (num_texts,) row of each, `sizes` (num_texts,) rows; `agreed` are those whose rows have equal labels.
+    """The texts of rows: `first` (num_texts,) row of each, `sizes` (num_texts,) rows; `agreed` are those
+    whose rows have equal labels.
 
     `labels` as `set_ids` takes them.
     """
@@ -93,8 +102,9 @@ def may_change(counts: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PlantedResult:
-    """How many of `planted` flipped rows among `rows` are in the first `planted` places of the ranking: `found`; and in the
-    first half as many places: `found_in_half`."""
+    """How many of `planted` flipped rows among `rows` are in the first `planted` places of the ranking:
+    `found`; and in the first half as many places: `found_in_half`.
+    """
 
     rows: int
     planted: int
@@ -127,7 +137,8 @@ class PlantedResult:
 
 
 def measure_planted(order: np.ndarray, is_planted: np.ndarray) -> PlantedResult:
-    """Return how well a ranking finds the rows that `is_planted`, (num_rows,) bool; `order` as in `LabelIssues`."""
+    """Return how well a ranking finds the rows that `is_planted`, (num_rows,) bool; `order` as in
+    `LabelIssues`."""
     planted = int(is_planted.sum())
     found, half = (int(is_planted[order[:places]].sum()) for places in (planted, max(1, planted // 2)))
     return PlantedResult(len(is_planted), planted, found, half if planted else 0)

@@ -8,15 +8,17 @@ import numpy as np
 
 from ...errors import InputError
 
-CHUNK_NUMBERS = 1 << 22  # logits in double precision at once: 32 MiB
+# Logits in double precision at once: 32 MiB
+CHUNK_NUMBERS = 1 << 22
 
 
 @dataclass(frozen=True)
 class RowScores:
     """What the logits of each row say; all arrays are (num_rows,), in the order of the rows.
 
-    `labels` and `predicted` are class ids, `confidence` is the largest probability, `margin` its distance to the second
-    largest, `loss` is -log(probability of the label) and `brier` the sum over classes of (probability - truth) squared.
+    `labels` and `predicted` are class ids, `confidence` is the largest probability, `margin` its distance to
+    the second largest, `loss` is -log(probability of the label) and `brier` the sum over classes of
+    (probability - truth) squared.
     """
 
     labels: np.ndarray
@@ -36,10 +38,11 @@ class RowScores:
 
 
 def score_rows(labels: np.ndarray, logits: np.ndarray, temperature: float = 1.0) -> RowScores:
-    """Return the scores of the rows of `labels`, (num_rows,) class ids, and `logits`, (num_rows, num_labels), two or more labels.
+    """Return the scores of the rows of `labels`, (num_rows,) class ids, and `logits`, (num_rows, num_labels),
+    two or more labels.
 
-    The probabilities are softmax(logits / temperature). Logits may be memory-mapped; a few of them are in memory at once.
-    Raises InputError for rows with any number of labels.
+    The probabilities are softmax(logits / temperature). Logits may be memory-mapped; a few of them are in
+    memory at once. Raises InputError for rows with any number of labels.
     """
     labels = np.asarray(labels, dtype=np.int64)
     if labels.ndim != 1:
@@ -48,7 +51,9 @@ def score_rows(labels: np.ndarray, logits: np.ndarray, temperature: float = 1.0)
         )
     step = max(1, CHUNK_NUMBERS // logits.shape[1])
     parts = [
-        _score_chunk(labels[start : start + step], np.asarray(logits[start : start + step], np.float64) / temperature)
+        _score_chunk(
+            labels[start : start + step], np.asarray(logits[start : start + step], np.float64) / temperature
+        )
         for start in range(0, len(labels), step)
     ]
     return RowScores(labels, *(np.concatenate(columns) for columns in zip(*parts, strict=True)))

@@ -1,4 +1,5 @@
-"""The same rows by models of several seeds: how much a seed moves a figure, and apart from that, how much other rows would."""
+"""The same rows by models of several seeds: how much a seed moves a figure, and apart from that, how much
+other rows would."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ Figures = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Spread:
-    """One figure. `values` has that of each seed, `interval` is the 95 % bootstrap interval of their mean over the rows, and
-    `sampling` the standard deviation of that mean over the resampled rows."""
+    """One figure. `values` has that of each seed, `interval` is the 95 % bootstrap interval of their mean
+    over the rows, and `sampling` the standard deviation of that mean over the resampled rows.
+    """
 
     values: list[float]
     interval: Interval
@@ -42,8 +44,11 @@ class Spread:
         }
 
 
-def seed_spread(labels: np.ndarray, predicted: list[np.ndarray], num_labels: int, seed: int = 0) -> dict[str, Spread]:
-    """Return the spread of `accuracy` and `macro_f1`; `labels` (num_rows,) and each of `predicted` (num_rows,) are class ids.
+def seed_spread(
+    labels: np.ndarray, predicted: list[np.ndarray], num_labels: int, seed: int = 0
+) -> dict[str, Spread]:
+    """Return the spread of `accuracy` and `macro_f1`; `labels` (num_rows,) and each of `predicted`
+    (num_rows,) are class ids.
 
     A resample has the same rows for all seeds, so what is left of their difference is the seeds'.
     """
@@ -62,7 +67,8 @@ def seed_spread(labels: np.ndarray, predicted: list[np.ndarray], num_labels: int
     ]
 
     def figures(drawn: np.ndarray) -> np.ndarray:
-        """Return accuracy and macro F1 of each seed, (num_seeds, 2, num_resamples), of counts (num_resamples, num_cells)."""
+        """Return accuracy and macro F1 of each seed, (num_seeds, 2, num_resamples), of counts (num_resamples,
+        num_cells)."""
         scores = []
         for right, both in tables:
             found, sizes = drawn @ right, drawn @ both
@@ -75,11 +81,14 @@ def seed_spread(labels: np.ndarray, predicted: list[np.ndarray], num_labels: int
 def spread_of(figures: Figures, counts: np.ndarray, names: Sequence[str], seed: int = 0) -> dict[str, Spread]:
     """Return the spread of the figures of `names`; `counts` (num_cells,) rows of each cell of a table.
 
-    `figures` gives those of each seed, (num_seeds, num_names, num_resamples), for counts (num_resamples, num_cells).
+    `figures` gives those of each seed, (num_seeds, num_names, num_resamples), for counts (num_resamples,
+    num_cells).
     """
     generator = np.random.default_rng(seed)
     measured = figures(counts[None])[:, :, 0]
-    means = np.concatenate([figures(drawn).mean(axis=0) for drawn in resampled_counts(counts, generator)], axis=1)
+    means = np.concatenate(
+        [figures(drawn).mean(axis=0) for drawn in resampled_counts(counts, generator)], axis=1
+    )
     return {
         name: Spread(measured[:, at].tolist(), percentiles(means[at]), float(means[at].std(ddof=1)))
         for at, name in enumerate(names)

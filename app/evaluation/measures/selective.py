@@ -1,4 +1,5 @@
-"""Deciding only where the classifier is sure: the confidence from which on to decide, and how precise that is."""
+"""Deciding only where the classifier is sure: the confidence from which on to decide, and how precise that
+is."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ import numpy as np
 from ...errors import InputError
 from .row_scores import RowScores
 
-LEVEL = 0.95  # of the lower bound
-FEWEST_ROWS = 20  # that must be decided in the half that chooses the threshold; fewer are right by chance
+# Of the lower bound
+LEVEL = 0.95
+# That must be decided in the half that chooses the threshold; fewer are right by chance
+MIN_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,9 @@ class RowDecisions:
 
 @dataclass(frozen=True)
 class Threshold:
-    """Rows are decided from the confidence `value` on. The other figures are of `rows` rows that did not choose it:
-    `decided` rows, `right` of them right, and the lower bound of the precision."""
+    """Rows are decided from the confidence `value` on. The other figures are of `rows` rows that did not
+    choose it: `decided` rows, `right` of them right, and the lower bound of the precision.
+    """
 
     value: float
     rows: int
@@ -43,8 +47,10 @@ class Threshold:
         """Return a line for people about a threshold chosen for `precision`."""
         found = f"{self.right / self.decided:.4f}" if self.decided else "unknown"
         return (
-            f"threshold {self.value:.4f} for precision {precision:g}, chosen on half of dev; on the {self.rows:,} rows of the "
-            f"other half it decides {self.decided:,} ({self.decided / max(1, self.rows):.1%}), precision {found}, at least "
+            f"threshold {self.value:.4f} for precision {precision:g}, chosen on half of dev; on the "
+            f"{self.rows:,} rows of the "
+            f"other half it decides {self.decided:,} ({self.decided / max(1, self.rows):.1%}), precision "
+            f"{found}, at least "
             f"{self.bound:.4f} with 95 % confidence"
         )
 
@@ -66,7 +72,8 @@ def proportion_interval(right: int, rows: int) -> tuple[float, float]:
 
 
 def risk_coverage(scores: RowScores | RowDecisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return confidences, falling, with the share of rows of at least that confidence, and the share of errors among these.
+    """Return confidences, falling, with the share of rows of at least that confidence, and the share of
+    errors among these.
 
     All three are (num_confidences,); rows of equal confidence are decided together.
     """
@@ -79,12 +86,14 @@ def risk_coverage(scores: RowScores | RowDecisions) -> tuple[np.ndarray, np.ndar
 
 
 def choosing_half(hashes: np.ndarray) -> np.ndarray:
-    """Return which rows choose a threshold, (num_rows,) bool, by the `hashes` of their texts: no text is in both halves."""
+    """Return which rows choose a threshold, (num_rows,) bool, by the `hashes` of their texts: no text is in
+    both halves."""
     return np.asarray(hashes) % 2 == 0
 
 
 def choose_threshold(scores: RowScores | RowDecisions, hashes: np.ndarray, precision: float) -> Threshold:
-    """Return the lowest confidence from which on predictions have the wanted precision, on half of the rows of `scores`.
+    """Return the lowest confidence from which on predictions have the wanted precision, on half of the rows
+    of `scores`.
 
     `hashes`, (num_rows,), of the texts divide the rows, see `choosing_half`. Raises InputError where no
     confidence gives this precision on enough rows.
@@ -96,12 +105,13 @@ def choose_threshold(scores: RowScores | RowDecisions, hashes: np.ndarray, preci
         )
     own, other = _part(scores, chooses), _part(scores, ~chooses)
     confidence, coverage, risk = risk_coverage(own)
-    enough = np.rint(coverage * len(own)) >= FEWEST_ROWS
+    enough = np.rint(coverage * len(own)) >= MIN_ROWS
     reached = np.flatnonzero(enough & (1 - risk >= precision - 1e-12))
     if not len(reached):
         best = f"the best is {1 - risk[enough].min():.4f}" if enough.any() else "there are too few rows"
         raise InputError(
-            f"--abstain precision={precision:g} cannot be reached on at least {FEWEST_ROWS} of the {len(own):,} rows of dev that "
+            f"--abstain precision={precision:g} cannot be reached on at least {MIN_ROWS} of the "
+            f"{len(own):,} rows of dev that "
             f"choose the threshold: {best}; ask for less, set --threshold yourself, or train a better model"
         )
     value = float(confidence[reached[-1]])

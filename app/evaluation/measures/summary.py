@@ -16,7 +16,8 @@ NAMES = {
 
 
 def summarize(scores: RowScores, num_labels: int) -> dict:
-    """Return `brier` (the mean score), `ece` (the expected calibration error) and `intervals`, 95 %, by the name of the figure."""
+    """Return `brier` (the mean score), `ece` (the expected calibration error) and `intervals`, 95 %, by the
+    name of the figure."""
     return {
         "brier": float(scores.brier.mean()),
         "ece": confidence_bins(scores.confidence, scores.correct).error,

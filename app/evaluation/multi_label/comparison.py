@@ -12,8 +12,11 @@ from .intervals import label_set_differences
 from .row_sets import decide_rows
 
 
-def compare_sets(one: SplitLogits, other: SplitLogits, rules: tuple[LabelRule, LabelRule], seed: int = 0) -> Comparison:
-    """Return how `other` does against `one`, each with its own thresholds; raises InputError unless their rows are the same.
+def compare_sets(
+    one: SplitLogits, other: SplitLogits, rules: tuple[LabelRule, LabelRule], seed: int = 0
+) -> Comparison:
+    """Return how `other` does against `one`, each with its own thresholds; raises InputError unless their
+    rows are the same.
 
     A row is won or lost where all its labels are right in one of the two only.
     """

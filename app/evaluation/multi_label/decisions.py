@@ -1,4 +1,5 @@
-"""From probabilities to labels: a threshold for each label, chosen on dev, and how many labels a row may have."""
+"""From probabilities to labels: a threshold for each label, chosen on dev, and how many labels a row may
+have."""
 
 from __future__ import annotations
 
@@ -14,16 +15,20 @@ from ...runtime.disk import write_json
 
 THRESHOLDS = "thresholds.json"
 DEFAULT_THRESHOLD = 0.5
-CERTAIN = 1e-12  # probabilities are not nearer to 0 or 1 than this
-CLOSE = 1e-3  # logits nearer than this are not told apart: another batch or another runtime may swap them
+# Probabilities are not nearer to 0 or 1 than this
+CERTAIN = 1e-12
+# Logits nearer than this are not told apart: another batch or another runtime may swap them
+CLOSE = 1e-3
 
 
 @dataclass(frozen=True)
 class LabelRule:
-    """Which labels a row has: those with a probability from their threshold on, `thresholds` (num_labels,) float64.
+    """Which labels a row has: those with a probability from their threshold on, `thresholds` (num_labels,)
+    float64.
 
-    A row gets at least `min_labels` and at most `max_labels` (None: any number), those with the largest distance above
-    their thresholds. `chosen_on` is the split on whose `rows` the thresholds were chosen, None for the default.
+    A row gets at least `min_labels` and at most `max_labels` (None: any number), those with the largest
+    distance above their thresholds. `chosen_on` is the split on whose `rows` the thresholds were chosen, None
+    for the default.
     """
 
     thresholds: np.ndarray
@@ -43,10 +48,12 @@ class LabelRule:
         return (decided | (place < self.min_labels)) & (place < most)
 
     def confidence(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return how sure the label sets of rows are, (num_rows,): each is as sure as its least certain label is.
+        """Return how sure the label sets of rows are, (num_rows,): each is as sure as its least certain label
+        is.
 
-        A decision on a label is as sure as its probability says, once logits are moved so that the threshold is at one half. So
-        1/2 is at the threshold; less is a label that only `min_labels` gives or `max_labels` takes away.
+        A decision on a label is as sure as its probability says, once logits are moved so that the threshold
+        is at one half. So 1/2 is at the threshold; less is a label that only `min_labels` gives or
+        `max_labels` takes away.
         """
         above = _logit(probabilities) - _logit(self.thresholds)
         return sigmoid(np.where(self.decide(probabilities), above, -above)).min(axis=1)
@@ -68,10 +75,11 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def choose_thresholds(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return for each label the threshold of its best F1, (num_labels,) float64, for arrays (num_rows, num_labels).
+    """Return for each label the threshold of its best F1, (num_labels,) float64, for arrays (num_rows,
+    num_labels).
 
-    A threshold is halfway between two probabilities that occur, and whose logits differ by more than `CLOSE`; of equally
-    good ones it is the nearest to 0.5. A label that no row has gets 0.5.
+    A threshold is halfway between two probabilities that occur, and whose logits differ by more than `CLOSE`;
+    of equally good ones it is the nearest to 0.5. A label that no row has gets 0.5.
     """
     return np.array([_best_threshold(*columns) for columns in zip(labels.T, probabilities.T, strict=True)])
 
@@ -123,7 +131,8 @@ def read_rule(folder: Path, label_names: list[str]) -> LabelRule:
         return rule_of(json.loads(path.read_text(encoding="utf-8")), label_names)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"{path}: a threshold for each label is needed, and this file cannot be read: {error!r}; restore it, or remove "
+            f"{path}: a threshold for each label is needed, and this file cannot be read: {error!r}; restore "
+            "it, or remove "
             f"it to use {DEFAULT_THRESHOLD} for all"
         ) from error
 
@@ -139,7 +148,8 @@ def describe_rule(rule: LabelRule, untrained: int) -> str:
 
 
 def mean_loss(labels: np.ndarray, logits: np.ndarray) -> float:
-    """Return the mean binary cross entropy over rows and labels, without weights, for arrays (num_rows, num_labels)."""
+    """Return the mean binary cross entropy over rows and labels, without weights, for arrays (num_rows,
+    num_labels)."""
     logits = np.asarray(logits, dtype=np.float64)
     loss = float((np.logaddexp(0, logits) - labels * logits).mean())
     return loss if math.isfinite(loss) else math.inf

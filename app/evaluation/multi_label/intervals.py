@@ -1,4 +1,5 @@
-"""How far the figures of label sets would move with another sample of rows, and how far two models differ: 95 % bootstrap intervals."""
+"""How far the figures of label sets would move with another sample of rows, and how far two models differ: 95
+% bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ FIGURES = ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy")
 
 
 class SetFigures:
-    """The figures of label sets that were drawn again; `labels` and `predicted` are 0 and 1, (num_cells, num_labels).
+    """The figures of label sets that were drawn again; `labels` and `predicted` are 0 and 1, (num_cells,
+    num_labels).
 
     Rows that are alike are one cell, so that drawing rows is drawing how often each cell is there.
     """
@@ -28,7 +30,8 @@ class SetFigures:
 
     def __call__(self, drawn: np.ndarray) -> np.ndarray:
         """Return `FIGURES`, (4, num_resamples), of counts (num_resamples, num_cells)."""
-        found, sizes = drawn @ self.right, drawn @ self.both  # (num_resamples, num_labels)
+        # (num_resamples, num_labels)
+        found, sizes = drawn @ self.right, drawn @ self.both
         rows = drawn.sum(axis=1)
         micro = 2 * found.sum(axis=1) / np.maximum(sizes.sum(axis=1), 1)
         macro = (2 * found / np.maximum(sizes, 1)).mean(axis=1)
@@ -36,7 +39,8 @@ class SetFigures:
 
 
 def alike(*sets: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the rows of each array of `sets`, (num_rows, num_labels) 0 and 1, that differ, and how often each of them is there."""
+    """Return the rows of each array of `sets`, (num_rows, num_labels) 0 and 1, that differ, and how often
+    each of them is there."""
     bits = np.packbits(np.concatenate([np.asarray(one, dtype=bool) for one in sets], axis=1), axis=1)
     _, first, counts = np.unique(bits, axis=0, return_index=True, return_counts=True)
     return [np.asarray(one, dtype=bool)[first] for one in sets], counts
@@ -45,7 +49,8 @@ def alike(*sets: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
 def label_set_intervals(labels: np.ndarray, predicted: np.ndarray, seed: int = 0) -> dict[str, Interval]:
     """Return the 95 % intervals of `FIGURES` for label sets, both (num_rows, num_labels) 0 and 1.
 
-    Macro F1 of a resample lacks rows of rare labels and so is lower on average; its percentiles are moved by that difference.
+    Macro F1 of a resample lacks rows of rare labels and so is lower on average; its percentiles are moved by
+    that difference.
     """
     cells, counts = alike(labels, predicted)
     figures = SetFigures(*cells)
@@ -60,7 +65,8 @@ def label_set_intervals(labels: np.ndarray, predicted: np.ndarray, seed: int = 0
 def label_set_differences(
     labels: np.ndarray, one: np.ndarray, other: np.ndarray, generator: np.random.Generator
 ) -> dict[str, tuple[float, Interval]]:
-    """Return the differences of `FIGURES`, those of `other` less those of `one`, with their 95 % paired bootstrap intervals.
+    """Return the differences of `FIGURES`, those of `other` less those of `one`, with their 95 % paired
+    bootstrap intervals.
 
     All arrays are (num_rows, num_labels) 0 and 1. Both are drawn together, so what they share cancels.
     """
@@ -73,7 +79,8 @@ def label_set_differences(
 
 
 def label_set_spread(labels: np.ndarray, predicted: list[np.ndarray], seed: int = 0) -> dict[str, Spread]:
-    """Return the spread of `FIGURES` over seeds; `labels` and each of `predicted` are (num_rows, num_labels) 0 and 1."""
+    """Return the spread of `FIGURES` over seeds; `labels` and each of `predicted` are (num_rows, num_labels)
+    0 and 1."""
     (truth, *found), counts = alike(labels, *predicted)
     of_seeds = [SetFigures(truth, sets) for sets in found]
     return spread_of(lambda drawn: np.stack([figures(drawn) for figures in of_seeds]), counts, FIGURES, seed)

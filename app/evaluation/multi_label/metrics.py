@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..metrics import MOST_CLASSES
+from ..metrics import MAX_CLASSES
 from ..text_table import short_label, text_table
 from .decisions import LabelRule, describe_rule, mean_loss
 from .row_sets import RowSets, decide_rows
 
 SCORES = ("precision", "recall", "f1")
 AVERAGES = ("micro", "macro", "weighted")
-SHOWN = 20  # labels in the report of many
+# Labels in the report of many
+SHOWN = 20
 
 
-def label_set_metrics(labels: np.ndarray, logits: np.ndarray, rule: LabelRule, label_names: list[str]) -> dict:
+def label_set_metrics(
+    labels: np.ndarray, logits: np.ndarray, rule: LabelRule, label_names: list[str]
+) -> dict:
     """Return the metrics of `row_set_metrics` for what a rule decides, with the threshold of each label."""
     metrics = row_set_metrics(decide_rows(labels, logits, rule), label_names)
     for name, threshold in zip(label_names, rule.thresholds, strict=True):
@@ -23,10 +26,12 @@ def label_set_metrics(labels: np.ndarray, logits: np.ndarray, rule: LabelRule, l
 
 
 def row_set_metrics(rows: RowSets, label_names: list[str]) -> dict:
-    """Return precision, recall, F1 and support of each label, averages, subset accuracy, Hamming loss and loss.
+    """Return precision, recall, F1 and support of each label, averages, subset accuracy, Hamming loss and
+    loss.
 
-    `loss` is the mean binary cross entropy over rows and labels, without positive weights. A label that is never predicted has
-    precision 0. `samples_f1` is the mean F1 of the rows; a row without labels that gets none has 1.
+    `loss` is the mean binary cross entropy over rows and labels, without positive weights. A label that is
+    never predicted has precision 0. `samples_f1` is the mean F1 of the rows; a row without labels that gets
+    none has 1.
     """
     from sklearn.metrics import f1_score, hamming_loss, precision_recall_fscore_support
 
@@ -53,12 +58,13 @@ def row_set_metrics(rows: RowSets, label_names: list[str]) -> dict:
 
 
 def render_label_sets(metrics: dict, rule: LabelRule, untrained: int, title: str) -> str:
-    """Return the printed report, of `metrics` of `label_set_metrics`: a table of labels, the averages, figures of rows.
+    """Return the printed report, of `metrics` of `label_set_metrics`: a table of labels, the averages,
+    figures of rows.
 
-    With more than `MOST_CLASSES` labels: those with the lowest F1. Names are shortened.
+    With more than `MAX_CLASSES` labels: those with the lowest F1. Names are shortened.
     """
     classes = metrics["classes"]
-    many = len(classes) > MOST_CLASSES
+    many = len(classes) > MAX_CLASSES
     lines = [
         [
             short_label(name),
@@ -70,19 +76,25 @@ def render_label_sets(metrics: dict, rule: LabelRule, untrained: int, title: str
     ]
     support = str(sum(scores["support"] for scores in classes.values()))
     lines += [
-        [f"{average} avg", *(f"{metrics[average][key]:.4f}" for key in SCORES), support, ""] for average in AVERAGES
+        [f"{average} avg", *(f"{metrics[average][key]:.4f}" for key in SCORES), support, ""]
+        for average in AVERAGES
     ]
     heading = [f"The {SHOWN} worst of {len(classes):,} labels; all are in report.json"] if many else []
     figures = (
         f"subset accuracy {metrics['subset_accuracy']:.4f}   samples F1 {metrics['samples_f1']:.4f}   "
         f"Hamming loss {metrics['hamming_loss']:.4f}   loss {metrics['loss']:.4f}   rows {metrics['rows']:,}"
     )
-    counts = f"labels a row: {metrics['labels_per_row']:.2f} true, {metrics['predicted_per_row']:.2f} predicted"
+    counts = (
+        f"labels a row: {metrics['labels_per_row']:.2f} true, {metrics['predicted_per_row']:.2f} predicted"
+    )
     table = text_table(["", *SCORES, "support", "threshold"], lines)
     return "\n".join([title, *heading, table, "", figures, counts, "", describe_rule(rule, untrained)])
 
 
 def _worst(classes: dict) -> dict:
-    """Return the labels with the lowest F1 among those with rows, of equal ones those with the most rows first."""
-    with_rows = [(scores["f1"], -scores["support"], name) for name, scores in classes.items() if scores["support"]]
+    """Return the labels with the lowest F1 among those with rows, of equal ones those with the most rows
+    first."""
+    with_rows = [
+        (scores["f1"], -scores["support"], name) for name, scores in classes.items() if scores["support"]
+    ]
     return {name: classes[name] for _, _, name in sorted(with_rows)[:SHOWN]}

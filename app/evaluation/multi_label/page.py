@@ -10,7 +10,7 @@ from .row_sets import OF_BASELINES
 
 CURVES = ("loss", "micro_f1", "macro_f1", "subset_accuracy")
 HEADLINE = ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy", "hamming_loss", "loss")
-MOST_LABELS, MOST_ERRORS = 200, 20
+MAX_LABELS, MAX_ERRORS = 200, 20
 WORDS = {
     "micro_f1": ("Micro F1", "微平均 F1"),
     "samples_f1": ("F1 by row", "按行平均的 F1"),
@@ -35,25 +35,31 @@ WORDS = {
 
 
 def render_label_set_page(content: PageContent, rule: LabelRule, language: str = "en") -> str:
-    """Return the page as HTML, complete in itself: no script, and nothing is loaded from elsewhere. `language` is en or zh.
+    """Return the page as HTML, complete in itself: no script, and nothing is loaded from elsewhere.
+    `language` is en or zh.
 
     The scores of the rows of `content` are `RowSets`.
     """
     classes = content.metrics["classes"]
     shown = classes
-    if len(classes) > MOST_LABELS:
+    if len(classes) > MAX_LABELS:
         by_f1 = sorted(classes, key=lambda name: (classes[name]["f1"], -classes[name]["support"]))
-        shown = {name: classes[name] for name in by_f1[:MOST_LABELS]}
+        shown = {name: classes[name] for name in by_f1[:MAX_LABELS]}
     text = words(language) | {key: pair[language == "zh"] for key, pair in WORDS.items()}
     context = {"language": language, "t": text, "content": content, "page_title": content.title, "rule": rule}
     context |= {"metrics": content.metrics, "classes": shown, "num_classes": len(classes)}
     context |= {"headline": HEADLINE, "beside_baselines": OF_BASELINES, "errors": most_wrong_rows(content)}
     context |= {"curves": training_curves(content.history, content.metrics.get("step"), CURVES)}
-    return page_environment().get_template("label_sets.html.jinja").render(context | row_groups(content.rows, text))
+    return (
+        page_environment()
+        .get_template("label_sets.html.jinja")
+        .render(context | row_groups(content.rows, text))
+    )
 
 
 def most_wrong_rows(content: PageContent) -> list[dict]:
-    """Return the rows with the most wrong labels: `text`, `where`, `num_wrong`, and the `true` and `predicted` labels."""
+    """Return the rows with the most wrong labels: `text`, `where`, `num_wrong`, and the `true` and
+    `predicted` labels."""
     rows, names = content.rows, content.rows.label_names
     return [
         {
@@ -63,5 +69,5 @@ def most_wrong_rows(content: PageContent) -> list[dict]:
             "true": list_of(rows.scores.labels[position], names),
             "predicted": list_of(rows.scores.predicted[position], names),
         }
-        for position in rows.scores.most_wrong(MOST_ERRORS).tolist()
+        for position in rows.scores.most_wrong(MAX_ERRORS).tolist()
     ]

@@ -12,8 +12,11 @@ from ...data.dataset import Split
 from .decisions import LabelRule, sigmoid
 
 
-def write_label_sets(path: Path, split: Split, logits: np.ndarray, rule: LabelRule, label_names: list[str]) -> None:
-    """Write a CSV with a line for each row of the split: id, line in the source, text, true and predicted labels, probabilities.
+def write_label_sets(
+    path: Path, split: Split, logits: np.ndarray, rule: LabelRule, label_names: list[str]
+) -> None:
+    """Write a CSV with a line for each row of the split: id, line in the source, text, true and predicted
+    labels, probabilities.
 
     `logits` (num_rows, num_labels), in the order of the split's rows. Label sets are JSON lists.
     """
@@ -21,7 +24,15 @@ def write_label_sets(path: Path, split: Split, logits: np.ndarray, rule: LabelRu
     pairs = ["text_pair"] if table.has_pairs else []
     probabilities = sigmoid(logits)
     predicted = rule.decide(probabilities)
-    columns = ["row_id", table.row_unit, "text", *pairs, "labels", "predicted", *(f"p_{name}" for name in label_names)]
+    columns = [
+        "row_id",
+        table.row_unit,
+        "text",
+        *pairs,
+        "labels",
+        "predicted",
+        *(f"p_{name}" for name in label_names),
+    ]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)

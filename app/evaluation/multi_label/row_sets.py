@@ -21,7 +21,8 @@ OF_BASELINES = ("micro_f1", "macro_f1")
 
 @dataclass(frozen=True)
 class RowSets:
-    """The true and predicted labels of rows, both (num_rows, num_labels) bool, and their `logits` of the same shape."""
+    """The true and predicted labels of rows, both (num_rows, num_labels) bool, and their `logits` of the same
+    shape."""
 
     labels: np.ndarray
     predicted: np.ndarray
@@ -44,7 +45,8 @@ class RowSets:
         return (np.logaddexp(0, logits) - self.labels * logits).mean(axis=1)
 
     def most_wrong(self, count: int) -> np.ndarray:
-        """Return the positions of at most `count` wrong rows, those with the most wrong labels first, then the largest loss."""
+        """Return the positions of at most `count` wrong rows, those with the most wrong labels first, then
+        the largest loss."""
         order = np.lexsort((-self.loss, -self.num_wrong))[:count]
         return order[self.num_wrong[order] > 0]
 
@@ -53,7 +55,8 @@ class RowSets:
 
 
 def decide_rows(labels: np.ndarray, logits: np.ndarray, rule: LabelRule) -> RowSets:
-    """Return what a rule makes of logits, (num_rows, num_labels), beside the labels, 0 and 1 of the same shape."""
+    """Return what a rule makes of logits, (num_rows, num_labels), beside the labels, 0 and 1 of the same
+    shape."""
     return RowSets(np.asarray(labels, dtype=bool), rule.decide(sigmoid(logits)), logits)
 
 

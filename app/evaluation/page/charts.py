@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MOST_POINTS = 300  # of a line
+# Of a line
+MAX_POINTS = 300
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,13 @@ class Axes:
     def y(self, value: float) -> float:
         """Return the place of a value on the y axis."""
         inner = self.height - self.top - self.bottom
-        return round(self.height - self.bottom - (value - self.y_low) / (self.y_high - self.y_low or 1) * inner, 1)
+        return round(
+            self.height - self.bottom - (value - self.y_low) / (self.y_high - self.y_low or 1) * inner, 1
+        )
 
     def line(self, xs: Sequence[float], ys: Sequence[float]) -> str:
-        """Return the points of a polyline through (xs, ys); of very many about `MOST_POINTS`."""
-        step = max(1, math.ceil(len(xs) / MOST_POINTS))
+        """Return the points of a polyline through (xs, ys); of very many about `MAX_POINTS`."""
+        step = max(1, math.ceil(len(xs) / MAX_POINTS))
         kept = [*range(0, len(xs), step)]
         kept += [len(xs) - 1] if kept and kept[-1] != len(xs) - 1 else []
         return " ".join(f"{self.x(float(xs[i]))},{self.y(float(ys[i]))}" for i in kept)

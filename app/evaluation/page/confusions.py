@@ -9,8 +9,10 @@ import numpy as np
 from ..measures.row_scores import RowScores
 from .rows import EvaluatedRows
 
-MOST_PAIRS = 20  # with examples
-MOST_LISTED = 50  # without
+# With examples
+MAX_PAIRS = 20
+# Without
+MAX_LISTED = 50
 EXAMPLES = 3
 
 
@@ -23,7 +25,7 @@ class Pair:
     rows: int
 
 
-def confused_pairs(scores: RowScores, num_labels: int, most: int = MOST_LISTED) -> list[Pair]:
+def confused_pairs(scores: RowScores, num_labels: int, most: int = MAX_LISTED) -> list[Pair]:
     """Return the most frequent pairs of true and predicted class, the most frequent first."""
     wrong = ~scores.correct
     cells, counts = np.unique(scores.labels[wrong] * num_labels + scores.predicted[wrong], return_counts=True)
@@ -32,7 +34,8 @@ def confused_pairs(scores: RowScores, num_labels: int, most: int = MOST_LISTED) 
 
 
 def confusion_matrix(scores: RowScores, num_labels: int) -> np.ndarray:
-    """Return how many rows of each class (rows) were predicted as each class (columns), (num_labels, num_labels)."""
+    """Return how many rows of each class (rows) were predicted as each class (columns), (num_labels,
+    num_labels)."""
     cells = np.bincount(scores.labels * num_labels + scores.predicted, minlength=num_labels**2)
     return cells.reshape(num_labels, num_labels)
 
@@ -44,7 +47,8 @@ def surest_errors(scores: RowScores, pair: Pair, count: int = EXAMPLES) -> list[
 
 
 def errors_of_pairs(rows: EvaluatedRows) -> list[dict]:
-    """Return, for each of the most confused pairs, both names, the number of rows, and examples: text, place, confidence."""
+    """Return, for each of the most confused pairs, both names, the number of rows, and examples: text, place,
+    confidence."""
     names, scores = rows.label_names, rows.scores
     return [
         {
@@ -56,5 +60,5 @@ def errors_of_pairs(rows: EvaluatedRows) -> list[dict]:
                 for at in surest_errors(scores, pair)
             ],
         }
-        for pair in confused_pairs(scores, len(names), MOST_PAIRS)
+        for pair in confused_pairs(scores, len(names), MAX_PAIRS)
     ]

@@ -23,9 +23,12 @@ from .words import words
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MOST_IN_MATRIX = 30  # classes
-MOST_CLASSES = 40  # bars
-LONGEST_TEXT, LONGEST_LABEL = 200, 40  # characters
+# Classes
+MAX_IN_MATRIX = 30
+# Bars
+MAX_CLASSES = 40
+# Characters
+MAX_TEXT, MAX_LABEL = 200, 40
 CURVES = ("loss", "accuracy", "macro_f1")
 
 
@@ -33,8 +36,9 @@ CURVES = ("loss", "accuracy", "macro_f1")
 class PageContent:
     """What the page is about.
 
-    `metrics` are those of report.json, `calibrated` the scores of the rows after calibration (None: there is none), `history`
-    the evaluations on dev of metrics.jsonl, `data` the statistics of the data report, by split.
+    `metrics` are those of report.json, `calibrated` the scores of the rows after calibration (None: there is
+    none), `history` the evaluations on dev of metrics.jsonl, `data` the statistics of the data report, by
+    split.
     """
 
     title: str
@@ -53,8 +57,9 @@ def read_history(path: Path) -> list[dict]:
         return [json.loads(line) for line in file]
 
 
-def visible(text: str, longest: int = LONGEST_TEXT) -> str:
-    """Return the start of a text of a stranger: no character of it acts on the page, such ones become code points."""
+def visible(text: str, longest: int = MAX_TEXT) -> str:
+    """Return the start of a text of a stranger: no character of it acts on the page, such ones become code
+    points."""
     shown = "".join(_visible(character) for character in text[:longest])
     return shown + "…" if len(text) > longest else shown
 
@@ -63,7 +68,9 @@ def _visible(character: str) -> str:
     if character in "\n\r\t":
         return " "
     return (
-        f"‹U+{ord(character):04X}›" if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") else character
+        f"‹U+{ord(character):04X}›"
+        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+        else character
     )
 
 
@@ -76,7 +83,7 @@ def page_environment() -> Environment:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["visible"] = visible
-    environment.filters["label"] = lambda name: visible(name, LONGEST_LABEL)
+    environment.filters["label"] = lambda name: visible(name, MAX_LABEL)
     environment.filters["figure"] = lambda value: f"{value:.4f}"
     environment.filters["percent"] = lambda value: f"{value * 100:.1f} %"
     environment.filters["number"] = lambda value: f"{value:,}"
@@ -84,7 +91,8 @@ def page_environment() -> Environment:
 
 
 def render_page(content: PageContent, language: str = "en") -> str:
-    """Return the page as HTML, complete in itself: no script, and nothing is loaded from elsewhere. `language` is en or zh."""
+    """Return the page as HTML, complete in itself: no script, and nothing is loaded from elsewhere.
+    `language` is en or zh."""
     text = words(language)
     context = {
         "language": language,
@@ -106,18 +114,20 @@ def render_page(content: PageContent, language: str = "en") -> str:
 def _classes(content: PageContent) -> dict:
     """Return the classes to show: all, or the worst of those that have rows."""
     classes = content.metrics["classes"]
-    if len(classes) <= MOST_CLASSES:
+    if len(classes) <= MAX_CLASSES:
         return {"classes": classes, "num_classes": len(classes)}
-    with_rows = [(scores["f1"], -scores["support"], name) for name, scores in classes.items() if scores["support"]]
+    with_rows = [
+        (scores["f1"], -scores["support"], name) for name, scores in classes.items() if scores["support"]
+    ]
     return {
-        "classes": {name: classes[name] for _, _, name in sorted(with_rows)[:MOST_CLASSES]},
+        "classes": {name: classes[name] for _, _, name in sorted(with_rows)[:MAX_CLASSES]},
         "num_classes": len(classes),
     }
 
 
 def _confusions(content: PageContent) -> dict:
     names, scores = content.rows.label_names, content.rows.scores
-    matrix = confusion_matrix(scores, len(names)).tolist() if len(names) <= MOST_IN_MATRIX else None
+    matrix = confusion_matrix(scores, len(names)).tolist() if len(names) <= MAX_IN_MATRIX else None
     return {
         "names": names,
         "matrix": matrix,
@@ -127,7 +137,8 @@ def _confusions(content: PageContent) -> dict:
 
 
 def training_curves(history: list[dict], best_step: int | None, names: Sequence[str] = CURVES) -> list[tuple]:
-    """Return a chart for each metric of the evaluations on dev: its name, axes, points and the place of the best checkpoint."""
+    """Return a chart for each metric of the evaluations on dev: its name, axes, points and the place of the
+    best checkpoint."""
     history = [line for line in history if line.get("split") == "dev"]
     steps = [line["step"] for line in history]
     charts = []
@@ -135,7 +146,9 @@ def training_curves(history: list[dict], best_step: int | None, names: Sequence[
         values = [line[name] for line in history]
         axes = Axes(min(steps), max(steps), *around(values))
         best = next((line for line in reversed(history) if line["step"] == best_step), None)
-        charts.append((name, axes, axes.line(steps, values), best and (axes.x(best["step"]), axes.y(best[name]))))
+        charts.append(
+            (name, axes, axes.line(steps, values), best and (axes.x(best["step"]), axes.y(best[name])))
+        )
     return charts
 
 

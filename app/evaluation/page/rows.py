@@ -14,17 +14,20 @@ from ..measures.row_scores import RowScores
 from ..measures.selective import proportion_interval
 from ..multi_label.row_sets import RowSets
 
-CHUNK = 1 << 16  # rows whose tokens are in memory at once
+# Rows whose tokens are in memory at once
+CHUNK = 1 << 16
 LENGTH_BINS = 6
-UNKNOWN_EDGES = (0.0, 0.02, 0.1)  # shares of unknown tokens; the last bin has no upper edge
+# Shares of unknown tokens; the last bin has no upper edge
+UNKNOWN_EDGES = (0.0, 0.02, 0.1)
 
 
 @dataclass(frozen=True)
 class EvaluatedRows:
     """Rows with labels; arrays are (num_rows,), None where it is not known.
 
-    `text` and `where` return the text, and the file and line, of the row at a position. `lengths` are in tokens, `unknown`
-    is the share of unknown tokens, `seen` whether the text is a training text, `parts` what was read of it (`row_parts`).
+    `text` and `where` return the text, and the file and line, of the row at a position. `lengths` are in
+    tokens, `unknown` is the share of unknown tokens, `seen` whether the text is a training text, `parts` what
+    was read of it (`row_parts`).
     """
 
     scores: RowScores | RowSets
@@ -67,8 +70,12 @@ def unknown_counts(store: TokenStore, rows: np.ndarray, unknown_id: int) -> np.n
     """Return how many tokens of each row, (num_rows,) ids, are the unknown one."""
     counts = []
     for start in range(0, len(rows), CHUNK):
-        starts, ends = store.offsets[rows[start : start + CHUNK]], store.offsets[rows[start : start + CHUNK] + 1]
-        before = np.cumsum(ends - starts) - (ends - starts)  # tokens of this chunk before each row
+        starts, ends = (
+            store.offsets[rows[start : start + CHUNK]],
+            store.offsets[rows[start : start + CHUNK] + 1],
+        )
+        # Tokens of this chunk before each row
+        before = np.cumsum(ends - starts) - (ends - starts)
         places = np.repeat(starts - before, ends - starts) + np.arange(int((ends - starts).sum()))
         counts.append(np.add.reduceat((store.tokens[places] == unknown_id).astype(np.int64), before))
     return np.concatenate(counts)
@@ -76,7 +83,8 @@ def unknown_counts(store: TokenStore, rows: np.ndarray, unknown_id: int) -> np.n
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of one kind: how many, how many of them right, and the 95 % Clopper-Pearson interval of their accuracy."""
+    """Rows of one kind: how many, how many of them right, and the 95 % Clopper-Pearson interval of their
+    accuracy."""
 
     name: str
     rows: int

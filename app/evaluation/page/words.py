@@ -46,7 +46,8 @@ WORDS = {
     "raw": ("as the model gives it", "模型原来的概率"),
     "calibrated": ("calibrated", "校准后"),
     "calibration_note": (
-        "Logits are divided by {0}, fitted on {1} rows of dev. Loss {2} to {3}, calibration error {4} to {5}.",
+        "Logits are divided by {0}, fitted on {1} rows of dev. Loss {2} to {3}, calibration error {4} to "
+        "{5}.",
         "logits 除以 {0}（在验证集 {1} 行上拟合）。损失 {2} 变为 {3}，校准误差 {4} 变为 {5}。",
     ),
     "no_calibration": ("No temperature was fitted: there are no dev rows.", "没有验证集，所以没有拟合温度。"),
@@ -70,7 +71,8 @@ WORDS = {
     "conflicting": ("texts with conflicting labels", "标签矛盾的文本"),
     "also_in": ("texts also in {0}", "文本也在 {0} 中"),
     "footer": (
-        "Made from logits.safetensors of the run; control characters of texts are shown as their code points.",
+        "Made from logits.safetensors of the run; control characters of texts are shown as their code "
+        "points.",
         "由训练目录中的 logits.safetensors 生成；文本中的控制字符以码位显示。",
     ),
 }

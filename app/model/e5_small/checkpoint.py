@@ -1,4 +1,5 @@
-"""The data file -> a standard BERT checkpoint of transformers: config.json, model.safetensors, tokenizer.json."""
+"""The data file -> a standard BERT checkpoint of transformers: config.json, model.safetensors,
+tokenizer.json."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from safetensors.numpy import save_file
 from .data_file import DataFile
 from .tokenizer import SPECIAL_TOKENS, build_tokenizer, kept_rows
 
-VERSION = 1  # of what is built; another one is built again
+# Of what is built; another one is built again
+VERSION = 1
 ORIGIN = """# e5-small-zh
 
 The weights are those of multilingual-e5-small by intfloat (https://huggingface.co/intfloat/multilingual-e5-small, MIT licence),
@@ -43,7 +45,9 @@ def build_checkpoint(folder: Path, path: Path) -> None:
     rows = kept_rows(file.pieces)
     save_file(weights(file, rows), folder / "model.safetensors", {"format": "pt"})
     write_json(folder / "config.json", bert_config(file, len(rows)))
-    build_tokenizer([file.pieces[row] for row in rows], file.scores[rows]).save(str(folder / "tokenizer.json"))
+    build_tokenizer([file.pieces[row] for row in rows], file.scores[rows]).save(
+        str(folder / "tokenizer.json")
+    )
     write_json(folder / "tokenizer_config.json", tokenizer_config(file.sizes["max_position_embeddings"]))
     (folder / "README.md").write_text(ORIGIN, encoding="utf-8")
 

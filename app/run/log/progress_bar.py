@@ -15,8 +15,8 @@ class ProgressBar:
     """The bar of a training; `wanted` None: shown where a person is watching (standard error is a terminal)."""
 
     def __init__(self, wanted: bool | None, is_main: bool, total_steps: int, first_step: int) -> None:
-        # tqdm's own lock also takes a semaphore of the system. A process that mp.spawn started would leave it behind, with a
-        # warning, because it ends without Python's shutdown.
+        # tqdm's own lock also takes a semaphore of the system. A process that mp.spawn started would leave it
+        # behind, with a warning, because it ends without Python's shutdown.
         tqdm.set_lock(threading.RLock())
         self.is_shown = is_main and (sys.stderr.isatty() if wanted is None else wanted)
         self.bar = tqdm(
@@ -34,7 +34,9 @@ class ProgressBar:
 
     def show(self, loss: float, learning_rate: float, rows_per_second: float) -> None:
         """Show these numbers after the bar."""
-        self.bar.set_postfix(loss=f"{loss:.4f}", lr=f"{learning_rate:.2e}", rows_per_s=f"{rows_per_second:.1f}")
+        self.bar.set_postfix(
+            loss=f"{loss:.4f}", lr=f"{learning_rate:.2e}", rows_per_s=f"{rows_per_second:.1f}"
+        )
 
     def say(self, line: str) -> None:
         """Log a line without breaking the bar."""

@@ -1,4 +1,5 @@
-"""What a run says while it trains: log lines, progress bar, TensorBoard, and a line of JSON for each evaluation."""
+"""What a run says while it trains: log lines, progress bar, TensorBoard, and a line of JSON for each
+evaluation."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ logger = logging.getLogger(__name__)
 
 
 class RunLog:
-    """Shows and keeps the numbers of a run. Every rank has one; only that of rank 0, which has a `folder`, says anything."""
+    """Shows and keeps the numbers of a run.
+
+    Every rank has one; only that of rank 0, which has a `folder`, says anything.
+    """
 
     def __init__(
         self,
@@ -35,7 +39,8 @@ class RunLog:
         first_step: int = 0,
         settings: dict | None = None,
     ) -> None:
-        """`metrics` are the names of those that are shown after an evaluation; trackers get the `settings`, nested in groups."""
+        """`metrics` are the names of those that are shown after an evaluation; trackers get the `settings`,
+        nested in groups."""
         self.folder = folder
         self.metrics = metrics
         self.total_steps = total_steps
@@ -43,12 +48,15 @@ class RunLog:
         self.skipped = 0
         self.speed = Speed()
         self.handler = open_log_file(folder / "train.log") if folder else None
-        self.tensorboard = TensorBoard(folder / "tensorboard", first_step) if folder and config.tensorboard else None
+        self.tensorboard = (
+            TensorBoard(folder / "tensorboard", first_step) if folder and config.tensorboard else None
+        )
         self.trackers: list[BackgroundTracker] = []
         if folder and config.trackers:
             run = TrackedRun(folder, folder.resolve().name, config.project, flat(settings or {}))
             self.trackers = open_trackers(config, run)
-        self.outcome = "failed"  # until the run knows better
+        # Until the run knows better
+        self.outcome = "failed"
         if folder:
             drop_later_lines(folder / "metrics.jsonl", first_step)
         self.bar = ProgressBar(config.progress, folder is not None, total_steps, first_step)
@@ -70,7 +78,8 @@ class RunLog:
         rows_per_second = self.speed.rows_per_second
         left = timedelta(seconds=round(self.speed.seconds_left(self.total_steps - step.step)))
         line = (
-            f"step {step.step}/{self.total_steps}  loss {loss:.4f}  lr {step.learning_rate:.2e}  {rows_per_second:.1f} rows/s  "
+            f"step {step.step}/{self.total_steps}  loss {loss:.4f}  lr {step.learning_rate:.2e}  "
+            f"{rows_per_second:.1f} rows/s  "
             f"left {left}{f'  {self.skipped} skipped' if self.skipped else ''}"
         )
         if self.bar.is_shown:

@@ -9,13 +9,19 @@ from pathlib import Path
 
 
 def start_logging(is_main: bool) -> None:
-    """Send log lines to standard error; rank 0 keeps them for the run folder's log too, other ranks only warn."""
+    """Send log lines to standard error; rank 0 keeps them for the run folder's log too, other ranks only
+    warn."""
     logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO if is_main else logging.WARNING, format="%(message)s", force=True
+        stream=sys.stderr,
+        level=logging.INFO if is_main else logging.WARNING,
+        format="%(message)s",
+        force=True,
     )
-    logging.raiseExceptions = False  # a full disk must not fill the terminal with tracebacks of the log file
+    # A full disk must not fill the terminal with tracebacks of the log file
+    logging.raiseExceptions = False
     if is_main:
-        logging.getLogger().addHandler(MemoryHandler(capacity=1000))  # it keeps more until it has a target
+        # It keeps more until it has a target
+        logging.getLogger().addHandler(MemoryHandler(capacity=1000))
     for noisy in ("transformers", "httpx", "httpx2", "tensorboard", "filelock"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
@@ -28,7 +34,8 @@ def open_log_file(path: Path) -> logging.FileHandler:
     for early in [handler for handler in root.handlers if isinstance(handler, MemoryHandler)]:
         early.setTarget(handler)
         root.removeHandler(early)
-        early.close()  # writes what it has kept
+        # Writes what it has kept
+        early.close()
     root.addHandler(handler)
     return handler
 

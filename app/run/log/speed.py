@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LONGEST_SECONDS = 1e12  # 30,000 years; what is written as a time must be some number of days
+# 30,000 years; what is written as a time must be some number of days
+MAX_SECONDS = 1e12
 
 
 class Speed:
-    """Rows per second and the time left, from the start of this process on; time in evaluations and saves does not count."""
+    """Rows per second and the time left, from the start of this process on; time in evaluations and saves
+    does not count."""
 
     def __init__(self) -> None:
         self.rows = self.steps = 0
@@ -43,5 +45,5 @@ class Speed:
         return self.rows / self.seconds
 
     def seconds_left(self, steps_left: int) -> float:
-        """Return how long so many steps will take, at most `LONGEST_SECONDS`."""
-        return min(steps_left * self.seconds / max(1, self.steps), LONGEST_SECONDS)
+        """Return how long so many steps will take, at most `MAX_SECONDS`."""
+        return min(steps_left * self.seconds / max(1, self.steps), MAX_SECONDS)

@@ -16,7 +16,8 @@ NOT_INSTALLED = "output.tensorboard needs a library: pip install tensorboard, or
 
 
 class TensorBoard:
-    """Writes event files into a folder; what they have after `first_step`, from which the run resumes, is replaced."""
+    """Writes event files into a folder; what they have after `first_step`, from which the run resumes, is
+    replaced."""
 
     def __init__(self, folder: Path, first_step: int = 0) -> None:
         """Raises InputError where TensorBoard is not installed."""
@@ -30,9 +31,11 @@ class TensorBoard:
         """The writer, imported and opened with the first point, so that the first step need not wait for it."""
         try:
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:  # of a library that TensorBoard needs
+        except ImportError as error:
+            # Of a library that TensorBoard needs
             raise InputError(f"{NOT_INSTALLED} ({error})") from error
-        # TensorBoard reads the files in the order of their names, which begin with the time; the clock may have been set back.
+        # TensorBoard reads the files in the order of their names, which begin with the time; the clock may
+        # have been set back.
         for number, path in enumerate(sorted(self.folder.glob("events.out.tfevents.*"))):
             path.rename(path.with_name(f"events.out.tfevents.{number:010d}.{path.name.split('.', 4)[4]}"))
         return SummaryWriter(str(self.folder), purge_step=self.first_step + 1)

@@ -16,15 +16,19 @@ from .outcomes import NAMES
 from .series import Series
 
 FIGURES, TEXT = "cross_validation.json", "cross_validation.txt"
-MOST_OVERLAPS = 10  # shown
+# Shown
+MAX_OVERLAPS = 10
 
 
 def fold_datasets(config: Config, folds: int) -> list[Dataset]:
-    """Return the dataset of each fold; raises InputError before anything is trained where one of them cannot be made."""
+    """Return the dataset of each fold; raises InputError before anything is trained where one of them cannot
+    be made."""
     return [open_dataset(replace(config.data, folds=folds, fold=fold)) for fold in range(folds)]
 
 
-def train_folds(series: Series, folds: int, chosen: range, words: list[str], prefix: str = "") -> dict[int, Path]:
+def train_folds(
+    series: Series, folds: int, chosen: range, words: list[str], prefix: str = ""
+) -> dict[int, Path]:
     """Train the chosen folds, in their order, and return their run folders by fold."""
     for fold in chosen:
         series.run(f"{prefix}fold-{fold}", ["--data.folds", str(folds), "--data.fold", str(fold), *words])
@@ -46,12 +50,16 @@ def fold_figures(found: OutOfFold) -> dict:
     for fold in np.unique(found.folds):
         rows = np.flatnonzero(found.folds == fold)
         metrics = outcomes.measure(split.labels[rows], found.predicted[rows], split.logits[rows], names)
-        by_fold.append({"fold": int(fold), "rows": len(rows), **{name: metrics[name] for name in outcomes.shown}})
+        by_fold.append(
+            {"fold": int(fold), "rows": len(rows), **{name: metrics[name] for name in outcomes.shown}}
+        )
     pooled = outcomes.measure(split.labels, found.predicted, split.logits, names)
     figures = {
         "folds": by_fold,
         "mean": {name: float(np.mean([one[name] for one in by_fold])) for name in outcomes.shown},
-        "standard_deviation": {name: float(np.std([one[name] for one in by_fold], ddof=1)) for name in outcomes.shown},
+        "standard_deviation": {
+            name: float(np.std([one[name] for one in by_fold], ddof=1)) for name in outcomes.shown
+        },
         "all_rows": {
             "rows": len(split),
             **{name: pooled[name] for name in outcomes.shown},
@@ -59,26 +67,32 @@ def fold_figures(found: OutOfFold) -> dict:
             "classes": pooled["classes"],
         },
     }
-    return figures | ({"note": f"{outcomes.note} Dev rows are never rows of the fold."} if outcomes.note else {})
+    return figures | (
+        {"note": f"{outcomes.note} Dev rows are never rows of the fold."} if outcomes.note else {}
+    )
 
 
 def render_folds(figures: dict) -> str:
     """Return the figures as text."""
     shown = list(figures["mean"])
     rows = [
-        [f"fold {one['fold']}", f"{one['rows']:,}", *(f"{one[name]:.4f}" for name in shown)] for one in figures["folds"]
+        [f"fold {one['fold']}", f"{one['rows']:,}", *(f"{one[name]:.4f}" for name in shown)]
+        for one in figures["folds"]
     ]
     for name in ("mean", "standard_deviation"):
         rows.append([name.replace("_", " "), "", *(f"{figures[name][key]:.4f}" for key in shown)])
     pooled = figures["all_rows"]
     lines = [text_table(["", "rows", *(NAMES[name] for name in shown)], rows), ""]
-    lines.append(f"All {pooled['rows']:,} rows together, each by the model that was trained without it; 95 % intervals")
+    lines.append(
+        f"All {pooled['rows']:,} rows together, each by the model that was trained without it; 95 % intervals"
+    )
     lines += [
         f"  {NAMES[name]:17} {pooled[name]:.4f}   {low:.4f} to {high:.4f}"
         for name, (low, high) in pooled["intervals"].items()
     ]
     lines.append(
-        "The standard deviation is that of single folds. Folds share most of their training rows, so it says little about the "
+        "The standard deviation is that of single folds. Folds share most of their training rows, so it says "
+        "little about the "
         "mean."
     )
     return "\n".join([*lines, *([figures["note"]] if "note" in figures else [])])
@@ -87,19 +101,21 @@ def render_folds(figures: dict) -> str:
 def render_labels(figures: dict) -> str:
     """Return what was found about labels as text."""
     lines = [
-        f"{figures['ranked']:,} rows are predicted with other labels than they have, {figures['flagged']:,} of them are flagged "
+        f"{figures['ranked']:,} rows are predicted with other labels than they have, {figures['flagged']:,} "
+        "of them are flagged "
         "by confident learning: label_issues.csv"
     ]
-    overlaps = [one for one in figures.get("overlapping_classes", ()) if one["rows"]][:MOST_OVERLAPS]
+    overlaps = [one for one in figures.get("overlapping_classes", ()) if one["rows"]][:MAX_OVERLAPS]
     if overlaps:
         lines.append("Classes that overlap, and in about how many rows:")
         lines += [
             f"  {short_label(one['classes'][0])} / {short_label(one['classes'][1])}  {one['rows']:,}"
             for one in overlaps
         ]
-    if wrong := figures.get("wrong_labels", ())[:MOST_OVERLAPS]:
+    if wrong := figures.get("wrong_labels", ())[:MAX_OVERLAPS]:
         lines.append(
-            "Labels that confident learning takes for left out (missing) or put in by mistake (extra), and in how many rows:"
+            "Labels that confident learning takes for left out (missing) or put in by mistake (extra), and "
+            "in how many rows:"
         )
         lines += [f"  {short_label(one['label'])}  {one['kind']}  {one['rows']:,}" for one in wrong]
     return "\n".join(lines)
@@ -111,12 +127,15 @@ def render_planted(figures: dict, fraction: float, folds: int) -> str:
         return f"No label could be flipped: {fraction:.1%} of the rows is less than one text, or all classes are small."
     low, high = figures["interval"]
     return (
-        f"How good is this ranking? In {fraction:.1%} of the rows a label was flipped at random, and {folds} fold(s) trained and "
+        f"How good is this ranking? In {fraction:.1%} of the rows a label was flipped at random, and {folds} "
+        "fold(s) trained and "
         "tested so.\n"
-        f"  Of the first {figures['k']:,} places {figures['found']:,} are flipped labels: precision {figures['precision_at_k']:.4f} "
+        f"  Of the first {figures['k']:,} places {figures['found']:,} are flipped labels: precision "
+        f"{figures['precision_at_k']:.4f} "
         f"(95 % interval {low:.4f} to {high:.4f}); in random order {figures['random']:.4f}\n"
         f"  Of the first {figures['half_k']:,} places: precision {figures['precision_at_half_k']:.4f}\n"
-        "  The other places may be real errors of the data. Real errors are harder to find than these: people confuse similar "
+        "  The other places may be real errors of the data. Real errors are harder to find than these: "
+        "people confuse similar "
         "classes."
     )
 

@@ -1,4 +1,5 @@
-"""Which labels of the train file may be wrong: label_issues.csv, and how many flipped labels such a list finds."""
+"""Which labels of the train file may be wrong: label_issues.csv, and how many flipped labels such a list
+finds."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from .out_of_fold import OutOfFold, gather_folds
 from .series import Series
 
 ISSUES, FLIPS = "label_issues.csv", "planted-{fraction:g}.csv"
-ENOUGH_FLIPS = 100  # flipped rows to be tested; more folds than needed for these are not trained a second time
+# Flipped rows to be tested; more folds than needed for these are not trained a second time
+ENOUGH_FLIPS = 100
 
 
 def list_issues(folder: Path, found: OutOfFold) -> dict:
@@ -30,10 +32,25 @@ def list_issues(folder: Path, found: OutOfFold) -> dict:
 
 
 def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
-    """Write the ranked rows as CSV. The column `label` is empty: what is filled in there is a fix for data.relabel."""
+    """Write the ranked rows as CSV.
+
+    The column `label` is empty: what is filled in there is a fix for data.relabel.
+    """
     table, split, names = found.table, found.split, found.label_names
     pairs = ["text_pair"] if table.has_pairs else []
-    header = ["rank", "file", "line", "row_id", "text", *pairs, "given", "suggested", "score", "flagged", "text_hash"]
+    header = [
+        "rank",
+        "file",
+        "line",
+        "row_id",
+        "text",
+        *pairs,
+        "given",
+        "suggested",
+        "score",
+        "flagged",
+        "text_hash",
+    ]
     aside = path.with_name(f".{path.name}")
     with aside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
@@ -41,7 +58,9 @@ def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
         for rank, at in enumerate(issues.order.tolist(), 1):
             row = int(split.rows[at])
             texts = [table.text(row), *(table.pair(row) for _ in pairs)]
-            given, suggested = (found.outcomes.cell(labels[at], names) for labels in (split.labels, issues.suggested))
+            given, suggested = (
+                found.outcomes.cell(labels[at], names) for labels in (split.labels, issues.suggested)
+            )
             about = [given, suggested, f"{issues.score[at]:.6f}", "yes" if issues.flagged[at] else "no"]
             line, text_hash = int(table.lines[row]), written_hash(int(split.hashes[at]))
             writer.writerow([rank, table.source, line, row, *texts, *about, text_hash, ""])
@@ -51,7 +70,8 @@ def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
 def measure_ranking(
     series: Series, config: Config, datasets: list[Dataset], found: OutOfFold, fraction: float
 ) -> tuple[dict, int]:
-    """Flip labels, train as many folds again as test enough of them, and return the figures and the number of these folds.
+    """Flip labels, train as many folds again as test enough of them, and return the figures and the number of
+    these folds.
 
     The flips are a file of fixes in the series' folder, so the data stay as they are.
     """
@@ -79,7 +99,8 @@ def write_flips(path: Path, found: OutOfFold, at: np.ndarray, wrong: np.ndarray,
     """Write the flips as fixes, with those of the user's own fixes that are about other texts."""
     split, names = found.split, found.label_names
     flips = {
-        int(split.hashes[row]): found.outcomes.cell(label, names) for row, label in zip(at.tolist(), wrong, strict=True)
+        int(split.hashes[row]): found.outcomes.cell(label, names)
+        for row, label in zip(at.tolist(), wrong, strict=True)
     }
     kept = dict(zip(own.hashes.tolist(), own.labels, strict=True)) if own else {}
     aside = path.with_name(f".{path.name}")

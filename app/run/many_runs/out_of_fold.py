@@ -16,15 +16,17 @@ from ...evaluation.logits_file import LOGITS, SplitLogits, read_logits
 from .outcomes import Classes, outcomes_of
 
 OOF = "oof.parquet"
-CHUNK_NUMBERS = 1 << 22  # logits in memory at once
+# Logits in memory at once
+CHUNK_NUMBERS = 1 << 22
 
 
 @dataclass(frozen=True)
 class OutOfFold:
     """Rows with the logits of the model that was trained without them, in the order of their ids.
 
-    `rows`, `labels`, `hashes` and `logits` as in `SplitLogits`; `folds` (num_rows,) is the fold of each row. `predicted`
-    are class ids (num_rows,), or of label sets (num_rows, num_labels) bool, by the thresholds of the fold's run.
+    `rows`, `labels`, `hashes` and `logits` as in `SplitLogits`; `folds` (num_rows,) is the fold of each row.
+    `predicted` are class ids (num_rows,), or of label sets (num_rows, num_labels) bool, by the thresholds of
+    the fold's run.
     """
 
     table: Table
@@ -40,7 +42,8 @@ class OutOfFold:
 
 
 def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
-    """Return the out-of-fold rows of finished runs, by fold; raises InputError where a run tested other rows than its fold."""
+    """Return the out-of-fold rows of finished runs, by fold; raises InputError where a run tested other rows
+    than its fold."""
     parts, predicted, names = [], [], datasets[0].label_names
     for fold, run in runs.items():
         splits, found_names = read_logits(run / LOGITS)
@@ -51,7 +54,8 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
         )
         if found_names != names or not is_same:
             raise InputError(
-                f"{run / LOGITS}: the rows and labels of fold {fold} are needed, found others; remove this run, or choose another "
+                f"{run / LOGITS}: the rows and labels of fold {fold} are needed, found others; remove this "
+                "run, or choose another "
                 "output.dir"
             )
         parts.append(part)
@@ -59,7 +63,9 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
     rows = np.concatenate([part.rows for part in parts])
     order = np.argsort(rows, kind="stable")
     folds = np.repeat(list(runs), [len(part) for part in parts])[order]
-    labels, hashes = (np.concatenate([getattr(part, name) for part in parts])[order] for name in ("labels", "hashes"))
+    labels, hashes = (
+        np.concatenate([getattr(part, name) for part in parts])[order] for name in ("labels", "hashes")
+    )
     logits = np.empty((len(rows), len(names)), np.float32)
     places = np.empty(len(rows), np.int64)
     places[order] = np.arange(len(rows))
@@ -72,10 +78,11 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
 
 
 def write_oof(path: Path, found: OutOfFold) -> None:
-    """Write a Parquet file with a row for each row: row_id, file, line, text_hash, fold, label, predicted, logits.
+    """Write a Parquet file with a row for each row: row_id, file, line, text_hash, fold, label, predicted,
+    logits.
 
-    Of label sets, `labels` and `predicted` are lists of names. `logits` is a list of numbers in the order of `label_names`,
-    which the file's metadata have as JSON.
+    Of label sets, `labels` and `predicted` are lists of names. `logits` is a list of numbers in the order of
+    `label_names`, which the file's metadata have as JSON.
     """
     import pyarrow as pa
     from pyarrow import parquet

@@ -25,7 +25,7 @@ from ...evaluation.multi_label.row_sets import NAMES as SET_NAMES
 from ...evaluation.multi_label.row_sets import RowSets, decide_rows, summarize_sets
 
 NAMES = CLASS_NAMES | SET_NAMES
-MOST_PATTERNS = 1000
+MAX_PATTERNS = 1000
 
 
 class Classes:
@@ -41,7 +41,9 @@ class Classes:
         """Return what the model of a run predicts for rows that it was evaluated on."""
         return np.asarray(part.logits).argmax(axis=1)
 
-    def measure(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray, names: list[str]) -> dict:
+    def measure(
+        self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray, names: list[str]
+    ) -> dict:
         """Return the metrics of rows."""
         return compute_metrics(labels, logits, names)
 
@@ -65,7 +67,7 @@ class Classes:
     def patterns(self, issues: LabelIssues, names: list[str]) -> dict:
         """Return which mistakes are frequent, as JSON has them."""
         overlaps = [{"classes": [names[a], names[b]], "rows": rows} for a, b, rows in issues.overlaps]
-        return {"overlapping_classes": overlaps[:MOST_PATTERNS]}
+        return {"overlapping_classes": overlaps[:MAX_PATTERNS]}
 
     def flips(
         self, labels: np.ndarray, hashes: np.ndarray, num_labels: int, fraction: float, seed: int
@@ -78,7 +80,8 @@ class Classes:
         return names[int(label)]
 
     def label_columns(self) -> tuple[str, Any]:
-        """Return the name of the column of labels in oof.parquet, and the type of labels and predictions there."""
+        """Return the name of the column of labels in oof.parquet, and the type of labels and predictions
+        there."""
         import pyarrow as pa
 
         return "label", pa.dictionary(pa.int32(), pa.string())
@@ -95,14 +98,17 @@ class LabelSets(Classes):
 
     shown = ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy", "loss")
     note = (
-        "Each run decides by its own thresholds (thresholds.json), which have the best F1 of each label on its dev rows; without "
+        "Each run decides by its own thresholds (thresholds.json), which have the best F1 of each label on "
+        "its dev rows; without "
         "dev rows they are 0.5."
     )
 
     def predict(self, part: SplitLogits, run: Path, names: list[str]) -> np.ndarray:
         return decide_rows(part.labels, part.logits, read_rule(run, names)).predicted
 
-    def measure(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray, names: list[str]) -> dict:
+    def measure(
+        self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray, names: list[str]
+    ) -> dict:
         return row_set_metrics(RowSets(labels.astype(bool), predicted, logits), names)
 
     def summary(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray) -> dict:
@@ -126,7 +132,7 @@ class LabelSets(Classes):
         ]
         counts.sort(key=lambda one: -one[2])
         found = [{"label": names[label], "kind": kind, "rows": rows} for kind, label, rows in counts if rows]
-        return {"wrong_labels": found[:MOST_PATTERNS]}
+        return {"wrong_labels": found[:MAX_PATTERNS]}
 
     def flips(
         self, labels: np.ndarray, hashes: np.ndarray, num_labels: int, fraction: float, seed: int

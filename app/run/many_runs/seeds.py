@@ -1,4 +1,5 @@
-"""The same split with several seeds: the spread of the seeds, kept apart from the error of sampling the test rows."""
+"""The same split with several seeds: the spread of the seeds, kept apart from the error of sampling the test
+rows."""
 
 from __future__ import annotations
 
@@ -36,11 +37,14 @@ def train_seeds(series: Series, config: Config, count: int) -> dict:
             raise InputError(f"{series.folder}: seed-{seeds[0]}, seed-{seed}: {error}") from error
     outcomes = outcomes_of(parts[0].labels)
     predicted = [
-        outcomes.predict(part, series.path(f"seed-{seed}"), names) for seed, part in zip(seeds, parts, strict=True)
+        outcomes.predict(part, series.path(f"seed-{seed}"), names)
+        for seed, part in zip(seeds, parts, strict=True)
     ]
     spreads = outcomes.spread(parts[0].labels, predicted, len(names))
     same = (
-        " These are the rows above; a test file or data.test_size gives figures of other rows." if name == "dev" else ""
+        " These are the rows above; a test file or data.test_size gives figures of other rows."
+        if name == "dev"
+        else ""
     )
     return ({"note": outcomes.note + same} if outcomes.note else {}) | {
         "seeds": seeds,
@@ -63,8 +67,10 @@ def render_seeds(figures: dict) -> str:
     for key in keys:
         spread, (low, high) = figures[key], figures[key]["sampling_interval"]
         lines.append(
-            f"{NAMES[key]}: another seed moves it by ±{spread['seed_standard_deviation']:.4f} (standard deviation of a single run, "
-            f"same rows)\n  other test rows move the mean by ±{spread['sampling_standard_deviation']:.4f}; 95 % interval of the mean "
+            f"{NAMES[key]}: another seed moves it by ±{spread['seed_standard_deviation']:.4f} (standard "
+            "deviation of a single run, "
+            f"same rows)\n  other test rows move the mean by ±{spread['sampling_standard_deviation']:.4f}; "
+            "95 % interval of the mean "
             f"{low:.4f} to {high:.4f} (bootstrap over the rows)"
         )
     return "\n".join([*lines, *([figures["note"]] if "note" in figures else [])])

@@ -1,4 +1,5 @@
-"""A series of runs in one folder, each started by the launcher of its mode; what is finished is kept, the rest is resumed."""
+"""A series of runs in one folder, each started by the launcher of its mode; what is finished is kept, the
+rest is resumed."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ JOB = "job.json"
 
 @dataclass(frozen=True)
 class Series:
-    """Runs of one job in `folder`; `kind` is what they are (5 folds), `settings` the words of the command line."""
+    """Runs of one job in `folder`; `kind` is what they are (5 folds), `settings` the words of the command
+    line."""
 
     folder: Path
     kind: str
@@ -39,10 +41,11 @@ class Series:
         return self.folder / name
 
     def run(self, name: str, words: list[str]) -> None:
-        """Train one run with `words` added to the settings, unless it is finished; raises TrainingError where it fails.
+        """Train one run with `words` added to the settings, unless it is finished; raises TrainingError where
+        it fails.
 
-        What it prints goes to `<name>.log`. SIGTERM and SIGINT are passed on; the run then saves its state and ends, and so does
-        this process, with Stopped.
+        What it prints goes to `<name>.log`. SIGTERM and SIGINT are passed on; the run then saves its state
+        and ends, and so does this process, with Stopped.
         """
         folder = self.path(name)
         if is_finished(folder) and not self.overwrite:
@@ -52,7 +55,8 @@ class Series:
         say(f"{name}: training, its messages are in {log}")
         again = ["--output.overwrite", "true", "--output.resume", "never"]
         ends = again if self.overwrite else ["--output.overwrite", "false", "--output.resume", "auto"]
-        states = ["--output.keep_final_state", "false"]  # first: the user's own word on it comes later and wins
+        # first: the user's own word on it comes later and wins
+        states = ["--output.keep_final_state", "false"]
         arguments = [
             "-m",
             f"{MODULE}.run",
@@ -70,13 +74,15 @@ class Series:
             status = run_to_end(command, file)
         if status or not is_finished(folder):
             raise TrainingError(
-                f"{name} failed with status {status}: {last_error(log)}; the whole output is in {log}. The same command "
+                f"{name} failed with status {status}: {last_error(log)}; the whole output is in {log}. The "
+                "same command "
                 "continues where it stopped"
             )
 
 
 def run_to_end(command: list[str], output) -> int:
-    """Run a command to its end and return its status; raises Stopped once it has ended after SIGTERM or SIGINT to this process."""
+    """Run a command to its end and return its status; raises Stopped once it has ended after SIGTERM or
+    SIGINT to this process."""
     from ...runtime.signals import SIGNALS, Stopped
 
     received: list[int] = []
@@ -89,7 +95,8 @@ def run_to_end(command: list[str], output) -> int:
 
     before = {number: signal.signal(number, pass_on) for number in SIGNALS}
     try:
-        # Its own session: Ctrl-C in a terminal reaches it once, by us, and not a second time, which would end it at once.
+        # Its own session: Ctrl-C in a terminal reaches it once, by us, and not a second time, which would end
+        # it at once.
         options = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output, "start_new_session": True}
         process = subprocess.Popen(command, env=module_environment(), **options)
         if received:
@@ -123,28 +130,38 @@ def say(text: str) -> None:
 def default_folder(config: Config, kind: str) -> Path:
     """Return output.dir, or the folder in which the same command finds what it did before."""
     return (
-        Path(config.output.dir) if config.output.dir else CHECKPOINTS / f"{config.output.name}-{kind.replace(' ', '-')}"
+        Path(config.output.dir)
+        if config.output.dir
+        else CHECKPOINTS / f"{config.output.name}-{kind.replace(' ', '-')}"
     )
 
 
 def open_series(series: Series, config: Config) -> None:
-    """Make the folder of a series; raises InputError unless it holds nothing before, or runs of this very job."""
+    """Make the folder of a series; raises InputError unless it holds nothing before, or runs of this very
+    job."""
     job = series_job(series, config)
     folder, record = series.folder, series.folder / JOB
     if record.is_file():
         try:
             saved = json.loads(record.read_text(encoding="utf-8"))
-            before = None if saved.get("kind") == series.kind else [f"it was {saved.get('kind')} and is {series.kind}"]
+            before = (
+                None
+                if saved.get("kind") == series.kind
+                else [f"it was {saved.get('kind')} and is {series.kind}"]
+            )
             found = before or changes(saved["settings"], job["settings"])
         except (ValueError, LookupError, AttributeError, TypeError) as error:
             raise InputError(f"{record} is damaged ({error!r}); choose another output.dir") from error
         if found and not series.overwrite:
             raise InputError(
-                f"{folder} holds these runs with other settings or data: {listed_changes(found)}; change them back, choose another "
+                f"{folder} holds these runs with other settings or data: {listed_changes(found)}; change "
+                "them back, choose another "
                 "output.dir, or replace its runs with --output.overwrite true"
             )
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is not an empty folder, and holds no series of runs; choose another output.dir")
+        raise InputError(
+            f"{folder} is not an empty folder, and holds no series of runs; choose another output.dir"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(record, job)
@@ -162,5 +179,8 @@ def series_job(series: Series, config: Config) -> dict:
     data = with_sample(config.data)
     for name in (*FILES, "relabel"):
         path = getattr(data, name)
-        settings[f"data.{name}"] = path and {"path": str(path), "content": content_key(file_digest(Path(path)))}
+        settings[f"data.{name}"] = path and {
+            "path": str(path),
+            "content": content_key(file_digest(Path(path))),
+        }
     return {"kind": series.kind, "settings": settings}

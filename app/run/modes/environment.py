@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def module_environment() -> dict[str, str]:
-    """Return this process's environment, changed so that `python -m app` is this package in any working folder.
+    """Return this process's environment, changed so that `python -m app` is this package in any working
+    folder.
 
     PYTHONSAFEPATH keeps the working folder off the module path: a folder `app` in it would be run instead.
     """

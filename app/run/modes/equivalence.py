@@ -1,4 +1,5 @@
-"""Verifying that all modes do the same job: each trains the same steps, and its results are compared with one process.
+"""Verifying that all modes do the same job: each trains the same steps, and its results are compared with one
+process.
 
 `probe` runs in each mode's own processes, started by `start`; `compare` reads what rank 0 of each wrote.
 """
@@ -29,14 +30,16 @@ from .environment import module_environment
 WEIGHT_TOLERANCE = {"sgd": 1e-6, "adamw": 1e-5}
 TOLERANCE = {"losses": 1e-5, "gradients": 1e-5, "logits": 1e-4}
 ROUNDING_FACTOR = (
-    3.0  # two results in low precision may each differ from fp32, and what differs most is the largest of many
+    # Two results in low precision may each differ from fp32, and what differs most is the largest of many
+    3.0
 )
 COMPUTES_IN = {"fp32": torch.float32} | DTYPES
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One row of the table: largest absolute differences to one process, and the rows that the report counted."""
+    """One row of the table: largest absolute differences to one process, and the rows that the report
+    counted."""
 
     mode: str
     processes: int | None = None
@@ -55,14 +58,17 @@ def comparable(config: Config, steps: int, precision: str) -> Config:
 
     Recorded steps would leave no gradients to compare, so only passes may be recorded.
     """
-    train_settings = replace(config.train, max_steps=steps, precision=precision, log_every=1, early_stopping=None)
+    train_settings = replace(
+        config.train, max_steps=steps, precision=precision, log_every=1, early_stopping=None
+    )
     if train_settings.cuda_graphs is not False:
         train_settings = replace(train_settings, cuda_graphs="passes")
     return replace(config, model=replace(config.model, dropout=0.0), train=train_settings)
 
 
 def probe(config: Config, mode: str, result: str) -> int:
-    """Train the steps in this process, one rank of `mode`; rank 0 writes losses, last gradients, weights and logits."""
+    """Train the steps in this process, one rank of `mode`; rank 0 writes losses, last gradients, weights and
+    logits."""
     with open_strategy(mode, config) as strategy:
         components = assemble(strategy.config, strategy)
         set_up(strategy, components)
@@ -101,7 +107,8 @@ def write_result(
     dtypes: set[str],
     result: str,
 ) -> None:
-    """Evaluate on test (else dev, else train) and write what is compared, `tensors` too; every rank calls it, rank 0 writes."""
+    """Evaluate on test (else dev, else train) and write what is compared, `tensors` too; every rank calls it,
+    rank 0 writes."""
     split = next(name for name in ("test", "dev", "train") if name in components.loaders)
     loader = components.loaders[split]
     results = evaluate(strategy, loader, batch_size, row_results=components.task.row_results)
@@ -138,8 +145,9 @@ def start(mode: str, processes: int, arguments: list[str], timeout: float) -> st
 def tolerances(optimizer: str, single: Path | None = None, exact: Path | None = None) -> dict[str, float]:
     """Return how far losses, gradients, weights and logits may differ from those of one process.
 
-    For low precision: `single` is the result of one process in it, `exact` in fp32. Modes group rows differently, and low
-    precision rounds differently then; that may move a result about as far as low precision itself moves it from fp32.
+    For low precision: `single` is the result of one process in it, `exact` in fp32. Modes group rows
+    differently, and low precision rounds differently then; that may move a result about as far as low
+    precision itself moves it from fp32.
     """
     limits = TOLERANCE | {"weights": WEIGHT_TOLERANCE[optimizer]}
     if exact is None:
@@ -148,8 +156,11 @@ def tolerances(optimizer: str, single: Path | None = None, exact: Path | None = 
     return {group: max(limit, ROUNDING_FACTOR * moved[group]) for group, limit in limits.items()}
 
 
-def compare(mode: str, single: Path, other: Path, limits: dict[str, float], precision: str = "fp32") -> Outcome:
-    """Return the largest differences between two results; PASS where each is in its limit, and both have the precision."""
+def compare(
+    mode: str, single: Path, other: Path, limits: dict[str, float], precision: str = "fp32"
+) -> Outcome:
+    """Return the largest differences between two results; PASS where each is in its limit, and both have the
+    precision."""
     one, two = load_file(single), load_file(other)
     with safe_open(other, framework="pt") as file:
         counts = file.metadata()
@@ -177,11 +188,14 @@ def compare(mode: str, single: Path, other: Path, limits: dict[str, float], prec
 
 
 def largest_differences(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> dict[str, float]:
-    """Return the largest absolute differences of losses, gradients, weights and logits; `one` and `two` have the same names."""
+    """Return the largest absolute differences of losses, gradients, weights and logits; `one` and `two` have
+    the same names."""
     differences: dict[str, float] = {}
     for name, value in one.items():
         group = name.split("/")[0]
         difference = float((value - two[name]).abs().max()) if value.shape == two[name].shape else math.inf
         # Not-a-number is a difference too; max() would lose it.
-        differences[group] = max(differences.get(group, 0.0), math.inf if math.isnan(difference) else difference)
+        differences[group] = max(
+            differences.get(group, 0.0), math.inf if math.isnan(difference) else difference
+        )
     return differences

@@ -1,4 +1,5 @@
-"""The same job in every mode, each started by its own launcher: how long it takes, how fast it trains, what it needs.
+"""The same job in every mode, each started by its own launcher: how long it takes, how fast it trains, what
+it needs.
 
 `run_mode` starts a run and watches its processes; `render` and `draw` show the timings.
 """
@@ -23,13 +24,15 @@ from ...config.shipped import MODULE
 from ...strategies import load_strategy
 from .environment import module_environment
 
-SAMPLE_SECONDS = 0.2  # between two measurements of the processes' memory
+# Between two measurements of the processes' memory
+SAMPLE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One row of the table. `minutes`: the whole command; `rows_per_second`: while training, without evaluations;
-    `memory_mib`: highest resident memory of the largest process; `accuracy`: of the report."""
+    """One row of the table. `minutes`: the whole command; `rows_per_second`: while training, without
+    evaluations; `memory_mib`: highest resident memory of the largest process; `accuracy`: of the report.
+    """
 
     mode: str
     processes: int
@@ -43,13 +46,16 @@ class Timing:
 
 
 def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeout: float) -> Timing:
-    """Run a job in a mode, as run_<mode>.py does, and return its row of the table, or one that says why it failed."""
+    """Run a job in a mode, as run_<mode>.py does, and return its row of the table, or one that says why it
+    failed."""
     arguments = [*settings, "--output.dir", str(folder), "--output.overwrite", "true"]
     command = load_strategy(mode).launcher.command(["-m", f"{MODULE}.run", mode, *arguments], processes)
     log = folder.with_suffix(".log")
     started = time.monotonic()
     with log.open("w") as file:
-        run = subprocess.Popen(command, env=module_environment(), stdout=file, stderr=file, start_new_session=True)
+        run = subprocess.Popen(
+            command, env=module_environment(), stdout=file, stderr=file, start_new_session=True
+        )
         memory = watch_memory(run, started + timeout)
     minutes = (time.monotonic() - started) / 60
     if run.returncode:
@@ -59,7 +65,9 @@ def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeo
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    speeds = re.findall(r"step \d+/\d+ .* ([\d.]+) rows/s", (folder / "train.log").read_text(encoding="utf-8"))
+    speeds = re.findall(
+        r"step \d+/\d+ .* ([\d.]+) rows/s", (folder / "train.log").read_text(encoding="utf-8")
+    )
     return Timing(
         mode,
         environment["processes"],
@@ -92,13 +100,16 @@ def with_speed_up(timings: list[Timing]) -> list[Timing]:
     """Return the rows with their speed-up over single, by rows per second."""
     single = next((timing.rows_per_second for timing in timings if timing.mode == "single"), None)
     return [
-        replace(timing, speed_up=timing.rows_per_second / single) if single and timing.rows_per_second else timing
+        replace(timing, speed_up=timing.rows_per_second / single)
+        if single and timing.rows_per_second
+        else timing
         for timing in timings
     ]
 
 
 def over_rounds(rounds: list[list[Timing]]) -> list[Timing]:
-    """Return one row for each mode: medians over the rounds, each speed-up within its round, and the highest memory.
+    """Return one row for each mode: medians over the rounds, each speed-up within its round, and the highest
+    memory.
 
     Of a mode that failed in a round, the failure.
     """
@@ -109,7 +120,8 @@ def over_rounds(rounds: list[list[Timing]]) -> list[Timing]:
             rows.append(failed)
             continue
         columns = {
-            key: [getattr(timing, key) for timing in of_mode] for key in ("minutes", "rows_per_second", "speed_up")
+            key: [getattr(timing, key) for timing in of_mode]
+            for key in ("minutes", "rows_per_second", "speed_up")
         }
         medians = {key: statistics.median(values) for key, values in columns.items() if None not in values}
         memory = max(timing.memory_mib for timing in of_mode)
@@ -121,11 +133,19 @@ def render(timings: list[Timing]) -> str:
     """Return the table as text."""
     import pandas as pd
 
-    formats = {"minutes": ".2f", "rows_per_second": ".1f", "speed_up": ".2f", "memory_mib": ".0f", "accuracy": ".4f"}
+    formats = {
+        "minutes": ".2f",
+        "rows_per_second": ".1f",
+        "speed_up": ".2f",
+        "memory_mib": ".0f",
+        "accuracy": ".4f",
+    }
     rows = []
     for timing in timings:
         values = asdict(timing)
-        shown = {key: "-" if values[key] is None else format(values[key], style) for key, style in formats.items()}
+        shown = {
+            key: "-" if values[key] is None else format(values[key], style) for key, style in formats.items()
+        }
         rows.append({**values, **shown, "global_batch": values["global_batch"] or "-"})
     names = {"global_batch": "global batch", "rows_per_second": "rows/s", "speed_up": "speed-up"}
     return pd.DataFrame(rows).rename(columns=names | {"memory_mib": "MiB a process"}).to_string(index=False)

@@ -68,7 +68,9 @@ def test_limits_are_those_of_the_figures_and_the_data():
     weak = {"macro_f1": 0.2}
     worse = render_card(replace(content, metrics=content.metrics | weak))
     assert "**It is no better than a baseline** (majority class, TF-IDF + logistic regression)." in worse
-    without = {key: value for key, value in content.metrics.items() if key not in ("calibration", "baselines")}
+    without = {
+        key: value for key, value in content.metrics.items() if key not in ("calibration", "baselines")
+    }
     assert "There were no dev rows" in render_card(replace(content, metrics=without, data={}))
     facts = content.splits["test"]
     of_dev = replace(content, split="dev", splits={"dev": facts})

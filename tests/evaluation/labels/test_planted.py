@@ -30,7 +30,8 @@ def test_flips_are_other_labels_of_about_the_fraction_and_whole_texts():
     generator = np.random.default_rng(0)
     hashes = generator.integers(0, 500, 1000).astype(np.uint64)
     labels = (hashes % 5).astype(np.int64)
-    labels[hashes == hashes[0]] = np.arange((hashes == hashes[0]).sum()) % 2  # a text with conflicting labels
+    # A text with conflicting labels
+    labels[hashes == hashes[0]] = np.arange((hashes == hashes[0]).sum()) % 2
     at, wrong = choose_flips(labels, hashes, 5, 0.1, seed=1)
     assert (wrong != labels[at]).all()
     assert ((wrong >= 0) & (wrong < 5)).all()

@@ -1,4 +1,5 @@
-"""Label sets that may be wrong, and flipped labels in them: python -m pytest tests/evaluation/labels/test_set_issues.py"""
+"""Label sets that may be wrong, and flipped labels in them: python -m pytest
+tests/evaluation/labels/test_set_issues.py"""
 
 import numpy as np
 import pytest
@@ -30,7 +31,8 @@ def test_flips_add_or_remove_one_label_in_about_the_fraction_of_the_rows():
     labels = true_sets(500)[hashes.astype(np.int64)]
     split = np.flatnonzero(hashes == hashes[0])
     assert len(split) > 1
-    labels[split[0]] = 1 - labels[split[1]]  # a text with conflicting sets
+    # A text with conflicting sets
+    labels[split[0]] = 1 - labels[split[1]]
     at, wrong = choose_set_flips(labels, hashes, 0.1, seed=1)
     change = wrong.astype(int) - labels[at]
     assert (np.abs(change).sum(axis=1) == 1).all()
@@ -47,7 +49,8 @@ def test_flips_add_or_remove_one_label_in_about_the_fraction_of_the_rows():
 def test_no_label_gets_or_loses_more_than_half_and_sets_keep_the_sizes_of_the_data():
     labels = np.zeros((400, 3), np.uint8)
     labels[:300, 0] = labels[200:, 1] = 1
-    labels[:8, 2] = 1  # too few texts to change
+    # Too few texts to change
+    labels[:8, 2] = 1
     at, wrong = choose_set_flips(labels, np.arange(400, dtype=np.uint64), 0.9, seed=0)
     change = wrong.astype(int) - labels[at]
     assert (change[:, 2] == 0).all()
@@ -71,7 +74,8 @@ def test_rows_that_are_predicted_otherwise_are_ranked_by_cleanlab_s_score():
     from cleanlab.multilabel_classification import get_label_quality_scores
 
     labels, logits, true = noisy_rows()
-    labels[:50] = 0  # rows without labels
+    # Rows without labels
+    labels[:50] = 0
     predicted = logits > 0.5
     issues = find_set_issues(labels, logits, predicted)
     chances = 1 / (1 + np.exp(-logits.astype(float)))

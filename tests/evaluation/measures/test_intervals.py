@@ -9,12 +9,19 @@ from sklearn.metrics import brier_score_loss, f1_score, log_loss
 
 from app.evaluation.measures import intervals
 from app.evaluation.measures.calibration_error import confidence_bins
-from app.evaluation.measures.intervals import calibration_interval, label_intervals, mean_interval, score_intervals
+from app.evaluation.measures.intervals import (
+    calibration_interval,
+    label_intervals,
+    mean_interval,
+    score_intervals,
+)
 from app.evaluation.measures.row_scores import score_rows
 from app.evaluation.measures.summary import render_summary, summarize
 
 
-def random_case(num_rows: int, num_labels: int, seed: int = 0, scale: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+def random_case(
+    num_rows: int, num_labels: int, seed: int = 0, scale: float = 2.0
+) -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, num_labels, num_rows)
     logits = generator.normal(0, scale, (num_rows, num_labels)).astype(np.float32)
@@ -25,7 +32,8 @@ def random_case(num_rows: int, num_labels: int, seed: int = 0, scale: float = 2.
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 3.0])
 @pytest.mark.parametrize(("num_rows", "num_labels"), [(1, 2), (50, 2), (500, 7)])
 def test_scores_of_rows_are_those_of_sklearn(num_rows, num_labels, temperature, monkeypatch):
-    monkeypatch.setattr("app.evaluation.measures.row_scores.CHUNK_NUMBERS", 64)  # many chunks
+    # Many chunks
+    monkeypatch.setattr("app.evaluation.measures.row_scores.CHUNK_NUMBERS", 64)
     labels, logits = random_case(num_rows, num_labels)
     scores = score_rows(labels, logits, temperature)
     expected = softmax(logits.astype(np.float64) / temperature, axis=1)
@@ -48,7 +56,9 @@ def test_very_large_logits_give_finite_scores():
 
 def test_calibration_bins_are_those_of_sklearn():
     scores = score_rows(*random_case(1004, 4))
-    accuracy, confidence = calibration_curve(scores.correct, scores.confidence, n_bins=15, strategy="quantile")
+    accuracy, confidence = calibration_curve(
+        scores.correct, scores.confidence, n_bins=15, strategy="quantile"
+    )
     bins = confidence_bins(scores.confidence, scores.correct)
     assert bins.accuracy == pytest.approx(accuracy)
     assert bins.confidence == pytest.approx(confidence)
@@ -74,7 +84,9 @@ def test_intervals_of_accuracy_and_macro_f1_are_those_of_scipy():
     options = {"method": "percentile", "paired": True, "vectorized": False, "rng": 1}
     expected = bootstrap((labels, scores.predicted), macro_f1, n_resamples=600, **options).confidence_interval
     assert found["macro_f1"] == pytest.approx(expected, abs=0.01)
-    expected = bootstrap((scores.correct,), np.mean, method="percentile", n_resamples=5000, rng=1).confidence_interval
+    expected = bootstrap(
+        (scores.correct,), np.mean, method="percentile", n_resamples=5000, rng=1
+    ).confidence_interval
     assert found["accuracy"] == pytest.approx(expected, abs=0.005)
 
 
@@ -97,7 +109,8 @@ def test_interval_of_the_calibration_error_is_the_basic_one_of_scipy():
     correct = generator.random(600) < confidence - 0.15
     edges = np.quantile(confidence, np.linspace(0, 1, 16)[1:-1])
 
-    def error(confidence, correct):  # in bins that stay
+    # In bins that stay
+    def error(confidence, correct):
         gaps = np.bincount(np.searchsorted(edges, confidence), weights=confidence - correct, minlength=15)
         return np.abs(gaps).sum() / 600
 
@@ -124,7 +137,8 @@ def test_intervals_hold_the_true_accuracy_19_times_in_20():
     assert 180 <= held <= 199
 
 
-TRUE_ACCURACY = 0.7021  # of two logits with a difference of 1.5 and a standard deviation of 2 * sqrt(2)
+# Of two logits with a difference of 1.5 and a standard deviation of 2 * sqrt(2)
+TRUE_ACCURACY = 0.7021
 
 
 def test_blocks_of_resamples_change_no_interval(monkeypatch):
@@ -158,7 +172,9 @@ def test_one_row_and_rows_that_are_all_right_have_intervals():
 def test_macro_f1_of_very_many_classes_of_few_rows_is_in_its_interval(rows_per_class, right):
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(1500), rows_per_class)
-    predicted = np.where(generator.random(len(labels)) < right, labels, generator.integers(0, 1500, len(labels)))
+    predicted = np.where(
+        generator.random(len(labels)) < right, labels, generator.integers(0, 1500, len(labels))
+    )
     low, high = label_intervals(labels, predicted, 1600)["macro_f1"]
     figure = f1_score(labels, predicted, average="macro", labels=range(1600), zero_division=0)
     assert low < figure < high

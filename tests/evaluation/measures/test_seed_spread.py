@@ -10,9 +10,11 @@ from app.evaluation.measures.seed_spread import seed_spread
 def predictions(num_rows: int, num_seeds: int = 5) -> tuple[np.ndarray, list[np.ndarray]]:
     generator = np.random.default_rng(4)
     labels = generator.integers(0, 3, num_rows)
-    is_hard = generator.random(num_rows) < 0.3  # for all seeds
+    # For all seeds
+    is_hard = generator.random(num_rows) < 0.3
     return labels, [
-        np.where(is_hard | (generator.random(num_rows) < 0.05), (labels + 1) % 3, labels) for _ in range(num_seeds)
+        np.where(is_hard | (generator.random(num_rows) < 0.05), (labels + 1) % 3, labels)
+        for _ in range(num_seeds)
     ]
 
 

@@ -23,7 +23,9 @@ def calibrated_rows(num_rows: int, seed: int = 0, highest: float = 1) -> tuple[R
 
 @pytest.mark.parametrize(("right", "decided"), [(0, 0), (0, 9), (1, 1), (95, 100), (100, 100), (4000, 4100)])
 def test_bound_is_that_of_scipy(right, decided):
-    expected = binomtest(right, decided, alternative="greater").proportion_ci(0.95, "exact").low if decided else 0
+    expected = (
+        binomtest(right, decided, alternative="greater").proportion_ci(0.95, "exact").low if decided else 0
+    )
     assert lower_bound(right, decided) == pytest.approx(expected, abs=1e-9)
 
 
@@ -49,7 +51,8 @@ def test_bound_holds_on_new_rows_19_times_in_20():
     for seed in range(60):
         scores, hashes = calibrated_rows(1000, seed)
         threshold = choose_threshold(scores, hashes, 0.9)
-        true_precision = (threshold.value + 1) / 2  # the mean of the confidences above it
+        # The mean of the confidences above it
+        true_precision = (threshold.value + 1) / 2
         held += threshold.bound <= true_precision
         found.append(true_precision)
         assert 0 < threshold.right <= threshold.decided <= threshold.rows < 1000
@@ -69,7 +72,9 @@ def test_the_half_that_chooses_is_not_the_half_that_measures():
 
 def test_precision_that_cannot_be_reached_is_an_error_with_the_best():
     scores, hashes = calibrated_rows(400, highest=0.8)
-    with pytest.raises(InputError, match=r"precision=0.9999 cannot be reached .* the best is 0\.\d{4}; ask for less"):
+    with pytest.raises(
+        InputError, match=r"precision=0.9999 cannot be reached .* the best is 0\.\d{4}; ask for less"
+    ):
         choose_threshold(scores, hashes, 0.9999)
     few, hashes = calibrated_rows(22)
     with pytest.raises(InputError, match="too few rows"):

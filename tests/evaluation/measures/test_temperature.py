@@ -43,7 +43,8 @@ def test_rows_that_are_all_right_say_nothing_about_the_temperature():
 def test_calibrated_rows_that_were_not_seen_are_better():
     ids = np.arange(2000)
     dev, test = (
-        SplitLogits(ids, labels, ids, logits) for labels, logits in (overconfident(2000, 3, n) for n in (1, 2))
+        SplitLogits(ids, labels, ids, logits)
+        for labels, logits in (overconfident(2000, 3, n) for n in (1, 2))
     )
     figures = calibrate(dev, test, "test")
     assert figures["after"]["loss"] < figures["before"]["loss"] - 0.2

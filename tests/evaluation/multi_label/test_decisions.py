@@ -22,7 +22,8 @@ from app.evaluation.multi_label.metrics import label_set_metrics, render_label_s
 
 @pytest.fixture
 def rows() -> tuple[np.ndarray, np.ndarray]:
-    """0/1 labels and logits of 200 rows and 5 labels that have something to do with them; the last label is never there."""
+    """0/1 labels and logits of 200 rows and 5 labels that have something to do with them; the last label is
+    never there."""
     generator = np.random.default_rng(0)
     labels = (generator.random((200, 5)) < [0.5, 0.3, 0.1, 0.02, 0.0]).astype(np.uint8)
     return labels, (labels * 2.0 - 1 + generator.normal(0, 2, labels.shape)).astype(np.float32)
@@ -43,19 +44,24 @@ def test_figures_are_those_of_scikit_learn(rows):
     assert [found["classes"][name]["support"] for name in names] == labels.sum(axis=0).tolist()
     assert found["subset_accuracy"] == pytest.approx(accuracy_score(labels, predicted))
     assert found["hamming_loss"] == pytest.approx(hamming_loss(labels, predicted))
-    assert found["samples_f1"] == pytest.approx(f1_score(labels, predicted, average="samples", zero_division=1))
+    assert found["samples_f1"] == pytest.approx(
+        f1_score(labels, predicted, average="samples", zero_division=1)
+    )
     columns = [log_loss(labels[:, i], sigmoid(logits)[:, i], labels=[0, 1]) for i in range(5)]
     assert found["loss"] == pytest.approx(np.mean(columns), rel=1e-6)
 
 
 def test_a_threshold_is_the_best_of_all_that_could_be(rows):
     labels, logits = rows
-    probabilities = sigmoid(logits).round(2)  # so that some are equal
+    # So that some are equal
+    probabilities = sigmoid(logits).round(2)
     chosen = choose_thresholds(labels, probabilities)
     assert chosen[4] == 0.5
     for label in range(4):
         column = probabilities[:, label]
-        best = max(f1_score(labels[:, label], column >= t, zero_division=0) for t in np.linspace(-0.005, 1.005, 102))
+        best = max(
+            f1_score(labels[:, label], column >= t, zero_division=0) for t in np.linspace(-0.005, 1.005, 102)
+        )
         assert f1_score(labels[:, label], column >= chosen[label]) == pytest.approx(best)
 
 
@@ -77,11 +83,16 @@ def test_probabilities_that_a_rounding_error_may_swap_are_not_told_apart():
 def test_a_row_gets_as_many_labels_as_it_may_have():
     probabilities = np.array([[0.9, 0.8, 0.7], [0.3, 0.45, 0.1], [0.6, 0.2, 0.1]])
     thresholds = np.array([0.5, 0.5, 0.2])
-    assert LabelRule(thresholds).decide(probabilities).astype(int).tolist() == [[1, 1, 1], [0, 0, 0], [1, 0, 0]]
+    assert LabelRule(thresholds).decide(probabilities).astype(int).tolist() == [
+        [1, 1, 1],
+        [0, 0, 0],
+        [1, 0, 0],
+    ]
     least = LabelRule(thresholds, min_labels=1).decide(probabilities)
     assert least.astype(int).tolist() == [[1, 1, 1], [0, 1, 0], [1, 0, 0]]
     most = LabelRule(thresholds, max_labels=1).decide(probabilities)
-    assert most.astype(int).tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]  # 0.7 is furthest above its threshold
+    # 0.7 is furthest above its threshold
+    assert most.astype(int).tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
     both = LabelRule(thresholds, min_labels=2, max_labels=2).decide(probabilities)
     assert both.sum(axis=1).tolist() == [2, 2, 2]
 
@@ -116,7 +127,9 @@ def test_the_report_of_many_labels_shows_the_worst():
     generator = np.random.default_rng(1)
     labels = (generator.random((50, 60)) < 0.3).astype(np.uint8)
     rule = default_rule(60)
-    metrics = label_set_metrics(labels, generator.normal(size=labels.shape), rule, [f"label {i}" for i in range(60)])
+    metrics = label_set_metrics(
+        labels, generator.normal(size=labels.shape), rule, [f"label {i}" for i in range(60)]
+    )
     text = render_label_sets(metrics, rule, 0, "title")
     assert "The 20 worst of 60 labels" in text
     assert "there are no dev rows" in text

@@ -12,7 +12,13 @@ from app.evaluation.baseline import Texts
 from app.evaluation.card.card import render_card, split_content
 from app.evaluation.multi_label.baseline import MOST_FREQUENT, label_set_baselines
 from app.evaluation.multi_label.decisions import LabelRule, default_rule
-from app.evaluation.multi_label.intervals import FIGURES, SetFigures, alike, label_set_differences, label_set_intervals
+from app.evaluation.multi_label.intervals import (
+    FIGURES,
+    SetFigures,
+    alike,
+    label_set_differences,
+    label_set_intervals,
+)
 from app.evaluation.multi_label.metrics import label_set_metrics
 from app.evaluation.multi_label.page import most_wrong_rows, render_label_set_page
 from app.evaluation.multi_label.row_sets import decide_rows, summarize_sets
@@ -69,7 +75,9 @@ def test_differences_are_paired():
     found = label_set_differences(labels, one, better, np.random.default_rng(0))
     for at, name in enumerate(FIGURES):
         difference, (low, high) = found[name]
-        assert difference == pytest.approx(sklearn_figures(labels, better)[at] - sklearn_figures(labels, one)[at])
+        assert difference == pytest.approx(
+            sklearn_figures(labels, better)[at] - sklearn_figures(labels, one)[at]
+        )
         assert 0 < low < difference < high
     same = label_set_differences(labels, one, one, np.random.default_rng(0))
     assert set(same.values()) == {(0.0, (0.0, 0.0))}
@@ -77,7 +85,10 @@ def test_differences_are_paired():
 
 def texts_of(labels: np.ndarray) -> Texts:
     """Return texts with a character for each label that they have."""
-    texts = ["的" + "".join(character for character, has in zip("甲乙丙丁", row, strict=True) if has) for row in labels]
+    texts = [
+        "的" + "".join(character for character, has in zip("甲乙丙丁", row, strict=True) if has)
+        for row in labels
+    ]
     return Texts(labels, lambda positions: [texts[position] for position in positions])
 
 
@@ -95,12 +106,17 @@ def test_baselines_learn_what_characters_say_and_keep_the_limits():
     assert without["TF-IDF + logistic regression"]["micro_f1"] > 0.9
 
 
-def page_of_sets(names: list[str], text=lambda at: f"文本 {at}", rule: LabelRule | None = None) -> PageContent:
+def page_of_sets(
+    names: list[str], text=lambda at: f"文本 {at}", rule: LabelRule | None = None
+) -> PageContent:
     labels, logits = random_sets(300, len(names))
     rule = rule or default_rule(len(names))
     rows = decide_rows(labels, logits, rule)
     metrics = label_set_metrics(labels, logits, rule, names) | summarize_sets(rows) | {"step": 20}
-    figures = dict.fromkeys(FIGURES, 0.25) | {"intervals": {name: [0.2, 0.3] for name in FIGURES}, "rows": 300}
+    figures = dict.fromkeys(FIGURES, 0.25) | {
+        "intervals": {name: [0.2, 0.3] for name in FIGURES},
+        "rows": 300,
+    }
     metrics["baselines"] = {MOST_FREQUENT: figures, "TF-IDF + logistic regression": figures}
     generator = np.random.default_rng(0)
     evaluated = EvaluatedRows(rows, names, text, "test.tsv, line {}".format, generator.integers(3, 60, 300))
@@ -123,8 +139,12 @@ def test_the_page_is_whole_and_loads_nothing(num_labels, language):
     for name in FIGURES:
         low, high = content.metrics["intervals"][name]
         assert f"[{low:.4f}, {high:.4f}]" in checked.text
-    assert ("总是预测最多的标签组合" if language == "zh" else "Always the most frequent set of labels") in checked.text
-    assert ("错误标签最多的样本" if language == "zh" else "The rows with the most wrong labels") in checked.text
+    assert (
+        "总是预测最多的标签组合" if language == "zh" else "Always the most frequent set of labels"
+    ) in checked.text
+    assert (
+        "错误标签最多的样本" if language == "zh" else "The rows with the most wrong labels"
+    ) in checked.text
     assert checked.tags.count("polyline") == 4
 
 

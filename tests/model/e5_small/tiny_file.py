@@ -37,7 +37,8 @@ def blocks(weights: np.ndarray) -> bytes:
 
 
 def tiny_tensors(seed: int = 0) -> dict[str, np.ndarray]:
-    """Return the tensors of the file by name: matrices of whole numbers (halved by the file's scale), and float32 ones."""
+    """Return the tensors of the file by name: matrices of whole numbers (halved by the file's scale), and
+    float32 ones."""
     random = np.random.default_rng(seed)
 
     def matrix(rows: int, columns: int) -> np.ndarray:
@@ -61,7 +62,9 @@ def tiny_tensors(seed: int = 0) -> dict[str, np.ndarray]:
 
 def is_quantised(name: str) -> bool:
     """Return whether a tensor is stored in 4 bits."""
-    return name == "emb.word" or name.split(".")[1] in ("q", "k", "v", "ao", "fi", "fo") and name.endswith(".w")
+    return (
+        name == "emb.word" or name.split(".")[1] in ("q", "k", "v", "ao", "fi", "fo") and name.endswith(".w")
+    )
 
 
 def write_tiny_file(path: Path) -> dict[str, np.ndarray]:
@@ -71,8 +74,12 @@ def write_tiny_file(path: Path) -> dict[str, np.ndarray]:
     offsets = np.cumsum([0, *map(len, texts)], dtype="<u4")
     scores = np.array([0, 0, 0, 0, *range(-3, -len(PIECES) + 2, -1), 0], dtype="<f4")
     head = struct.pack("<4sI", b"E5S1", 1)
-    head += struct.pack("<7i", HIDDEN, LAYERS, 4, INNER, len(PIECES) + 3, POSITIONS, 2) + struct.pack("<fi", 1e-12, 32)
-    head += struct.pack("<5iQ", len(PIECES), 0, 2, 1, 3, int(offsets[-1])) + offsets.tobytes() + scores.tobytes()
+    head += struct.pack("<7i", HIDDEN, LAYERS, 4, INNER, len(PIECES) + 3, POSITIONS, 2) + struct.pack(
+        "<fi", 1e-12, 32
+    )
+    head += (
+        struct.pack("<5iQ", len(PIECES), 0, 2, 1, 3, int(offsets[-1])) + offsets.tobytes() + scores.tobytes()
+    )
     head += b"".join(texts) + struct.pack("<iI", 1, 9) + struct.pack("<IBI", 0xFF21, 1, 0x41)
     data = {name: blocks(value) if is_quantised(name) else value.tobytes() for name, value in tensors.items()}
     entries = sum(2 + len(name) + 1 + 4 + 8 + 8 for name in data)

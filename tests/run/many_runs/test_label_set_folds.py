@@ -1,4 +1,5 @@
-"""Folds and seeds of rows with any number of labels: python -m pytest tests/run/many_runs/test_label_set_folds.py"""
+"""Folds and seeds of rows with any number of labels: python -m pytest
+tests/run/many_runs/test_label_set_folds.py"""
 
 import csv
 import json
@@ -25,11 +26,15 @@ from app.run.many_runs.series import Series
 from tests.label_set_runs import NAMES, write_posts
 
 FOLDS = 3
-THRESHOLDS = ([0.3, 0.5, 0.7], [0.6, 0.4, 0.5], [0.5, 0.5, 0.5])  # of each fold's run
+# Of each fold's run
+THRESHOLDS = ([0.3, 0.5, 0.7], [0.6, 0.4, 0.5], [0.5, 0.5, 0.5])
 
 
-def finished_run(run: Path, dataset: Dataset, splits: tuple[str, ...], thresholds: list[float], seed: int) -> None:
-    """Leave in a folder what a run leaves there: the logits of a model that is right more often than not, and thresholds."""
+def finished_run(
+    run: Path, dataset: Dataset, splits: tuple[str, ...], thresholds: list[float], seed: int
+) -> None:
+    """Leave in a folder what a run leaves there: the logits of a model that is right more often than not, and
+    thresholds."""
     generator = np.random.default_rng(seed)
     run.mkdir(parents=True)
     found = {}
@@ -92,7 +97,9 @@ def test_figures_are_those_of_sklearn(found):
     assert figures["mean"]["macro_f1"] == pytest.approx(np.mean(of_folds))
     assert figures["standard_deviation"]["macro_f1"] == pytest.approx(np.std(of_folds, ddof=1))
     pooled = figures["all_rows"]
-    assert pooled["samples_f1"] == pytest.approx(f1_score(labels, predicted, average="samples", zero_division=1))
+    assert pooled["samples_f1"] == pytest.approx(
+        f1_score(labels, predicted, average="samples", zero_division=1)
+    )
     low, high = pooled["intervals"]["micro_f1"]
     assert low < pooled["micro_f1"] < high
     text = render_folds(figures)
@@ -112,7 +119,9 @@ def test_the_file_of_logits_has_label_sets(found, tmp_path):
 
 
 def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets, tmp_path):
-    pytest.importorskip("cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt")
+    pytest.importorskip(
+        "cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt"
+    )
     figures = list_issues(tmp_path, found)
     with (tmp_path / "label_issues.csv").open(encoding="utf-8", newline="") as file:
         issues = list(csv.DictReader(file))
@@ -122,7 +131,10 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
     rows = parquet_rows(found, tmp_path)
     for issue in issues:
         row = rows[int(issue["row_id"])]
-        assert (json.loads(issue["given"]), json.loads(issue["suggested"])) == (row["labels"], row["predicted"])
+        assert (json.loads(issue["given"]), json.loads(issue["suggested"])) == (
+            row["labels"],
+            row["predicted"],
+        )
         assert (issue["text_hash"], int(issue["line"])) == (row["text_hash"], row["line"])
     scores = [float(issue["score"]) for issue in issues]
     assert scores == sorted(scores)
@@ -135,7 +147,9 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
         writer.writeheader()
         writer.writerows(issues)
     train = found.table.source
-    data = DataConfig(task="multi_label", train=train, cache_dir=str(tmp_path / "cache"), dev_size=0, test_size=0)
+    data = DataConfig(
+        task="multi_label", train=train, cache_dir=str(tmp_path / "cache"), dev_size=0, test_size=0
+    )
     fixed = open_dataset(replace(data, relabel=str(tmp_path / "fixes.csv")))
     expected = np.array(found.split.labels)
     for issue in issues[:3]:
@@ -154,7 +168,8 @@ def test_flips_are_fixes_that_change_one_label(found, tmp_path):
     flips = dict(zip(found.split.hashes[at].tolist(), wrong.tolist(), strict=True))
     assert written == flips | {1: [int(name == "正面") for name in NAMES]}
     assert all(
-        sum(map(abs, np.subtract(flips[int(found.split.hashes[row])], found.split.labels[row].astype(int)))) == 1
+        sum(map(abs, np.subtract(flips[int(found.split.hashes[row])], found.split.labels[row].astype(int))))
+        == 1
         for row in at
     )
 
@@ -169,7 +184,8 @@ def test_the_spread_of_seeds_is_at_the_thresholds_of_each_seed(split, datasets, 
     for seed in (7, 8):
         run = tmp_path / f"seed-{seed}"
         finished_run(run, datasets[0], (split,), THRESHOLDS[seed - 7], seed)
-        (run / "report.json").write_text("{}")  # a finished run, which is not trained again
+        # A finished run, which is not trained again
+        (run / "report.json").write_text("{}")
     series = Series(tmp_path, "2 seeds", "single", 1, [])
     config = Config(DataConfig(task="multi_label"), train=TrainConfig(seed=7))
     figures = train_seeds(series, config, 2)
@@ -178,7 +194,9 @@ def test_the_spread_of_seeds_is_at_the_thresholds_of_each_seed(split, datasets, 
         generator = np.random.default_rng(seed)
         logits = (generator.normal(0, 1.5, labels.shape) + 2.0 * labels - 1).astype(np.float32).astype(float)
         predicted = 1 / (1 + np.exp(-logits)) >= THRESHOLDS[at]
-        assert figures["micro_f1"]["values"][at] == pytest.approx(f1_score(labels, predicted, average="micro"))
+        assert figures["micro_f1"]["values"][at] == pytest.approx(
+            f1_score(labels, predicted, average="micro")
+        )
     text = render_seeds(figures)
     assert "samples F1: another seed moves it by" in text
     assert ("a test file or data.test_size gives figures of other rows" in text) == (split == "dev")

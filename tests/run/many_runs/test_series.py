@@ -48,7 +48,9 @@ def test_a_signal_is_passed_on_and_the_run_ends_first(tmp_path):
 
 def test_a_run_that_fails_names_its_error_and_its_log(tmp_path):
     series = Series(tmp_path, "2 seeds", "single", 1, ["--data.train", str(tmp_path / "nothing.tsv")])
-    with pytest.raises(TrainingError, match=r"seed-1 failed with status 2: error: .*nothing\.tsv.*seed-1\.log"):
+    with pytest.raises(
+        TrainingError, match=r"seed-1 failed with status 2: error: .*nothing\.tsv.*seed-1\.log"
+    ):
         series.run("seed-1", [])
 
 

@@ -1,4 +1,5 @@
-"""The services that follow a run beside TensorBoard, one file each; a library is imported only where its tracker is asked for."""
+"""The services that follow a run beside TensorBoard, one file each; a library is imported only where its
+tracker is asked for."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def check_trackers(config: OutputConfig) -> None:
     for name in config.trackers:
         if find_spec(name) is None:
             raise InputError(
-                f"output.trackers {name} needs a library: pip install -r requirements-{name}.txt, or leave it out"
+                f"output.trackers {name} needs a library: pip install -r requirements-{name}.txt, or leave "
+                "it out"
             )
 
 

@@ -15,9 +15,12 @@ from ....runtime.disk import write_json
 from .tracker import TrackedRun, Tracker
 
 logger = logging.getLogger(__name__)
-FOLDER = "trackers"  # in the run folder: for each service the name of the run there, and its last points
-MOST_WAITING = 10_000  # points; a service that is so far behind loses the next ones
-MOST_FAILURES = 3  # in a row, then the tracker is left out
+# In the run folder: for each service the name of the run there, and its last points
+FOLDER = "trackers"
+# points; a service that is so far behind loses the next ones
+MAX_WAITING = 10_000
+# In a row, then the tracker is left out
+MAX_FAILURES = 3
 CLOSE_SECONDS = 60.0
 
 
@@ -29,7 +32,7 @@ class BackgroundTracker:
         self.find = find
         self.run = run
         self.path = run.folder / FOLDER / f"{name}.json"
-        self.points: Queue[tuple[str, dict[str, float], int] | None] = Queue(MOST_WAITING)
+        self.points: Queue[tuple[str, dict[str, float], int] | None] = Queue(MAX_WAITING)
         self.status = "failed"
         self.is_left_out = False
         self.thread = threading.Thread(target=self.work, daemon=True)
@@ -42,7 +45,7 @@ class BackgroundTracker:
         try:
             self.points.put_nowait((group, values, step))
         except Full:
-            self.leave_out(f"it is {MOST_WAITING:,} points behind")
+            self.leave_out(f"it is {MAX_WAITING:,} points behind")
 
     def close(self, status: str, seconds: float = CLOSE_SECONDS) -> None:
         """Pass on what is left and end the run in the service; waits for at most `seconds`."""
@@ -58,7 +61,9 @@ class BackgroundTracker:
         if not self.is_left_out:
             self.is_left_out = True
             logger.warning(
-                "The tracker %s is left out from here on: %s. The training is not affected.", self.name, problem
+                "The tracker %s is left out from here on: %s. The training is not affected.",
+                self.name,
+                problem,
             )
 
     def work(self) -> None:
@@ -79,13 +84,16 @@ class BackgroundTracker:
         while (point := self.points.get()) is not None and not self.is_left_out:
             group, values, step = point
             if step <= last.get(group, -1):
-                continue  # of the resumed run, from before it was interrupted
+                # Of the resumed run, from before it was interrupted
+                continue
             try:
                 tracker.add({f"{group}/{name}": float(value) for name, value in values.items()}, step)
             except Exception as error:  # noqa: BLE001 - of any library
                 failures += 1
-                logger.warning("The tracker %s lost the point of step %d: %s", self.name, step, first_line(error))
-                if failures == MOST_FAILURES:
+                logger.warning(
+                    "The tracker %s lost the point of step %d: %s", self.name, step, first_line(error)
+                )
+                if failures == MAX_FAILURES:
                     raise
                 continue
             failures, last[group] = 0, step
@@ -98,7 +106,9 @@ class BackgroundTracker:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
-            logger.warning("%s cannot be read, so %s begins a new run: %s", self.path, self.name, first_line(error))
+            logger.warning(
+                "%s cannot be read, so %s begins a new run: %s", self.path, self.name, first_line(error)
+            )
             return {}
         return known if isinstance(known, dict) and isinstance(known.get("steps", {}), dict) else {}
 

@@ -9,7 +9,8 @@ from ....runtime.telemetry import turn_off_telemetry
 from .tracker import TrackedRun, Tracker
 
 STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
-MOST_PARAMETERS, LONGEST = 100, 500  # that MLflow takes at once, and characters of one
+# That MLflow takes at once, and characters of one
+MAX_PARAMETERS, LONGEST = 100, 500
 
 
 class MLflow(Tracker):
@@ -36,14 +37,16 @@ class MLflow(Tracker):
         from mlflow.entities import Param
 
         parameters = [Param(name, str(value)[:LONGEST]) for name, value in settings.items()]
-        for start in range(0, len(parameters), MOST_PARAMETERS):
-            self.client.log_batch(self.run_id, params=parameters[start : start + MOST_PARAMETERS])
+        for start in range(0, len(parameters), MAX_PARAMETERS):
+            self.client.log_batch(self.run_id, params=parameters[start : start + MAX_PARAMETERS])
 
     def add(self, values: dict[str, float], step: int) -> None:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        self.client.log_batch(self.run_id, metrics=[Metric(name, value, now, step) for name, value in values.items()])
+        self.client.log_batch(
+            self.run_id, metrics=[Metric(name, value, now, step) for name, value in values.items()]
+        )
 
     def close(self, status: str) -> None:
         self.client.set_terminated(self.run_id, STATUS[status])

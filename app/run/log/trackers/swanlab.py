@@ -14,8 +14,11 @@ class SwanLab(Tracker):
         import swanlab
 
         self.swanlab = swanlab
-        self.run_id = run_id or uuid4().hex[:21]  # as long as it wants them
-        swanlab.init(project=run.project, experiment_name=run.name, id=self.run_id, resume="allow", config=run.settings)
+        # As long as it wants them
+        self.run_id = run_id or uuid4().hex[:21]
+        swanlab.init(
+            project=run.project, experiment_name=run.name, id=self.run_id, resume="allow", config=run.settings
+        )
 
     def add(self, values: dict[str, float], step: int) -> None:
         self.swanlab.log(values, step=step)
