@@ -26,7 +26,7 @@ from app.runtime.machine import set_up_machine
 from app.runtime.processes import leave
 from app.strategies.ddp import DDP, HOOKS
 from app.training.loop import train
-from app.training.state import RunState
+from app.training.progress import RunProgress
 
 
 class Meter:
@@ -79,7 +79,7 @@ def measure(strategy: MeteredDDP, config: Config, steps: int) -> dict[str, float
     seconds: dict[bool, list[float]] = {True: [], False: []}
     clock = [time.perf_counter()]
 
-    def after_step(state: RunState, log: object) -> None:
+    def after_step(state: RunProgress, log: object) -> None:
         now = time.perf_counter()
         # The first two lay out buckets and memory
         if state.step > 2:
@@ -91,7 +91,7 @@ def measure(strategy: MeteredDDP, config: Config, steps: int) -> dict[str, float
         clock[0] = time.perf_counter()
 
     settings = replace(parts.config.train, max_steps=2 + 2 * steps, max_grad_norm=0)
-    train(strategy, parts.loaders["train"], parts.plan, parts.task.loss, settings, RunState(), after_step)
+    train(strategy, parts.loaders["train"], parts.plan, parts.task.loss, settings, RunProgress(), after_step)
     done = max(1, len(seconds[True]))
     return {
         "step": statistics.median(seconds[True]),

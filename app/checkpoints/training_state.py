@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from ..data.cache import MANIFEST
 from ..errors import TrainingError
 from ..runtime.disk import checksum, sync, write_text
-from ..training.state import RunState
+from ..training.progress import RunProgress
 from .run_folder import saved_states, states_folder
 from .write_errors import cannot_write
 
@@ -55,7 +55,7 @@ class TrainingState:
     That of a run whose training is done may have no tensors.
     """
 
-    run_state: RunState
+    run_state: RunProgress
     job: dict
     weights: Tensors
     optimizer: Tensors
@@ -64,7 +64,7 @@ class TrainingState:
 
 def save_training_state(
     folder: Path,
-    run_state: RunState,
+    run_state: RunProgress,
     job: dict,
     weights: Tensors,
     optimizer: Tensors,
@@ -138,22 +138,22 @@ def load_training_state(folder: Path) -> TrainingState | None:
     return None
 
 
-def to_progress(run_state: RunState, job: dict) -> dict:
+def to_progress(run_state: RunProgress, job: dict) -> dict:
     """Return what progress.json holds: the run's state, without what ends the loop now, and the job."""
     values = asdict(run_state) | {"job": job}
     del values["stop"]
     return values
 
 
-def from_progress(values: dict) -> tuple[RunState, dict]:
+def from_progress(values: dict) -> tuple[RunProgress, dict]:
     """Return the run's state and the job of a progress.json, also of one with the keys of earlier versions."""
     values = {OLD_KEYS.get(key, key): value for key, value in values.items()}
     job = values.pop("job")
     values["loss_window"] = [(loss, rows) for loss, rows in values["loss_window"]]
-    missing = {field.name for field in fields(RunState)} - {*NOT_SAVED_ALWAYS, *values}
+    missing = {field.name for field in fields(RunProgress)} - {*NOT_SAVED_ALWAYS, *values}
     if missing:
         raise ValueError(f"{PROGRESS} has no {', '.join(sorted(missing))}")
-    return RunState(**values), job
+    return RunProgress(**values), job
 
 
 def check_state(state: Path) -> None:

@@ -12,7 +12,7 @@ from ..runtime.signals import StopSignals
 from ..strategies.strategy import Strategy
 from ..training.loop import StepLog
 from ..training.non_finite import FiniteCheck, check_trained
-from ..training.state import RunState
+from ..training.progress import RunProgress
 from .assembly import Components
 from .best_checkpoint import BestCheckpoint
 from .evaluation import evaluate_split
@@ -33,7 +33,7 @@ class AfterStep:
         strategy: Strategy,
         components: Components,
         config: TrainConfig,
-        state: RunState,
+        state: RunProgress,
         total_steps: int,
         log: RunLog,
         saver: Saver,
@@ -55,7 +55,7 @@ class AfterStep:
         self.stopped_by = 0
         self.best_dev_logits: np.ndarray | None = None
 
-    def __call__(self, state: RunState, step: StepLog) -> None:
+    def __call__(self, state: RunProgress, step: StepLog) -> None:
         self.log_step(step)
         self.stopped_by = self.signals.agreed()
         self.check_trained()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ..evaluation.metrics import is_better
-from ..training.state import RunState
+from ..training.progress import RunProgress
 
 
 class BestCheckpoint:
     """Chooses the checkpoint to keep, by `metric` on dev; its place is kept in the run's state."""
 
-    def __init__(self, state: RunState, metric: str, early_stopping: int | None) -> None:
+    def __init__(self, state: RunProgress, metric: str, early_stopping: int | None) -> None:
         self.state = state
         self.metric = metric
         self.early_stopping = early_stopping

@@ -12,7 +12,7 @@ from ..config.schema import Config
 from ..evaluation.card.card import render_card
 from ..evaluation.long_rows import cost_of_length, render_cost_of_length, row_parts
 from ..runtime.disk import write_json, write_text
-from ..training.state import RunState
+from ..training.progress import RunProgress
 from .assembly import Components
 from .model_card import card_content
 
@@ -28,7 +28,7 @@ def report_split(components: Components) -> str:
     return next(name for name in NOTES if name in components.loaders)
 
 
-def report_title(split: str, state: RunState, best_metric: str) -> str:
+def report_title(split: str, state: RunProgress, best_metric: str) -> str:
     """Return the first line of the report: which rows, which checkpoint, and how it was chosen."""
     chosen = "" if state.best_value is None else f", chosen by {best_metric} on dev {state.best_value:.4f}"
     return f"Report on {split}: checkpoint of step {state.best_step}{chosen}{NOTES[split]}"
@@ -39,7 +39,7 @@ def print_and_write(
     config: Config,
     components: Components,
     split: str,
-    state: RunState,
+    state: RunProgress,
     metrics: dict,
     results: dict[str, np.ndarray],
 ) -> None:

@@ -21,7 +21,7 @@ from ..runtime.disk import is_full
 from ..runtime.signals import StopAtOnce, Stopped, StopSignals
 from ..strategies.strategy import Strategy
 from ..training.loop import planned_steps, train
-from ..training.state import RunState
+from ..training.progress import RunProgress
 from .after_step import AfterStep
 from .assembly import assemble, set_up
 from .description import describe
@@ -49,7 +49,7 @@ class Job:
         self.strategy = strategy
         self.with_report = with_report
         self.is_main = strategy.group.rank == 0
-        self.state = RunState()
+        self.state = RunProgress()
         self.folder: Path | None = None
         self.lock: RunLock | None = None
         self.log: RunLog | None = None

@@ -25,7 +25,7 @@ from ..config.schema import Config
 from ..config.yaml_files import read_yaml
 from ..errors import InputError
 from ..strategies.strategy import Strategy
-from ..training.state import RunState
+from ..training.progress import RunProgress
 from .job_signature import LENGTH, changes, listed_changes
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 class SavedRun:
     """What every rank needs to know of a saved run."""
 
-    state: RunState
+    state: RunProgress
     job: dict
     has_tensors: bool
     is_finished: bool
@@ -50,7 +50,7 @@ class Resumed:
     first write.
     """
 
-    state: RunState
+    state: RunProgress
     has_state: bool = True
     start_longer: Callable[[], None] | None = None
 
@@ -101,7 +101,7 @@ def resume(strategy: Strategy, config: Config, folder: Path | None, job: dict, e
             )
         if folder:
             logger.info("%s has no training state to resume from; the run starts from the beginning.", folder)
-        return Resumed(RunState(), has_state=False)
+        return Resumed(RunProgress(), has_state=False)
     if known.changes:
         raise InputError(
             f"a run can be resumed only with the settings and data it was started with: {known.changes}; "

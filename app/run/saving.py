@@ -17,7 +17,7 @@ from ..checkpoints.write_errors import cannot_write
 from ..config.schema import OutputConfig
 from ..model.pretrained import save_model
 from ..strategies.strategy import Strategy
-from ..training.state import RunState
+from ..training.progress import RunProgress
 from .assembly import Components
 
 
@@ -54,7 +54,7 @@ class Saver:
         self.before_first_write = before_first_write
         self.writer = BackgroundWriter()
 
-    def save(self, state: RunState, is_best: bool, with_state: bool, is_trained: bool) -> None:
+    def save(self, state: RunProgress, is_best: bool, with_state: bool, is_trained: bool) -> None:
         """Copy what has to be written, and write it in the background: the model where `is_best`, a state
         where `with_state`.
 
@@ -93,7 +93,7 @@ class Saver:
             raise cannot_write("the model", error, self.folder) from error
 
     def write_state(
-        self, run_state: RunState, weights: Tensors, optimizer: Tensors, best_model: Path | None
+        self, run_state: RunProgress, weights: Tensors, optimizer: Tensors, best_model: Path | None
     ) -> None:
         """Write a training state."""
         keep = self.config.keep_states

@@ -20,9 +20,9 @@ from ..errors import first_line
 from ..strategies.strategy import StepResult, Strategy
 from .out_of_memory import MicroBatches
 from .planned_shapes import PlannedShapes
+from .progress import RunProgress
 from .recorded_passes import RecordedPasses
 from .recorded_steps import RecordedSteps, can_record_steps
-from .state import RunState
 
 # outputs, targets -> the sum of the losses
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -59,7 +59,7 @@ class ForwardBackward:
         total_steps: int,
         loss: Loss,
         config: TrainConfig,
-        state: RunState,
+        state: RunProgress,
     ) -> None:
         self.strategy = strategy
         self.loader = loader

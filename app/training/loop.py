@@ -13,7 +13,7 @@ from ..config.schema import TrainConfig
 from ..strategies.strategy import Strategy
 from .forward_backward import ForwardBackward, Loss, PassResults
 from .optimizer import learning_rate_factor, set_learning_rate, warmup_steps
-from .state import RunState
+from .progress import RunProgress
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ def train(
     plan: BatchPlan,
     loss: Loss,
     config: TrainConfig,
-    state: RunState,
-    after_step: Callable[[RunState, StepLog], None],
+    state: RunProgress,
+    after_step: Callable[[RunProgress, StepLog], None],
     before_step: Callable[[], None] = lambda: None,
 ) -> None:
     """Train from `state.step` to the last step of the plan, or until `state.stop`.

@@ -14,7 +14,7 @@ from ..data.dataset import Split
 from ..errors import TrainingError
 from ..strategies.strategy import Strategy
 from .loop import StepLog
-from .state import RunState
+from .progress import RunProgress
 
 logger = logging.getLogger(__name__)
 SHOWN_ROWS = 10
@@ -99,7 +99,7 @@ def norms_on_host(steps: list[StepLog]) -> list[float | None]:
     return [None if step.grad_norm is None else next(on_host) for step in steps]
 
 
-def check_trained(state: RunState, total_steps: int) -> None:
+def check_trained(state: RunProgress, total_steps: int) -> None:
     """Raise TrainingError where the training has ended and no step has changed the weights."""
     if state.is_trained(total_steps) and not state.updates:
         raise TrainingError(

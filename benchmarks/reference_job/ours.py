@@ -16,7 +16,7 @@ from app.run.log.setup import start_logging
 from app.runtime.signals import StopSignals
 from app.strategies import open_strategy
 from app.training.loop import StepLog, train
-from app.training.state import RunState
+from app.training.progress import RunProgress
 from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.reference_job.job import Job
 
@@ -53,7 +53,7 @@ def main(job: Job, meter: Meter) -> None:
             strategy, components, settings, run.state, run.total_steps, run.log, run.saver, signals
         )
 
-        def after_step(state: RunState, step: StepLog) -> None:
+        def after_step(state: RunProgress, step: StepLog) -> None:
             steps.log_step(step)
             meter.step_done(lambda: step.passes.loss_sum / step.passes.divisor)
 

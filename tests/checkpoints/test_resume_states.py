@@ -28,7 +28,7 @@ from app.strategies.single import Single
 from app.training.forward_backward import PassResults
 from app.training.loop import StepLog
 from app.training.non_finite import FiniteCheck
-from app.training.state import RunState
+from app.training.progress import RunProgress
 from tests.tiny import loaders_of, open_tiny, tiny_model
 
 FILES = ("best.safetensors", "manifest.json", "optimizer.safetensors", "progress.json", "weights.safetensors")
@@ -37,9 +37,9 @@ FILES = ("best.safetensors", "manifest.json", "optimizer.safetensors", "progress
 JOB = {"train.seed": 1, "steps": 30}
 
 
-def state_of(step: int) -> RunState:
+def state_of(step: int) -> RunProgress:
     counts = {"evaluations_without_improvement": 2, "micro_batch_size": 4}
-    return RunState(
+    return RunProgress(
         step,
         step - 1,
         **counts,

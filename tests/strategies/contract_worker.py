@@ -122,7 +122,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     from app.training.evaluate import evaluate
     from app.training.loop import train
     from app.training.optimizer import build_optimizer
-    from app.training.state import RunState
+    from app.training.progress import RunProgress
 
     case, config = CASES[case_name], strategy.config.train
     cache = str(Path(data).parent / "cache")
@@ -164,14 +164,14 @@ def run_case(strategy, case_name: str, data: str) -> dict:
             strategy.full_state.scaler() | {"scale": OVERFLOW_SCALE, "backoff_factor": 2.0**-10}
         )
     result = {"losses": [], "norms": [], "learning_rates": [], "skipped": []}
-    state = RunState()
+    state = RunProgress()
 
     def before_step() -> None:
         # Gathering them all takes longer than the step
         if state.step == config.max_steps - 1:
             result["gradients"] = strategy.full_state.gradients()
 
-    def after_step(state: RunState, step) -> None:
+    def after_step(state: RunProgress, step) -> None:
         result["losses"].append(float(strategy.group.reduce_sum(step.passes.loss_sum)) / step.passes.divisor)
         result["norms"].append(float(step.grad_norm))
         result["learning_rates"].append(step.learning_rate)

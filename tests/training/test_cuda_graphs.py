@@ -27,8 +27,8 @@ from app.tasks.single_label import RowLoss
 from app.training.evaluate import evaluate
 from app.training.loop import train
 from app.training.optimizer import build_optimizer
+from app.training.progress import RunProgress
 from app.training.recorded_passes import RecordedPasses
-from app.training.state import RunState
 from tests.tiny import loaders_of, open_tiny, tiny_model, token_rows
 
 SETTINGS = TrainConfig(
@@ -106,11 +106,11 @@ def run(
         row_loss = RowLoss(WEIGHTS.to(strategy.device), config.label_smoothing)
         plan = BatchPlan(len(loader), config.batch_size, config.seed)
 
-        def keep(state: RunState, log) -> None:
+        def keep(state: RunProgress, log) -> None:
             losses.append(log.passes.loss_sum.clone())
             after_step(state.step)
 
-        train(strategy, loader, plan, row_loss, config, RunState(), keep)
+        train(strategy, loader, plan, row_loss, config, RunProgress(), keep)
         if not reads:
             return losses
         found = evaluate(strategy, loader, 16)

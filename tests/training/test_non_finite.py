@@ -12,7 +12,7 @@ from app.strategies.single import Single
 from app.training.forward_backward import PassResults
 from app.training.loop import StepLog
 from app.training.non_finite import MAX_SKIPPED, FiniteCheck, check_trained, norms_on_host
-from app.training.state import RunState
+from app.training.progress import RunProgress
 from tests.tiny import loaders_of, open_tiny, tiny_model
 
 
@@ -74,9 +74,9 @@ def test_the_norms_of_a_window_are_copied_at_once(loader):
 
 
 def test_a_training_without_an_update_has_no_report():
-    check_trained(RunState(step=3), 5)
-    check_trained(RunState(step=5, updates=1), 5)
-    for state in (RunState(step=5), RunState(step=2, stopped_early=True)):
+    check_trained(RunProgress(step=3), 5)
+    check_trained(RunProgress(step=5, updates=1), 5)
+    for state in (RunProgress(step=5), RunProgress(step=2, stopped_early=True)):
         with pytest.raises(
             TrainingError, match=f"all {state.step} steps were skipped, .* nothing was trained"
         ):

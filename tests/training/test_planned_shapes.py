@@ -21,7 +21,7 @@ from app.training import planned_shapes
 from app.training.forward_backward import ForwardBackward
 from app.training.loop import planned_steps, train
 from app.training.optimizer import build_optimizer
-from app.training.state import RunState
+from app.training.progress import RunProgress
 from tests.tiny import loaders_of, open_tiny, tiny_model
 from tests.training.test_cuda_graphs import SETTINGS, Again, Recording, assert_same_job, filled, run
 
@@ -56,7 +56,7 @@ class Training:
     def counts(self) -> Counter:
         return Counter(self.strategy.recorder.counts)
 
-    def run(self, state: RunState, until: int | None = None) -> RunState:
+    def run(self, state: RunProgress, until: int | None = None) -> RunProgress:
         """Train from a state until a step, or to the end, with a layout and passes as a new process has them."""
 
         def keep(state, log):
@@ -67,7 +67,7 @@ class Training:
         train(self.strategy, self.loader, self.plan, self.loss, self.config, state, keep)
         return replace(state, stop=False)
 
-    def passes(self, state: RunState) -> ForwardBackward:
+    def passes(self, state: RunProgress) -> ForwardBackward:
         """Return forward and backward, as the loop makes them."""
         self.loader.layout = filled(replace(self.loader.layout, buckets=()))
         return ForwardBackward(
@@ -85,7 +85,7 @@ def assert_same_bits(found: Training, expected: Training) -> None:
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_every_pass_of_the_training_was_recorded_before_the_first_step(rows, accumulation):
     training = Training(rows, replace(SETTINGS, accumulation_steps=accumulation))
-    state = RunState()
+    state = RunProgress()
     passes = training.passes(state)
     passes.warm_up()
     before = training.counts
@@ -101,10 +101,10 @@ def test_every_pass_of_the_training_was_recorded_before_the_first_step(rows, acc
 
 def test_fewer_passes_are_recorded_than_with_rounded_sizes(rows, monkeypatch):
     planned = Training(rows)
-    planned.run(RunState())
+    planned.run(RunProgress())
     monkeypatch.setattr(buckets, "MOST", 0)
     rounded = Training(rows)
-    rounded.run(RunState())
+    rounded.run(RunProgress())
     assert not rounded.loader.layout.buckets
     assert 0 < planned.counts["recorded"] < rounded.counts["recorded"]
     assert rounded.losses == pytest.approx(planned.losses, rel=1e-5)
@@ -116,7 +116,7 @@ def test_the_warm_up_takes_no_random_numbers(rows):
     np.random.seed(5)
     random.seed(5)
     states = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
-    passes = training.passes(RunState())
+    passes = training.passes(RunProgress())
     passes.warm_up()
     assert training.counts["replayed"] > 0
     assert torch.equal(torch.get_rng_state(), states[0])
@@ -127,7 +127,7 @@ def test_the_first_step_has_the_same_dropout_masks_as_without_a_warm_up(rows):
     losses = []
     for with_warm_up in (True, False):
         training = Training(rows, dropout=0.3)
-        passes = training.passes(RunState())
+        passes = training.passes(RunProgress())
         if with_warm_up:
             passes.warm_up()
         else:
@@ -143,8 +143,8 @@ def test_the_first_step_has_the_same_dropout_masks_as_without_a_warm_up(rows):
 @pytest.mark.parametrize("stop", [1, 7])
 def test_a_run_that_was_stopped_and_resumed_has_the_same_bits(rows, stop):
     whole, parts = Training(rows, dropout=0.3), Training(rows, dropout=0.3)
-    whole.run(RunState())
-    state = parts.run(RunState(), until=stop)
+    whole.run(RunProgress())
+    state = parts.run(RunProgress(), until=stop)
     assert state.step == stop
     first = parts.loader.layout.buckets
     parts.run(state)
@@ -173,7 +173,7 @@ def test_a_shape_that_cannot_be_recorded_ends_recording_and_planning(rows, monke
     assert not found[3].keep_gradients
     assert_same_job(found, run(rows, SETTINGS))
     training = Training(rows)
-    training.run(RunState())
+    training.run(RunProgress())
     assert not training.loader.layout.buckets, "passes that are not recorded need less padding"
 
 
@@ -191,7 +191,7 @@ class RunsOutLater(FailsLater):
 def test_memory_that_runs_out_at_a_later_shape_makes_micro_batches_smaller(rows, monkeypatch, caplog):
     monkeypatch.setattr(Recording, "kind", RunsOutLater)
     config = replace(SETTINGS, max_steps=5)
-    training, state = Training(rows, config), RunState()
+    training, state = Training(rows, config), RunProgress()
     training.run(state)
     assert training.counts["out of memory"] > 0
     assert state.micro_batch_size <= 5
@@ -203,7 +203,7 @@ def test_memory_that_runs_out_at_a_later_shape_makes_micro_batches_smaller(rows,
 class RunsOut(Training):
     """Memory runs out once, in the fourth step."""
 
-    def run(self, state: RunState, until: int | None = None) -> RunState:
+    def run(self, state: RunProgress, until: int | None = None) -> RunProgress:
         load = self.loader.load
 
         def runs_out_once(positions, device, draw=-1):
@@ -221,8 +221,8 @@ def test_memory_that_runs_out_in_a_step_plans_shapes_that_a_resumed_run_has_too(
     """After it, micro-batches are smaller; a run that is resumed later knows their size, and must compute the
     same."""
     whole, parts = RunsOut(rows, dropout=0.3), RunsOut(rows, dropout=0.3)
-    whole.run(RunState())
-    state = parts.run(RunState(), until=6)
+    whole.run(RunProgress())
+    state = parts.run(RunProgress(), until=6)
     parts.run(state)
     assert state.micro_batch_size == 5
     assert {bucket.rows for bucket in parts.loader.layout.buckets} <= {4, 5}
@@ -232,7 +232,7 @@ def test_memory_that_runs_out_in_a_step_plans_shapes_that_a_resumed_run_has_too(
 def test_steps_beyond_those_that_are_planned_are_rounded_where_they_do_not_fit(rows, monkeypatch):
     monkeypatch.setattr(planned_shapes, "MAX_STEPS", 1)
     training = Training(rows)
-    training.run(RunState())
+    training.run(RunProgress())
     assert len(training.loader.layout.buckets) == 1
     assert training.counts["recorded"] > 1
     expected = run(rows, SETTINGS)
@@ -244,7 +244,7 @@ def test_graphs_of_planned_shapes_are_recorded_before_the_first_step_on_a_gpu(ro
     training = Training(
         rows, replace(SETTINGS, device="cuda", precision="bf16"), dropout=0.3, strategy_class=Single
     )
-    state, before = RunState(), torch.cuda.get_rng_state(training.strategy.device)
+    state, before = RunProgress(), torch.cuda.get_rng_state(training.strategy.device)
     passes = training.passes(state)
     passes.warm_up()
     recordings = dict(passes.run_pass.recordings)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from app.training.planned_shapes import PlannedShapes
+from app.training.progress import RunProgress
 from app.training.recorded_passes import RecordedPasses
 from app.training.recorded_steps import RecordedSteps
-from app.training.state import RunState
 from tests.tiny import open_tiny
 from tests.training.test_cuda_graphs import SETTINGS as PASSES
 from tests.training.test_cuda_graphs import (
@@ -68,14 +68,14 @@ def test_torch_records_adamw_only_if_it_is_capturable_and_warns_of_that_in_other
 
 def test_a_replayed_step_has_the_bits_of_one_that_is_not_recorded(rows, monkeypatch):
     recorded = Training(rows, SETTINGS, dropout=0.3)
-    recorded.run(RunState())
+    recorded.run(RunProgress())
     buckets = recorded.loader.layout.buckets
     monkeypatch.setattr(Recording, "kind", Refusing)
     # Batches are filled up as before, though nothing is recorded: masks are drawn for the tokens of padding
     # too.
     monkeypatch.setattr(PlannedShapes, "set_buckets", lambda shapes, chosen: fill_up(shapes.loader, buckets))
     eager = Training(rows, SETTINGS, dropout=0.3)
-    eager.run(RunState())
+    eager.run(RunProgress())
     assert (recorded.counts["replayed"] > 10, eager.counts["replayed"]) == (True, 0)
     assert_same_bits(eager, recorded)
 
@@ -98,17 +98,17 @@ def fill_up(loader, buckets) -> None:
 )
 def test_passes_are_recorded_where_a_step_cannot_be(rows, settings):
     training = Training(rows, replace(SETTINGS, **settings))
-    passes = training.passes(RunState())
+    passes = training.passes(RunProgress())
     assert type(passes.run_pass) is RecordedPasses
     assert training.strategy.keep_gradients
     assert all(isinstance(group["lr"], float) for group in training.strategy.optimizer.param_groups)
-    assert type(Training(rows, SETTINGS).passes(RunState()).run_pass) is RecordedSteps
+    assert type(Training(rows, SETTINGS).passes(RunProgress()).run_pass) is RecordedSteps
 
 
 def test_the_warm_up_changes_no_weight_and_makes_an_empty_state(rows):
     training = Training(rows, SETTINGS, dropout=0.3)
     before, random_numbers = training.strategy.full_state.weights(), torch.get_rng_state()
-    training.passes(RunState()).warm_up()
+    training.passes(RunProgress()).warm_up()
     assert training.counts["replayed"] > 0
     after = training.strategy.full_state.weights()
     assert all(torch.equal(after[name], value) for name, value in before.items())
@@ -118,7 +118,7 @@ def test_the_warm_up_changes_no_weight_and_makes_an_empty_state(rows):
 
 def test_the_warm_up_of_a_resumed_run_puts_the_state_back(rows):
     training = Training(rows, SETTINGS)
-    state = training.run(RunState(), until=3)
+    state = training.run(RunProgress(), until=3)
     before = training.strategy.full_state.optimizer()
     training.passes(state).warm_up()
     after = training.strategy.full_state.optimizer()
@@ -126,7 +126,7 @@ def test_the_warm_up_of_a_resumed_run_puts_the_state_back(rows):
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
-def resume(stopped: Training, new: Training, state: RunState) -> Training:
+def resume(stopped: Training, new: Training, state: RunProgress) -> Training:
     """Train to the end from where a training has stopped, as a new process does it."""
     new.strategy.full_state.load_weights(stopped.strategy.full_state.weights())
     new.strategy.full_state.load_optimizer(stopped.strategy.full_state.optimizer())
@@ -138,8 +138,8 @@ def resume(stopped: Training, new: Training, state: RunState) -> Training:
 @pytest.mark.parametrize("stop", [1, 7])
 def test_a_run_of_recorded_steps_that_was_stopped_and_resumed_has_the_same_bits(rows, stop):
     whole, parts = (Training(rows, SETTINGS, dropout=0.3) for _ in range(2))
-    whole.run(RunState())
-    state = parts.run(RunState(), until=stop)
+    whole.run(RunProgress())
+    state = parts.run(RunProgress(), until=stop)
     resumed = resume(parts, Training(rows, SETTINGS, dropout=0.3), state)
     assert resumed.counts["replayed"] > 0
     assert_same_bits(resumed, whole)
@@ -212,9 +212,9 @@ def test_steps_run_unrecorded_where_not_even_one_row_can_be_recorded(rows, monke
 
 def test_after_memory_ran_out_in_a_step_passes_are_recorded_and_resumed_with_the_same_bits(rows):
     whole, parts = RunsOut(rows, SETTINGS, dropout=0.3), RunsOut(rows, SETTINGS, dropout=0.3)
-    whole.run(RunState())
+    whole.run(RunProgress())
     assert whole.strategy.keep_gradients
-    state = parts.run(RunState(), until=6)
+    state = parts.run(RunProgress(), until=6)
     assert state.micro_batch_size == 5
     resumed = resume(parts, RunsOut(rows, SETTINGS, dropout=0.3), state)
     assert_same_bits(resumed, whole)

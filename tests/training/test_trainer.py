@@ -20,7 +20,7 @@ from app.training.evaluate import evaluate
 from app.training.forward_backward import step_seed
 from app.training.loop import StepLog, planned_steps, train
 from app.training.optimizer import build_optimizer
-from app.training.state import RunState
+from app.training.progress import RunProgress
 from tests.tiny import SIZES, loaders_of, open_tiny, tiny_model
 
 WEIGHTS = [0.5, 1.0, 3.0]
@@ -87,7 +87,7 @@ def run(
     packed: bool = True,
     dropout: float = 0.0,
     strategy_class: type[Strategy] = Single,
-    state: RunState | None = None,
+    state: RunProgress | None = None,
     weights: list[float] | None = WEIGHTS,
     after_step=lambda state, log, strategy: None,
     prepare=lambda strategy: None,
@@ -101,13 +101,13 @@ def run(
         strategy.setup(model, lambda module: build_optimizer(module, config, num_layers=2))
         prepare(strategy)
 
-        def keep(state: RunState, log: StepLog) -> None:
+        def keep(state: RunProgress, log: StepLog) -> None:
             logs.append(log)
             after_step(state, log, strategy)
 
         row_loss = RowLoss(None if weights is None else torch.tensor(weights), config.label_smoothing)
         plan = BatchPlan(len(loader), config.batch_size, config.seed)
-        train(strategy, loader, plan, row_loss, config, state or RunState(), keep)
+        train(strategy, loader, plan, row_loss, config, state or RunProgress(), keep)
         return strategy.full_state.weights(), logs, strategy
 
 
@@ -288,7 +288,7 @@ def test_stop_ends_the_loop_behind_the_step(singles):
     def stop(state, log, strategy):
         state.stop = state.step == 3
 
-    state = RunState()
+    state = RunProgress()
     _, logs, _ = run(singles, SETTINGS["sgd"], state=state, after_step=stop)
     assert (len(logs), state.step, state.updates) == (3, 3, 3)
 
@@ -464,7 +464,7 @@ def test_fp16_norm_and_clipping_are_of_unscaled_gradients(singles, optimizer):
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_fp16_overflow_skips_the_step_and_the_schedule_waits(singles, optimizer):
     config = changed(SETTINGS[optimizer], precision="fp16", epochs=5, accumulation_steps=2)
-    state, seen = RunState(), []
+    state, seen = RunProgress(), []
 
     def look(state, log, strategy):
         weights = {name: value.clone() for name, value in strategy.module.state_dict().items()}

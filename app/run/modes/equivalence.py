@@ -23,7 +23,7 @@ from ...strategies import load_strategy, open_strategy
 from ...strategies.strategy import Strategy
 from ...training.evaluate import evaluate
 from ...training.loop import StepLog, train
-from ...training.state import RunState
+from ...training.progress import RunProgress
 from ..assembly import Components, assemble, set_up
 from .environment import module_environment
 
@@ -80,11 +80,11 @@ def probe(config: Config, mode: str, result: str) -> int:
         def before_step() -> None:
             gradients.update(strategy.full_state.gradients())
 
-        def after_step(state: RunState, step: StepLog) -> None:
+        def after_step(state: RunProgress, step: StepLog) -> None:
             losses.append(float(strategy.group.reduce_sum(step.passes.loss_sum)) / step.passes.divisor)
 
         loader, plan, loss = components.loaders["train"], components.plan, components.task.loss
-        train(strategy, loader, plan, loss, config.train, RunState(), after_step, before_step)
+        train(strategy, loader, plan, loss, config.train, RunProgress(), after_step, before_step)
         tensors = {"losses": torch.tensor(losses, dtype=torch.float64)}
         tensors |= {f"gradients/{name}": value.contiguous() for name, value in gradients.items()}
         write_result(strategy, components, config.train.eval_batch_size, tensors, dtypes, result)

@@ -1,5 +1,4 @@
-"""How far a run has come: the one state that the loop, the evaluations, the log and the training states
-share."""
+"""How far a run has come: shared by the loop, the evaluations, the log and the training states."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class RunState:
+class RunProgress:
     """Plain data, equal on every rank; a training state on disk keeps all of it but `stop`.
 
     `step`: global batches seen. `updates`: optimizer steps that changed the weights; fewer than `step` only
