@@ -187,12 +187,7 @@ def _rows(
 ) -> tuple[list, np.ndarray | None]:
     if options.rows is None:
         return rows_of_run(folder, original.label_names, count, splits)
-    settings = run_settings(folder)
-    has_pairs, remove_spaces = (
-        settings.get("text_pair_column") is not None,
-        bool(settings.get("remove_spaces")),
-    )
-    return rows_of_file(options.rows, count, has_pairs, remove_spaces), None
+    return rows_of_file(options.rows, count, run_settings(folder)), None
 
 
 def _write_model(folder: Path, aside: Path, original: Predictor, precision: str) -> ExportRecord:

@@ -9,9 +9,8 @@ import numpy as np
 from ..checkpoints.run_config import settings_file
 from ..config.command_line import load_config
 from ..data.dataset import open_dataset
-from ..data.formats import file_format
-from ..data.readers import ReadOptions
-from ..data.rows import Row, read_rows
+from ..data.rows import Row
+from ..data.run_options import read_as_run
 from ..errors import InputError, listed
 
 SEED = 0
@@ -47,14 +46,12 @@ def rows_of_run(
     return rows, np.asarray(split.labels[chosen])
 
 
-def rows_of_file(path: str, count: int, has_pairs: bool | None, remove_spaces: bool) -> list[Row]:
-    """Return up to `count` rows of a file of texts, chosen at random; raises InputError for an invalid file."""
-    is_text = Path(path).suffix.lower() == ".txt"
-    format = "text" if is_text else file_format(Path(path), "auto", "utf-8")
-    pair = 1 if has_pairs else None
-    text = None if pair is None else 0
-    options = ReadOptions(format, text_column=text, text_pair_column=pair, remove_spaces=remove_spaces)
-    rows = [row for row in read_rows(path, options, need_label=False) if isinstance(row, Row)]
+def rows_of_file(path: str, count: int, settings: dict) -> list[Row]:
+    """Return up to `count` rows of a file of texts, chosen at random; raises InputError for an invalid file.
+
+    `settings` are the `data` settings of the run, with which the file is read.
+    """
+    rows = [row for row in read_as_run(path, settings) if isinstance(row, Row)]
     if not rows:
         raise InputError(f"{path}: there are no valid rows; name another file with --rows")
     return [rows[index] for index in np.sort(_choose(len(rows), count))]

@@ -1,0 +1,84 @@
+"""How a file is read again for a finished run: as asked for, else as the run recorded, else by usual names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from .formats import SUFFIXES, content_format, file_format
+from .readers import BadRow, LabelSetOptions, ReadOptions
+from .rows import Row, read_rows
+from .table_labels import LABEL_SETS
+from .text_files import Source, Stream, read_start
+
+# Formats that are recognised by a file's name only
+DELIMITED = ("csv", "tsv")
+LABEL_SETTINGS = ("label_column", "label_separator", "label_columns")
+# Of the train file only
+NOT_AGAIN = ("format", "limit")
+# Bytes in which the first line of a table ends
+FIRST_LINE = 1 << 16
+
+
+def read_as_run(
+    path: str | Source,
+    recorded: Mapping[str, Any],
+    asked: Mapping[str, Any] | None = None,
+    need_label: bool = False,
+    notes: dict | None = None,
+) -> Iterator[Row | BadRow]:
+    """Yield the rows of a file as `read_rows` does, with the settings of `options_of_run`."""
+    file = path if isinstance(path, Stream) else Path(path)
+    return read_rows(file, options_of_run(file, recorded, asked, need_label), need_label, notes)
+
+
+def options_of_run(
+    path: Source,
+    recorded: Mapping[str, Any],
+    asked: Mapping[str, Any] | None = None,
+    need_label: bool = False,
+) -> ReadOptions:
+    """Return the settings with which a run reads a file again; `format` is never auto.
+
+    `recorded` are the `data` settings of the run's config.yaml (empty for a checkpoint of another program),
+    `asked` the settings that were asked for now. None and auto stand for a setting that was not asked for.
+    A recorded column that the file does not have is an error when its rows are read. Without `need_label`,
+    the settings of labels are left out. Raises InputError for a file that cannot be read.
+    """
+    asked = {name: value for name, value in (asked or {}).items() if value not in (None, "auto")}
+    known = {name: value for name, value in recorded.items() if value is not None and name not in NOT_AGAIN}
+    if "label_columns" in asked:
+        known = {name: value for name, value in known.items() if name not in LABEL_SETTINGS}
+    elif {"label_column", "label_separator"} & set(asked):
+        known.pop("label_columns", None)
+    settings = known | asked
+    if not need_label:
+        settings = {name: value for name, value in settings.items() if name not in LABEL_SETTINGS}
+    has_sets = need_label and recorded.get("task") in LABEL_SETS
+    options_class = LabelSetOptions if has_sets else ReadOptions
+    names = {field.name for field in fields(options_class)} - {"format"}
+    encoding = settings.get("encoding", ReadOptions.encoding)
+    format = asked.get("format") or _format(path, recorded, encoding, need_label)
+    return options_class(format, **{name: value for name, value in settings.items() if name in names})
+
+
+def _format(path: Source, recorded: Mapping[str, Any], encoding: str, need_label: bool) -> str:
+    """Return the format by the content, by what the run recorded for such a name, or by the name.
+
+    A stream, and a .txt file without labels, has one text a line, unless the run was trained on a .txt table
+    and this file has tabs too.
+    """
+    if isinstance(path, Stream):
+        return "text"
+    if by_content := content_format(path, encoding):
+        return by_content
+    suffix = path.suffix.lower()
+    is_named_alike = suffix == Path(recorded.get("train") or "").suffix.lower()
+    if recorded.get("format") in DELIMITED and (is_named_alike or suffix not in SUFFIXES):
+        return recorded["format"]
+    first_line = read_start(path, FIRST_LINE).split(b"\n")[0]
+    if suffix == ".txt" and not need_label and not (is_named_alike and b"\t" in first_line):
+        return "text"
+    return file_format(path, "auto", encoding)

@@ -1,0 +1,97 @@
+"""Files that are read again for a run: python -m pytest tests/data/test_run_options.py"""
+
+import json
+
+import pytest
+
+from app.data.readers import LabelSetOptions, ReadOptions
+from app.data.run_options import options_of_run, read_as_run
+from app.errors import InputError
+
+TITLES = "content,title,label\n正文一,标题一,a\n正文二,标题二,b\n"
+
+
+def texts(path, recorded, asked=None, need_label=False):
+    return [(row.text, row.pair, row.label) for row in read_as_run(path, recorded, asked, need_label)]
+
+
+@pytest.fixture
+def titles(tmp_path):
+    path = tmp_path / "new.csv"
+    path.write_text(TITLES, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("recorded", "asked", "expected"),
+    [
+        ({}, {}, ("正文一", None, None)),
+        ({"text_column": "title"}, {}, ("标题一", None, None)),
+        ({"text_column": "title"}, {"text_column": None, "format": "auto"}, ("标题一", None, None)),
+        ({"text_column": "title"}, {"text_column": "content"}, ("正文一", None, None)),
+        ({"text_column": 1, "header": True}, {}, ("标题一", None, None)),
+        ({"text_column": "title", "text_pair_column": "content"}, {}, ("标题一", "正文一", None)),
+        ({"text_column": "title", "limit": 1, "label_column": "no such"}, {}, ("标题一", None, None)),
+    ],
+)
+def test_columns_are_those_asked_for_then_those_of_the_run(titles, recorded, asked, expected):
+    rows = texts(titles, recorded, asked)
+    assert rows[0] == expected
+    assert len(rows) == 2
+
+
+def test_a_recorded_column_that_is_missing_is_an_error(titles):
+    with pytest.raises(
+        InputError, match=r"new\.csv, line 1: there is no text column '标题'.*found: content, title"
+    ):
+        texts(titles, {"text_column": "标题"})
+    with pytest.raises(InputError, match="there is no second text column 'question2'"):
+        texts(titles, {"text_column": "title", "text_pair_column": "question2"})
+
+
+def test_labels_are_those_of_the_run(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label,category\n好,a,x|y\n坏,b,x\n", encoding="utf-8")
+    recorded = {"label_column": "category"}
+    assert texts(path, recorded, need_label=True)[0] == ("好", None, "x|y")
+    sets = recorded | {"task": "multi_label", "label_separator": "|"}
+    assert texts(path, sets, need_label=True)[0] == ("好", None, '["x", "y"]')
+    by_columns = {"task": "multi_label", "label_columns": ["x", "y"]}
+    assert options_of_run(path, sets, by_columns, need_label=True) == LabelSetOptions(
+        "csv", label_columns=["x", "y"]
+    )
+    asked = {"label_column": "label", "label_separator": "|"}
+    options = options_of_run(path, by_columns, asked, need_label=True)
+    assert (options.label_columns, options.label_column) == (None, "label")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "recorded", "asked", "format"),
+    [
+        ("a.txt", '{"text": "好"}\n{"text": "坏"}\n', {}, {}, "jsonl"),
+        ("a.txt", "好\n坏\n", {"text_column": "title", "train": "x.csv"}, {}, "text"),
+        ("a.txt", "好\t0\n坏\t1\n", {"train": "x.csv"}, {}, "text"),
+        ("a.txt", "好\t0\n坏\t1\n", {"train": "x.txt"}, {}, "tsv"),
+        ("a.txt", "好\n坏\n", {"train": "x.txt"}, {}, "text"),
+        ("a.txt", "好,0\n坏,1\n", {"train": "x.txt", "format": "csv"}, {}, "csv"),
+        ("a.data", "好,0\n坏,1\n", {"train": "x.txt", "format": "csv"}, {}, "csv"),
+        ("a.tsv", "好\t0\n坏\t1\n", {"train": "x.txt", "format": "csv"}, {}, "tsv"),
+        ("a.csv", '[["好", 0], ["坏", 1]]', {"train": "x.csv", "format": "csv"}, {}, "json"),
+        ("a.csv", "好\n坏\n", {"train": "x.csv"}, {"format": "text"}, "text"),
+    ],
+)
+def test_the_format_is_that_of_the_content_of_the_run_or_of_the_name(
+    tmp_path, name, content, recorded, asked, format
+):
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    assert options_of_run(path, recorded, asked).format == format
+
+
+def test_the_encoding_is_that_of_the_run(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("今天\n真好\n", encoding="gb18030")
+    assert [text for text, _, _ in texts(path, {"encoding": "gb18030"})] == ["今天", "真好"]
+    path.write_text(json.dumps({"text": "今天"}, ensure_ascii=False) + "\n", encoding="gb18030")
+    options = options_of_run(path, {"encoding": "gb18030", "remove_spaces": True})
+    assert options == ReadOptions("jsonl", encoding="gb18030", remove_spaces=True)
