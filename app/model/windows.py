@@ -8,15 +8,17 @@ from typing import Any
 import torch
 
 from ..batching.loader import WINDOWS_PER_ROW
+from ..runtime.precision import at_least_float32
 
 
 def row_outputs(model: Callable[..., torch.Tensor], inputs: dict[str, Any]) -> torch.Tensor:
-    """Return float32 outputs, one for each row or target, (num_rows, any), of a batch from a loader.
+    """Return float32 outputs (float64 of a float64 model), one for each row or target, (num_rows, any).
 
     The model never sees which windows are of one row: a mode may split them over several devices.
     """
     windows_per_row = inputs.get(WINDOWS_PER_ROW)
-    outputs = model(**{name: value for name, value in inputs.items() if name != WINDOWS_PER_ROW}).float()
+    outputs = model(**{name: value for name, value in inputs.items() if name != WINDOWS_PER_ROW})
+    outputs = at_least_float32(outputs)
     return outputs if windows_per_row is None else means_of_rows(outputs, windows_per_row)
 
 

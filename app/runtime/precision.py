@@ -43,3 +43,8 @@ class Precision:
     def new_scaler(self) -> torch.amp.GradScaler | None:
         """Return a loss scaler for fp16, in which small gradients would round to zero; None for the others."""
         return torch.amp.GradScaler(self.device_type) if self.name == "fp16" else None
+
+
+def at_least_float32(values: torch.Tensor) -> torch.Tensor:
+    """Return `values` in float32; those in float64, in which `python -m app verify` trains, as they are."""
+    return values if values.dtype == torch.float64 else values.float()

@@ -6,6 +6,8 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, log_softmax
 
+from ..runtime.precision import at_least_float32
+
 # Of 1 - probability, whose power below 1 has no finite gradient at 0
 LEAST = 1e-6
 
@@ -24,7 +26,7 @@ class FocalLoss:
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the sum over rows, without dimensions, of logits (num_rows, num_labels) and labels
         (num_rows,)."""
-        log_of_label = log_softmax(logits.float(), dim=1).gather(1, labels[:, None])[:, 0]
+        log_of_label = log_softmax(at_least_float32(logits), dim=1).gather(1, labels[:, None])[:, 0]
         losses = -log_of_label * (-torch.expm1(log_of_label)).clamp_min(LEAST) ** self.gamma
         return (losses if self.class_weights is None else losses * self.class_weights[labels]).sum()
 
@@ -46,7 +48,7 @@ class LogitAdjustedLoss:
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the sum over rows, without dimensions, of logits (num_rows, num_labels) and labels
         (num_rows,)."""
-        adjusted = logits.float() + self.log_shares
+        adjusted = at_least_float32(logits) + self.log_shares
         return cross_entropy(
             adjusted, labels, self.class_weights, reduction="sum", label_smoothing=self.label_smoothing
         )
@@ -67,7 +69,7 @@ class LabelSetLoss:
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the sum over rows and labels, without dimensions, of logits and 0/1 labels, both (num_rows,
         num_labels)."""
-        logits = logits.float()
+        logits = at_least_float32(logits)
         targets = labels.to(logits.dtype)
         if not self.gamma:
             return binary_cross_entropy_with_logits(

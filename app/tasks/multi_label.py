@@ -167,8 +167,8 @@ def positive_weights(setting: str | list[float], dataset: Dataset) -> torch.Tens
         return None
     if setting == "balanced":
         counts = label_counts(train.labels, len(names))
-        return torch.tensor(np.maximum(len(train) - counts, 1) / counts, dtype=torch.float32)
-    weights = torch.tensor(setting, dtype=torch.float32)
+        return torch.tensor(np.maximum(len(train) - counts, 1) / counts, dtype=torch.get_default_dtype())
+    weights = torch.tensor(setting, dtype=torch.get_default_dtype())
     if len(weights) != len(names) or not weights.isfinite().all() or not (weights > 0).all():
         raise InputError(
             f"train.positive_weights must be {len(names)} finite numbers above 0, one for each of "

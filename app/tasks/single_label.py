@@ -55,7 +55,7 @@ class SingleLabel(Task):
         if train.loss == "logit_adjusted":
             labels = self.dataset.splits["train"].labels
             counts = np.bincount(labels, minlength=len(self.dataset.label_names))
-            shares = torch.tensor(counts / counts.sum(), dtype=torch.float32, device=self.device)
+            shares = torch.tensor(counts / counts.sum(), dtype=torch.get_default_dtype(), device=self.device)
             return LogitAdjustedLoss(shares, weights, train.label_smoothing)
         return RowLoss(weights, train.label_smoothing)
 
@@ -155,13 +155,13 @@ def class_weights(setting: str | list[float], dataset: Dataset) -> torch.Tensor 
         return None
     if setting == "balanced":
         counts = np.bincount(dataset.splits["train"].labels, minlength=len(names))
-        return torch.tensor(counts.sum() / (len(names) * counts), dtype=torch.float32)
+        return torch.tensor(counts.sum() / (len(names) * counts), dtype=torch.get_default_dtype())
     if len(setting) != len(names) or min(setting) < 0:
         raise InputError(
             f"train.class_weights must be {len(names)} numbers from 0, one for each of {listed(names)}; "
             f"found {setting}"
         )
-    weights = torch.tensor(setting, dtype=torch.float32)
+    weights = torch.tensor(setting, dtype=torch.get_default_dtype())
     if not weights.isfinite().all() or not weights.any():
         raise InputError(
             "train.class_weights must be finite numbers in single precision, at least one of them above 0; "
