@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import signal
 import sys
 from dataclasses import replace
@@ -54,6 +55,10 @@ def build_parser(program: str) -> Parser:
         help="address to listen on; 0.0.0.0 is all (default: 127.0.0.1, this machine only)",
     )
     add("--port", type=int, default=8000, help="port to listen on; 0 is any free one (default: 8000)")
+    hosts = (
+        "other names of this server, which the header Host may have (default: none but localhost and --host)"
+    )
+    add("--allowed_hosts", type=_host_names, default=[], metavar="NAME,NAME", help=hosts)
     add_decision_options(parser.add_argument_group("how sure").add_argument)
     add_device_options(parser.add_argument_group("computing").add_argument)
     add = parser.add_argument_group("limits").add_argument
@@ -64,10 +69,10 @@ def build_parser(program: str) -> Parser:
         metavar="SECONDS",
         help="time for an answer, else 504 (default: 30)",
     )
-    slow = "time for a client to send a head, to send a body, or to read (default: 15)"
+    slow = "time for a client to send the body of a request, or its next request (default: 15)"
     add("--receive_timeout", type=float, default=15, metavar="SECONDS", help=slow)
-    open_at_a_time = "connections that may be open; more are refused with 503 (default: 512)"
-    add("--max_connections", type=int, default=512, metavar="CONNECTIONS", help=open_at_a_time)
+    connections = "connections that may be open; requests on more are refused with 503 (default: 512)"
+    add("--max_connections", type=int, default=512, metavar="CONNECTIONS", help=connections)
     waiting = "texts that may wait or be computed at a time; more are refused with 429 (default: 512)"
     add("--max_waiting", type=int, default=512, metavar="TEXTS", help=waiting)
     wait = "most time that a batch waits for as many requests as the one before (default: 3)"
@@ -79,6 +84,15 @@ def build_parser(program: str) -> Parser:
         "--max_body", type=int, default=1 << 20, metavar="BYTES", help="bytes of a request (default: 1048576)"
     )
     return parser
+
+
+def _host_names(value: str) -> list[str]:
+    names = [name.strip() for name in value.split(",")]
+    if wrong := [name for name in names if not re.fullmatch(r"[\w.-]+|[0-9A-Fa-f:.]+", name)]:
+        raise argparse.ArgumentTypeError(
+            f"names of hosts without a port are needed, separated by commas, found {wrong[0] or 'nothing'}"
+        )
+    return names
 
 
 def check(args: argparse.Namespace) -> None:
@@ -120,6 +134,7 @@ def run(args: argparse.Namespace) -> int:
             f"{KEY} must be printable ASCII, without spaces around it; set another key, or unset it"
         )
     try:
+        from ..serving.hosts import allowed_hosts
         from ..serving.server import serve
         from ..serving.service import Limits, ServeOptions
     except ImportError as error:
@@ -136,6 +151,7 @@ def run(args: argparse.Namespace) -> int:
         api_key,
         args.receive_timeout,
         args.max_connections,
+        allowed_hosts(args.host, args.allowed_hosts),
     )
     compute = ComputeOptions(
         args.device, args.precision, args.batch_tokens, args.calibrate == "auto", args.runtime

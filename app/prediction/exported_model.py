@@ -21,7 +21,7 @@ class ExportRecord:
     `labels` are in the order of their ids. Rows are cut at `max_length` tokens (None: never) at
     `truncation_side`, unless `long`, settings of `data`, says otherwise; `has_pairs` None means that it is
     not known. `inputs` are the names of the graph's inputs, `graph_bytes` and `weights_bytes` the sizes of
-    its files (0: the graph's file has the weights). `problem_type` is transformers' word for one label or any
+    its files. `problem_type` is transformers' word for one label or any
     number; with any number, `label_rule` has the thresholds and limits of
     app/evaluation/multi_label/decisions.py. `proof` is how it was compared with the model that it was made
     from, `made` from what and with what; a quantised model has a `cpu_check`, see

@@ -14,7 +14,7 @@ from ..evaluation.multi_label.decisions import LabelRule, rule_of
 from ..runtime.cores import num_cores
 from ..runtime.telemetry import turn_off_telemetry
 from .cpu_check import run_check
-from .exported_model import GRAPH, MULTI_LABEL, RECORD, TOKENIZER, ExportRecord, read_record
+from .exported_model import GRAPH, MULTI_LABEL, RECORD, TOKENIZER, WEIGHTS, ExportRecord, read_record
 from .label_sets import LabelSetPredictor
 from .predictor import Predictor, Tokens
 
@@ -73,10 +73,13 @@ def _session(graph: Path):
             "requirements-onnx.txt -c constraints.txt"
         ) from error
     options = onnxruntime.SessionOptions()
-    # errors; warnings are about the graph, which was tried when it was exported
+    # Errors; warnings are about the graph, which was tried when it was exported
     options.log_severity_level = 3
     options.intra_op_num_threads = _threads()
     try:
+        # Read, and not mapped: the file may be replaced, or cut short, while the model is used
+        weights = (graph.parent / WEIGHTS).read_bytes()
+        options.add_external_initializers_from_files_in_memory([WEIGHTS], [weights], [len(weights)])
         return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 - the library's errors have no common class
         raise InputError(

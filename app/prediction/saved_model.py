@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -84,8 +85,8 @@ def run_long_texts(folder: Path) -> LongTexts:
 def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     """Return transformers' model for sequence classification, on the CPU in fp32, and its fast tokenizer.
 
-    Nothing is downloaded, no code of the checkpoint is run, and weights are read from safetensors only.
-    Raises InputError saying what is wrong with the folder.
+    Nothing is downloaded, no code of the checkpoint is run, and weights are read from safetensors only. They
+    are copied into memory: the file may be replaced, or cut short, while the model is used. Raises InputError saying what is wrong with the folder.
     """
     check_folder(folder)
     local = {"local_files_only": True, "trust_remote_code": False}
@@ -100,7 +101,18 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
         problem = error if isinstance(error, (OSError, ValueError)) else repr(error)
         raise InputError(f"{folder}: the checkpoint could not be loaded: {problem}") from error
     _check_loaded(folder, model, info, tokenizer)
+    copy_weights(model)
     return model, tokenizer
+
+
+def copy_weights(model: torch.nn.Module) -> None:
+    """Copy the weights of a model that transformers has loaded into memory.
+
+    safetensors maps the file instead: a program that writes into it would change the model, and one that cuts
+    it short would end this process with SIGBUS.
+    """
+    for tensor in chain(model.parameters(), model.buffers()):
+        tensor.data = tensor.data.clone()
 
 
 def check_folder(folder: Path) -> None:

@@ -13,6 +13,8 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from ..errors import excerpt
+from .hosts import is_allowed
 from .page import PAGE, PAGE_HEADERS
 from .requests import Refusal
 from .service import Service
@@ -29,6 +31,7 @@ def build_application(service: Service) -> FastAPI:
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
+        dependencies=[Depends(host_check(service.options.allowed_hosts))],
         lifespan=lambda app: running(service),
     )
     needs_key = [Depends(key_check(service.options.api_key))]
@@ -77,6 +80,22 @@ async def running(service: Service) -> AsyncIterator[None]:
     with suppress(asyncio.CancelledError):
         await worker
     service.queue.thread.shutdown()
+
+
+def host_check(allowed: frozenset[str]):
+    """Return a dependency that refuses requests to a host that is not allowed."""
+
+    async def check(request: Request) -> None:
+        host = request.headers.get("host", "")
+        if not is_allowed(host, allowed):
+            raise Refusal(
+                421,
+                "validation",
+                f"the header Host must name this server, found {excerpt(host, 80)}; use the address that it "
+                "listens on, or start it with --allowed_hosts",
+            )
+
+    return check
 
 
 def key_check(api_key: str | None):

@@ -83,7 +83,7 @@ def _wrong(message: str) -> Refusal:
 
 def _parse_json(body: bytes) -> Any:
     try:
-        return json.loads(body.decode("utf-8"))
+        return json.loads(body.decode("utf-8"), object_pairs_hook=_json_object)
     except UnicodeDecodeError as error:
         raise _wrong(
             f"the body must be UTF-8, found byte 0x{body[error.start]:02x} at {error.start:,}"
@@ -91,6 +91,16 @@ def _parse_json(body: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         # ValueError also: an integer of thousands of digits
         raise _wrong(f"the body is not valid JSON: {shorten(str(error), 100)}") from error
+
+
+def _json_object(pairs: list[tuple[str, Any]]) -> dict:
+    """Return a JSON object; raises Refusal for a key that it has twice."""
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise _wrong(f"each key of an object may be there once, found {excerpt(key)} twice; remove one")
+        values[key] = value
+    return values
 
 
 def _texts(item: Any) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from ..data.rows import Row
 from ..errors import InputError, TrainingError
 from ..prediction.open_model import OpenedModel
 from ..prediction.predictor import Prediction
+from .hosts import LOCAL_HOSTS
 from .metrics import Metrics
 from .queue import BatchQueue, Full
 from .requests import Limits, Refusal, parse_request
@@ -34,8 +35,8 @@ class ServeOptions:
     """How a server answers: `timeout` and `wait` in seconds, `capacity` in texts; with an `api_key`, requests
     must have it.
 
-    `receive_timeout`, in seconds, is for the head of a request, for its body, and for a client that does not
-    read; at most `connections` are open at a time.
+    `receive_timeout`, in seconds, is for the body of a request, and for the next request of a connection; at
+    most `connections` are answered at a time. `allowed_hosts` are the names that the header Host may have.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -45,6 +46,7 @@ class ServeOptions:
     api_key: str | None = None
     receive_timeout: float = 15.0
     connections: int = 512
+    allowed_hosts: frozenset[str] = LOCAL_HOSTS
 
 
 class Service:

@@ -26,6 +26,15 @@ def test_probabilities_and_labels_are_those_of_transformers(model):
     assert model.predict(TEXTS).tolist() == [LABELS[label] for label in expected.argmax(axis=1)]
 
 
+def test_a_loaded_model_does_not_follow_its_files(tmp_path):
+    model = load(save_checkpoint(tmp_path / "model"), device="cpu")
+    expected = model.predict_proba(TEXTS).tolist()
+    with (tmp_path / "model" / "model.safetensors").open("r+b") as file:
+        file.seek(-1000, 2)
+        file.write(b"\x3f" * 1000)
+    assert model.predict_proba(TEXTS).tolist() == expected
+
+
 def test_every_kind_of_sequence_is_taken(model):
     expected = model.predict(TEXTS).tolist()
     for texts in (

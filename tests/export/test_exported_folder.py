@@ -70,6 +70,17 @@ def test_the_record_says_how_it_was_compared(exported):
     assert record.made["from"] == "model"
 
 
+def test_replaced_and_truncated_weights_do_not_change_a_loaded_model(exported, tmp_path):
+    folder = shutil.copytree(exported[1], tmp_path / "copy")
+    predictor, _ = load_exported(folder)
+    rows = as_rows(random_texts(40))
+    wanted = [prediction.probabilities.tolist() for prediction in predictor.predict(rows)]
+    with (folder / WEIGHTS).open("r+b") as file:
+        file.write(b"\x3f" * 1000)
+        file.truncate(2000)
+    assert [prediction.probabilities.tolist() for prediction in predictor.predict(rows)] == wanted
+
+
 @pytest.mark.parametrize(
     ("architecture", "config"),
     [

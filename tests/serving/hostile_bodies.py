@@ -86,7 +86,12 @@ def hostile(number: int) -> Hostile:
     path = generator.choice(["/predict"] * 12 + ["/", "/info", "/health?a=%00", "/../etc/passwd", "//", "*"])
     content_type = generator.choice(TYPES[:1] * 8 + TYPES[1:]).encode("latin-1")
     is_http = b"\x00" not in content_type
-    head = f"{method} {path} HTTP/1.1\r\nHost: a\r\n".encode() + b"Content-Type: " + content_type + b"\r\n"
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n".encode()
+        + b"Content-Type: "
+        + content_type
+        + b"\r\n"
+    )
     # In chunks, some of them damaged
     if kind in (1, 2):
         sizes = [f"{len(content):x}", "zz", "-1", "f" * 30, "0"] if kind == 2 else [f"{len(content):x}"]

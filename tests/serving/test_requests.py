@@ -47,6 +47,8 @@ def test_spaces_are_removed_as_in_training():
         (["今天"], 422, "the body must be a JSON object"),
         ({"input": "今天"}, 422, "there is no key 'input'; did you mean 'inputs'?"),
         ({"top_k": 1}, 422, "the key inputs is missing"),
+        (b'{"inputs": "a", "inputs": "b"}', 422, "found 'inputs' twice; remove one"),
+        (b'{"inputs": [{"text": "a", "text": "b"}]}', 422, "found 'text' twice"),
         ({"inputs": []}, 422, "inputs is an empty list"),
         ({"inputs": None}, 422, "found null"),
         ({"inputs": [1]}, 422, "found 1"),
