@@ -1,4 +1,4 @@
-"""Compose rows with any number of labels from the sample set: python scripts/compose_labels.py
+"""Compose multi-label rows from the sample set: python scripts/compose_labels.py
 data/composed/posts.jsonl
 
 Two rows of data/sample/train.tsv are joined and have the labels of both; a third of the rows are single

@@ -24,29 +24,26 @@ from app.config.messages import setting_types
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
-    "README.md",
-    "README.zh-CN.md",
-    "CONTRIBUTING.md",
-    "data/sample/README.md",
-    "data/composed/README.md",
-    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+    *sorted(path.name for path in ROOT.glob("*.md")),
+    *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("d*/**/*.md")),
 ]
-PROGRAMS = (
-    "python",
-    "torchrun",
-    "deepspeed",
-    "horovodrun",
-    "accelerate",
-    "bash",
-    "pip",
-    "chinese-text-classifier",
-)
+LAUNCHERS = ("torchrun", "deepspeed", "horovodrun", "accelerate")
+PROGRAMS = ("python", "bash", "pip", "chinese-text-classifier", *LAUNCHERS)
+NOT_CHECKED = ("cat", "kill", "ruff", "kubectl", "git", "cd", "curl", "docker")
 # For a launcher that is named without one
 SCRIPT = "run_ddp.py"
 
 
 def read(document: str) -> str:
     return (ROOT / document).read_text(encoding="utf-8")
+
+
+def project(*keys: str) -> dict:
+    """Return a table of pyproject.toml."""
+    table = tomllib.loads(read("pyproject.toml"))
+    for key in keys:
+        table = table[key]
+    return table
 
 
 def fenced_commands(text: str) -> list[list[str]]:
@@ -76,34 +73,21 @@ def inline_code(text: str) -> list[str]:
 
 def inline_commands(text: str) -> list[list[str]]:
     """Return the words of the commands in inline code; a launcher alone gets a script."""
-    commands = [
-        command for code in inline_code(text) if "$" not in code for command in simple_commands_or_none(code)
-    ]
-    return [with_script(command) for command in commands if command[0] in PROGRAMS]
-
-
-def simple_commands_or_none(code: str) -> list[list[str]]:
-    try:
-        return simple_commands(code)
-    except ValueError:
-        # An odd quote: no command
-        return []
+    codes = [code for code in inline_code(text) if code.split()[0] in PROGRAMS and "$" not in code]
+    return [with_script(command) for code in codes for command in simple_commands(code)]
 
 
 def with_script(command: list[str]) -> list[str]:
     launcher, *words = command
-    launchers = ("torchrun", "deepspeed", "horovodrun", "accelerate")
-    if launcher not in launchers or any(word.endswith(".py") or word == "-m" for word in words):
+    if launcher not in LAUNCHERS or any(word.endswith(".py") or word == "-m" for word in words):
         return command
-    if launcher == "accelerate" and not words:
-        words = ["launch"]
-    if launcher == "horovodrun":
-        words = [*(words or ["-np", "2"]), "python"]
-    return [launcher, *words, SCRIPT]
+    defaults = {"accelerate": ["launch"], "horovodrun": ["-np", "2"]}
+    words = words or defaults.get(launcher, [])
+    return [launcher, *words, *(["python"] if launcher == "horovodrun" else []), SCRIPT]
 
 
 def docstring_commands(path: Path) -> list[list[str]]:
-    """Return the words of the commands in a module's docstring; what they do may follow after two spaces."""
+    """Return the words of the commands in a module's docstring; what they do may follow after three spaces."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     lines = docstring.replace("\\\n", " ").splitlines()
     lines = [line for line in lines if re.match(rf" *({'|'.join(PROGRAMS)}) [^.:]*[-/=.]", line)]
@@ -119,39 +103,26 @@ def batch_scripts() -> list[list[str]]:
 
 
 def check(command: list[str]) -> None:
-    """Raise an error unless the command's script exists and its parser takes the arguments.
-
-    Nothing is run.
-    """
+    """Raise an error unless the command's script exists and its parser takes the arguments; nothing is run."""
     program, *words = command
     if program in ("python", "python3"):
         check_python(words)
-    elif program == "torchrun":
-        check_torchrun(words)
-    elif program == "accelerate":
-        check_accelerate(words)
-    elif program == "deepspeed":
-        check_deepspeed(words)
-    elif program == "horovodrun":
-        check_horovod(words)
+    elif program in LAUNCHERS:
+        check_launcher(program, words)
     elif program == "pip":
         check_pip(words)
-    elif program in tomllib.loads(read("pyproject.toml"))["project"]["scripts"]:
-        check_module("app", words)
+    elif program in project("project", "scripts"):
+        check_verb(words)
     elif program in ("bash", "sbatch", "."):
         assert (ROOT / words[0]).is_file() or words[0] == ".venv/bin/activate", f"there is no {words[0]}"
     elif "/" in program:
         assert (ROOT / program).is_file(), f"there is no {program}"
     else:
-        assert program in ("cat", "kill", "ruff", "kubectl", "git", "cd", "curl", "docker"), (
-            f"no check for {program}"
-        )
+        assert program in NOT_CHECKED, f"no check for {program}"
 
 
 def check_python(words: list[str]) -> None:
-    if not words:
-        return
-    if words[0] != "-m":
+    if words[:1] != ["-m"]:
         check_script(words[0], words[1:])
     elif words[1] == "pytest":
         check_pytest(words[2:])
@@ -164,69 +135,48 @@ def check_python(words: list[str]) -> None:
         check_module(words[1], words[2:])
 
 
-def check_torchrun(words: list[str]) -> None:
-    from torch.distributed.run import get_args_parser
+def check_launcher(launcher: str, words: list[str]) -> None:
+    """Check the options with the launcher's own parser, where it is installed, and then what it starts."""
+    if launcher == "torchrun":
+        from torch.distributed.run import get_args_parser
 
-    args = get_args_parser().parse_args(words)
-    if args.module:
-        check_module(args.training_script, args.training_script_args)
-    else:
+        args = get_args_parser().parse_args(words)
+        start = check_module if args.module else check_script
+        start(args.training_script, args.training_script_args)
+    elif launcher == "accelerate":
+        from accelerate.commands.launch import launch_command_parser
+
+        args = launch_command_parser().parse_args(words[1:])
         check_script(args.training_script, args.training_script_args)
-
-
-def check_accelerate(words: list[str]) -> None:
-    from accelerate.commands.launch import launch_command_parser
-
-    assert words[0] == "launch"
-    args = launch_command_parser().parse_args(words[1:])
-    check_script(args.training_script, args.training_script_args)
-
-
-def check_deepspeed(words: list[str]) -> None:
-    if find_spec("deepspeed"):
+    elif launcher == "deepspeed" and find_spec("deepspeed"):
         from deepspeed.launcher.runner import parse_args
 
         args = parse_args(words)
         check_script(args.user_script, args.user_args)
-    else:
-        check_after_script(words)
-
-
-def check_horovod(words: list[str]) -> None:
-    if find_spec("horovod"):
+    elif launcher == "horovodrun" and find_spec("horovod"):
         from horovod.runner.launch import parse_args
 
         with patch.object(sys, "argv", ["horovodrun", *words]):
             check(parse_args().command)
     else:
-        check_after_script(words)
-
-
-def check_after_script(words: list[str]) -> None:
-    """Check what follows the options of a launcher that is not installed here."""
-    first = next(index for index, word in enumerate(words) if word.endswith(".py"))
-    check_script(words[first], words[first + 1 :])
+        first = next(index for index, word in enumerate(words) if word.endswith(".py"))
+        check_script(words[first], words[first + 1 :])
 
 
 def check_pip(words: list[str]) -> None:
-    project = tomllib.loads(read("pyproject.toml"))["project"]
     files = [file for option, file in zip(words, words[1:], strict=False) if option in ("-r", "-c")]
     assert [file for file in files if not (ROOT / file).is_file()] == []
     for word in words:
         if word.startswith(".["):
-            assert set(word[2:-1].split(",")) <= set(project["optional-dependencies"])
+            assert set(word[2:-1].split(",")) <= set(project("project", "optional-dependencies"))
 
 
 def check_pytest(words: list[str]) -> None:
-    markers = {
-        line.split(":")[0]
-        for line in tomllib.loads(read("pyproject.toml"))["tool"]["pytest"]["ini_options"]["markers"]
-    }
+    markers = {line.split(":")[0] for line in project("tool", "pytest", "ini_options")["markers"]}
     for option, word in zip(["", *words], words, strict=False):
         if option == "-m":
-            assert set(re.findall(r"\w+", word)) - {"not", "and", "or"} <= markers, (
-                f"-m {word}: no such marker"
-            )
+            unknown = set(re.findall(r"\w+", word)) - {"not", "and", "or"} - markers
+            assert not unknown, f"-m {word}: no such marker"
         elif not word.startswith("-") and option not in ("-k", "-n", "--dist"):
             assert (ROOT / word.split("::")[0]).exists(), f"there is no {word}"
 
@@ -243,52 +193,50 @@ def check_script(script: str, arguments: list[str]) -> None:
 
 
 def check_module(module: str, arguments: list[str]) -> None:
+    # The name of app where it is installed
+    module = module.replace("chinese_text_classifier", "app")
     if module == "app":
         check_verb(arguments)
-        return
-    assert find_spec(module), f"there is no module {module}"
-    check_parser(arguments, module)
+    elif module == "app.run":
+        check_script(f"run_{arguments[0]}.py", arguments[1:])
+    else:
+        assert find_spec(module), f"there is no module {module}"
+        check_parser(arguments, module)
 
 
 def check_verb(words: list[str]) -> None:
-    # It checks more than its parser does
-    if words[:1] == ["predict"]:
+    if "--help" in words:
+        words = words[:1]
+    # Predict checks more than its parser does
+    if words[:1] == ["predict"] and len(words) > 1:
         with patch("app.commands.predict.run") as run:
             assert main(words) == 0, f"python -m app does not take {words}"
-            assert run.called or "--help" in words
-    elif words:
+            assert run.called
+    elif len(words) > 1:
         check_parser(words, "app")
+    elif words:
+        from app.commands import VERBS
+
+        assert words[0] in VERBS, f"there is no verb {words[0]}"
 
 
 def check_settings(arguments: list[str], script: str = "run_single.py") -> None:
-    try:
+    if arguments != ["--help"]:
         load_config(arguments, script)
-    except SystemExit as end:
-        # --help ends with 0
-        if end.code:
-            raise
 
 
 class Parsed(Exception):
     """A parser has taken the command line; `rest` is what it left for the trainer."""
 
-    def __init__(self, parser: argparse.ArgumentParser, rest: list[str]) -> None:
-        self.parser, self.rest = parser, rest
+    def __init__(self, rest: list[str]) -> None:
+        self.rest = rest
 
 
 def check_parser(arguments: list[str], target: Path | str) -> None:
-    """Check the arguments of a script or module with its own parser; what that leaves must be settings."""
-    if parsed := parse_with(target, arguments):
-        check_settings(parsed.rest)
-
-
-def parse_with(target: Path | str, arguments: list[str]) -> Parsed | None:
-    """Start a script or module, and stop it when its parser has taken the arguments; None after `--help`."""
-    with (
-        stopped_after_parsing(),
-        patch.object(sys, "argv", [str(target), *arguments]),
-        patch.object(sys, "path", sys.path[:]),
-    ):
+    """Start a script or module and stop it when its parser has taken the arguments; what that leaves must be
+    settings."""
+    argv, path = [str(target), *arguments], sys.path[:]
+    with stopped_after_parsing(), patch.object(sys, "argv", argv), patch.object(sys, "path", path):
         try:
             if isinstance(target, Path):
                 sys.path.insert(0, str(target.parent))
@@ -296,11 +244,8 @@ def parse_with(target: Path | str, arguments: list[str]) -> Parsed | None:
             else:
                 runpy.run_module(target, run_name="__main__", alter_sys=False)
         except Parsed as parsed:
-            return parsed
-        except SystemExit as end:
-            if end.code:
-                raise
-            return None
+            check_settings(parsed.rest)
+            return
     raise AssertionError(f"{target} has no parser")
 
 
@@ -322,7 +267,7 @@ def stopped_after_parsing() -> Iterator[None]:
             # parse_args calls parse_known_args
             if depth:
                 return result
-            raise Parsed(self, result[1] if isinstance(result, tuple) else [])
+            raise Parsed(result[1] if isinstance(result, tuple) else [])
 
         return patch.object(argparse.ArgumentParser, name, parse)
 
@@ -332,32 +277,14 @@ def stopped_after_parsing() -> Iterator[None]:
 
 @cache
 def known_options() -> set[str]:
-    """Return every option of the scripts, verbs, benchmarks and launchers."""
+    """Return every option that a parser of this repository or of a launcher defines."""
     from accelerate.commands.launch import launch_command_parser
     from torch.distributed.run import get_args_parser
 
-    benchmarks = ["batching", "data_path", "ddp_communication", "prediction", "quality", "reference_job"]
-    targets = [
-        ROOT / "predict.py",
-        ROOT / "verify_modes.py",
-        ROOT / "benchmark_modes.py",
-        ROOT / "benchmarks/gradient_sync.py",
-    ]
-    parsers = [
-        parse_with(target, []).parser for target in [*targets, *(f"benchmarks.{name}" for name in benchmarks)]
-    ]
-    verbs = (
-        ["serve"],
-        ["fetch"],
-        ["export", "run"],
-        ["compare", "a", "b"],
-        ["cross-validate"],
-        ["labels", "export", "a", "b", "--to", "doccano"],
-        ["explain", "a", "b"],
-    )
-    parsers += [parse_with("app", words).parser for words in verbs]
-    parsers += [get_args_parser(), launch_command_parser()]
-    options = {option for parser in parsers for option in parser._option_string_actions}
+    files = [path for folder in ("app", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
+    options = {name for path in files for name in re.findall(r'"(--[\w-]+)"', path.read_text("utf-8"))}
+    for parser in (get_args_parser(), launch_command_parser()):
+        options |= set(parser._option_string_actions)
     return options | {f"--{name}" for name in [*SHORT_OPTIONS, "config", *setting_types()]}
 
 
@@ -369,9 +296,9 @@ def is_setting(name: str) -> bool:
 def check_option(code: str) -> None:
     """Check inline code that begins with an option: a setting with its value, or a known name."""
     words = shlex.split(code)
-    name = words[0].removeprefix("--").split("=")[0]
-    if is_setting(name) or name in SHORT_OPTIONS:
+    name = words[0].split("=")[0]
+    if is_setting(name[2:]) or name[2:] in SHORT_OPTIONS:
         if len(words) > 1 and not re.fullmatch(r"[A-Z]+", words[1]):
             check_settings(words)
     else:
-        assert words[0].split("=")[0] in known_options(), f"no parser has {words[0]}"
+        assert name in known_options(), f"no parser has {name}"

@@ -3,6 +3,7 @@ tests/documents/test_docs.py"""
 
 import hashlib
 import re
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -11,18 +12,19 @@ from app.strategies import strategy_names
 from tests.documents.commands import DOCUMENTS, ROOT, fenced_commands, inline_code, read
 from tests.test_architecture import LAYERS
 
-TRANSLATED = [
-    "README.md",
-    "docs/data.md",
-    "docs/models.md",
-    "docs/modes.md",
-    "docs/python.md",
-    "docs/serving.md",
-]
+# English documents that have a Chinese twin
+TRANSLATED = [name.replace(".zh-CN", "") for name in DOCUMENTS if name.endswith(".zh-CN.md")]
+MAX_COLUMNS = 110
+NOT_WRAPPED = ("benchmarks", "data", "modes", "python", "reliability", "serving")
 
 
 def chinese(document: str) -> str:
     return document.removesuffix(".md") + ".zh-CN.md"
+
+
+def columns(line: str) -> int:
+    """Return the width of a line in a terminal, where a Chinese character takes two columns."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in line)
 
 
 def sections(text: str) -> list[tuple[int, str]]:
@@ -63,7 +65,7 @@ def test_both_languages_have_the_same_commands_tables_and_headings(document):
     assert uncommented(english) == uncommented(translated)
     assert tables(english) == tables(translated)
     assert [level for level, _ in sections(english)] == [level for level, _ in sections(translated)]
-    assert len(sections(english)) >= 5
+    assert len(sections(english)) >= 3
 
 
 @pytest.mark.parametrize("document", TRANSLATED)
@@ -79,21 +81,33 @@ def test_both_languages_name_the_same_code_in_each_section(document):
 @pytest.mark.parametrize("document", TRANSLATED)
 def test_both_languages_link_to_the_same_places(document):
     def links(name: str) -> list[str]:
-        return [link.replace(".zh-CN.md", ".md") for link in re.findall(r"\]\(([^)]+)\)", read(name))]
+        # A heading has another name in each language
+        paths = re.findall(r"\]\(([^)#]*)(?:#[^)]*)?\)", read(name))
+        return [path.replace(".zh-CN.md", ".md") for path in paths]
 
     assert links(document) == links(chinese(document))
 
 
-@pytest.mark.parametrize("document", ["README.md", "README.zh-CN.md"])
-def test_the_readme_is_short(document):
-    assert len(read(document).splitlines()) <= 130
+@pytest.mark.parametrize(
+    ("document", "max_lines"), [("README.md", 120), ("README.zh-CN.md", 120), ("docs/architecture.md", 250)]
+)
+def test_what_is_read_first_is_short(document, max_lines):
+    assert len(read(document).splitlines()) <= max_lines
 
 
-def test_every_folder_of_the_package_is_in_the_layers():
-    folders = {path.name for path in (ROOT / "app").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    named = set(re.findall(r"^\| `app/(\w+)` \|", read("docs/architecture.md"), re.MULTILINE))
-    assert named == folders
-    assert " < ".join(LAYERS) in read("docs/architecture.md")
+@pytest.mark.parametrize(
+    "document", [name for name in DOCUMENTS if Path(name).name.split(".")[0] not in NOT_WRAPPED]
+)
+def test_lines_are_short(document):
+    """Rows of tables may be longer, and a word that does not fit, such as a link."""
+    long = [line for line in read(document).splitlines() if columns(line) > MAX_COLUMNS]
+    assert [line for line in long if not line.startswith("|") and " " in line.strip(" -")] == []
+
+
+def test_the_table_of_rooms_has_every_folder_of_the_package_in_the_order_of_the_layers():
+    rooms = re.findall(r"^\| `app/(\w+)` \|", read("docs/architecture.md"), re.MULTILINE)
+    assert rooms == [layer for layer in LAYERS if (ROOT / "app" / layer).is_dir()]
+    assert set(rooms) == {path.parent.name for path in (ROOT / "app").glob("*/__init__.py")}
 
 
 @pytest.mark.parametrize("mode", strategy_names())
