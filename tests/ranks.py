@@ -144,7 +144,7 @@ def rank_main(
     log: Path | None,
 ) -> None:
     """Be one rank."""
-    import app.config.checks
+    import app.config.train_settings
     from app.config.command_line import load_config
     from app.run.entry import work
     from app.run.job import Job
@@ -166,7 +166,7 @@ def rank_main(
         if entry.step < 0 and entry.rank == rank and entry.what in ACTIONS:
             ACTIONS[entry.what](None)
     # So that the tests need not wait
-    app.config.checks.MIN_TIMEOUT = 1
+    app.config.train_settings.MIN_TIMEOUT = 1
     disturb(load_strategy(mode), rank, disturbances)
     leave(work(load_config([word.replace("RANK", str(rank)) for word in argv]), mode))
 

@@ -214,9 +214,9 @@ MISTAKES = {
     "unknown choice beside a list": ("train: {class_weights: balance}", "one of none, balanced or a list of numbers", "mean 'balanced'?"),
     "list for a mapping": ("model: {config: [1]}", "model.config must be a mapping of keys to values, found [1]"),
     "too small": ("train: {epochs: 0}", "train.epochs must be at least 1, found 0"),
-    "negative": ("train: {learning_rate: -1e-3}", "train.learning_rate must be a finite number from 0, found -0.001"),
-    "infinite": ("train: {learning_rate: .inf}", "train.learning_rate must be a finite number from 0, found inf"),
-    "no number": ("train: {warmup: .nan}", "train.warmup must be a finite number from 0, found nan"),
+    "negative": ("train: {learning_rate: -1e-3}", "train.learning_rate must be a finite number from 0, or null, found -0.001"),
+    "infinite": ("train: {learning_rate: .inf}", "train.learning_rate must be a finite number from 0, or null, found inf"),
+    "no number": ("train: {warmup: .nan}", "train.warmup must be a finite number from 0, or null, found nan"),
     "rows without end": ("data: {test_size: 1.0e+20}", "data.test_size must be at most 1,000,000,000,000 rows, found 1e+20"),
     "share of rows": ("data: {dev_size: 1.5}", "data.dev_size must be 0, a fraction below 1 or a whole number of rows, found 1.5"),
     "infinite share": ("data: {test_size: .inf}", "data.test_size must be 0, a fraction below 1 or a whole number of rows, found inf"),
@@ -230,11 +230,11 @@ MISTAKES = {
     "timeout": ("train: {timeout: 9}", "train.timeout must be at least 10 seconds, or ranks that are only slow", "found 9"),
     "NUL": ('data: {train: "a\\0b"}', "line 1: strings have no NUL characters, found 'a\\x00b'"),
     "label twice": ("data: {labels: [好, 坏, 好]}", "data.labels must be two or more different names", "found ['好', '坏', '好']"),
-    "one label": ("data: {labels: [好]}", "data.labels must be two or more different names, found ['好']"),
-    "space in a label": ("data: {labels: ['好 ', 坏]}", "without white space around them, none of them empty, found ['好 ', '坏']"),
-    "empty label": ("data: {labels: ['', 坏]}", "without white space around them, none of them empty, found ['', '坏']"),
+    "one label": ("data: {labels: [好]}", "data.labels must be two or more different names, or null, found ['好']"),
+    "space in a label": ("data: {labels: ['好 ', 坏]}", "without white space around them, none of them empty, or null, found ['好 ', '坏']"),
+    "empty label": ("data: {labels: ['', 坏]}", "without white space around them, none of them empty, or null, found ['', '坏']"),
     "smoothing": ("train: {label_smoothing: 1}", "train.label_smoothing must be from 0 to below 1, found 1"),
-    "dropout": ("model: {dropout: 1.0}", "model.dropout must be from 0 to below 1, found 1.0"),
+    "dropout": ("model: {dropout: 1.0}", "model.dropout must be from 0 to below 1, or null, found 1.0"),
 }  # fmt: skip
 
 

@@ -217,11 +217,11 @@ def test_the_only_text_of_a_label_is_trained_on():
                 "--data.max_labels",
                 "2",
             ],
-            "data.max_labels must be at least 1 and min_labels",
+            "data.max_labels must be at least data.min_labels",
         ),
         (
             ["--data.task", "multi_label", "--data.train", "x.csv", "--train.label_smoothing", "0.1"],
-            "train.label_smoothing must be 0 with data.task multi_label",
+            "train.label_smoothing must be left out with data.task multi_label",
         ),
     ],
 )

@@ -148,10 +148,11 @@ def test_a_damaged_note_begins_a_new_run(run, caplog):
 
 
 def test_settings_are_checked():
+    wrong = load_config(["--output.trackers", "[mlfow]"]).output
     with pytest.raises(
-        InputError, match=r"output.trackers must be names out of mlflow, wandb, swanlab, found \['mlfow'\]"
+        InputError, match="names out of mlflow, wandb, swanlab, found 'mlfow'; did you mean 'mlflow'"
     ):
-        load_config(["--output.trackers", "[mlfow]"])
+        check_trackers(wrong)
     assert load_config(["--output.trackers", "[mlflow, wandb]"]).output.trackers == ["mlflow", "wandb"]
     missing = [name for name in TRACKERS if find_spec(name) is None]
     for name in missing:

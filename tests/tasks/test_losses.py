@@ -113,7 +113,7 @@ def test_a_run_resumes_to_the_same_bits(settings, tmp_path):
         ),
         (
             ["--data.task", "masked_words", "--train.sampling", "balanced"],
-            "train.sampling must be all with data.task",
+            "train.sampling must be left out with data.task",
         ),
         (
             ["--data.task", "multi_label", "--data.train", "x", "--train.loss", "logit_adjusted"],

@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from ....config.schema import OutputConfig
-from ....errors import InputError
+from ....errors import InputError, nearest
 from .background import BackgroundTracker
 from .tracker import TrackedRun
 
@@ -21,6 +21,11 @@ TRACKERS = {
 def check_trackers(config: OutputConfig) -> None:
     """Raise InputError for an unknown tracker, and for one whose library is not installed."""
     for name in config.trackers:
+        if name not in TRACKERS:
+            raise InputError(
+                f"output.trackers must be names out of {', '.join(TRACKERS)}, found "
+                f"'{name}'{nearest(name, TRACKERS)}"
+            )
         if find_spec(name) is None:
             raise InputError(
                 f"output.trackers {name} needs a library: pip install -r requirements-{name}.txt, or leave "

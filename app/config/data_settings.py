@@ -1,0 +1,141 @@
+"""The settings of the data; see app/config/schema.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from .rules import (
+    CLEAN_NAMES,
+    DIFFERENT_NAMES,
+    NOT_EMPTY,
+    NotFor,
+    OnlyFor,
+    Rule,
+    Seed,
+    at_least,
+    at_most,
+    between,
+)
+
+MAX_ROWS = 10**12
+MAX_TOKENS = 1_000_000
+WITH_LABELS = NotFor("masked_words")
+SplitSize = Annotated[
+    float,
+    Rule(
+        "0, a fraction below 1 or a whole number of rows",
+        lambda size: size >= 0 and (size < 1 or float(size).is_integer()),
+    ),
+    at_most(MAX_ROWS, "rows"),
+]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the rows come from and how they are split."""
+
+    task: Literal["single_label", "multi_label", "masked_words"] = "single_label"
+    """What is learnt. single_label: one label a row. multi_label: any number of labels a row. masked_words:
+    hidden words of plain texts, one text a line, without labels, to continue the pretraining of an encoder.
+    """
+    train: str | None = None
+    """File with the training rows, or public:NAME/FILE, a file that python -m app fetch NAME fetches; none:
+    the sample set in data/sample, with its own dev and test files.
+    """
+    dev: str | None = None
+    """File with the dev rows; none: dev_size of the training rows."""
+    test: str | None = None
+    """File with the test rows; none: test_size of the training rows."""
+    format: Literal["auto", "csv", "tsv", "json", "jsonl", "parquet", "xlsx", "text"] = "auto"
+    """Format of the data files; text: one text a line, without labels, for masked_words; auto: JSON, JSON
+    Lines, Parquet and Excel (xlsx) by the content, others by the ending of the file name (.txt is tsv, for
+    masked_words text).
+    """
+    text_column: int | str | None = None
+    """Column of the text, by name or number (0 is the first); none: the column with a usual name such as text
+    or sentence; without column names, the first one left.
+    """
+    text_pair_column: Annotated[int | str | None, WITH_LABELS] = None
+    """Column of the second text of a sentence pair, by name or number; none: single texts."""
+    label_column: Annotated[int | str | None, WITH_LABELS] = None
+    """Column of the label, by name or number; none: the column with a usual name such as label or category,
+    else the only one left.
+    """
+    label_separator: Annotated[str | None, NOT_EMPTY, OnlyFor("multi_label")] = None
+    """For multi_label: what is between the labels of a row, for instance , or | or ;. none: lists, or one
+    label."""
+    label_columns: Annotated[list[str] | None, DIFFERENT_NAMES, CLEAN_NAMES, OnlyFor("multi_label")] = None
+    """For multi_label: columns of 0 and 1, one for each label, by name, in the order of the labels' ids;
+    none: the labels are in label_column.
+    """
+    min_labels: Annotated[int, at_least(0), OnlyFor("multi_label")] = 0
+    """For multi_label: a prediction has at least this many labels; those nearest to their thresholds are
+    added."""
+    max_labels: Annotated[int | None, at_least(1), OnlyFor("multi_label")] = None
+    """For multi_label: a prediction has at most this many labels, those furthest above their thresholds;
+    none: any number."""
+    header: bool | None = None
+    """Whether the first line of a CSV, TSV or Excel file has the column names; none: yes if a column is
+    chosen by name, or if the line has usual names for both text and label.
+    """
+    encoding: str = "utf-8"
+    """Encoding of text files: utf-8 (with or without a byte order mark), gb18030, ..."""
+    quoting: Literal["auto", "none", "double"] = "auto"
+    """Whether double quotes enclose fields: double (yes) or none (they are part of the text); auto: double in
+    CSV, none in TSV.
+    """
+    labels: Annotated[list[str] | None, DIFFERENT_NAMES, CLEAN_NAMES, WITH_LABELS] = None
+    """Label names in the order of their ids; integers in the files are then ids, unless a name is an integer;
+    none: the labels of the train file, sorted.
+    """
+    remove_spaces: bool = False
+    """Remove all white space inside texts, for texts with spaces between the words."""
+    limit: Annotated[int | None, at_least(1, "row")] = None
+    """Use only the first rows of the train file, before any split."""
+    split: Literal["stratified", "random"] = "stratified"
+    """How dev and test rows are taken from the train file. stratified: each class keeps its proportion, and
+    rows with the same text stay in the same split. random: all rows are shuffled with Python's
+    random.Random(split_seed); test is the end of them, dev the part before it.
+    """
+    dev_size: SplitSize = 0.1
+    """Size of dev without a dev file: below 1 a fraction of the train file, from 1 a number of rows; 0: no
+    dev split."""
+    test_size: SplitSize = 0.1
+    """Size of test without a test file: below 1 a fraction of the train file, from 1 a number of rows; 0: no
+    test split."""
+    split_seed: Seed = 42
+    """Random seed of the split."""
+    folds: Annotated[int | None, between(2, 1000), WITH_LABELS] = None
+    """Divide the train file into this many parts, stratified, with all rows of one text in one part, to test
+    on one of them (`fold`); python -m app cross-validate trains all of them. A test file is then not read.
+    """
+    fold: Annotated[int | None, at_least(0)] = None
+    """With `folds`: the part to test on, from 0; the other parts are train, and dev where there is no dev
+    file."""
+    relabel: Annotated[str | None, WITH_LABELS] = None
+    """File of corrected labels (CSV with text_hash or text, and label): they replace the labels of these
+    texts in all data files, which stay as they are.
+    """
+    on_bad_row: Literal["error", "skip"] = "error"
+    """How invalid rows are handled: stop with an error, or skip them (the data report counts them,
+    skipped_rows.csv in the run folder lists them).
+    """
+    max_length: Annotated[int, at_least(4, "tokens"), at_most(MAX_TOKENS, "tokens")] = 128
+    """Most tokens of a row, with special tokens; `long` says what is read of longer texts, and the data
+    report counts them."""
+    long: Literal["cut", "head_tail", "windows"] = "cut"
+    """What is read of a text of more tokens. cut: the first max_length. head_tail: a quarter of them from its
+    beginning, the others from its end. windows: all, in windows of max_length; the logits of a row are the
+    mean of those of its windows.
+    """
+    stride: int | None = None
+    """Tokens from the start of a window to that of the next; none: three quarters of the tokens of a text in
+    a window."""
+    max_windows: Annotated[int, between(1, 10_000)] = 8
+    """Most windows of a row; the text after the last one is not read, and the data report counts such rows.
+    """
+    whole_words: Annotated[bool, OnlyFor("masked_words")] = False
+    """For masked_words: hide all tokens of a Chinese word together (needs rjieba)."""
+    cache_dir: str = ".cache"
+    """Folder of the cache: tables, splits, vocabularies and tokens made from the data files."""

@@ -1,0 +1,158 @@
+"""The settings of the training; see app/config/schema.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from .rules import (
+    FINITE,
+    FROM_0_BELOW_1,
+    Count,
+    CountOrNone,
+    NotFor,
+    OnlyFor,
+    Rule,
+    Seed,
+    at_least,
+    at_most,
+    between,
+)
+
+MAX_THREADS = 4096
+# seconds; ranks beat once a second, and a busy or swapping machine delays some of these beats
+MIN_TIMEOUT = 10
+Metric = Literal[
+    "auto", "macro_f1", "weighted_f1", "micro_f1", "samples_f1", "subset_accuracy", "accuracy", "loss"
+]
+Weights = Literal["none", "balanced"] | list[float]
+ClassWeights = Annotated[
+    Weights, NotFor("masked_words"), NotFor("multi_label", instead="train.positive_weights")
+]
+PositiveWeights = Annotated[Weights, OnlyFor("multi_label")]
+Threads = Annotated[int | None, at_least(1), at_most(MAX_THREADS)]
+Number = Annotated[float, FINITE]
+NumberOrNone = Annotated[float | None, FINITE]
+MicroBatchSize = Annotated[
+    Literal["auto"] | int | None, Rule("at least 1, auto", lambda rows: rows == "auto" or rows >= 1)
+]
+Timeout = Annotated[
+    int,
+    Rule(
+        f"at least {MIN_TIMEOUT} seconds, or ranks that are only slow would be taken for dead",
+        lambda seconds: seconds >= MIN_TIMEOUT,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How the model is trained."""
+
+    epochs: Annotated[int, at_least(1), at_most(10**9)] = 3
+    """Passes over the training rows."""
+    max_steps: CountOrNone = None
+    """Stop after this many optimizer steps; the learning-rate schedule is then this long."""
+    batch_size: Count = 32
+    """Rows of a global batch (one optimizer step), for all modes and any number of processes."""
+    accumulation_steps: Count = 1
+    """Number of micro-batches per optimizer step, in each process."""
+    micro_batch_size: MicroBatchSize = None
+    """Most rows of a micro-batch, in place of accumulation_steps; auto, none: as accumulation_steps says.
+    When memory runs out, a single process halves its micro-batches and repeats the step; several processes do
+    so only with auto, in run_ddp.py, run_mp.py and run_accelerate.py.
+    """
+    eval_batch_size: Count = 64
+    """Batch size of each process in evaluation, in rows."""
+    collate: Literal["auto", "packed", "padded"] = "auto"
+    """Batch layout: packed (no padding) or padded; auto: packed where the model and the mode support it."""
+    attention: Literal["auto", "grouped", "varlen"] = "auto"
+    """Attention in packed batches: grouped (rows of similar length are padded together) or varlen (one kernel
+    for any lengths); auto: varlen where the device has a fast kernel for it (CUDA, compute capability 8.0 or
+    higher).
+    """
+    cuda_graphs: Literal["passes"] | bool | None = None
+    """Replay training as CUDA graphs, with varlen attention, in run_single.py (and DDP with ddp.wrapper
+    false); none: where possible; true: or stop with an error; passes: where possible, without the optimizer's
+    update.
+    """
+    joint_casts: bool | None = None
+    """Cast weights to bf16 or fp16 by one call, and their gradients back by one; none: on CUDA, in the modes
+    named above."""
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    """Optimizer."""
+    learning_rate: NumberOrNone = None
+    """Peak learning rate; none: 3e-5; for a pretrained model by its width: to 384: 2e-4 (more than 150 steps
+    in an epoch: 1e-4; pairs of texts: 5e-5), 512: 5e-5, 768: 3e-5, else 2e-5.
+    """
+    head_learning_rate: NumberOrNone = None
+    """Peak learning rate of the head; none: learning_rate, ten times that for a pretrained model up to 384
+    wide."""
+    weight_decay: Number = 0.01
+    """Weight decay; not applied to biases and norms."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """Learning rate after the warm-up: linear or cosine decay to 0, or constant."""
+    warmup: NumberOrNone = None
+    """Linear warm-up: below 1 a fraction of all steps, from 1 a number; none: 0.3 where the usual
+    learning_rate is 2e-4, else 0.1."""
+    layer_lr_decay: Annotated[float, Rule("above 0 and at most 1", lambda factor: 0 < factor <= 1)] = 1.0
+    """The learning rate of each layer is that of the layer above times this factor; 1: the same for all
+    layers."""
+    max_grad_norm: Number = 1.0
+    """Clip gradients to this L2 norm; 0: no clipping."""
+    loss: Literal["cross_entropy", "focal", "logit_adjusted"] = "cross_entropy"
+    """Loss of a row.
+
+    focal: rows that are right already count less. logit_adjusted: classes count by their share of the rows.
+    """
+    focal_gamma: Annotated[float, between(0, 10)] = 2.0
+    """For the focal loss: its power of 1 - the probability of the label; 0 is cross entropy."""
+    sampling: Annotated[Literal["all", "balanced"], NotFor("masked_words")] = "all"
+    """Rows of an epoch.
+
+    all: each once. balanced: as many rows, of each class equally many (for multi_label: by rarest label).
+    """
+    label_smoothing: Annotated[float, FROM_0_BELOW_1, NotFor("multi_label", "masked_words")] = 0.0
+    """Fraction of the target probability that is spread evenly over all classes, below 1."""
+    positive_weights: PositiveWeights = "none"
+    """For multi_label: weight of each label in the loss of the rows that have it; balanced: rows without it /
+    rows with it."""
+    class_weights: ClassWeights = "none"
+    """Weight of each class in the loss; balanced: number of rows / (number of classes * rows of the class).
+    """
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
+    """Precision of the model: fp32, or autocast to bf16 or fp16 (fp16 with loss scaling); auto: bf16 on a
+    device that is faster in it (on the CPU that is measured), else fp32.
+    """
+    eval_every: CountOrNone = None
+    """Steps between evaluations on dev; none: one after each epoch. There is always one after the last step.
+    """
+    save_every: CountOrNone = None
+    """Steps between training states, from which an interrupted run can be resumed; none: one at each
+    evaluation."""
+    best_metric: Metric = "auto"
+    """Metric on dev by which the best model is chosen; that model is kept. auto: macro_f1, for multi_label
+    micro_f1, for masked_words loss (which has no F1).
+    """
+    early_stopping: CountOrNone = None
+    """Stop after this many evaluations in a row without a better best_metric; none: never."""
+    log_every: Count = 10
+    """Steps between log lines."""
+    seed: Seed = 42
+    """Random seed of the weights, the order of the rows and dropout."""
+    deterministic: bool = False
+    """Use only deterministic kernels (slower on CUDA)."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 or mps; auto: CUDA if available, else MPS, else the CPU."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """On a non-finite loss or gradient: stop at the next log line, or skip the step (synchronises the device
+    every step)."""
+    timeout: Timeout = 120
+    """Seconds without a response from a process (stopped, or its machine unreachable) after which the other
+    processes end; at least 10.
+    """
+    threads: Threads = None
+    """CPU threads of each process; none: the cores of the machine divided by its number of processes."""
+    nprocs: Threads = None
+    """Number of processes that run_mp.py starts (short: --nprocs); none: one for each CUDA device, or 2 on
+    the CPU."""
