@@ -2,8 +2,11 @@ r"""Train with Hugging Face Accelerate.
 
     accelerate launch --num_processes 2 run_accelerate.py          on two GPUs
     torchrun --nproc_per_node=2 run_accelerate.py                  on GPUs or on the CPU
-    ACCELERATE_USE_CPU=1 accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no \
-        --dynamo_backend no run_accelerate.py                      on the CPU, where --cpu would start one process only
+
+On the CPU, where --cpu would start one process only:
+
+    ACCELERATE_USE_CPU=1 accelerate launch --multi_gpu --num_processes 2 --num_machines 1 \
+        --mixed_precision no --dynamo_backend no run_accelerate.py
 """
 
 import sys

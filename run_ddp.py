@@ -2,7 +2,10 @@
 
 torchrun --nproc_per_node=2 run_ddp.py
 python -m torch.distributed.launch --nproc_per_node=2 run_ddp.py
-torchrun --nnodes=2 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_endpoint=HOST:29400 run_ddp.py     on each of two machines
+
+On each of two machines:
+
+torchrun --nnodes=2 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_endpoint=HOST:29400 run_ddp.py
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 python run_single.py                                        a pretrained encoder on the embedded sample set
 python run_single.py --data.train reviews.csv               the same on a file of yours
-python run_single.py --config configs/weibo_emotion6.yaml   settings from a file; any --group.key overrides them
+python run_single.py --config configs/weibo_emotion6.yaml   settings from a file, which options override
 """
 
 import sys

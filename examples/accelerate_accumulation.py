@@ -15,11 +15,11 @@ is used.
 The end of a loader ends an accumulation as well, unless `sync_with_dataloader` is false. Two passes over six
 micro-batches (two rows each, x = 1 ... 12, SGD at 0.002), four accumulated:
 
-sync_with_dataloader  a step after micro-batches  what the steps see                                       weight
-True, the default     4, 6, 10, 12                the last step of a pass has two micro-batches, each      1.02630
-                                                  still divided by four: half the gradient of their mean
-False                 4, 8, 12                    four micro-batches each; the second step has the last    1.05570
-                                                  two of one pass and the first two of the next
+sync_with_dataloader  a step after micro-batches  what the steps see                               weight
+True, the default     4, 6, 10, 12                a pass ends with two micro-batches, still        1.02630
+                                                  divided by four: half the gradient of their mean
+False                 4, 8, 12                    four micro-batches each; the second step has     1.05570
+                                                  the last two of one pass and two of the next
 
 With False, gradients wait from one pass to the next: what is evaluated or saved in between does not have
 them, and where the training ends within an accumulation, they are lost.

@@ -87,7 +87,7 @@ def with_script(command: list[str]) -> list[str]:
 
 
 def docstring_commands(path: Path) -> list[list[str]]:
-    """Return the words of the commands in a module's docstring; what they do may follow after three spaces."""
+    """Return the words of the commands in a docstring; what they do may follow after three spaces."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     lines = docstring.replace("\\\n", " ").splitlines()
     lines = [line for line in lines if re.match(rf" *({'|'.join(PROGRAMS)}) [^.:]*[-/=.]", line)]
@@ -103,7 +103,7 @@ def batch_scripts() -> list[list[str]]:
 
 
 def check(command: list[str]) -> None:
-    """Raise an error unless the command's script exists and its parser takes the arguments; nothing is run."""
+    """Raise an error unless the script exists and its parser takes the arguments; nothing is run."""
     program, *words = command
     if program in ("python", "python3"):
         check_python(words)
