@@ -12,11 +12,14 @@
 
 set -euo pipefail
 head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # a restarted group must not read the addresses of dead processes
+# A restarted group must not read the addresses of dead processes.
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 
-# train.batch_size is the global batch: 512 rows are 32 for each of the 16 GPUs. The learning rate is higher with it.
+# train.batch_size is the global batch: 512 rows are 32 for each of the 16 GPUs. The learning rate is higher
+# with it.
 srun torchrun \
     --nnodes="$SLURM_NNODES" --nproc_per_node=8 --max-restarts=1 \
     --rdzv_backend=c10d --rdzv_id="$SLURM_JOB_ID" --rdzv_endpoint="$head_node:29400" \
-    run_ddp.py --config configs/macbert.yaml --data.train train.csv --train.batch_size 512 --train.learning_rate 1.2e-4 \
+    run_ddp.py --config configs/macbert.yaml --data.train train.csv \
+    --train.batch_size 512 --train.learning_rate 1.2e-4 \
     --output.dir "checkpoints/$SLURM_JOB_NAME" --resume auto
