@@ -52,7 +52,7 @@ def stepper(strategy: Strategy, parts: Components) -> Callable[[Loader, np.ndarr
 
     def step(loader: Loader, positions: np.ndarray) -> tuple[int, int]:
         batch = loader.load(positions, strategy.device)
-        run_pass(strategy, parts.task.loss, batch, len(positions))
+        run_pass(strategy, parts.outcome.loss, batch, len(positions))
         strategy.step(0)
         if strategy.device.type == "cuda":
             torch.cuda.synchronize()

@@ -91,7 +91,9 @@ def measure(strategy: MeteredDDP, config: Config, steps: int) -> dict[str, float
         clock[0] = time.perf_counter()
 
     settings = replace(parts.config.train, max_steps=2 + 2 * steps, max_grad_norm=0)
-    train(strategy, parts.loaders["train"], parts.plan, parts.task.loss, settings, RunProgress(), after_step)
+    train(
+        strategy, parts.loaders["train"], parts.plan, parts.outcome.loss, settings, RunProgress(), after_step
+    )
     done = max(1, len(seconds[True]))
     return {
         "step": statistics.median(seconds[True]),

@@ -22,7 +22,7 @@ LAYERS = [
     "batching",
     "evaluation",
     "model",
-    "tasks",
+    "outcomes",
     "strategies",
     "training",
 ]

@@ -46,10 +46,11 @@ class Loader:
     """Makes batches from the rows of a split; a position counts the rows of the split from 0.
 
     `draw` is what random targets depend on, apart from the row: the step in training, `EVALUATION` in every
-    evaluation.
+    evaluation. `losses_per_row`: of how many losses that of a row is the sum.
     """
 
-    def __init__(self, split: Split, store: TokenStore, layout: Layout) -> None:
+    def __init__(self, split: Split, store: TokenStore, layout: Layout, losses_per_row: int = 1) -> None:
+        self.losses_per_row = losses_per_row
         self.split = split
         self.store = store
         self.layout = layout
@@ -71,8 +72,8 @@ class Loader:
         return np.asarray(self.store.first_windows[rows + 1] - self.store.first_windows[rows])
 
     def divisor(self, positions: np.ndarray, draw: int) -> int:
-        """Return by what the sum of the losses of a global batch is divided: the number of its targets."""
-        return len(positions)
+        """Return by what the sum of the losses of a global batch is divided: the number of its losses."""
+        return len(positions) * self.losses_per_row
 
     def input_rows(self, positions: np.ndarray) -> np.ndarray:
         """Return the ids in the table of the rows at `positions`; of a stand-in row where there are none."""

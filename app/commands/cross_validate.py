@@ -93,10 +93,10 @@ def check_options(options: argparse.Namespace) -> None:
 
 def plan_mode(options: argparse.Namespace, config: Config) -> PlannedMode:
     """Return the mode to run; raises InputError where it cannot, and for a task or settings that do not fit."""
-    if config.data.task == "masked_words":
+    if config.data.task == "masked_language_modelling":
         raise InputError(
             "cross-validate needs labels, with data.task single_label or multi_label; found data.task "
-            "masked_words"
+            "masked_language_modelling"
         )
     if config.data.folds is not None:
         raise InputError(

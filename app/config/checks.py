@@ -14,7 +14,7 @@ MIN_STRIDE = 4
 LOSSES = {
     "single_label": ("cross_entropy", "focal", "logit_adjusted"),
     "multi_label": ("cross_entropy", "focal"),
-    "masked_words": ("cross_entropy",),
+    "masked_language_modelling": ("cross_entropy",),
 }
 
 
@@ -43,8 +43,8 @@ def check_together(config: Config) -> None:
     _check_long(data)
     _check_multi_label(data)
     _check_imbalance(config)
-    if data.task != "masked_words":
-        rule = "a format with labels unless data.task is masked_words"
+    if data.task != "masked_language_modelling":
+        rule = "a format with labels unless data.task is masked_language_modelling"
         require("data.format", data.format, data.format != "text", rule)
 
 
@@ -59,7 +59,12 @@ def _check_long(data: DataConfig) -> None:
     if data.long != "cut":
         rule = f"left out with data.long {data.long}, which reads single texts"
         require("data.text_pair_column", data.text_pair_column, data.text_pair_column is None, rule)
-        require("data.long", data.long, data.task != "masked_words", "cut with data.task masked_words")
+        require(
+            "data.long",
+            data.long,
+            data.task != "masked_language_modelling",
+            "cut with data.task masked_language_modelling",
+        )
 
 
 def _check_imbalance(config: Config) -> None:

@@ -20,7 +20,7 @@ from .rules import (
 
 MAX_ROWS = 10**12
 MAX_TOKENS = 1_000_000
-WITH_LABELS = NotFor("masked_words")
+WITH_LABELS = NotFor("masked_language_modelling")
 SplitSize = Annotated[
     float,
     Rule(
@@ -35,9 +35,9 @@ SplitSize = Annotated[
 class DataConfig:
     """Where the rows come from and how they are split."""
 
-    task: Literal["single_label", "multi_label", "masked_words"] = "single_label"
-    """What is learnt. single_label: one label a row. multi_label: any number of labels a row. masked_words:
-    hidden words of plain texts, one text a line, without labels, to continue the pretraining of an encoder.
+    task: Literal["single_label", "multi_label", "masked_language_modelling"] = "single_label"
+    """What is learnt. single_label: one label a row. multi_label: several labels a row.
+    masked_language_modelling: hidden words of plain texts, one text a line, without labels, to continue the pretraining of an encoder.
     """
     train: str | None = None
     """File with the training rows, or public:NAME/FILE, a file that python -m app fetch NAME fetches; none:
@@ -48,9 +48,9 @@ class DataConfig:
     test: str | None = None
     """File with the test rows; none: test_size of the training rows."""
     format: Literal["auto", "csv", "tsv", "json", "jsonl", "parquet", "xlsx", "text"] = "auto"
-    """Format of the data files; text: one text a line, without labels, for masked_words; auto: JSON, JSON
-    Lines, Parquet and Excel (xlsx) by the content, others by the ending of the file name (.txt is tsv, for
-    masked_words text).
+    """Format of the data files; text: one text a line, without labels, for masked_language_modelling; auto:
+    JSON, JSON Lines, Parquet and Excel (xlsx) by the content, others by the ending of the file name (.txt is tsv, for
+    masked_language_modelling text).
     """
     text_column: int | str | None = None
     """Column of the text, by name or number (0 is the first); none: the column with a usual name such as text
@@ -135,7 +135,7 @@ class DataConfig:
     max_windows: Annotated[int, between(1, 10_000)] = 8
     """Most windows of a row; the text after the last one is not read, and the data report counts such rows.
     """
-    whole_words: Annotated[bool, OnlyFor("masked_words")] = False
-    """For masked_words: hide all tokens of a Chinese word together (needs rjieba)."""
+    whole_words: Annotated[bool, OnlyFor("masked_language_modelling")] = False
+    """For masked_language_modelling: hide all tokens of a Chinese word together (needs rjieba)."""
     cache_dir: str = ".cache"
     """Folder of the cache: tables, splits, vocabularies and tokens made from the data files."""

@@ -27,7 +27,7 @@ Metric = Literal[
 ]
 Weights = Literal["none", "balanced"] | list[float]
 ClassWeights = Annotated[
-    Weights, NotFor("masked_words"), NotFor("multi_label", instead="train.positive_weights")
+    Weights, NotFor("masked_language_modelling"), NotFor("multi_label", instead="train.positive_weights")
 ]
 PositiveWeights = Annotated[Weights, OnlyFor("multi_label")]
 Threads = Annotated[int | None, at_least(1), at_most(MAX_THREADS)]
@@ -107,12 +107,14 @@ class TrainConfig:
     """
     focal_gamma: Annotated[float, between(0, 10)] = 2.0
     """For the focal loss: its power of 1 - the probability of the label; 0 is cross entropy."""
-    sampling: Annotated[Literal["all", "balanced"], NotFor("masked_words")] = "all"
+    sampling: Annotated[Literal["all", "balanced"], NotFor("masked_language_modelling")] = "all"
     """Rows of an epoch.
 
     all: each once. balanced: as many rows, of each class equally many (for multi_label: by rarest label).
     """
-    label_smoothing: Annotated[float, FROM_0_BELOW_1, NotFor("multi_label", "masked_words")] = 0.0
+    label_smoothing: Annotated[float, FROM_0_BELOW_1, NotFor("multi_label", "masked_language_modelling")] = (
+        0.0
+    )
     """Fraction of the target probability that is spread evenly over all classes, below 1."""
     positive_weights: PositiveWeights = "none"
     """For multi_label: weight of each label in the loss of the rows that have it; balanced: rows without it /
@@ -132,7 +134,7 @@ class TrainConfig:
     evaluation."""
     best_metric: Metric = "auto"
     """Metric on dev by which the best model is chosen; that model is kept. auto: macro_f1, for multi_label
-    micro_f1, for masked_words loss (which has no F1).
+    micro_f1, for masked_language_modelling loss (which has no F1).
     """
     early_stopping: CountOrNone = None
     """Stop after this many evaluations in a row without a better best_metric; none: never."""

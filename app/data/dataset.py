@@ -28,7 +28,7 @@ RELABELLED_FILE = "relabelled.json"
 STATISTICS_FILE = "figures.json"
 SPLITS = ("train", "dev", "test")
 # Tasks whose files have texts only
-UNLABELLED = ("masked_words",)
+UNLABELLED = ("masked_language_modelling",)
 SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
 
 

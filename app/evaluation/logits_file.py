@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,8 +26,8 @@ ARRAYS = ("rows", "labels", "hashes", "logits")
 
 @dataclass(frozen=True)
 class SplitLogits:
-    """Of one split: `rows` (num_rows,) int64 ids in the data file's table, `labels` (num_rows,) int64 class
-    ids, `hashes` (num_rows,) uint64 of the texts, `logits` (num_rows, num_labels) float32.
+    """Of one split: `rows` (num_rows,) int64 ids in the data file's table, `labels` (num_rows, ...) as the
+    outcome has them, `hashes` (num_rows,) uint64 of the texts, `logits` (num_rows, num_labels) float32.
     """
 
     rows: np.ndarray
@@ -38,13 +39,23 @@ class SplitLogits:
         return len(self.rows)
 
 
+class RunLogits(NamedTuple):
+    """What the file has: the splits by name, the labels' names, and `task`, the value of data.task."""
+
+    splits: dict[str, SplitLogits]
+    label_names: list[str]
+    task: str
+
+
 def logits_of(split: Split, logits: np.ndarray) -> SplitLogits:
     """Return a split with the logits of its rows, (num_rows, num_labels) float32."""
     hashes = split.table.array("hashes")[split.rows]
     return SplitLogits(np.asarray(split.rows), np.asarray(split.labels, np.int64), hashes, logits)
 
 
-def write_logits(path: Path, splits: dict[str, SplitLogits], label_names: list[str], step: int) -> None:
+def write_logits(
+    path: Path, splits: dict[str, SplitLogits], label_names: list[str], step: int, task: str = "single_label"
+) -> None:
     """Write the logits of splits, by the name of the split, that the model of `step` gave; whole or not at
     all."""
     import torch
@@ -65,22 +76,22 @@ def write_logits(path: Path, splits: dict[str, SplitLogits], label_names: list[s
     # The library makes files that only their owner can read
     mode = aside.stat().st_mode
     # One key only: the library writes several in any order, and equal runs shall leave equal files.
-    save_file(tensors, aside, {METADATA: json.dumps({"label_names": label_names, "step": step})})
+    metadata = {"label_names": label_names, "step": step, "task": task}
+    save_file(tensors, aside, {METADATA: json.dumps(metadata)})
     aside.chmod(mode)
     sync(aside)
     aside.replace(path)
 
 
-def read_logits(path: Path) -> tuple[dict[str, SplitLogits], list[str]]:
-    """Return the splits by name, memory-mapped, and the label names; raises InputError for a file that is
-    none of these."""
+def read_logits(path: Path) -> RunLogits:
+    """Return what the file has, memory-mapped; raises InputError for another file."""
     try:
-        with path.open(
-            "rb"
-        ) as file:  # https://github.com/huggingface/safetensors#format; the library would import torch
+        # https://github.com/huggingface/safetensors#format; the library would import torch
+        with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(size) if size < MAX_HEADER_BYTES else b"")
-        label_names = json.loads(header.pop("__metadata__")[METADATA])["label_names"]
+        metadata = json.loads(header.pop("__metadata__")[METADATA])
+        label_names, task = metadata["label_names"], metadata["task"]
         arrays = {
             key: np.memmap(
                 path, TYPES[entry["dtype"]], "r", 8 + size + entry["data_offsets"][0], tuple(entry["shape"])
@@ -96,4 +107,4 @@ def read_logits(path: Path) -> tuple[dict[str, SplitLogits], list[str]]:
         raise InputError(
             f"{path}: the logits of a run are needed, and this file cannot be read: {error!r}"
         ) from error
-    return splits, label_names
+    return RunLogits(splits, label_names, task)

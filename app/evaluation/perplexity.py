@@ -1,4 +1,4 @@
-"""The results of masked words -> metrics and the report."""
+"""The results of masked language modelling -> metrics and the report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import TrainingError
 
 
-def masked_word_metrics(results: np.ndarray) -> dict:
+def masked_token_metrics(results: np.ndarray) -> dict:
     """Return loss (mean over targets), perplexity, accuracy, and how many targets and rows there are.
 
     `results` (num_rows, 3) are for each row the sum of its losses, its targets, and how many of them were
@@ -31,7 +31,7 @@ def masked_word_metrics(results: np.ndarray) -> dict:
     }
 
 
-def render_masked_words(metrics: dict, start: dict, title: str) -> str:
+def render_masked_tokens(metrics: dict, start: dict, title: str) -> str:
     """Return the printed report: perplexity and accuracy of the same masked tokens before and after the
     training."""
     lines = [

@@ -20,7 +20,7 @@ def choose_run_threshold(folder: Path, predictor: Predictor, precision: float) -
         raise InputError(
             f"--abstain needs the logits of a run, and there is no {path}; train again, or {remedy}"
         )
-    splits, _ = read_logits(path)
+    splits = read_logits(path).splits
     if FITTED_ON not in splits:
         raise InputError(f"--abstain needs a run with dev rows, and {path} has none; {remedy}")
     dev = splits[FITTED_ON]

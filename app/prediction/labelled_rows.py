@@ -152,7 +152,7 @@ def _set_figures(opened: OpenedModel, labels: np.ndarray, logits: np.ndarray, ti
     names, rule = opened.predictor.label_names, opened.predictor.rule
     rows = decide_rows(labels, logits, rule)
     metrics = label_set_metrics(labels, logits, rule, names) | summarize_sets(rows)
-    parts = [render_label_sets(metrics, rule, 0, title), render_summary(metrics, NAMES, OF_BASELINES)]
+    parts = [render_label_sets(metrics, rule, title), render_summary(metrics, NAMES, OF_BASELINES)]
     return Figures(
         metrics, parts, rows, None, lambda page, language: render_label_set_page(page, rule, language)
     )

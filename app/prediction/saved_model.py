@@ -55,7 +55,7 @@ def newest_run(folder: Path = CHECKPOINTS) -> Path:
 def _is_pretraining(run: Path) -> bool:
     """Return whether a run says that it was trained on masked words; a file that cannot be read says nothing."""
     with suppress(InputError):
-        return run_settings(run).get("task") == "masked_words"
+        return run_settings(run).get("task") == "masked_language_modelling"
     return False
 
 

@@ -51,7 +51,7 @@ class AfterStep:
         self.save_every = config.save_every or self.eval_every
         self.losses = Losses(strategy, state.loss_window)
         self.check_finite = FiniteCheck(strategy, components.loaders["train"], config.on_nonfinite)
-        self.best = BestCheckpoint(state, components.task.best_metric, config.early_stopping)
+        self.best = BestCheckpoint(state, components.outcome.best_metric, config.early_stopping)
         self.stopped_by = 0
         self.best_dev_logits: np.ndarray | None = None
 

@@ -1,4 +1,4 @@
-"""Configuration -> the components of a run: data, tokenizer, task, model, loaders, batch plan."""
+"""Configuration -> the components of a run: data, tokenizer, outcome, model, loaders, batch plan."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ..model.classifier import check_passes
 from ..model.packed_model import PackedModel
 from ..model.recipe import with_recipe
 from ..model.source import checkpoint_place
+from ..outcomes import prepare_outcome
+from ..outcomes.outcome import Outcome
 from ..strategies.strategy import Strategy
-from ..tasks import open_task
-from ..tasks.task import Task
 from ..training.optimizer import build_optimizer
 
 
@@ -42,7 +42,7 @@ class Components:
     layout: Layout
     loaders: dict[str, Loader]
     plan: BatchPlan
-    task: Task
+    outcome: Outcome
 
 
 def assemble(config: Config, strategy: Strategy) -> Components:
@@ -55,25 +55,27 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     dataset = open_dataset(data)
     model_settings = replace(config.model, name=checkpoint_place(config.model, data.cache_dir))
     tokenizer = load_tokenizer(model_settings, dataset, data.max_length, data.cache_dir)
-    task = open_task(replace(config, model=model_settings), dataset, tokenizer, strategy.device)
+    outcome = prepare_outcome(replace(config, model=model_settings), dataset, tokenizer, strategy.device)
     stores = open_stores(dataset, tokenizer, data)
     torch.manual_seed(settings.seed)
-    model = task.build_model(stores)
+    model = outcome.build_model(stores)
     packed = choose_packed(settings.collate, model, strategy)
     check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
     layout = model.layout(packed, choose_varlen(settings.attention, model, packed, strategy.device))
-    has_fixed_shape = task.has_fixed_shape and data.long != "windows"
+    has_fixed_shape = outcome.has_fixed_shape and data.long != "windows"
     training = replace(
         layout, filled=choose_recorded(settings.cuda_graphs, layout, strategy, has_fixed_shape)
     )
     loaders = {
-        name: task.loader(split, stores[name], training if name == "train" else layout)
+        name: outcome.loader(split, stores[name], training if name == "train" else layout)
         for name, split in dataset.splits.items()
     }
-    classes = task.sampling_classes(dataset.splits["train"]) if settings.sampling == "balanced" else None
+    classes = None
+    if settings.sampling == "balanced":
+        classes = outcome.sampling_classes(dataset.splits["train"].labels)
     plan = build_plan(len(loaders["train"]), settings.batch_size, settings.seed, classes)
     config = with_recipe(config, plan.steps_per_epoch, dataset.splits["train"].table.has_pairs)
-    return Components(config, dataset, tokenizer, stores, model, training, loaders, plan, task)
+    return Components(config, dataset, tokenizer, stores, model, training, loaders, plan, outcome)
 
 
 def set_up(strategy: Strategy, components: Components) -> None:

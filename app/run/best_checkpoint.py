@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..evaluation.metrics import is_better
+from ..outcomes.metrics import is_better
 from ..training.progress import RunProgress
 
 

@@ -3,74 +3,72 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
+
+import numpy as np
 
 from ..checkpoints.run_contents import PREDICTIONS
 from ..errors import InputError
-from ..evaluation.comparison import Comparison, compare_rows
-from ..evaluation.logits_file import LOGITS, SplitLogits, read_logits
-from ..evaluation.multi_label.comparison import compare_sets
-from ..evaluation.multi_label.decisions import read_rule
-from ..evaluation.multi_label.predictions import list_of
-from ..evaluation.multi_label.row_sets import NAMES as SET_NAMES
-from ..evaluation.multi_label.row_sets import RowSets
-
-# A report is about the first of these that the run has
-SPLITS = ("test", "dev", "train")
-NAMES = {"accuracy": "accuracy", "macro_f1": "macro F1", "loss": "loss"} | SET_NAMES
+from ..evaluation.comparison import Comparison, check_same_rows
+from ..evaluation.logits_file import SplitLogits
+from ..outcomes.finished_run import read_run, split_of_report
+from ..outcomes.metrics import BY_KEY
+from ..outcomes.outcome import Outcome
+from ..outcomes.resampling import compare
 
 
 def compare_runs(one: Path, other: Path) -> Comparison:
-    """Return how run `other` does against run `one`; raises InputError unless both are about the same rows
-    and labels."""
-    (first, names), (second, other_names) = _report_logits(one), _report_logits(other)
-    if names != other_names:
+    """Return how run `other` does against run `one`, each with its own decision; raises InputError unless
+    both are about the same rows and labels."""
+    (first, first_rows), (second, second_rows) = _report_rows(one), _report_rows(other)
+    if first.task != second.task:
         raise InputError(
-            f"the runs must have the same labels, found {len(names):,} in {one} and {len(other_names):,} in "
-            f"{other}"
+            f"the runs must have the same data.task, found {first.task} in {one} and {second.task} in {other}"
+        )
+    if first.label_names != second.label_names:
+        raise InputError(
+            f"the runs must have the same labels, found {len(first.label_names):,} in {one} and "
+            f"{len(second.label_names):,} in {other}"
         )
     try:
-        if first.labels.ndim == second.labels.ndim == 2:
-            return compare_sets(first, second, tuple(read_rule(run, names) for run in (one, other)))
-        return compare_rows(first, second, len(names))
+        check_same_rows(first_rows, second_rows)
     except InputError as error:
         raise InputError(f"{one}, {other}: {error}") from error
+    scores = [of.score(rows.labels, rows.logits) for of, rows in ((first, first_rows), (second, second_rows))]
+    return compare(first, *scores)
 
 
-def _report_logits(run: Path) -> tuple[SplitLogits, list[str]]:
-    path = run / LOGITS
-    if not path.exists():
-        raise InputError(f"{run}: a finished run with {LOGITS} is needed; train it again with this version")
-    splits, names = read_logits(path)
-    return next(splits[name] for name in SPLITS if name in splits), names
+def _report_rows(run: Path) -> tuple[Outcome, SplitLogits]:
+    outcome, splits = read_run(run)
+    return outcome, splits[split_of_report(splits)]
 
 
-def render_comparison(one: Path, other: Path, found: Comparison) -> str:
+def render_comparison(one: Path, other: Path, comparison: Comparison) -> str:
     """Return the comparison as text."""
-    width = max(len(NAMES[name]) for name in found.differences) + 1
-    lines = [f"B = {other} against A = {one}, on the same {len(found.one):,} rows"]
-    for name, (difference, (low, high)) in found.differences.items():
+    names = {key: BY_KEY[key].english for key in comparison.differences}
+    width = max(map(len, names.values())) + 1
+    lines = [f"B = {other} against A = {one}, on the same {len(comparison.one):,} rows"]
+    for key, (difference, (low, high)) in comparison.differences.items():
         lines.append(
-            f"  {NAMES[name]:{width}} B - A {difference:+.4f}   95 % interval {low:+.4f} to {high:+.4f}"
+            f"  {names[key]:{width}} B - A {difference:+.4f}   95 % interval {low:+.4f} to {high:+.4f}"
         )
-    rows = "rows with all labels right" if isinstance(found.one, RowSets) else "rows"
     lines.append(
-        f"  {rows} won by B {len(found.won):,}, lost {len(found.lost):,}; McNemar's exact test: p = "
-        f"{found.p_value:.4g}"
+        f"  {comparison.one.right_rows} won by B {len(comparison.won):,}, lost {len(comparison.lost):,}; "
+        f"McNemar's exact test: p = {comparison.p_value:.4g}"
     )
     return "\n".join(lines)
 
 
-def write_changed_rows(path: Path, one: Path, found: Comparison) -> None:
+def write_changed_rows(path: Path, one: Path, comparison: Comparison) -> None:
     """Write a CSV of the rows that B has won and lost, with the columns of predictions.csv that say which row
     it is.
 
     Raises InputError for a file that exists, or that cannot be written, and where the predictions of run
     `one` are missing.
     """
-    _, names = _report_logits(one)
-    outcome = dict.fromkeys(found.won.tolist(), "won") | dict.fromkeys(found.lost.tolist(), "lost")
+    outcome, _ = read_run(one)
+    changed = dict.fromkeys(comparison.won.tolist(), "won")
+    changed |= dict.fromkeys(comparison.lost.tolist(), "lost")
     try:
         with (
             (one / PREDICTIONS).open(encoding="utf-8", newline="") as rows,
@@ -80,13 +78,11 @@ def write_changed_rows(path: Path, one: Path, found: Comparison) -> None:
             header = next(reader)
             # row_id, line, text, text_pair, label or labels
             kept = header.index("predicted")
-            columns = _columns_of(0, found, names)
-            writer.writerow(["outcome", *header[:kept], *columns])
+            writer.writerow(["outcome", *header[:kept], *_answers(0, comparison, outcome)])
             for position, row in enumerate(reader):
-                if position in outcome:
-                    writer.writerow(
-                        [outcome[position], *row[:kept], *_columns_of(position, found, names).values()]
-                    )
+                if position in changed:
+                    answers = _answers(position, comparison, outcome).values()
+                    writer.writerow([changed[position], *row[:kept], *answers])
     except FileExistsError as error:
         raise InputError(f"--output {path}: there is such a file; choose another name") from error
     except (OSError, StopIteration, ValueError) as error:
@@ -95,19 +91,13 @@ def write_changed_rows(path: Path, one: Path, found: Comparison) -> None:
         ) from error
 
 
-def _columns_of(position: int, found: Comparison, names: list[str]) -> dict[str, str]:
+def _answers(position: int, comparison: Comparison, outcome: Outcome) -> dict[str, str]:
     """Return what both runs predict for a row, by the name of the column."""
-    cells = {}
-    both = {"a": found.one, "b": found.other}
+    both = {"a": comparison.one, "b": comparison.other}
+    cells = {f"predicted_{run}": outcome.cell(scores.predicted[position]) for run, scores in both.items()}
     for run, scores in both.items():
-        predicted = scores.predicted[position]
-        is_set = isinstance(scores, RowSets)
-        cells[f"predicted_{run}"] = (
-            json.dumps(list_of(predicted, names), ensure_ascii=False) if is_set else names[int(predicted)]
-        )
-    for run, scores in both.items():
-        if isinstance(scores, RowSets):
-            cells[f"wrong_labels_{run}"] = str(scores.num_wrong[position])
-        else:
-            cells[f"probability_{run}"] = f"{scores.confidence[position]:.6f}"
+        name, values = scores.certainty
+        value = values[position]
+        is_count = np.issubdtype(values.dtype, np.integer)
+        cells[f"{name}_{run}"] = str(value) if is_count else f"{value:.6f}"
     return cells

@@ -16,16 +16,16 @@ from .log.run_log import RunLog
 def evaluate_split(
     strategy: Strategy, components: Components, name: str, batch_size: int, log: RunLog, step: int
 ) -> tuple[dict, np.ndarray]:
-    """Return the metrics of a split and the task's results of its rows, (num_rows, any); every rank calls it
+    """Return the metrics of a split and what the outcome keeps of its rows, (num_rows, any); every rank calls it
     and gets the same.
 
     Raises TrainingError, on every rank alike, where results of the model of `step` are not finite.
     """
-    loader, task = components.loaders[name], components.task
+    loader, outcome = components.loaders[name], components.outcome
     with log.evaluation_bar(name, len(loader)) as bar:
-        results = evaluate(strategy, loader, batch_size, bar.update, task.row_results)
+        results = evaluate(strategy, loader, batch_size, bar.update, outcome.row_results)
     check_finite(results, loader.split, step)
-    return task.metrics(loader.split, results), results
+    return outcome.metrics_in_training(loader.split, results), results
 
 
 def check_finite(results: np.ndarray, split: Split, step: int) -> None:

@@ -9,8 +9,16 @@ import numpy as np
 from ..checkpoints.model_card import write_card
 from ..checkpoints.run_contents import PAGE, PREDICTIONS, REPORT, TEXT
 from ..config.schema import Config
+from ..data.dataset import Split
+from ..evaluation.baseline import split_texts
 from ..evaluation.card.card import render_card
+from ..evaluation.logits_file import LOGITS, logits_of, write_logits
 from ..evaluation.long_rows import cost_of_length, render_cost_of_length, row_parts
+from ..evaluation.page.page import PageContent, read_history
+from ..evaluation.page.rows import rows_of_split
+from ..outcomes.outcome import FITTED_ON
+from ..outcomes.predictions_file import write_predictions
+from ..outcomes.resampling import all_metrics
 from ..runtime.disk import write_json, write_text
 from ..training.progress import RunProgress
 from .assembly import Components
@@ -43,37 +51,81 @@ def print_and_write(
     metrics: dict,
     results: dict[str, np.ndarray],
 ) -> None:
-    """Print the report; write the logits, calibration.json, report.txt,
-    predictions.csv, report.html, the model card and, last, report.json, which marks the run as finished.
+    """Print the report; write the logits, what was fitted on dev, report.txt, predictions.csv, report.html, the
+    model card and, last, report.json, which marks the run as finished.
 
-    `metrics` are the task's for the split of the report; `results` (num_rows, any) of this split, and of dev
-    where there is one, by name.
+    `metrics` are those of the split of the report; `results` (num_rows, any) of this split, and of dev where
+    there is one, by name.
     """
-    task = components.task
-    splits = {name: components.loaders[name].split for name in results}
-    metrics = metrics | task.final_metrics(splits[split], results[split])
-    metrics |= task.write_results(folder, splits, results, split, state.best_step)
-    store, right = components.stores[split], task.right_rows(splits[split], results[split])
-    if right is not None:
-        parts = row_parts(store, np.asarray(splits[split].rows))
-        long = cost_of_length(parts, right, store.long.way, store.max_length)
-        metrics |= {"long_texts": long} if long else {}
-    title = report_title(split, state, task.best_metric)
-    text = task.report(metrics, state.start_metrics, title)
+    outcome = components.outcome
+    title = report_title(split, state, outcome.best_metric)
+    if outcome.has_labels:
+        metrics = fit_and_measure(folder, components, split, results, state.best_step)
+    text = outcome.report_text(metrics, state.start_metrics, title)
     if "long_texts" in metrics:
         text += f"\n\n{render_cost_of_length(metrics['long_texts'])}"
     print(f"\n{text}\n")  # noqa: T201
     write_text(folder / TEXT, text + "\n")
-    task.write_predictions(folder / PREDICTIONS, splits[split], results[split])
-    page = {"metrics": metrics | {"step": state.best_step}, "title": f"{folder.name} · {title}"}
-    unknown_id = components.tokenizer.unk_token_id
-    task.write_page(folder / PAGE, splits[split], results[split], store, unknown_id, **page)
-    if task.has_card:
-        content = card_content(folder.resolve().name, config, components, split, page["metrics"])
-        write_card(folder, render_card(content, config.output.language))
+    if outcome.has_labels:
+        on_page = metrics | {"step": state.best_step}
+        write_predictions(folder / PREDICTIONS, components.loaders[split].split, results[split], outcome)
+        content = page_content(folder, components, split, results[split], on_page, title)
+        write_text(folder / PAGE, outcome.render_page(content, config.output.language))
+        card = card_content(folder.resolve().name, config, components, split, on_page)
+        write_card(folder, render_card(card, config.output.language))
     details = {"split": split, "step": state.best_step, "data": components.dataset.statistics}
     if components.dataset.relabelled:
         details["relabelled"] = components.dataset.relabelled
     if state.start_metrics:
         details["before_training"] = state.start_metrics
     write_json(folder / REPORT, details | metrics)
+
+
+def fit_and_measure(
+    folder: Path, components: Components, split: str, logits: dict[str, np.ndarray], step: int
+) -> dict:
+    """Fit the decision on dev, write it and the logits of the model of `step`; return the metrics of the rows
+    of the report, which are those of `split`."""
+    outcome, splits = components.outcome, {name: components.loaders[name].split for name in logits}
+    of_splits = {name: logits_of(splits[name], logits[name]) for name in logits}
+    write_logits(folder / LOGITS, of_splits, outcome.label_names, step, outcome.task)
+    if FITTED_ON in of_splits:
+        outcome.fit(of_splits[FITTED_ON])
+    labels = splits[split].labels
+    effect = outcome.effect_of_fit(labels, logits[split], split)
+    outcome.write_fitted(folder, step, effect)
+    scores = outcome.score(labels, logits[split])
+    texts = {name: split_texts(of) for name, of in {**components.dataset.splits, **splits}.items()}
+    metrics = all_metrics(outcome, scores)
+    metrics["baselines"] = outcome.baselines(texts["train"], texts.get(FITTED_ON), texts[split])
+    if effect:
+        metrics["calibration"] = outcome.fitted_values() | effect
+    return metrics | _long_texts(components, splits[split], scores.correct)
+
+
+def _long_texts(components: Components, split: Split, correct: np.ndarray) -> dict:
+    """Return how the rows do whose texts were not read whole, where there are any."""
+    store = components.stores[split.name]
+    parts = row_parts(store, np.asarray(split.rows))
+    long = cost_of_length(parts, correct, store.long.way, store.max_length)
+    return {"long_texts": long} if long else {}
+
+
+def page_content(
+    folder: Path, components: Components, split: str, logits: np.ndarray, metrics: dict, title: str
+) -> PageContent:
+    """Return what the page of the report shows."""
+    outcome, dataset, of = components.outcome, components.dataset, components.loaders[split].split
+    unknown_id = components.tokenizer.unk_token_id
+    scores = outcome.score(of.labels, logits)
+    rows = rows_of_split(
+        of, dataset.splits["train"], components.stores[split], unknown_id, scores, outcome.label_names
+    )
+    return PageContent(
+        f"{folder.name} · {title}",
+        rows,
+        metrics,
+        outcome.calibrated(of.labels, logits),
+        read_history(folder / "metrics.jsonl"),
+        dataset.statistics,
+    )

@@ -126,7 +126,7 @@ class Job:
         self.log = RunLog(
             self.folder,
             config.output,
-            components.task.log_metrics,
+            components.outcome.log_metrics,
             self.total_steps,
             config.train.log_every,
             self.state.step,
@@ -162,7 +162,7 @@ class Job:
                 strategy,
                 components.loaders["train"],
                 components.plan,
-                components.task.loss,
+                components.outcome.loss,
                 settings,
                 state,
                 after_step,
@@ -176,12 +176,12 @@ class Job:
     def measure_start(self) -> None:
         """Evaluate the rows of the report before the first step, where the task compares with that; every
         rank calls it."""
-        if not self.components.task.measures_start or self.state.step:
+        if not self.components.outcome.measures_start or self.state.step:
             return
         split, started = report_split(self.components), time.perf_counter()
         batch_size = self.config.train.eval_batch_size
         metrics, _ = evaluate_split(self.strategy, self.components, split, batch_size, self.log, step=0)
-        self.state.start_metrics = {name: metrics[name] for name in self.components.task.log_metrics}
+        self.state.start_metrics = {name: metrics[name] for name in self.components.outcome.log_metrics}
         self.log.evaluation(0, split, metrics, False, time.perf_counter() - started)
 
     def report(self) -> None:
@@ -204,7 +204,7 @@ class Job:
                 )
                 self.log.track_report(split, metrics, self.state.step)
                 drop_states(self.folder, keep=int(self.config.output.keep_final_state), keep_damaged=0)
-            logger.info("Saved in %s; %s", self.folder, self.components.task.next_command(self.folder))
+            logger.info("Saved in %s; %s", self.folder, self.components.outcome.next_command(self.folder))
 
     def evaluate_best(self, split: str) -> tuple[dict, dict[str, np.ndarray]]:
         """Return the metrics of the best checkpoint on a split, and its results on that split and dev; every

@@ -47,7 +47,7 @@ def job_signature(config: Config, components: Components, total_steps: int) -> d
     settings |= {f"model.{key}": value for key, value in asdict(config.model).items() if key != "vocab_file"}
     settings |= {f"data.{key}": value for key, value in asdict(config.data).items() if key not in FREE_DATA}
     settings |= {
-        "train.best_metric": components.task.best_metric,
+        "train.best_metric": components.outcome.best_metric,
         "data.labels": components.dataset.label_names,
     }
     return settings | contents(config, components) | {"steps": total_steps}

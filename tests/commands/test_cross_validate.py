@@ -49,7 +49,7 @@ def cross_validate(folder: Path, *words: str) -> subprocess.CompletedProcess:
         (["--mode", "ddpp"], "there is no mode ddpp"),
         (["--data.folds", "3", "--data.fold", "0"], "data.folds and data.fold are set by cross-validate"),
         (
-            ["--data.task", "masked_words", "--data.train", "a.txt"],
+            ["--data.task", "masked_language_modelling", "--data.train", "a.txt"],
             "needs labels, with data.task single_label or multi_label",
         ),
         (["--train.epoch", "3"], "there is no setting 'train.epoch'"),

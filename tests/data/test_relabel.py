@@ -158,8 +158,12 @@ def test_a_file_that_is_not_there_is_an_input_error(tmp_path):
 
 
 def test_texts_without_labels_have_no_fixes():
-    with pytest.raises(InputError, match=r"data\.relabel must be left out with data\.task masked_words"):
-        load_config(["--data.task", "masked_words", "--data.train", "a.txt", "--data.relabel", "f.csv"])
+    with pytest.raises(
+        InputError, match=r"data\.relabel must be left out with data\.task masked_language_modelling"
+    ):
+        load_config(
+            ["--data.task", "masked_language_modelling", "--data.train", "a.txt", "--data.relabel", "f.csv"]
+        )
 
 
 SETS = [

@@ -17,7 +17,11 @@ def texts(tmp_path):
     path = tmp_path / "posts.txt"
     path.write_text("我们喜欢苹果。\n我们 love 火锅abcdef\n", encoding="utf-8")
     config = DataConfig(
-        task="masked_words", train=str(path), dev_size=0, test_size=0, cache_dir=str(tmp_path / "cache")
+        task="masked_language_modelling",
+        train=str(path),
+        dev_size=0,
+        test_size=0,
+        cache_dir=str(tmp_path / "cache"),
     )
     return open_dataset(config).splits["train"].table, str(tmp_path / "cache")
 

@@ -15,12 +15,13 @@ from app.commands.compare import main
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError
-from app.evaluation.comparison import compare_rows, mcnemar
+from app.evaluation.comparison import Comparison, check_same_rows, mcnemar
 from app.evaluation.logits_file import SplitLogits, logits_of, read_logits, write_logits
 from app.evaluation.metrics import probabilities
 from app.evaluation.multi_label.decisions import LabelRule, write_rule
-from app.evaluation.multi_label.predictions import write_label_sets
-from app.evaluation.predictions import write_predictions
+from app.outcomes import open_outcome
+from app.outcomes.predictions_file import write_predictions
+from app.outcomes.resampling import compare
 from tests.label_set_runs import NAMES, write_posts
 from tests.tiny import LABELS, open_tiny
 
@@ -35,6 +36,11 @@ def two_models(num_rows: int = 400, better: float = 0.4) -> tuple[SplitLogits, S
     return tuple(SplitLogits(ids, labels, ids.astype(np.uint64), one) for one in (logits, other))
 
 
+def compare_logits(one: SplitLogits, other: SplitLogits) -> Comparison:
+    outcome = open_outcome("single_label", LABELS)
+    return compare(outcome, *(outcome.score(rows.labels, rows.logits) for rows in (one, other)))
+
+
 @pytest.mark.parametrize(("won", "lost"), [(0, 0), (1, 0), (5, 5), (30, 12), (3, 400), (2000, 1900)])
 def test_p_value_is_that_of_scipy(won, lost):
     expected = binomtest(won, won + lost, 0.5).pvalue if won + lost else 1
@@ -43,7 +49,7 @@ def test_p_value_is_that_of_scipy(won, lost):
 
 def test_differences_and_intervals_are_those_of_sklearn_and_scipy():
     one, other = two_models()
-    found = compare_rows(one, other, 3)
+    found = compare_logits(one, other)
     labels, first, second = one.labels, one.logits.argmax(1), other.logits.argmax(1)
 
     def difference(labels, first, second):
@@ -67,7 +73,7 @@ def test_differences_and_intervals_are_those_of_sklearn_and_scipy():
 
 def test_a_model_against_itself_differs_by_nothing():
     one, _ = two_models()
-    found = compare_rows(one, one, 3)
+    found = compare_logits(one, one)
     assert found.p_value == 1
     assert all(values == (0, (0, 0)) for values in found.differences.values())
 
@@ -83,7 +89,7 @@ def test_other_rows_are_refused():
         (labels, "other labels in 400"),
     ):
         with pytest.raises(InputError, match=message):
-            compare_rows(one, changed, 3)
+            check_same_rows(one, changed)
 
 
 @pytest.fixture
@@ -99,7 +105,7 @@ def runs(tmp_path) -> list[Path]:
         folder.mkdir()
         logits = generator.normal(0, 1, (len(split), 3)).astype(np.float32)
         write_logits(folder / "logits.safetensors", {"test": logits_of(split, logits)}, LABELS, 3)
-        write_predictions(folder / "predictions.csv", split, logits, LABELS)
+        write_predictions(folder / "predictions.csv", split, logits, open_outcome("single_label", LABELS))
         folders.append(folder)
     return folders
 
@@ -158,9 +164,13 @@ def set_runs(tmp_path) -> list[Path]:
         labels = np.asarray(split.labels)
         logits = (labels * 2.0 - 1 + generator.normal(0, noise, labels.shape)).astype(np.float32)
         rule = LabelRule(np.full(3, threshold))
-        write_logits(folder / "logits.safetensors", {"test": logits_of(split, logits)}, NAMES, 3)
+        write_logits(
+            folder / "logits.safetensors", {"test": logits_of(split, logits)}, NAMES, 3, "multi_label"
+        )
         write_rule(folder, rule, NAMES, 3)
-        write_label_sets(folder / "predictions.csv", split, logits, rule, NAMES)
+        outcome = open_outcome("multi_label", NAMES)
+        outcome.read_fitted(folder)
+        write_predictions(folder / "predictions.csv", split, logits, outcome)
         folders.append(folder)
     return folders
 
@@ -190,11 +200,10 @@ def test_verb_compares_runs_of_label_sets(set_runs, tmp_path, capsys):
 
 
 def test_a_run_of_one_label_is_not_compared_with_one_of_several(set_runs, tmp_path, capsys):
-    splits, _ = read_logits(set_runs[0] / "logits.safetensors")
-    test = splits["test"]
+    test = read_logits(set_runs[0] / "logits.safetensors").splits["test"]
     single = replace(test, labels=np.asarray(test.labels).argmax(axis=1), logits=np.array(test.logits))
     folder = tmp_path / "single"
     folder.mkdir()
     write_logits(folder / "logits.safetensors", {"test": single}, NAMES, 3)
     assert main([str(set_runs[0]), str(folder)]) == 2
-    assert "one run has one label a row, the other any number" in capsys.readouterr().err
+    assert "the runs must have the same data.task, found multi_label in" in capsys.readouterr().err

@@ -16,11 +16,11 @@ def test_logits_come_back_as_they_were(tmp_path):
         split = dataset.splits[name]
         written[name] = logits_of(split, generator.normal(size=(len(split), 3)).astype(np.float32))
         assert (written[name].hashes == split.table.array("hashes")[split.rows]).all()
-    write_logits(tmp_path / "logits.safetensors", written, LABELS, 7)
+    write_logits(tmp_path / "logits.safetensors", written, LABELS, 7, "single_label")
     (tmp_path / "other").touch()
     assert (tmp_path / "logits.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
-    splits, names = read_logits(tmp_path / "logits.safetensors")
-    assert names == LABELS
+    splits, names, task = read_logits(tmp_path / "logits.safetensors")
+    assert (names, task) == (LABELS, "single_label")
     assert set(splits) == {"test", "dev"}
     for name, split in splits.items():
         for key in ARRAYS:
@@ -41,7 +41,7 @@ def test_logits_are_mapped_and_not_read(tmp_path):
         tmp_path / "x.safetensors", {"test": SplitLogits(ids, ids, ids.astype(np.uint64), logits)}, [], 1
     )
     del logits
-    splits, _ = read_logits(tmp_path / "x.safetensors")
+    splits, *_ = read_logits(tmp_path / "x.safetensors")
     assert float(splits["test"].logits[-1].sum()) == 0
     with open("/proc/self/statm") as file:
         assert int(file.read().split()[1]) * 4096 - before < 150e6

@@ -7,7 +7,8 @@ import pytest
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, precision_recall_fscore_support
 
 from app.evaluation import metrics
-from app.evaluation.metrics import check_rows, compute_metrics, is_better, probabilities
+from app.evaluation.metrics import check_rows, compute_metrics, probabilities
+from app.outcomes.metrics import is_better
 from tests.tiny import LABELS
 
 

@@ -112,7 +112,9 @@ def test_the_newest_run_that_finished(tmp_path):
             (tmp_path / name / file).touch()
             os.utime(tmp_path / name / file, (age, age))
     assert newest_run(tmp_path).name == "newest"
-    (tmp_path / "newest" / "config.yaml").write_text("data: {task: masked_words}\n", encoding="utf-8")
+    (tmp_path / "newest" / "config.yaml").write_text(
+        "data: {task: masked_language_modelling}\n", encoding="utf-8"
+    )
     # It predicts hidden words, not labels
     assert newest_run(tmp_path).name != "newest"
 

@@ -76,8 +76,12 @@ CASES = {
     "logit_adjusted": Case({"loss": "logit_adjusted", "accumulation_steps": 3, "max_steps": 6}, limit=65),
     "balanced": Case({"sampling": "balanced", "accumulation_steps": 2, "max_steps": 8}, limit=65),
     "multi_label_padded": Case({"max_steps": 6}, task="multi_label", collate="padded"),
-    "masked_words": Case({"accumulation_steps": 3, "max_steps": 6}, task="masked_words"),
-    "masked_words_padded": Case({"max_steps": 6}, task="masked_words", collate="padded"),
+    "masked_language_modelling": Case(
+        {"accumulation_steps": 3, "max_steps": 6}, task="masked_language_modelling"
+    ),
+    "masked_language_modelling_padded": Case(
+        {"max_steps": 6}, task="masked_language_modelling", collate="padded"
+    ),
 }
 # So large that the first gradients are infinite, for some steps
 OVERFLOW_SCALE = 2.0**40
@@ -117,8 +121,8 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     from app.data.long_texts import long_texts
     from app.data.tokenizer import load_tokenizer
     from app.data.tokens import open_store
+    from app.outcomes import prepare_outcome
     from app.run.assembly import choose_packed, choose_varlen
-    from app.tasks import open_task
     from app.training.evaluate import evaluate
     from app.training.loop import train
     from app.training.optimizer import build_optimizer
@@ -142,21 +146,21 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     model_config = ModelConfig(config=shape, dropout=0.0)
     # torch's norm of a large gradient without zeros has an error of 1e-5 in fp32
-    if case.task == "masked_words":
+    if case.task == "masked_language_modelling":
         model_config = replace(model_config, vocab_file=str(Path(data).with_name("vocab.txt")))
     tokenizer = load_tokenizer(model_config, dataset, data_config.max_length, cache)
     split = dataset.splits["train"]
     store = open_store(split.table, tokenizer, data_config.max_length, cache, long_texts(data_config))
-    task = open_task(Config(data_config, model_config, config), dataset, tokenizer, strategy.device)
+    outcome = prepare_outcome(Config(data_config, model_config, config), dataset, tokenizer, strategy.device)
     torch.manual_seed(0)
-    model = task.build_model({"train": store})
+    model = outcome.build_model({"train": store})
     packed = choose_packed(case.collate, model, strategy)
     varlen = packed and choose_varlen(config.attention, model, packed, strategy.device)
     layout = model.layout(packed, varlen)
     if packed and strategy.recorder_class:
         layout = replace(layout, varlen=True, filled=True)
-    loader = task.loader(split, store, layout)
-    classes = task.sampling_classes(split) if config.sampling == "balanced" else None
+    loader = outcome.loader(split, store, layout)
+    classes = outcome.sampling_classes(split.labels) if config.sampling == "balanced" else None
     plan = build_plan(len(split), config.batch_size, 1, classes)
     strategy.setup(model, lambda module: build_optimizer(module, config, 2))
     if case_name == "fp16_overflow" and strategy.scaler:
@@ -178,15 +182,17 @@ def run_case(strategy, case_name: str, data: str) -> dict:
         result["skipped"].append(step.skipped)
         result["updates"] = state.updates
 
-    train(strategy, loader, plan, task.loss, config, state, after_step, before_step)
+    train(strategy, loader, plan, outcome.loss, config, state, after_step, before_step)
     # Splits of every small size, also of fewer rows than processes, must come back whole.
     sizes = {}
     for size in (1, 2, 3, 5, len(split)):
-        small = task.loader(replace(split, rows=split.rows[:size], labels=split.labels[:size]), store, layout)
-        sizes[size] = evaluate(strategy, small, 4, row_results=task.row_results).shape[0]
+        small = outcome.loader(
+            replace(split, rows=split.rows[:size], labels=split.labels[:size]), store, layout
+        )
+        sizes[size] = evaluate(strategy, small, 4, row_results=outcome.row_results).shape[0]
     result |= {
         "weights": strategy.full_state.weights(),
-        "logits": torch.from_numpy(evaluate(strategy, loader, 4, row_results=task.row_results).copy()),
+        "logits": torch.from_numpy(evaluate(strategy, loader, 4, row_results=outcome.row_results).copy()),
         "sizes": sizes,
     }
     restored = check_optimizer_round_trip(strategy)

@@ -142,7 +142,14 @@ def test_same_job_as_single(mode, nprocs, stage, data, single, tmp_path):
 
 @pytest.mark.parametrize("nprocs", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_ddp_without_its_wrapper_is_the_same_job(nprocs, data, single, tmp_path):
-    cases = ["adamw", "accumulation_3", "tiny_last_batch", "clipped", "fp16_overflow", "masked_words"]
+    cases = [
+        "adamw",
+        "accumulation_3",
+        "tiny_last_batch",
+        "clipped",
+        "fp16_overflow",
+        "masked_language_modelling",
+    ]
     launch(unwrapped_ddp.Unwrapped, nprocs, data, tmp_path / "unwrapped", cases)
     launch(load_strategy("ddp"), nprocs, data, tmp_path / "ddp", cases)
     for case in cases:

@@ -20,10 +20,10 @@ from app.config.schema import Config, DDPConfig, TrainConfig
 from app.errors import InputError
 from app.model import attention
 from app.model import varlen as varlen_attention
+from app.outcomes.losses import CrossEntropy
 from app.run.assembly import choose_recorded, choose_varlen
 from app.strategies.ddp import DDP
 from app.strategies.single import Single
-from app.tasks.single_label import RowLoss
 from app.training.evaluate import evaluate
 from app.training.loop import train
 from app.training.optimizer import build_optimizer
@@ -103,7 +103,7 @@ def run(
         loader = loaders_of(dataset, stores, model, True)["train"]
         loader.layout = layout(loader.layout)
         strategy.setup(model, lambda module: build_optimizer(module, config, num_layers=2))
-        row_loss = RowLoss(WEIGHTS.to(strategy.device), config.label_smoothing)
+        row_loss = CrossEntropy(WEIGHTS.to(strategy.device), config.label_smoothing)
         plan = BatchPlan(len(loader), config.batch_size, config.seed)
 
         def keep(state: RunProgress, log) -> None:

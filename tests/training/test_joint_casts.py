@@ -110,7 +110,7 @@ def test_frozen_and_unused_layers_get_no_gradient():
         assert name in without or torch.equal(parameter.grad, plain.get_parameter(name).grad), name
 
 
-def test_masked_words_have_the_gradients_of_autocast():
+def test_masked_language_modelling_have_the_gradients_of_autocast():
     plain, joint = (random_model().train() for _ in range(2))
     joint.load_state_dict(plain.state_dict())
     casts = JointCasts(joint, torch.bfloat16)

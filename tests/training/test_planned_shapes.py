@@ -15,8 +15,8 @@ import torch
 from app.batching import buckets
 from app.batching.plan import BatchPlan
 from app.config.schema import Config
+from app.outcomes.losses import CrossEntropy
 from app.strategies.single import Single
-from app.tasks.single_label import RowLoss
 from app.training import planned_shapes
 from app.training.forward_backward import ForwardBackward
 from app.training.loop import planned_steps, train
@@ -47,7 +47,7 @@ class Training:
         model = tiny_model(vocab_size=len(tokenizer), dropout=dropout).train()
         self.loader = loaders_of(dataset, stores, model, True)["train"]
         self.strategy.setup(model, lambda module: build_optimizer(module, config, num_layers=2))
-        self.loss = RowLoss(None, config.label_smoothing)
+        self.loss = CrossEntropy(None, config.label_smoothing)
         self.plan = BatchPlan(len(self.loader), config.batch_size, config.seed)
         self.steps = planned_steps(self.plan, config)
         self.losses = []

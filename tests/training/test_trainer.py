@@ -12,10 +12,10 @@ from transformers import AutoModelForSequenceClassification
 from app.batching.loader import Loader
 from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
+from app.outcomes.losses import CrossEntropy
 from app.runtime.group import Group
 from app.strategies.single import Single
 from app.strategies.strategy import StepResult, Strategy
-from app.tasks.single_label import RowLoss
 from app.training.evaluate import evaluate
 from app.training.forward_backward import step_seed
 from app.training.loop import StepLog, planned_steps, train
@@ -105,7 +105,7 @@ def run(
             logs.append(log)
             after_step(state, log, strategy)
 
-        row_loss = RowLoss(None if weights is None else torch.tensor(weights), config.label_smoothing)
+        row_loss = CrossEntropy(None if weights is None else torch.tensor(weights), config.label_smoothing)
         plan = BatchPlan(len(loader), config.batch_size, config.seed)
         train(strategy, loader, plan, row_loss, config, state or RunProgress(), keep)
         return strategy.full_state.weights(), logs, strategy
@@ -353,7 +353,9 @@ def test_an_empty_batch_still_has_inputs(rows):
         batch = Loader(split, stores["train"], layout).load(np.empty(0, np.int64), torch.device("cpu"))
         assert (batch.num_rows, len(batch.labels), len(batch.positions)) == (0, 0, 0)
         assert batch.inputs["input_ids"].numel() > 0
-        loss = RowLoss(torch.tensor(WEIGHTS), 0.1)(torch.zeros(1, 3, requires_grad=True)[:0], batch.labels)
+        loss = CrossEntropy(torch.tensor(WEIGHTS), 0.1)(
+            torch.zeros(1, 3, requires_grad=True)[:0], batch.labels
+        )
         assert loss.item() == 0.0
         loss.backward()
 

@@ -64,16 +64,19 @@ def percentiles(figures: np.ndarray) -> Interval:
 
 def mean_interval(values: np.ndarray, generator: np.random.Generator) -> Interval:
     """Return the interval of the mean of `values`, (num_rows,)."""
+    return percentiles(resampled_means(values, generator))
+
+
+def resampled_means(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Return the means of resamples of `values`, (num_rows,); equal values make one resample."""
     low, high = float(values.min()), float(values.max())
     if low == high:
-        return low, high
+        return np.array([low, low])
     cells = ((values - low) * ((VALUE_CELLS - 1) / (high - low))).astype(np.int64)
     counts = np.bincount(cells, minlength=VALUE_CELLS)
     sums = np.bincount(cells, weights=values, minlength=VALUE_CELLS)
     means, counts = sums[counts > 0] / counts[counts > 0], counts[counts > 0]
-    return percentiles(
-        np.concatenate([drawn @ means for drawn in resampled_counts(counts, generator)]) / len(values)
-    )
+    return np.concatenate([drawn @ means for drawn in resampled_counts(counts, generator)]) / len(values)
 
 
 def calibration_interval(

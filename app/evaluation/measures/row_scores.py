@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-
-from ...errors import InputError
 
 # Logits in double precision at once: 32 MiB
 CHUNK_NUMBERS = 1 << 22
@@ -28,6 +27,14 @@ class RowScores:
     loss: np.ndarray
     brier: np.ndarray
 
+    # What a row is whose prediction is right
+    right_rows: ClassVar[str] = "rows"
+
+    @property
+    def certainty(self) -> tuple[str, np.ndarray]:
+        """What a file of compared rows has beside a prediction: a name, and a number for each row."""
+        return "probability", self.confidence
+
     @property
     def correct(self) -> np.ndarray:
         """Whether the prediction of each row is its label, (num_rows,) bool."""
@@ -42,13 +49,9 @@ def score_rows(labels: np.ndarray, logits: np.ndarray, temperature: float = 1.0)
     two or more labels.
 
     The probabilities are softmax(logits / temperature). Logits may be memory-mapped; a few of them are in
-    memory at once. Raises InputError for rows with any number of labels.
+    memory at once.
     """
     labels = np.asarray(labels, dtype=np.int64)
-    if labels.ndim != 1:
-        raise InputError(
-            "one label a row is needed, found a model of data.task multi_label, whose rows have any number"
-        )
     step = max(1, CHUNK_NUMBERS // logits.shape[1])
     parts = [
         _score_chunk(

@@ -12,6 +12,9 @@ NAMES = {
     "loss": "loss",
     "brier": "Brier score",
     "ece": "calibration error",
+    "micro_f1": "micro F1",
+    "samples_f1": "samples F1",
+    "subset_accuracy": "subset accuracy",
 }
 
 

@@ -4,8 +4,7 @@ have."""
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,7 @@ class LabelRule:
 
     A row gets at least `min_labels` and at most `max_labels` (None: any number), those with the largest
     distance above their thresholds. `chosen_on` is the split on whose `rows` the thresholds were chosen, None
-    for the default.
+    for the default; `labels_without_rows` of them had no row there.
     """
 
     thresholds: np.ndarray
@@ -36,6 +35,14 @@ class LabelRule:
     max_labels: int | None = None
     chosen_on: str | None = None
     rows: int = 0
+    labels_without_rows: int = 0
+
+    def with_thresholds(self, thresholds: np.ndarray, chosen_on: str, labels: np.ndarray) -> LabelRule:
+        """Return the rule with thresholds that were chosen on rows with `labels`, (num_rows, num_labels)."""
+        absent = int((np.asarray(labels).sum(axis=0, dtype=np.int64) == 0).sum())
+        return replace(
+            self, thresholds=thresholds, chosen_on=chosen_on, rows=len(labels), labels_without_rows=absent
+        )
 
     def decide(self, probabilities: np.ndarray) -> np.ndarray:
         """Return which labels each row has, (num_rows, num_labels) bool, for probabilities of that shape."""
@@ -137,19 +144,12 @@ def read_rule(folder: Path, label_names: list[str]) -> LabelRule:
         ) from error
 
 
-def describe_rule(rule: LabelRule, untrained: int) -> str:
-    """Return a line for people; `untrained` labels have no row among those the thresholds were chosen on."""
+def describe_rule(rule: LabelRule) -> str:
+    """Return a line for people."""
     limits = f"; at least {rule.min_labels} labels a row" if rule.min_labels else ""
     limits += "" if rule.max_labels is None else f"; at most {rule.max_labels} labels a row"
     if rule.chosen_on is None:
         return f"Threshold {DEFAULT_THRESHOLD} for every label: there are no dev rows to choose others on{limits}"
-    default = f"; {untrained:,} labels without a row there have {DEFAULT_THRESHOLD}" if untrained else ""
+    absent = rule.labels_without_rows
+    default = f"; {absent:,} labels without a row there have {DEFAULT_THRESHOLD}" if absent else ""
     return f"Threshold of each label: the best F1 on {rule.rows:,} rows of {rule.chosen_on}{default}{limits}"
-
-
-def mean_loss(labels: np.ndarray, logits: np.ndarray) -> float:
-    """Return the mean binary cross entropy over rows and labels, without weights, for arrays (num_rows,
-    num_labels)."""
-    logits = np.asarray(logits, dtype=np.float64)
-    loss = float((np.logaddexp(0, logits) - labels * logits).mean())
-    return loss if math.isfinite(loss) else math.inf

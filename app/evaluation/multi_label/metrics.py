@@ -6,7 +6,7 @@ import numpy as np
 
 from ..metrics import MAX_CLASSES
 from ..text_table import short_label, text_table
-from .decisions import LabelRule, describe_rule, mean_loss
+from .decisions import LabelRule, describe_rule
 from .row_sets import RowSets, decide_rows
 
 SCORES = ("precision", "recall", "f1")
@@ -19,10 +19,7 @@ def label_set_metrics(
     labels: np.ndarray, logits: np.ndarray, rule: LabelRule, label_names: list[str]
 ) -> dict:
     """Return the metrics of `row_set_metrics` for what a rule decides, with the threshold of each label."""
-    metrics = row_set_metrics(decide_rows(labels, logits, rule), label_names)
-    for name, threshold in zip(label_names, rule.thresholds, strict=True):
-        metrics["classes"][name]["threshold"] = float(threshold)
-    return metrics
+    return row_set_metrics(decide_rows(labels, logits, rule), label_names)
 
 
 def row_set_metrics(rows: RowSets, label_names: list[str]) -> dict:
@@ -39,7 +36,7 @@ def row_set_metrics(rows: RowSets, label_names: list[str]) -> dict:
     by_label = precision_recall_fscore_support(labels, predicted, average=None, zero_division=0)
     metrics = {
         "rows": len(rows),
-        "loss": mean_loss(labels, rows.logits),
+        "loss": float(rows.loss.mean()),
         "subset_accuracy": float(rows.correct.mean()),
         "hamming_loss": float(hamming_loss(labels, predicted)),
         "samples_f1": float(f1_score(labels, predicted, average="samples", zero_division=1)),
@@ -54,10 +51,13 @@ def row_set_metrics(rows: RowSets, label_names: list[str]) -> dict:
         scores = precision_recall_fscore_support(labels, predicted, average=average, zero_division=0)[:3]
         metrics[average] = dict(zip(SCORES, map(float, scores), strict=True))
         metrics[f"{average}_f1"] = metrics[average]["f1"]
+    if rows.rule is not None:
+        for name, threshold in zip(label_names, rows.rule.thresholds, strict=True):
+            metrics["classes"][name]["threshold"] = float(threshold)
     return metrics
 
 
-def render_label_sets(metrics: dict, rule: LabelRule, untrained: int, title: str) -> str:
+def render_label_sets(metrics: dict, rule: LabelRule, title: str) -> str:
     """Return the printed report, of `metrics` of `label_set_metrics`: a table of labels, the averages,
     figures of rows.
 
@@ -88,7 +88,7 @@ def render_label_sets(metrics: dict, rule: LabelRule, untrained: int, title: str
         f"labels a row: {metrics['labels_per_row']:.2f} true, {metrics['predicted_per_row']:.2f} predicted"
     )
     table = text_table(["", *SCORES, "support", "threshold"], lines)
-    return "\n".join([title, *heading, table, "", figures, counts, "", describe_rule(rule, untrained)])
+    return "\n".join([title, *heading, table, "", figures, counts, "", describe_rule(rule)])
 
 
 def _worst(classes: dict) -> dict:

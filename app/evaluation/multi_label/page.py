@@ -5,8 +5,7 @@ from __future__ import annotations
 from ..page.page import PageContent, page_environment, row_groups, training_curves
 from ..page.words import words
 from .decisions import LabelRule
-from .predictions import list_of
-from .row_sets import OF_BASELINES
+from .row_sets import OF_BASELINES, list_of
 
 CURVES = ("loss", "micro_f1", "macro_f1", "subset_accuracy")
 HEADLINE = ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy", "hamming_loss", "loss")

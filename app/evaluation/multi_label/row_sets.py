@@ -22,11 +22,20 @@ OF_BASELINES = ("micro_f1", "macro_f1")
 @dataclass(frozen=True)
 class RowSets:
     """The true and predicted labels of rows, both (num_rows, num_labels) bool, and their `logits` of the same
-    shape."""
+    shape; `rule` is what decided them, None where several did."""
 
     labels: np.ndarray
     predicted: np.ndarray
     logits: np.ndarray
+    rule: LabelRule | None = None
+
+    # What a row is whose prediction is right
+    right_rows = "rows with all labels right"
+
+    @property
+    def certainty(self) -> tuple[str, np.ndarray]:
+        """What a file of compared rows has beside a prediction: a name, and a number for each row."""
+        return "wrong_labels", self.num_wrong
 
     @cached_property
     def num_wrong(self) -> np.ndarray:
@@ -57,10 +66,15 @@ class RowSets:
 def decide_rows(labels: np.ndarray, logits: np.ndarray, rule: LabelRule) -> RowSets:
     """Return what a rule makes of logits, (num_rows, num_labels), beside the labels, 0 and 1 of the same
     shape."""
-    return RowSets(np.asarray(labels, dtype=bool), rule.decide(sigmoid(logits)), logits)
+    return RowSets(np.asarray(labels, dtype=bool), rule.decide(sigmoid(logits)), logits, rule)
 
 
 def summarize_sets(rows: RowSets) -> dict:
     """Return `intervals`, 95 %, by the name of the figure."""
     found = label_set_intervals(rows.labels, rows.predicted)
     return {"intervals": {name: list(ends) for name, ends in found.items()}}
+
+
+def list_of(chosen: np.ndarray, label_names: list[str]) -> list[str]:
+    """Return the names of the labels that a row has; `chosen` (num_labels,) is true or 1 for them."""
+    return [label_names[label] for label in np.flatnonzero(chosen)]

@@ -10,9 +10,10 @@ import numpy as np
 from ...config.schema import Config
 from ...data.dataset import Dataset, open_dataset
 from ...evaluation.text_table import short_label, text_table
+from ...outcomes.metrics import BY_KEY
+from ...outcomes.resampling import all_metrics, values
 from ...runtime.disk import write_json, write_text
 from .out_of_fold import OOF, OutOfFold, gather_folds, write_oof
-from .outcomes import NAMES
 from .series import Series
 
 FIGURES, TEXT = "cross_validation.json", "cross_validation.txt"
@@ -45,30 +46,29 @@ def cross_validate(series: Series, datasets: list[Dataset]) -> tuple[OutOfFold, 
 
 def fold_figures(found: OutOfFold) -> dict:
     """Return the figures of each fold, their mean and spread, and those of all rows with intervals."""
-    split, names, outcomes = found.split, found.label_names, found.outcomes
+    outcome = found.outcome
+    shown = [metric.key for metric in outcome.metrics if metric.compared]
     by_fold = []
     for fold in np.unique(found.folds):
         rows = np.flatnonzero(found.folds == fold)
-        metrics = outcomes.measure(split.labels[rows], found.predicted[rows], split.logits[rows], names)
-        by_fold.append(
-            {"fold": int(fold), "rows": len(rows), **{name: metrics[name] for name in outcomes.shown}}
-        )
-    pooled = outcomes.measure(split.labels, found.predicted, split.logits, names)
+        metrics = values(outcome, found.scores(rows))
+        by_fold.append({"fold": int(fold), "rows": len(rows), **{key: metrics[key] for key in shown}})
+    scores = found.scores()
+    pooled = all_metrics(outcome, scores)
     figures = {
         "folds": by_fold,
-        "mean": {name: float(np.mean([one[name] for one in by_fold])) for name in outcomes.shown},
-        "standard_deviation": {
-            name: float(np.std([one[name] for one in by_fold], ddof=1)) for name in outcomes.shown
-        },
+        "mean": {name: float(np.mean([one[name] for one in by_fold])) for name in shown},
+        "standard_deviation": {name: float(np.std([one[name] for one in by_fold], ddof=1)) for name in shown},
         "all_rows": {
-            "rows": len(split),
-            **{name: pooled[name] for name in outcomes.shown},
-            **outcomes.summary(split.labels, found.predicted, split.logits),
-            "classes": pooled["classes"],
+            "rows": len(scores),
+            **{key: pooled[key] for key in shown},
+            **{metric.key: pooled[metric.key] for metric in outcome.metrics if metric.has_interval},
+            "intervals": pooled["intervals"],
+            **{key: pooled[key] for key in ("classes",) if key in pooled},
         },
     }
     return figures | (
-        {"note": f"{outcomes.note} Dev rows are never rows of the fold."} if outcomes.note else {}
+        {"note": f"{outcome.note} Dev rows are never rows of the fold."} if outcome.note else {}
     )
 
 
@@ -82,12 +82,12 @@ def render_folds(figures: dict) -> str:
     for name in ("mean", "standard_deviation"):
         rows.append([name.replace("_", " "), "", *(f"{figures[name][key]:.4f}" for key in shown)])
     pooled = figures["all_rows"]
-    lines = [text_table(["", "rows", *(NAMES[name] for name in shown)], rows), ""]
+    lines = [text_table(["", "rows", *(BY_KEY[name].english for name in shown)], rows), ""]
     lines.append(
         f"All {pooled['rows']:,} rows together, each by the model that was trained without it; 95 % intervals"
     )
     lines += [
-        f"  {NAMES[name]:17} {pooled[name]:.4f}   {low:.4f} to {high:.4f}"
+        f"  {BY_KEY[name].english:17} {pooled[name]:.4f}   {low:.4f} to {high:.4f}"
         for name, (low, high) in pooled["intervals"].items()
     ]
     lines.append(

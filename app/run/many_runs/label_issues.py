@@ -25,10 +25,10 @@ ENOUGH_FLIPS = 100
 
 def list_issues(folder: Path, found: OutOfFold) -> dict:
     """Write label_issues.csv, the least plausible label first; return the figures about it."""
-    issues = found.outcomes.find_issues(found.split.labels, found.predicted, found.split.logits)
+    issues = found.outcome.find_issues(found.split.labels, found.predicted, found.split.logits)
     write_issues(folder / ISSUES, found, issues)
     figures = {"ranked": len(issues.order), "flagged": int(issues.flagged[issues.order].sum())}
-    return figures | found.outcomes.patterns(issues, found.label_names)
+    return figures | found.outcome.issue_patterns(issues)
 
 
 def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
@@ -36,7 +36,7 @@ def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
 
     The column `label` is empty: what is filled in there is a fix for data.relabel.
     """
-    table, split, names = found.table, found.split, found.label_names
+    table, split, outcome = found.table, found.split, found.outcome
     pairs = ["text_pair"] if table.has_pairs else []
     header = [
         "rank",
@@ -58,9 +58,7 @@ def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
         for rank, at in enumerate(issues.order.tolist(), 1):
             row = int(split.rows[at])
             texts = [table.text(row), *(table.pair(row) for _ in pairs)]
-            given, suggested = (
-                found.outcomes.cell(labels[at], names) for labels in (split.labels, issues.suggested)
-            )
+            given, suggested = (outcome.cell(labels[at]) for labels in (split.labels, issues.suggested))
             about = [given, suggested, f"{issues.score[at]:.6f}", "yes" if issues.flagged[at] else "no"]
             line, text_hash = int(table.lines[row]), written_hash(int(split.hashes[at]))
             writer.writerow([rank, table.source, line, row, *texts, *about, text_hash, ""])
@@ -75,8 +73,8 @@ def measure_ranking(
 
     The flips are a file of fixes in the series' folder, so the data stay as they are.
     """
-    split, names = found.split, found.label_names
-    at, wrong = found.outcomes.flips(split.labels, split.hashes, len(names), fraction, config.data.split_seed)
+    split, outcome = found.split, found.outcome
+    at, wrong = outcome.inject_errors(split.labels, split.hashes, fraction, config.data.split_seed)
     if not len(at):
         return measure_planted(at, np.zeros(len(split), bool)).to_dict(), 0
     path = series.folder / FLIPS.format(fraction=fraction)
@@ -90,16 +88,16 @@ def measure_ranking(
     runs = train_folds(series, len(datasets), chosen, words, prefix=f"planted-{fraction:g}-")
     again = gather_folds(runs, changed)
     tested = again.split
-    order = again.outcomes.ranking(tested.labels, again.predicted, tested.logits)
+    order = outcome.rank_issues(tested.labels, again.predicted, tested.logits)
     result = measure_planted(order, np.isin(tested.hashes, split.hashes[at]))
     return result.to_dict(), len(chosen)
 
 
 def write_flips(path: Path, found: OutOfFold, at: np.ndarray, wrong: np.ndarray, own: Fixes | None) -> None:
     """Write the flips as fixes, with those of the user's own fixes that are about other texts."""
-    split, names = found.split, found.label_names
+    split = found.split
     flips = {
-        int(split.hashes[row]): found.outcomes.cell(label, names)
+        int(split.hashes[row]): found.outcome.cell(label)
         for row, label in zip(at.tolist(), wrong, strict=True)
     }
     kept = dict(zip(own.hashes.tolist(), own.labels, strict=True)) if own else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +13,10 @@ from ...data.dataset import Dataset
 from ...data.relabel import written_hash
 from ...data.table import Table
 from ...errors import InputError
-from ...evaluation.logits_file import LOGITS, SplitLogits, read_logits
-from .outcomes import Classes, outcomes_of
+from ...evaluation.logits_file import LOGITS, SplitLogits
+from ...outcomes import open_outcome
+from ...outcomes.finished_run import read_run
+from ...outcomes.outcome import Outcome
 
 OOF = "oof.parquet"
 # Logits in memory at once
@@ -25,20 +28,19 @@ class OutOfFold:
     """Rows with the logits of the model that was trained without them, in the order of their ids.
 
     `rows`, `labels`, `hashes` and `logits` as in `SplitLogits`; `folds` (num_rows,) is the fold of each row.
-    `predicted` are class ids (num_rows,), or of label sets (num_rows, num_labels) bool, by the thresholds of
-    the fold's run.
+    `predicted` are the answers of the fold's run, by its own decision. `outcome` has not decided them.
     """
 
     table: Table
-    label_names: list[str]
+    outcome: Outcome
     folds: np.ndarray
     split: SplitLogits
     predicted: np.ndarray
 
-    @property
-    def outcomes(self) -> Classes:
-        """What is said of these rows."""
-        return outcomes_of(self.split.labels)
+    def scores(self, rows: np.ndarray | slice = slice(None)) -> Any:
+        """Return the scores of all rows, or of those at `rows`."""
+        split = self.split
+        return self.outcome.score(split.labels[rows], split.logits[rows], self.predicted[rows])
 
 
 def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
@@ -46,27 +48,27 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
     than its fold."""
     parts, predicted, names = [], [], datasets[0].label_names
     for fold, run in runs.items():
-        splits, found_names = read_logits(run / LOGITS)
+        outcome, splits = read_run(run)
         tested = datasets[fold].splits["test"]
         part = splits.get("test")
         is_same = part is not None and all(
             np.array_equal(getattr(part, name), getattr(tested, name)) for name in ("rows", "labels")
         )
-        if found_names != names or not is_same:
+        if outcome.label_names != names or not is_same:
             raise InputError(
                 f"{run / LOGITS}: the rows and labels of fold {fold} are needed, found others; remove this "
                 "run, or choose another "
                 "output.dir"
             )
         parts.append(part)
-        predicted.append(outcomes_of(part.labels).predict(part, run, names))
+        predicted.append(outcome.decide(part.logits))
     rows = np.concatenate([part.rows for part in parts])
     order = np.argsort(rows, kind="stable")
     folds = np.repeat(list(runs), [len(part) for part in parts])[order]
     labels, hashes = (
         np.concatenate([getattr(part, name) for part in parts])[order] for name in ("labels", "hashes")
     )
-    logits = np.empty((len(rows), len(names)), np.float32)
+    logits = np.empty((len(rows), parts[0].logits.shape[1]), np.float32)
     places = np.empty(len(rows), np.int64)
     places[order] = np.arange(len(rows))
     start = 0
@@ -74,21 +76,22 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
         logits[places[start : start + len(part)]] = part.logits
         start += len(part)
     split = SplitLogits(rows[order], labels, hashes, logits)
-    return OutOfFold(datasets[0].splits["test"].table, names, folds, split, np.concatenate(predicted)[order])
+    table, answers = datasets[0].splits["test"].table, np.concatenate(predicted)[order]
+    return OutOfFold(table, open_outcome(outcome.task, names), folds, split, answers)
 
 
-def write_oof(path: Path, found: OutOfFold) -> None:
+def write_oof(path: Path, rows_of_folds: OutOfFold) -> None:
     """Write a Parquet file with a row for each row: row_id, file, line, text_hash, fold, label, predicted,
     logits.
 
-    Of label sets, `labels` and `predicted` are lists of names. `logits` is a list of numbers in the order of
+    The column of labels is named and typed by the outcome. `logits` is a list of numbers in the order of
     `label_names`, which the file's metadata have as JSON.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
-    num_labels = len(found.label_names)
-    name, label_type = found.outcomes.label_columns()
+    outcome, split = rows_of_folds.outcome, rows_of_folds.split
+    label_type, num_logits = outcome.arrow_type(), split.logits.shape[1]
     schema = pa.schema(
         {
             "row_id": pa.int64(),
@@ -96,31 +99,30 @@ def write_oof(path: Path, found: OutOfFold) -> None:
             "line": pa.int64(),
             "text_hash": pa.string(),
             "fold": pa.int32(),
-            name: label_type,
+            outcome.label_column: label_type,
             "predicted": label_type,
-            "logits": pa.list_(pa.float32(), num_labels),
+            "logits": pa.list_(pa.float32(), num_logits),
         },
-        {"label_names": json.dumps(found.label_names, ensure_ascii=False)},
+        {"label_names": json.dumps(outcome.label_names, ensure_ascii=False)},
     )
-    files = pa.array([found.table.source], pa.string())
-    split, step = found.split, max(1, CHUNK_NUMBERS // num_labels)
+    table, step = rows_of_folds.table, max(1, CHUNK_NUMBERS // num_logits)
+    files = pa.array([table.source], pa.string())
     aside = path.with_name(f".{path.name}")
     with parquet.ParquetWriter(aside, schema) as writer:
         for start in range(0, len(split), step):
             part = slice(start, start + step)
             rows, logits = split.rows[part], split.logits[part]
             labels = (
-                found.outcomes.labels_array(of_rows[part], found.label_names)
-                for of_rows in (split.labels, found.predicted)
+                outcome.arrow_array(of_rows[part]) for of_rows in (split.labels, rows_of_folds.predicted)
             )
             columns = [
                 pa.array(rows),
                 pa.DictionaryArray.from_arrays(np.zeros(len(rows), np.int32), files),
-                pa.array(found.table.lines[rows]),
+                pa.array(table.lines[rows]),
                 pa.array([written_hash(value) for value in split.hashes[part].tolist()]),
-                pa.array(found.folds[part].astype(np.int32)),
+                pa.array(rows_of_folds.folds[part].astype(np.int32)),
                 *labels,
-                pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), num_labels),
+                pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), num_logits),
             ]
             writer.write_batch(pa.record_batch(columns, schema=schema))
     aside.replace(path)

@@ -83,7 +83,7 @@ def probe(config: Config, mode: str, result: str) -> int:
         def after_step(state: RunProgress, step: StepLog) -> None:
             losses.append(float(strategy.group.reduce_sum(step.passes.loss_sum)) / step.passes.divisor)
 
-        loader, plan, loss = components.loaders["train"], components.plan, components.task.loss
+        loader, plan, loss = components.loaders["train"], components.plan, components.outcome.loss
         train(strategy, loader, plan, loss, config.train, RunProgress(), after_step, before_step)
         tensors = {"losses": torch.tensor(losses, dtype=torch.float64)}
         tensors |= {f"gradients/{name}": value.contiguous() for name, value in gradients.items()}
@@ -111,7 +111,7 @@ def write_result(
     rank 0 writes."""
     split = next(name for name in ("test", "dev", "train") if name in components.loaders)
     loader = components.loaders[split]
-    results = evaluate(strategy, loader, batch_size, row_results=components.task.row_results)
+    results = evaluate(strategy, loader, batch_size, row_results=components.outcome.row_results)
     logits = torch.from_numpy(results.copy())
     weights = strategy.full_state.weights()
     if strategy.group.rank != 0:

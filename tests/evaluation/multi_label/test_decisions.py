@@ -7,7 +7,6 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score, hamming_loss, log_loss, precision_score, recall_score
 
 from app.errors import InputError
-from app.evaluation.measures.row_scores import score_rows
 from app.evaluation.multi_label.decisions import (
     THRESHOLDS,
     LabelRule,
@@ -130,12 +129,7 @@ def test_the_report_of_many_labels_shows_the_worst():
     metrics = label_set_metrics(
         labels, generator.normal(size=labels.shape), rule, [f"label {i}" for i in range(60)]
     )
-    text = render_label_sets(metrics, rule, 0, "title")
+    text = render_label_sets(metrics, rule, "title")
     assert "The 20 worst of 60 labels" in text
     assert "there are no dev rows" in text
     assert len(text.splitlines()) < 40
-
-
-def test_measures_of_one_label_a_row_refuse_label_sets(rows):
-    with pytest.raises(InputError, match="one label a row is needed"):
-        score_rows(*rows)

@@ -42,7 +42,7 @@ def finished_run(
         split = dataset.splits[name]
         logits = generator.normal(0, 1.5, split.labels.shape) + 2.0 * split.labels - 1
         found[name] = logits_of(split, logits.astype(np.float32))
-    write_logits(run / "logits.safetensors", found, NAMES, 5)
+    write_logits(run / "logits.safetensors", found, NAMES, 5, "multi_label")
     write_rule(run, LabelRule(np.array(thresholds), chosen_on="dev", rows=30), NAMES, 5)
 
 
@@ -158,7 +158,7 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
 
 
 def test_flips_are_fixes_that_change_one_label(found, tmp_path):
-    at, wrong = found.outcomes.flips(found.split.labels, found.split.hashes, len(NAMES), 0.1, 1)
+    at, wrong = found.outcome.inject_errors(found.split.labels, found.split.hashes, 0.1, 1)
     own = LabelSetFixes(
         "own.csv", "line", np.array([1, found.split.hashes[at[0]]], np.uint64), ['["正面"]', "[]"], [2, 3]
     )

@@ -1,4 +1,4 @@
-"""Any number of labels a row, from a file to predictions: python -m pytest tests/tasks/test_multi_label.py"""
+"""Any number of labels a row, from a file to predictions: python -m pytest tests/outcomes/test_multi_label.py"""
 
 import json
 from pathlib import Path
@@ -15,8 +15,9 @@ from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.evaluation.logits_file import read_logits
 from app.evaluation.multi_label.decisions import choose_thresholds, sigmoid
-from app.tasks.losses import LabelSetLoss
-from app.tasks.multi_label import MultiLabel
+from app.outcomes import prepare_outcome
+from app.outcomes.losses import BinaryCrossEntropy
+from app.outcomes.multi_label import MultiLabel
 from tests.label_set_runs import NAMES, arguments, read_predictions, train, write_posts
 from tests.stopped_run import stop_after
 from tests.tiny import tiny_tokenizer
@@ -36,8 +37,8 @@ def trained(posts, tmp_path_factory) -> Path:
 
 def test_the_report_has_the_figures_of_the_thresholds_of_dev(trained):
     report = json.loads((trained / "report.json").read_text(encoding="utf-8"))
-    splits, names = read_logits(trained / "logits.safetensors")
-    assert names == NAMES
+    splits, names, task = read_logits(trained / "logits.safetensors")
+    assert (names, task) == (NAMES, "multi_label")
     thresholds = choose_thresholds(splits["dev"].labels, sigmoid(splits["dev"].logits))
     assert [report["classes"][name]["threshold"] for name in NAMES] == pytest.approx(thresholds.tolist())
     test = splits["test"]
@@ -212,10 +213,10 @@ def test_a_run_without_dev_rows_uses_a_half(posts, tmp_path):
     assert "there are no dev rows" in (tmp_path / "run" / "report.txt").read_text(encoding="utf-8")
 
 
-def task_of(posts: Path, **settings) -> MultiLabel:
+def outcome_of(posts: Path, **settings) -> MultiLabel:
     data = DataConfig(task="multi_label", train=str(posts), cache_dir=str(posts.parent / "cache"))
     config = Config(data, train=TrainConfig(**settings))
-    return MultiLabel(config, open_dataset(data), tiny_tokenizer(), torch.device("cpu"))
+    return prepare_outcome(config, open_dataset(data), tiny_tokenizer(), torch.device("cpu"))
 
 
 def test_the_loss_is_a_sum_over_rows_and_labels():
@@ -224,23 +225,23 @@ def test_the_loss_is_a_sum_over_rows_and_labels():
     probabilities = torch.sigmoid(logits)
     expected = -(3 * torch.log(probabilities[0, 0]) + torch.log(1 - probabilities[0, 1]))
     expected -= torch.log(1 - probabilities[1, 0]) + 0.5 * torch.log(probabilities[1, 1])
-    assert float(LabelSetLoss(torch.tensor([3.0, 0.5]))(logits, labels)) == pytest.approx(
+    assert float(BinaryCrossEntropy(torch.tensor([3.0, 0.5]))(logits, labels)) == pytest.approx(
         float(expected), rel=1e-6
     )
-    assert float(LabelSetLoss(None)(logits[:0], labels[:0])) == 0
+    assert float(BinaryCrossEntropy(None)(logits[:0], labels[:0])) == 0
 
 
 def test_balanced_weights_are_rows_without_to_rows_with(posts):
-    task = task_of(posts, positive_weights="balanced")
-    labels = np.asarray(task.dataset.splits["train"].labels)
+    outcome = outcome_of(posts, positive_weights="balanced")
+    labels = np.asarray(outcome.dataset.splits["train"].labels)
     expected = (len(labels) - labels.sum(axis=0)) / labels.sum(axis=0)
-    assert task.loss.positive_weights.tolist() == pytest.approx(expected.tolist(), rel=1e-6)
+    assert outcome.loss.positive_weights.tolist() == pytest.approx(expected.tolist(), rel=1e-6)
 
 
 def test_rows_are_drawn_by_their_rarest_label(posts):
-    task = task_of(posts)
-    split = task.dataset.splits["train"]
-    labels, classes = np.asarray(split.labels), task.sampling_classes(split)
+    outcome = outcome_of(posts)
+    split = outcome.dataset.splits["train"]
+    labels, classes = np.asarray(split.labels), outcome.sampling_classes(split.labels)
     counts = labels.sum(axis=0)
     for row, drawn_as in zip(labels, classes, strict=True):
         present = np.flatnonzero(row)
@@ -277,9 +278,9 @@ def test_long_texts_are_read_in_training_as_in_prediction(long, posts, tmp_path)
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0, 1.0], [1.0, float("inf"), 1.0]])
 def test_weights_that_make_no_sense_are_refused(weights, posts):
     with pytest.raises(InputError, match="train.positive_weights must be 3 finite numbers above 0"):
-        task_of(posts, positive_weights=weights)
+        outcome_of(posts, positive_weights=weights)
 
 
 def test_metrics_that_the_task_does_not_have_are_refused(posts):
     with pytest.raises(InputError, match="train.best_metric must be micro_f1, .* with data.task multi_label"):
-        task_of(posts, best_metric="accuracy")
+        outcome_of(posts, best_metric="accuracy")

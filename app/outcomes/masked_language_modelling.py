@@ -1,25 +1,25 @@
-"""Masked words: predicting hidden tokens of plain texts, to continue the pretraining of an encoder."""
+"""Masked language modelling: predicting hidden tokens of plain texts, to continue the pretraining of an
+encoder."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch.nn.functional import cross_entropy
 
-from ..batching.collate import Layout
-from ..batching.loader import Batch, Loader
-from ..batching.masking import MaskedLoader, Masking
-from ..config.schema import Config
-from ..data.dataset import Dataset, Split
-from ..data.encoding import highest_id
-from ..data.tokens import TokenStore
-from ..data.words import open_words
 from ..errors import InputError
-from ..evaluation.perplexity import masked_word_metrics, render_masked_words
-from ..model.masked_language_model import MaskedLanguageModel, build_masked_model
-from .task import Task
+from ..evaluation.perplexity import masked_token_metrics, render_masked_tokens
+from .outcome import Outcome
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..batching.collate import Layout
+    from ..batching.loader import Batch, Loader
+    from ..data.dataset import Split
+    from ..data.tokens import TokenStore
+    from ..model.masked_language_model import MaskedLanguageModel
 
 # The masks of an evaluation are the same for every train.seed
 EVALUATION_SEED = 0
@@ -27,19 +27,23 @@ EVALUATION_SEED = 0
 CHUNK = 1 << 22
 
 
-class MaskedWords(Task):
+class MaskedLanguageModelling(Outcome):
     """A target is a hidden token; the model's outputs are logits (num_targets, vocabulary)."""
 
+    task = "masked_language_modelling"
     best_metrics = ("loss", "accuracy")
     log_metrics = ("loss", "perplexity", "accuracy")
+    has_labels = False
     has_fixed_shape = False
     measures_start = True
 
-    def __init__(self, config: Config, dataset: Dataset, tokenizer, device: torch.device) -> None:
-        super().__init__(config, dataset, tokenizer, device)
+    def prepare(self, config, dataset, tokenizer, device) -> None:
+        from ..batching.masking import Masking
+
+        super().prepare(config, dataset, tokenizer, device)
         if tokenizer.mask_token_id is None:
             raise InputError(
-                "data.task masked_words needs a tokenizer with a mask token; choose another model.name"
+                f"data.task {self.task} needs a tokenizer with a mask token; choose another model.name"
             )
         ordinary = np.setdiff1d(list(tokenizer.get_vocab().values()), tokenizer.all_special_ids)
         seeds = {"train": config.train.seed}
@@ -49,20 +53,31 @@ class MaskedWords(Task):
         }
 
     def build_model(self, stores: dict[str, TokenStore]) -> MaskedLanguageModel:
+        from ..data.encoding import highest_id
+        from ..model.masked_language_model import build_masked_model
+
         counts = token_counts(stores["train"].tokens, highest_id(self.tokenizer.backend_tokenizer) + 1)
         return build_masked_model(self.config.model, self.tokenizer, self.config.data.max_length, counts)
 
     def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
+        from ..batching.masking import MaskedLoader
+        from ..data.words import open_words
+
         words = None
         if self.config.data.whole_words:
             words = open_words(split.table, store, self.tokenizer, self.config.data.cache_dir)
         return MaskedLoader(split, store, layout, self.maskings[split.name], words)
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        from torch.nn.functional import cross_entropy
+
         return cross_entropy(outputs, targets, reduction="sum")
 
     def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return for each row the sum of its losses, its targets, and how many of them were predicted right."""
+        import torch
+        from torch.nn.functional import cross_entropy
+
         losses = cross_entropy(outputs, batch.labels, reduction="none")
         values = torch.stack(
             [losses, torch.ones_like(losses), (outputs.argmax(dim=1) == batch.labels).float()], dim=1
@@ -70,11 +85,11 @@ class MaskedWords(Task):
         rows = batch.label_rows.to(values.device, non_blocking=True)
         return torch.zeros(batch.num_rows, 3, device=values.device).index_add_(0, rows, values)
 
-    def metrics(self, split: Split, results: np.ndarray) -> dict:
-        return masked_word_metrics(results)
+    def metrics_in_training(self, split: Split, results: np.ndarray) -> dict:
+        return masked_token_metrics(results)
 
-    def report(self, metrics: dict, start: dict, title: str) -> str:
-        return render_masked_words(metrics, start, title)
+    def report_text(self, metrics: dict, start: dict, title: str) -> str:
+        return render_masked_tokens(metrics, start, title)
 
     def next_command(self, folder: Path) -> str:
         return f"train a classifier from it with: python run_single.py --model.name {folder} --data.train labelled.tsv"
@@ -82,6 +97,8 @@ class MaskedWords(Task):
 
 def token_counts(tokens: np.ndarray, vocabulary: int) -> torch.Tensor:
     """Return how often each token is in a flat array of ids, (vocabulary,) int64."""
+    import torch
+
     counts = np.zeros(vocabulary, dtype=np.int64)
     for start in range(0, len(tokens), CHUNK):
         counts += np.bincount(tokens[start : start + CHUNK], minlength=vocabulary)[:vocabulary]

@@ -1,4 +1,4 @@
-"""Masked words from a file of texts to a checkpoint: python -m pytest tests/tasks/test_masked_words.py"""
+"""Masked words from a file of texts to a checkpoint: python -m pytest tests/outcomes/test_masked_language_modelling.py"""
 
 import json
 from pathlib import Path
@@ -12,9 +12,9 @@ from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError
-from app.evaluation.perplexity import masked_word_metrics
+from app.evaluation.perplexity import masked_token_metrics
+from app.outcomes import prepare_outcome
 from app.run.entry import work
-from app.tasks.masked_words import MaskedWords
 from tests.stopped_run import stop_after
 from tests.tiny import SIZES, WORDS, tiny_lines, tiny_tokenizer
 
@@ -34,7 +34,7 @@ def arguments(posts: Path, out: Path, sizes: dict = SIZES, **settings) -> list[s
     values = {f"model__config__{key}": value for key, value in sizes.items()}
     values |= {"data__train": posts, "data__cache_dir": posts.parent / "cache", "output__dir": out}
     values |= {
-        "data__task": "masked_words",
+        "data__task": "masked_language_modelling",
         "data__max_length": 32,
         "train__device": "cpu",
         "train__threads": 1,
@@ -84,7 +84,7 @@ def test_a_labelled_file_is_read_without_its_labels(tmp_path):
     path = tmp_path / "rows.tsv"
     path.write_text("\n".join(tiny_lines(4)) + "\n", encoding="utf-8")
     dataset = open_dataset(
-        DataConfig(task="masked_words", train=str(path), cache_dir=str(tmp_path / "cache"))
+        DataConfig(task="masked_language_modelling", train=str(path), cache_dir=str(tmp_path / "cache"))
     )
     assert dataset.label_names == []
     assert sum(map(len, dataset.splits.values())) == 12
@@ -111,14 +111,16 @@ def test_a_run_that_was_stopped_resumes_to_the_same_bits(posts, tmp_path):
 
 
 def test_results_of_rows_add_up_to_the_metrics(posts):
-    config = Config(DataConfig(task="masked_words", train=str(posts), cache_dir=str(posts.parent / "cache")))
-    task = MaskedWords(config, open_dataset(config.data), tiny_tokenizer(), torch.device("cpu"))
+    config = Config(
+        DataConfig(task="masked_language_modelling", train=str(posts), cache_dir=str(posts.parent / "cache"))
+    )
+    outcome = prepare_outcome(config, open_dataset(config.data), tiny_tokenizer(), torch.device("cpu"))
     outputs = torch.tensor([[5.0, 0.0], [0.0, 5.0], [0.0, 5.0]])
     batch = Batch({}, torch.tensor([0, 1, 0]), torch.tensor([4, 9, 2]), 3, torch.tensor([0, 0, 2]))
-    results = task.row_results(outputs, batch)
+    results = outcome.row_results(outputs, batch)
     assert results[:, 1:].tolist() == [[2, 2], [0, 0], [1, 0]]
-    assert float(results[:, 0].sum()) == pytest.approx(float(task.loss(outputs, batch.labels)), rel=1e-6)
-    metrics = masked_word_metrics(results.numpy())
+    assert float(results[:, 0].sum()) == pytest.approx(float(outcome.loss(outputs, batch.labels)), rel=1e-6)
+    metrics = masked_token_metrics(results.numpy())
     assert metrics["targets"] == 3
     assert metrics["accuracy"] == pytest.approx(2 / 3)
     assert metrics["perplexity"] == pytest.approx(np.exp(metrics["loss"]))
@@ -127,10 +129,13 @@ def test_results_of_rows_add_up_to_the_metrics(posts):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["--data.labels", "[a, b]"], "data.labels must be left out with data.task masked_words"),
+        (
+            ["--data.labels", "[a, b]"],
+            "data.labels must be left out with data.task masked_language_modelling",
+        ),
         (
             ["--train.class_weights", "balanced"],
-            "train.class_weights must be left out with data.task masked_words",
+            "train.class_weights must be left out with data.task masked_language_modelling",
         ),
         (["--train.label_smoothing", "0.1"], "train.label_smoothing must be left out"),
         (["--data.text_pair_column", "1"], "data.text_pair_column must be left out"),
@@ -138,21 +143,22 @@ def test_results_of_rows_add_up_to_the_metrics(posts):
 )
 def test_settings_that_need_labels_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
-        load_config(["--data.task", "masked_words", *settings])
+        load_config(["--data.task", "masked_language_modelling", *settings])
 
 
 @pytest.mark.parametrize("settings", [["--data.whole_words", "true"], ["--data.format", "text"]])
-def test_settings_of_masked_words_are_refused_for_labels(settings):
-    with pytest.raises(InputError, match="unless data.task is masked_words"):
+def test_settings_of_masked_language_modelling_are_refused_for_labels(settings):
+    with pytest.raises(InputError, match="unless data.task is masked_language_modelling"):
         load_config(settings)
 
 
 def test_a_metric_that_the_task_does_not_have_is_refused(posts):
     config = Config(
-        DataConfig(task="masked_words", train=str(posts), cache_dir=str(posts.parent / "cache")),
+        DataConfig(task="masked_language_modelling", train=str(posts), cache_dir=str(posts.parent / "cache")),
         train=TrainConfig(best_metric="macro_f1"),
     )
     with pytest.raises(
-        InputError, match="train.best_metric must be loss or accuracy with data.task masked_words"
+        InputError,
+        match="train.best_metric must be loss or accuracy with data.task masked_language_modelling",
     ):
-        MaskedWords(config, open_dataset(config.data), tiny_tokenizer(), torch.device("cpu"))
+        prepare_outcome(config, open_dataset(config.data), tiny_tokenizer(), torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Losses and sampling for imbalanced classes: python -m pytest tests/tasks/test_losses.py"""
+"""Losses and sampling for imbalanced classes: python -m pytest tests/outcomes/test_losses.py"""
 
 import json
 
@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from app.config.command_line import load_config
 from app.errors import InputError
+from app.outcomes.losses import BinaryCrossEntropy, FocalLoss, LogitAdjustedLoss
 from app.run.entry import work
-from app.tasks.losses import FocalLoss, LabelSetLoss, LogitAdjustedLoss
 from tests.stopped_run import stop_after
 from tests.tiny import SIZES, write_tiny
 
@@ -38,7 +38,7 @@ def test_the_gradient_of_a_sure_row_is_finite(gamma):
     FocalLoss(gamma)(logits, torch.tensor([0, 1])).backward()
     assert logits.grad.isfinite().all()
     sets = torch.tensor([[200.0, -200.0], [-200.0, 200.0]], requires_grad=True)
-    LabelSetLoss(None, gamma)(sets, torch.tensor([[1, 0], [1, 0]])).backward()
+    BinaryCrossEntropy(None, gamma)(sets, torch.tensor([[1, 0], [1, 0]])).backward()
     assert sets.grad.isfinite().all()
 
 
@@ -57,7 +57,7 @@ def test_the_focal_loss_of_label_sets_is_its_formula():
     true = torch.where(labels.bool(), probabilities, 1 - probabilities)
     weights = torch.where(labels.bool(), torch.tensor([3.0, 1.0, 0.5]).double(), 1.0)
     expected = (-torch.log(true) * (1 - true) ** 1.5 * weights).sum()
-    found = LabelSetLoss(torch.tensor([3.0, 1.0, 0.5]), gamma=1.5)(LOGITS, labels)
+    found = BinaryCrossEntropy(torch.tensor([3.0, 1.0, 0.5]), gamma=1.5)(LOGITS, labels)
     assert float(found) == pytest.approx(float(expected), rel=1e-6)
 
 
@@ -108,11 +108,11 @@ def test_a_run_resumes_to_the_same_bits(settings, tmp_path):
             "together they correct it twice",
         ),
         (
-            ["--data.task", "masked_words", "--train.loss", "focal"],
+            ["--data.task", "masked_language_modelling", "--train.loss", "focal"],
             "train.loss must be cross_entropy with data.task",
         ),
         (
-            ["--data.task", "masked_words", "--train.sampling", "balanced"],
+            ["--data.task", "masked_language_modelling", "--train.sampling", "balanced"],
             "train.sampling must be left out with data.task",
         ),
         (

@@ -1,4 +1,4 @@
-"""The loss of one label a row: python -m pytest tests/tasks/test_single_label.py"""
+"""The loss of one label a row: python -m pytest tests/outcomes/test_single_label.py"""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ import torch
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError
-from app.tasks.single_label import RowLoss, class_weights
-from tests.tiny import open_tiny, tiny_lines
+from app.outcomes.losses import CrossEntropy, class_weights
+from tests.tiny import LABELS, tiny_lines
 
 NAN, INF = float("nan"), float("inf")
 
@@ -26,9 +26,10 @@ def test_class_weights(tmp_path):
     labels = dataset.splits["train"].labels
     expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
     assert expected[1] > 3 * expected[0]
-    assert class_weights("balanced", dataset).tolist() == pytest.approx(expected)
-    assert class_weights([0.0, 1.0, 2.5], dataset).tolist() == [0.0, 1.0, 2.5]
-    assert class_weights("none", dataset) is None
+    counts, names = np.bincount(labels), dataset.label_names
+    assert class_weights("balanced", counts, names).tolist() == pytest.approx(expected)
+    assert class_weights([0.0, 1.0, 2.5], counts, names).tolist() == [0.0, 1.0, 2.5]
+    assert class_weights("none", counts, names) is None
 
 
 @pytest.mark.parametrize(
@@ -42,16 +43,16 @@ def test_class_weights(tmp_path):
         [1e-50, 0.0, -0.0],
     ],
 )
-def test_class_weights_that_would_spoil_the_training_or_train_nothing_are_refused(tmp_path, weights):
+def test_class_weights_that_would_spoil_the_training_or_train_nothing_are_refused(weights):
     rule = r"^train.class_weights must be finite numbers in single precision, at least one of them above 0; found \["
     with pytest.raises(InputError, match=rule):
-        class_weights(weights, open_tiny(tmp_path)[0])
+        class_weights(weights, np.ones(3), LABELS)
 
 
 @pytest.mark.parametrize("weights", [[1.0, 1.0], [1.0, -1.0, 1.0], [1.0, 1.0, -INF], []])
-def test_there_is_one_class_weight_from_0_for_each_class(tmp_path, weights):
+def test_there_is_one_class_weight_from_0_for_each_class(weights):
     with pytest.raises(InputError, match="must be 3 numbers from 0, one for each of 中性, 正面, 负面; found"):
-        class_weights(weights, open_tiny(tmp_path)[0])
+        class_weights(weights, np.ones(3), LABELS)
 
 
 def test_the_loss_is_a_weighted_sum_over_rows_with_smoothed_targets():
@@ -59,5 +60,5 @@ def test_the_loss_is_a_weighted_sum_over_rows_with_smoothed_targets():
     labels, weights, smoothing = torch.tensor([2, 1]), torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64), 0.1
     targets = torch.nn.functional.one_hot(labels, 3) * (1 - smoothing) + smoothing / 3
     expected = -(targets * weights * logits.log_softmax(1)).sum()
-    assert float(RowLoss(weights, smoothing)(logits, labels)) == pytest.approx(float(expected))
-    assert float(RowLoss(None, 0.0)(logits[:0], labels[:0])) == 0.0
+    assert float(CrossEntropy(weights, smoothing)(logits, labels)) == pytest.approx(float(expected))
+    assert float(CrossEntropy(None, 0.0)(logits[:0], labels[:0])) == 0.0

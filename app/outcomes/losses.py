@@ -1,0 +1,208 @@
+"""Training losses: each returns a sum over rows, which the loop divides.
+
+A new loss is its class, one entry of a table at the end, and its name in `train.loss` (config/schema.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, log_softmax
+
+from ..config.schema import TrainConfig
+from ..data.label_sets import label_counts
+from ..errors import InputError, listed
+from ..runtime.precision import at_least_float32
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+# Of 1 - probability, whose power below 1 has no finite gradient at 0
+LEAST = 1e-6
+
+
+class CrossEntropy:
+    """Cross entropy with label smoothing and class weights, (num_labels,) or None."""
+
+    def __init__(self, class_weights: torch.Tensor | None, label_smoothing: float) -> None:
+        self.class_weights = class_weights
+        self.label_smoothing = label_smoothing
+
+    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the sum over rows, without dimensions, of logits (num_rows, num_labels) and labels
+        (num_rows,)."""
+        return cross_entropy(
+            logits, labels, self.class_weights, reduction="sum", label_smoothing=self.label_smoothing
+        )
+
+
+class FocalLoss:
+    """Cross entropy times (1 - probability of the label) ** `gamma`, so that rows that are right already
+    count less.
+
+    Lin et al. 2017, https://arxiv.org/abs/1708.02002
+    """
+
+    def __init__(self, gamma: float, class_weights: torch.Tensor | None = None) -> None:
+        self.gamma = gamma
+        self.class_weights = class_weights
+
+    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the sum over rows, without dimensions, of logits (num_rows, num_labels) and labels
+        (num_rows,)."""
+        log_of_label = log_softmax(at_least_float32(logits), dim=1).gather(1, labels[:, None])[:, 0]
+        losses = -log_of_label * (-torch.expm1(log_of_label)).clamp_min(LEAST) ** self.gamma
+        return (losses if self.class_weights is None else losses * self.class_weights[labels]).sum()
+
+
+class LogitAdjustedLoss:
+    """Cross entropy of logits + log(share of the class in train), so that the logits themselves do not favour
+    large classes.
+
+    Menon et al. 2021, https://arxiv.org/abs/2007.07314. `shares` (num_labels,) are above 0 and add up to 1.
+    """
+
+    def __init__(
+        self, shares: torch.Tensor, class_weights: torch.Tensor | None = None, label_smoothing: float = 0.0
+    ) -> None:
+        self.log_shares = shares.log()
+        self.class_weights = class_weights
+        self.label_smoothing = label_smoothing
+
+    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the sum over rows, without dimensions, of logits (num_rows, num_labels) and labels
+        (num_rows,)."""
+        adjusted = at_least_float32(logits) + self.log_shares
+        return cross_entropy(
+            adjusted, labels, self.class_weights, reduction="sum", label_smoothing=self.label_smoothing
+        )
+
+
+class BinaryCrossEntropy:
+    """Binary cross entropy of each row and label, with positive weights, (num_labels,); with `gamma`, as a
+    focal loss.
+
+    `gamma` is the power of 1 - the probability of what is true: that the row has the label, or that it has
+    not.
+    """
+
+    def __init__(self, positive_weights: torch.Tensor | None, gamma: float = 0.0) -> None:
+        self.positive_weights = positive_weights
+        self.gamma = gamma
+
+    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the sum over rows and labels, without dimensions, of logits and 0/1 labels, both (num_rows,
+        num_labels)."""
+        logits = at_least_float32(logits)
+        targets = labels.to(logits.dtype)
+        if not self.gamma:
+            return binary_cross_entropy_with_logits(
+                logits, targets, pos_weight=self.positive_weights, reduction="sum"
+            )
+        losses = binary_cross_entropy_with_logits(
+            logits, targets, pos_weight=self.positive_weights, reduction="none"
+        )
+        wrong = torch.sigmoid(torch.where(labels.bool(), -logits, logits))
+        return (losses * wrong.clamp_min(LEAST) ** self.gamma).sum()
+
+
+@dataclass(frozen=True)
+class LossSettings:
+    """What a loss is made of: the settings of the training, the number of train rows of each label,
+    (num_labels,), and weights of labels, (num_labels,) on the device, or None."""
+
+    train: TrainConfig
+    counts: np.ndarray
+    weights: torch.Tensor | None
+    device: torch.device
+
+    def shares(self) -> torch.Tensor:
+        """Return the share of each class in the train rows, (num_labels,) float32."""
+        return torch.tensor(
+            self.counts / self.counts.sum(), dtype=torch.get_default_dtype(), device=self.device
+        )
+
+
+# By train.loss, for one label a row and for several
+SINGLE_LABEL_LOSSES: dict[str, Callable[[LossSettings], Loss]] = {
+    "cross_entropy": lambda of: CrossEntropy(of.weights, of.train.label_smoothing),
+    "focal": lambda of: FocalLoss(of.train.focal_gamma, of.weights),
+    "logit_adjusted": lambda of: LogitAdjustedLoss(of.shares(), of.weights, of.train.label_smoothing),
+}
+MULTI_LABEL_LOSSES: dict[str, Callable[[LossSettings], Loss]] = {
+    "cross_entropy": lambda of: BinaryCrossEntropy(of.weights),
+    "focal": lambda of: BinaryCrossEntropy(of.weights, of.train.focal_gamma),
+}
+
+
+def single_label_loss(
+    train: TrainConfig, labels: np.ndarray, label_names: list[str], device: torch.device
+) -> Loss:
+    """Return the loss of `train.loss` for class ids, `labels` (num_rows,) of the train rows."""
+    counts = label_counts(np.asarray(labels), len(label_names))
+    weights = class_weights(train.class_weights, counts, label_names)
+    return SINGLE_LABEL_LOSSES[train.loss](LossSettings(train, counts, _moved(weights, device), device))
+
+
+def multi_label_loss(
+    train: TrainConfig, labels: np.ndarray, label_names: list[str], device: torch.device
+) -> Loss:
+    """Return the loss of `train.loss` for several labels a row, `labels` (num_rows, num_labels) of the train
+    rows."""
+    counts = label_counts(np.asarray(labels), len(label_names))
+    weights = positive_weights(train.positive_weights, counts, len(labels), label_names)
+    return MULTI_LABEL_LOSSES[train.loss](LossSettings(train, counts, _moved(weights, device), device))
+
+
+def _moved(weights: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
+    return None if weights is None else weights.to(device)
+
+
+def class_weights(
+    setting: str | list[float], counts: np.ndarray, label_names: list[str]
+) -> torch.Tensor | None:
+    """Return the factor on the loss of each class, (num_labels,) float32, or None if all are equal.
+
+    `counts` (num_labels,) are the train rows of each class. Raises InputError unless the weights are finite
+    numbers from 0, one for each class, and not all 0.
+    """
+    if setting == "none":
+        return None
+    if setting == "balanced":
+        return torch.tensor(counts.sum() / (len(label_names) * counts), dtype=torch.get_default_dtype())
+    if len(setting) != len(label_names) or min(setting) < 0:
+        raise InputError(
+            f"train.class_weights must be {len(label_names)} numbers from 0, one for each of "
+            f"{listed(label_names)}; found {setting}"
+        )
+    weights = torch.tensor(setting, dtype=torch.get_default_dtype())
+    if not weights.isfinite().all() or not weights.any():
+        raise InputError(
+            "train.class_weights must be finite numbers in single precision, at least one of them above 0; "
+            f"found {setting}; a weight of 1 counts a class as it is, 0 ignores it"
+        )
+    return weights
+
+
+def positive_weights(
+    setting: str | list[float], counts: np.ndarray, num_rows: int, label_names: list[str]
+) -> torch.Tensor | None:
+    """Return the factor on the loss of the rows that have each label, (num_labels,) float32, or None if all
+    are 1.
+
+    `counts` (num_labels,) are the train rows with each label, of `num_rows`. Raises InputError unless the
+    weights are finite numbers above 0, one for each label.
+    """
+    if setting == "none":
+        return None
+    if setting == "balanced":
+        return torch.tensor(np.maximum(num_rows - counts, 1) / counts, dtype=torch.get_default_dtype())
+    weights = torch.tensor(setting, dtype=torch.get_default_dtype())
+    if len(weights) != len(label_names) or not weights.isfinite().all() or not (weights > 0).all():
+        raise InputError(
+            f"train.positive_weights must be {len(label_names)} finite numbers above 0, one for each of "
+            f"{listed(label_names)}; found {setting}"
+        )
+    return weights

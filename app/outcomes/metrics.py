@@ -1,0 +1,117 @@
+"""The table of metrics: all that report, page, card, cross-validation and comparison know of them.
+
+A new metric is one entry. Report, page and card show every metric of the task with its interval; tables of
+folds, seeds and comparisons show those that are `compared`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..evaluation.measures.calibration_error import confidence_bins
+from ..evaluation.measures.intervals import Interval, calibration_interval
+from .label_counts import DrawnRows
+
+SINGLE, MULTI, MASKED = "single_label", "multi_label", "masked_language_modelling"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric of the values `tasks` of data.task; `english` and `chinese` are its names.
+
+    At most one of these is given, and says what the metric is and how its 95 % bootstrap interval is made:
+    `of_counts` returns the values for rows drawn again, (num_resamples,); with `is_centred` the resampled
+    values are moved so that their mean is the metric, which rare labels make too low. `of_rows` returns one
+    value for each row, (num_rows,), whose mean is the metric. `of_scores` returns the metric of all rows, and
+    `interval` its interval. Without any the metric is computed with the report of its task, and has no
+    interval.
+    """
+
+    key: str
+    english: str
+    chinese: str
+    tasks: tuple[str, ...]
+    of_counts: Callable[[DrawnRows], np.ndarray] | None = None
+    of_rows: Callable[[Any], np.ndarray] | None = None
+    of_scores: Callable[[Any], float] | None = None
+    interval: Callable[[Any, np.random.Generator], Interval] | None = None
+    is_centred: bool = False
+    higher_is_better: bool = True
+    compared: bool = True
+    headline: bool = True
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the table says how the interval is made."""
+        return any((self.of_counts, self.of_rows, self.of_scores))
+
+    def name(self, language: str) -> str:
+        """Return the name in a language, en or zh."""
+        return self.chinese if language == "zh" else self.english
+
+
+METRICS = (
+    Metric("accuracy", "accuracy", "准确率", (SINGLE,), of_counts=lambda drawn: drawn.accuracy),
+    Metric("micro_f1", "micro F1", "微平均 F1", (MULTI,), of_counts=lambda drawn: drawn.micro_f1),
+    Metric(
+        "macro_f1",
+        "macro F1",
+        "宏平均 F1",
+        (SINGLE, MULTI),
+        of_counts=lambda drawn: drawn.label_f1.mean(axis=1),
+        is_centred=True,
+    ),
+    Metric("weighted_f1", "weighted F1", "加权平均 F1", (SINGLE, MULTI), compared=False, headline=False),
+    Metric("samples_f1", "samples F1", "按行平均的 F1", (MULTI,), of_counts=lambda drawn: drawn.row_f1),
+    Metric(
+        "subset_accuracy",
+        "subset accuracy",
+        "标签全部正确的行",
+        (MULTI,),
+        of_counts=lambda drawn: drawn.accuracy,
+    ),
+    Metric("hamming_loss", "Hamming loss", "汉明损失", (MULTI,), higher_is_better=False, compared=False),
+    Metric(
+        "loss", "loss", "损失", (SINGLE, MULTI), of_rows=lambda scores: scores.loss, higher_is_better=False
+    ),
+    Metric(
+        "brier",
+        "Brier score",
+        "Brier 分数",
+        (SINGLE,),
+        of_rows=lambda scores: scores.brier,
+        higher_is_better=False,
+        compared=False,
+    ),
+    Metric(
+        "ece",
+        "calibration error",
+        "校准误差",
+        (SINGLE,),
+        of_scores=lambda scores: confidence_bins(scores.confidence, scores.correct).error,
+        interval=lambda scores, draws: calibration_interval(scores.confidence, scores.correct, draws),
+        higher_is_better=False,
+        compared=False,
+    ),
+    Metric("loss", "loss", "损失", (MASKED,), higher_is_better=False),
+    Metric("perplexity", "perplexity", "困惑度", (MASKED,), higher_is_better=False),
+    Metric("accuracy", "accuracy", "准确率", (MASKED,)),
+)
+BY_KEY = {metric.key: metric for metric in METRICS}
+
+
+def metrics_of(task: str) -> list[Metric]:
+    """Return the metrics of a value of data.task, in the order in which they are shown."""
+    return [metric for metric in METRICS if task in metric.tasks]
+
+
+def is_better(value: float, best: float | None, key: str) -> bool:
+    """Return whether `value` of a metric is better than the best so far; any is better than NaN."""
+    if best is None or math.isnan(best):
+        return best is None or not math.isnan(value)
+    return value > best if BY_KEY[key].higher_is_better else value < best

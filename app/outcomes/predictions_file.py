@@ -1,0 +1,33 @@
+"""The rows of a split and their logits -> predictions.csv of a run."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from ..data.dataset import Split
+from .outcome import Outcome
+
+
+def write_predictions(path: Path, split: Split, logits: np.ndarray, outcome: Outcome) -> None:
+    """Write a CSV with a line for each row of the split: id, line in the source, text, true and predicted
+    label, probabilities as the model gives them.
+
+    `logits` (num_rows, any), in the order of the split's rows.
+    """
+    table = split.table
+    pairs = ["text_pair"] if table.has_pairs else []
+    predicted, probabilities = outcome.decide(logits), outcome.probabilities(logits, calibrated=False)
+    columns = list(outcome.probability_columns(probabilities[0])) if len(probabilities) else []
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            ["row_id", table.row_unit, "text", *pairs, outcome.label_column, "predicted", *columns]
+        )
+        for position, row in enumerate(split.rows):
+            texts = [table.text(row)] + [table.pair(row) for _ in pairs]
+            answers = [outcome.cell(labels[position]) for labels in (split.labels, predicted)]
+            by_label = (f"{probability:.6f}" for probability in probabilities[position])
+            writer.writerow([int(row), int(table.lines[row]), *texts, *answers, *by_label])

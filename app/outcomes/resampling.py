@@ -1,0 +1,183 @@
+"""How far metrics would move with other rows, another model or another seed, by resampling the rows.
+
+Everything here follows from the table of metrics and the outcome's `distinct_rows` and `count`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..evaluation.comparison import Comparison, won_and_lost
+from ..evaluation.measures.intervals import (
+    Interval,
+    mean_interval,
+    percentiles,
+    resampled_counts,
+    resampled_means,
+)
+from .metrics import Metric
+from .outcome import Outcome
+
+
+def values(outcome: Outcome, scores: Any) -> dict[str, float]:
+    """Return the metrics of the table that follow from scores, by their keys."""
+    by_key = answer_values(outcome, scores.labels, scores.predicted) if counted(outcome) else {}
+    for metric in outcome.metrics:
+        if metric.of_rows:
+            by_key[metric.key] = float(metric.of_rows(scores).mean())
+        elif metric.of_scores:
+            by_key[metric.key] = metric.of_scores(scores)
+    return by_key
+
+
+def answer_values(outcome: Outcome, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    """Return the metrics that follow from labels and predictions alone, by their keys."""
+    (truth, answers), counts = outcome.distinct_rows(labels, predicted)
+    drawn = outcome.count(truth, answers).draw(counts[None])
+    return {metric.key: float(metric.of_counts(drawn)[0]) for metric in counted(outcome)}
+
+
+def counted(outcome: Outcome) -> list[Metric]:
+    """Return the metrics that follow from labels and predictions alone."""
+    return [metric for metric in outcome.metrics if metric.of_counts]
+
+
+def answer_intervals(
+    outcome: Outcome, labels: np.ndarray, predicted: np.ndarray, seed: int = 0
+) -> dict[str, Interval]:
+    """Return the 95 % intervals of the metrics that follow from labels and predictions alone."""
+    (truth, answers), counts = outcome.distinct_rows(labels, predicted)
+    rows, generator, metrics = outcome.count(truth, answers), np.random.default_rng(seed), counted(outcome)
+    resampled = _resampled(lambda drawn: _values(metrics, rows.draw(drawn)), counts, generator)
+    measured = _values(metrics, rows.draw(counts[None]))[:, 0]
+    intervals = {}
+    for metric, values, value in zip(metrics, resampled, measured, strict=True):
+        moved = np.clip(values + (value - values.mean()), 0, 1) if metric.is_centred else values
+        intervals[metric.key] = percentiles(moved)
+    return intervals
+
+
+def intervals(outcome: Outcome, scores: Any, seed: int = 0) -> dict[str, Interval]:
+    """Return the 95 % intervals of all metrics of an outcome that have one."""
+    found = answer_intervals(outcome, scores.labels, scores.predicted, seed) if counted(outcome) else {}
+    generator = np.random.default_rng(seed)
+    for metric in outcome.metrics:
+        if metric.of_rows:
+            found[metric.key] = mean_interval(metric.of_rows(scores), generator)
+        elif metric.of_scores:
+            found[metric.key] = metric.interval(scores, generator)
+    return {metric.key: found[metric.key] for metric in outcome.metrics if metric.has_interval}
+
+
+def all_metrics(outcome: Outcome, scores: Any) -> dict:
+    """Return the metrics of rows as a report has them: those of the outcome, all others of the table, and
+    `intervals` by their keys."""
+    measured = outcome.measure(scores)
+    others = {key: value for key, value in values(outcome, scores).items() if key not in measured}
+    ends = {key: list(interval) for key, interval in intervals(outcome, scores).items()}
+    return measured | others | {"intervals": ends}
+
+
+def compare(outcome: Outcome, one: Any, other: Any, seed: int = 0) -> Comparison:
+    """Return how the scores `other` do against `one`; both are of the same rows, in the same order.
+
+    Both are drawn together, so what they share cancels.
+    """
+    generator, differences = np.random.default_rng(seed), {}
+    metrics = [metric for metric in counted(outcome) if metric.compared]
+    if metrics:
+        (truth, *answers), counts = outcome.distinct_rows(one.labels, one.predicted, other.predicted)
+        first, second = (outcome.count(truth, predicted) for predicted in answers)
+
+        def change(drawn: np.ndarray) -> np.ndarray:
+            return _values(metrics, second.draw(drawn)) - _values(metrics, first.draw(drawn))
+
+        resampled = _resampled(change, counts, generator)
+        measured = change(counts[None])[:, 0]
+        for metric, value, values in zip(metrics, measured, resampled, strict=True):
+            differences[metric.key] = (float(value), percentiles(values))
+    for metric in outcome.metrics:
+        if metric.of_rows and metric.compared:
+            change_of_rows = metric.of_rows(other) - metric.of_rows(one)
+            differences[metric.key] = float(change_of_rows.mean()), mean_interval(change_of_rows, generator)
+    return Comparison(one, other, *won_and_lost(one.correct, other.correct), differences)
+
+
+@dataclass(frozen=True)
+class SeedVariance:
+    """One metric of models of several seeds on the same rows.
+
+    `values` has that of each seed, `interval` is the 95 % bootstrap interval of their mean over the rows, and
+    `sampling` the standard deviation of that mean over the resampled rows.
+    """
+
+    values: list[float]
+    interval: Interval
+    sampling: float
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds."""
+        return float(np.mean(self.values))
+
+    @property
+    def of_seeds(self) -> float:
+        """The standard deviation of a single seed's metric, on the same rows."""
+        return float(np.std(self.values, ddof=1))
+
+    def to_dict(self) -> dict:
+        """Return the numbers as JSON has them."""
+        return {
+            "mean": self.mean,
+            "values": self.values,
+            "seed_standard_deviation": self.of_seeds,
+            "sampling_standard_deviation": self.sampling,
+            "sampling_interval": list(self.interval),
+        }
+
+
+def seed_variance(outcome: Outcome, scores: Sequence[Any], seed: int = 0) -> dict[str, SeedVariance]:
+    """Return the variance of the compared metrics over `scores` of the same rows by several seeds.
+
+    A resample has the same rows for all seeds, so what is left of their difference is the seeds'.
+    """
+    generator, variances = np.random.default_rng(seed), {}
+    metrics = [metric for metric in counted(outcome) if metric.compared]
+    if metrics:
+        predicted = [of_seed.predicted for of_seed in scores]
+        (truth, *answers), counts = outcome.distinct_rows(scores[0].labels, *predicted)
+        rows = [outcome.count(truth, of_seed) for of_seed in answers]
+        measured = np.stack([_values(metrics, of_seed.draw(counts[None]))[:, 0] for of_seed in rows], axis=1)
+
+        def means(drawn: np.ndarray) -> np.ndarray:
+            return np.mean([_values(metrics, of_seed.draw(drawn)) for of_seed in rows], axis=0)
+
+        resampled = _resampled(means, counts, generator)
+        for metric, values, drawn in zip(metrics, measured, resampled, strict=True):
+            variances[metric.key] = _variance(values.tolist(), drawn)
+    for metric in outcome.metrics:
+        if metric.of_rows and metric.compared:
+            by_seed = np.stack([metric.of_rows(of_seed) for of_seed in scores])
+            drawn = resampled_means(by_seed.mean(axis=0), generator)
+            variances[metric.key] = _variance(by_seed.mean(axis=1).tolist(), drawn)
+    return variances
+
+
+def _variance(values: list[float], resampled: np.ndarray) -> SeedVariance:
+    return SeedVariance(values, percentiles(resampled), float(resampled.std(ddof=1)))
+
+
+def _values(metrics: list[Metric], drawn: Any) -> np.ndarray:
+    """Return the metrics of drawn rows, (num_metrics, num_resamples)."""
+    return np.stack([metric.of_counts(drawn) for metric in metrics])
+
+
+def _resampled(
+    values: Callable[[np.ndarray], np.ndarray], counts: np.ndarray, generator: np.random.Generator
+) -> np.ndarray:
+    """Return the values of all resamples, (num_metrics, num_resamples)."""
+    return np.concatenate([values(drawn) for drawn in resampled_counts(counts, generator)], axis=1)

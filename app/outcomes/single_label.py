@@ -1,0 +1,182 @@
+"""One label a row: the decision is the most probable label, its probability is calibrated by a temperature."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..data.labels import resolve_label
+from ..evaluation.baseline import Texts, baselines
+from ..evaluation.calibration import CALIBRATION, effect, render_calibration, run_calibration
+from ..evaluation.labels.issues import LabelIssues, find_label_issues, least_plausible, score_labels
+from ..evaluation.labels.planted import choose_flips
+from ..evaluation.logits_file import SplitLogits
+from ..evaluation.measures.row_scores import RowScores, score_rows
+from ..evaluation.measures.summary import render_summary
+from ..evaluation.measures.temperature import fit_temperature
+from ..evaluation.metrics import probabilities, score_metrics
+from ..evaluation.page.page import PageContent, render_page
+from ..evaluation.report import render_report
+from ..evaluation.text_table import short_label
+from ..runtime.disk import write_json
+from .label_counts import LabelCounts, distinct_classes
+from .outcome import FITTED_ON, Outcome
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_PATTERNS = 1000
+
+
+class SingleLabel(Outcome):
+    """Labels and predictions are class ids, (num_rows,) int64; logits and probabilities (num_rows, num_labels).
+
+    Probabilities are softmax(logits / `temperature`).
+    """
+
+    task = "single_label"
+    problem_type = "single_label_classification"
+    best_metrics = ("macro_f1", "weighted_f1", "accuracy", "loss")
+    log_metrics = ("loss", "accuracy", "macro_f1", "weighted_f1")
+
+    def __init__(self, label_names: list[str]) -> None:
+        super().__init__(label_names)
+        self.temperature = 1.0
+        self.fitted: dict = {}
+
+    def prepare(self, config, dataset, tokenizer, device) -> None:
+        super().prepare(config, dataset, tokenizer, device)
+        from .losses import single_label_loss
+
+        labels = dataset.splits["train"].labels
+        self.loss = single_label_loss(config.train, labels, self.label_names, device)
+
+    def sampling_classes(self, labels: np.ndarray) -> np.ndarray:
+        return np.asarray(labels)
+
+    def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
+        return probabilities(logits / self.temperature if calibrated else logits)
+
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        return np.asarray(logits).argmax(axis=1)
+
+    def confidence(self, probabilities: np.ndarray) -> np.ndarray:
+        return probabilities.max(axis=1)
+
+    def held_out_decisions(self, dev: SplitLogits) -> RowScores:
+        """Return the scores of dev rows; one temperature for all rows does not overfit, so they are as fitted."""
+        return score_rows(dev.labels, dev.logits, self.temperature)
+
+    def fit(self, dev: SplitLogits) -> None:
+        self.use_fitted({"temperature": fit_temperature(dev.labels, dev.logits), "rows": len(dev)})
+
+    def fitted_values(self) -> dict:
+        return self.fitted
+
+    def use_fitted(self, values: dict) -> None:
+        self.temperature = float(values["temperature"])
+        self.fitted = {"temperature": values["temperature"], "fitted_on": FITTED_ON, "rows": values["rows"]}
+
+    def write_fitted(self, folder: Path, step: int, effect: dict) -> None:
+        if self.fitted:
+            write_json(folder / CALIBRATION, self.fitted | effect | {"step": step})
+
+    def read_fitted(self, folder: Path, calibrate: bool = True) -> None:
+        values = run_calibration(folder) if calibrate else {}
+        if values:
+            self.use_fitted(values)
+
+    def effect_of_fit(self, labels: np.ndarray, logits: np.ndarray, measured_on: str) -> dict:
+        return effect(self.temperature, labels, logits, measured_on) if self.fitted else {}
+
+    def score(self, labels: np.ndarray, logits: np.ndarray, predicted: np.ndarray | None = None) -> RowScores:
+        return score_rows(labels, logits)
+
+    def calibrated(self, labels: np.ndarray, logits: np.ndarray) -> RowScores | None:
+        return score_rows(labels, logits, self.temperature) if self.fitted else None
+
+    def measure(self, scores: RowScores) -> dict:
+        return score_metrics(scores, self.label_names)
+
+    def distinct_rows(
+        self, labels: np.ndarray, *predicted: np.ndarray
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        return distinct_classes(len(self.label_names), labels, *predicted)
+
+    def count(self, labels: np.ndarray, predicted: np.ndarray) -> LabelCounts:
+        return LabelCounts.of_classes(labels, predicted, len(self.label_names))
+
+    def baselines(self, train: Texts, dev: Texts | None, report: Texts) -> dict[str, dict]:
+        return baselines(train, report, len(self.label_names))
+
+    def find_issues(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray) -> LabelIssues:
+        return find_label_issues(labels, logits)
+
+    def rank_issues(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        score, suggested = score_labels(labels, logits)
+        return least_plausible(suggested != labels, score)
+
+    def issue_patterns(self, issues: LabelIssues) -> dict:
+        names = self.label_names
+        overlaps = [{"classes": [names[a], names[b]], "rows": rows} for a, b, rows in issues.overlaps]
+        return {"overlapping_classes": overlaps[:MAX_PATTERNS]}
+
+    def inject_errors(
+        self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return choose_flips(labels, hashes, len(self.label_names), fraction, seed)
+
+    def target(self, text: str) -> int | None:
+        return resolve_label(text, self.label_names)
+
+    def answer(self, label: np.ndarray) -> str:
+        return self.label_names[int(label)]
+
+    def cell(self, label: np.ndarray) -> str:
+        return self.answer(label)
+
+    def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
+        """Return `probability`, with a threshold `decision` and `margin`, the distance of the two largest
+        probabilities."""
+        second, first = map(float, probabilities[probabilities.argpartition(-2)[-2:]])
+        record: dict[str, Any] = {"probability": round(first, 6)}
+        if threshold is not None:
+            record |= {"decision": "accept" if first >= threshold else "abstain"}
+            record |= {"margin": round(first - second, 6)}
+        return record | self.probability_columns(probabilities)
+
+    def arrow_type(self) -> Any:
+        import pyarrow as pa
+
+        return pa.dictionary(pa.int32(), pa.string())
+
+    def arrow_array(self, labels: np.ndarray) -> Any:
+        import pyarrow as pa
+
+        return pa.DictionaryArray.from_arrays(
+            np.asarray(labels, np.int32), pa.array(self.label_names, pa.string())
+        )
+
+    def explained_labels(self, probabilities: np.ndarray) -> list[int]:
+        return [int(probabilities.argmax())]
+
+    def log_odds(self, logits: torch.Tensor, label: int) -> torch.Tensor:
+        import torch
+
+        others = torch.cat([logits[:, :label], logits[:, label + 1 :]], dim=1)
+        return logits[:, label] - others.logsumexp(dim=1)
+
+    def scale_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits / self.temperature
+
+    def line(self, answer: str, probabilities: np.ndarray) -> str:
+        return f"{short_label(answer)} {probabilities.max():.4f}"
+
+    def report_text(self, metrics: dict, start: dict, title: str) -> str:
+        calibration = [render_calibration(metrics["calibration"])] if "calibration" in metrics else []
+        return "\n\n".join([render_report(metrics, title), render_summary(metrics), *calibration])
+
+    def render_page(self, content: PageContent, language: str) -> str:
+        return render_page(content, language)
