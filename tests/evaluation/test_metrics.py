@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, precision_recall_fscore_support
 
-from app.evaluation import metrics
 from app.evaluation.metrics import check_rows, compute_metrics, probabilities
 from app.outcomes.metrics import is_better
 from tests.tiny import LABELS
@@ -56,15 +55,6 @@ def test_class_that_is_never_predicted_or_absent_counts_as_zero(recwarn):
 def test_loss_of_extreme_logits_is_exact():
     logits = np.array([[0.0, 5000.0], [1e30, 0.0]], dtype=np.float32)
     assert compute_metrics(np.array([0, 0]), logits, ["a", "b"])["loss"] == pytest.approx(2500.0)
-
-
-def test_the_loss_is_the_same_in_chunks(monkeypatch):
-    labels, logits = random_case(1000, 7, 5)
-    whole = metrics.cross_entropy(labels, logits)
-    before = logits.copy()
-    monkeypatch.setattr(metrics, "CHUNK_NUMBERS", 70)
-    assert metrics.cross_entropy(labels, logits) == whole
-    np.testing.assert_array_equal(logits, before)
 
 
 def test_probabilities_sum_to_one():
