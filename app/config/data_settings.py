@@ -37,7 +37,8 @@ class DataConfig:
 
     task: Literal["single_label", "multi_label", "masked_language_modelling"] = "single_label"
     """What is learnt. single_label: one label a row. multi_label: several labels a row.
-    masked_language_modelling: hidden words of plain texts, one text a line, without labels, to continue the pretraining of an encoder.
+    masked_language_modelling: hidden words of plain texts, one text a line, without labels, to continue the
+    pretraining of an encoder.
     """
     train: str | None = None
     """File with the training rows, or public:NAME/FILE, a file that python -m app fetch NAME fetches; none:
@@ -49,8 +50,8 @@ class DataConfig:
     """File with the test rows; none: test_size of the training rows."""
     format: Literal["auto", "csv", "tsv", "json", "jsonl", "parquet", "xlsx", "text"] = "auto"
     """Format of the data files; text: one text a line, without labels, for masked_language_modelling; auto:
-    JSON, JSON Lines, Parquet and Excel (xlsx) by the content, others by the ending of the file name (.txt is tsv, for
-    masked_language_modelling text).
+    JSON, JSON Lines, Parquet and Excel (xlsx) by the content, others by the ending of the file name (.txt is
+    tsv, for masked_language_modelling text).
     """
     text_column: int | str | None = None
     """Column of the text, by name or number (0 is the first); none: the column with a usual name such as text

@@ -45,6 +45,9 @@ Timeout = Annotated[
 ]
 
 
+ONE_LABEL_A_ROW = NotFor("multi_label", "masked_language_modelling")
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """How the model is trained."""
@@ -112,9 +115,7 @@ class TrainConfig:
 
     all: each once. balanced: as many rows, of each class equally many (for multi_label: by rarest label).
     """
-    label_smoothing: Annotated[float, FROM_0_BELOW_1, NotFor("multi_label", "masked_language_modelling")] = (
-        0.0
-    )
+    label_smoothing: Annotated[float, FROM_0_BELOW_1, ONE_LABEL_A_ROW] = 0.0
     """Fraction of the target probability that is spread evenly over all classes, below 1."""
     positive_weights: PositiveWeights = "none"
     """For multi_label: weight of each label in the loss of the rows that have it; balanced: rows without it /
