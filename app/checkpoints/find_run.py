@@ -11,9 +11,9 @@ from datetime import datetime
 from pathlib import Path
 
 from ..config.schema import OutputConfig
-from .environment import launcher_id, launcher_start
-from .run_config import ENVIRONMENT, settings_file
-from .run_contents import REPORT
+from ..runtime.processes import launcher_id, launcher_start
+from .run_files import REPORT
+from .run_history import HISTORY
 
 CHECKPOINTS = Path("checkpoints")
 # seconds, between the machines of a job
@@ -61,27 +61,27 @@ def is_restarted() -> bool:
 
 
 def is_of_this_launcher(folder: Path) -> bool:
-    """Return whether a run was started by the very launcher of this process, not by another with the same
-    rdzv_id."""
+    """Return whether the last start of a run was by the launcher of this process, not by another one with
+    the same rdzv_id."""
     try:
-        details = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
-        if launcher_id() is None or details.get("launcher") != launcher_id():
+        start = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"][-1]
+        if launcher_id() is None or start["launcher"] != launcher_id():
             return False
         since = launcher_start()
-        return since is None or datetime.fromisoformat(details["started"]).timestamp() > since - CLOCKS_DIFFER
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return since is None or datetime.fromisoformat(start["started"]).timestamp() > since - CLOCKS_DIFFER
+    except (OSError, ValueError, TypeError, LookupError):
         # Another run's file, damaged
         return False
 
 
 def newest(runs: list[Path]) -> Path | None:
     """Return the run that was started last, or None."""
-    return max(runs, key=lambda run: (run / ENVIRONMENT).stat().st_mtime, default=None)
+    return max(runs, key=lambda run: (run / HISTORY).stat().st_mtime, default=None)
 
 
 def holds_run(folder: Path) -> bool:
     """Return whether a folder holds a run, finished or not."""
-    return (folder / ENVIRONMENT).exists() and settings_file(folder).exists()
+    return (folder / HISTORY).is_file()
 
 
 def is_finished(folder: Path) -> bool:

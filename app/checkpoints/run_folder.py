@@ -1,18 +1,32 @@
-"""The folder of a run: model, configuration, environment, metrics, report, predictions."""
+"""Opening the folder of a run: which one it is, whether a run in it is resumed, replaced, or in the way."""
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from ..config.schema import OutputConfig
-from ..errors import InputError
+from ..config.schema import Config, OutputConfig
+from ..errors import InputError, TrainingError
+from ..runtime.disk import is_full
 from .find_run import CHECKPOINTS, holds_run, is_finished, resumes, run_to_resume
 from .model_card import cards_of_run
-from .run_contents import REPORT, REPORT_FILES, STATES, only_started, remove_run
+from .run_files import (
+    REPLACED,
+    REPORT,
+    REPORT_FILES,
+    STATES,
+    only_started,
+    remove_run,
+    run_files,
+    set_run_aside,
+)
+from .run_history import check_config_file
 from .run_lock import RunLock, check_not_in_use
+
+logger = logging.getLogger(__name__)
 
 
 def check_run_folder(config: OutputConfig) -> None:
@@ -23,17 +37,25 @@ def check_run_folder(config: OutputConfig) -> None:
     interrupted one is resumed, and a finished one with a training state may be trained for longer.
     """
     folder = Path(config.dir) if config.dir is not None else run_to_resume(config)
-    if folder is None or not folder.exists():
+    if folder is None:
+        return
+    if folder.is_symlink() and not folder.exists():
+        raise InputError(
+            f"output.dir must be a folder, found {folder}, a link to {folder.readlink()}, which is not there; "
+            "make that folder, or remove the link"
+        )
+    if not folder.exists():
         return
     if not folder.is_dir():
         raise InputError(f"output.dir must be a folder, found the file {folder}")
     check_not_in_use(folder)
     if config.dir is not None:
         check_content(config)
+    check_config_file(folder)
 
 
 def check_content(config: OutputConfig) -> None:
-    """Raise InputError as `check_run_folder` does, but for a folder in use."""
+    """Raise InputError as `check_run_folder` does for what is in `config.dir`."""
     folder = Path(config.dir)
     if is_finished(folder) and not config.overwrite and (config.resume != "auto" or not saved_states(folder)):
         raise finished_error(folder)
@@ -46,6 +68,27 @@ def check_content(config: OutputConfig) -> None:
         raise unfinished_error(folder)
 
 
+def check_inputs(config: Config) -> None:
+    """Raise InputError where a run would replace what it reads: its data, its pretrained model, a setting's
+    file."""
+    if config.output.dir is None or not config.output.overwrite:
+        return
+    folder = Path(config.output.dir)
+    replaced = {path.resolve() for path in [*run_files(folder), folder / REPLACED]} if folder.is_dir() else ()
+    inputs = {f"data.{name}": getattr(config.data, name) for name in ("train", "dev", "test", "relabel")}
+    inputs |= {"model.name": config.model.name, "model.vocab_file": config.model.vocab_file}
+    inputs |= {"deepspeed.config": config.deepspeed.config}
+    for setting, path in inputs.items():
+        if path is None or not replaced:
+            continue
+        place = Path(path).resolve()
+        if place == folder.resolve() or not replaced.isdisjoint((place, *place.parents)):
+            raise InputError(
+                f"output.overwrite true replaces the run in {folder}, and {setting} ({path}) is part of it; "
+                "choose another output.dir, or copy what is read to another place"
+            )
+
+
 def unfinished_error(folder: Path) -> InputError:
     """Return the error of an interrupted run that would be removed without being asked to."""
     states = saved_states(folder)
@@ -55,20 +98,18 @@ def unfinished_error(folder: Path) -> InputError:
         else "it has no training state yet"
     )
     return InputError(
-        f"{folder} holds a run that is not finished ({done}); continue it with --resume auto, replace it "
-        "with "
+        f"{folder} holds a run that is not finished ({done}); continue it with --resume auto, replace it with "
         "--output.overwrite true, or choose another output.dir"
     )
 
 
 def finished_error(folder: Path) -> InputError:
-    """Return the error of a finished run that would be changed without being asked to, with every way to go
-    further."""
+    """Return the error of a finished run that would be changed without being asked to, with every remedy."""
     longer = (
         "train it for longer with --resume auto and more --train.epochs"
         if saved_states(folder)
-        else f"train its model further in a new run with --model.name {folder} (its last training state was not kept, see "
-        "output.keep_final_state)"
+        else f"train its model further in a new run with --model.name {folder} (its last training state was "
+        "not kept, see output.keep_final_state)"
     )
     return InputError(
         f"{folder} holds a finished run; choose another output.dir, replace the run with --output.overwrite "
@@ -76,19 +117,8 @@ def finished_error(folder: Path) -> InputError:
     )
 
 
-def create_run_folder(config: OutputConfig) -> Path:
-    """Return a new folder for a run: `config.dir`, or the next free checkpoints/<name>-001.
-
-    Raises InputError as `check_run_folder` does, and for a folder that cannot be made.
-    """
-    folder = make_folder(config)
-    if config.dir is not None:
-        clear_folder(config)
-    return folder
-
-
 def clear_folder(config: OutputConfig) -> None:
-    """Remove the run in `config.dir`, where that is allowed."""
+    """Set the run in `config.dir` aside, where that is allowed; raises InputError otherwise."""
     check_content(config)
     folder = Path(config.dir)
     if not config.overwrite:
@@ -97,14 +127,21 @@ def clear_folder(config: OutputConfig) -> None:
         if not only_started(folder):
             raise unfinished_error(folder)
     try:
-        remove_run(folder)
+        if only_started(folder):
+            remove_run(folder)
+        else:
+            set_run_aside(folder)
+            logger.info("The run in %s is kept in %s until this one is finished.", folder, folder / REPLACED)
     except OSError as error:
-        raise InputError(f"output.dir: the run in {folder} cannot be removed: {error}") from error
+        raise InputError(f"output.dir: the run in {folder} cannot be replaced: {error}") from error
 
 
 def make_folder(config: OutputConfig) -> Path:
-    """Make and return the folder of a new run, with what is in it; raises InputError as `create_run_folder`
-    does."""
+    """Make and return the folder of a new run: `config.dir`, with what is in it, or the next free
+    checkpoints/<name>-001.
+
+    Raises InputError as `check_run_folder` does, and for a folder that cannot be made.
+    """
     if config.dir is None:
         return _next_folder(CHECKPOINTS / str(config.name))
     check_run_folder(config)
@@ -158,6 +195,26 @@ def saved_states(folder: Path) -> list[Path]:
     """Return the training states of a run folder, the newest first."""
     return sorted(
         (path for path in states_folder(folder).glob("step-*") if path.name[5:].isdecimal()), reverse=True
+    )
+
+
+def cannot_write(what: str, error: Exception, folder: Path) -> TrainingError:
+    """Return the error of a file that could not be written into a run folder: which state is kept, and what
+    to do."""
+    if not folder.is_dir():
+        return TrainingError(
+            f"{what} cannot be written: the run folder {folder} is not there any more; if it was renamed, "
+            "resume with --resume auto and its new name as --output.dir; if it was removed, start the run again"
+        )
+    states = saved_states(folder)
+    kept = (
+        f"the training state of step {int(states[0].name[5:])} is kept"
+        if states
+        else "there is no training state yet"
+    )
+    remedy = "free space on the disk" if is_full(error) else "make the folder writable"
+    return TrainingError(
+        f"{what} cannot be written into {folder}: {error}; {kept}; {remedy} and resume with --resume auto"
     )
 
 

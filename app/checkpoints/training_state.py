@@ -1,5 +1,4 @@
-"""Training states on disk, from which a run resumes: weights and optimizer state by parameter name, and the
-run's state.
+"""Training states on disk, from which a run resumes: weights, optimizer state and progress of the run.
 
 One folder for each, `state/step-00000120`, written aside, synced and renamed: it is complete or absent. Its
 manifest has the checksum of every file. Only safetensors and JSON, so that reading one cannot run code, and
@@ -23,39 +22,29 @@ from safetensors.torch import load_file, save_file
 
 from ..data.cache import MANIFEST
 from ..errors import TrainingError
-from ..runtime.disk import checksum, sync, write_text
+from ..runtime.disk import checksum, copy_file, sync, write_text
 from ..training.progress import RunProgress
-from .run_folder import saved_states, states_folder
-from .write_errors import cannot_write
+from .run_folder import cannot_write, saved_states, states_folder
 
 logger = logging.getLogger(__name__)
 FORMAT = 2
 PROGRESS = "progress.json"
 # The run's best model as it was when the state was written
 BEST = "best.safetensors"
-# Keys of progress.json that were renamed; states with the old ones are still read.
-OLD_KEYS = {
-    "without_gain": "evaluations_without_improvement",
-    "stopped": "stopped_early",
-    "window": "loss_window",
-}
-# Of the run's state; earlier versions had no start_metrics
-NOT_SAVED_ALWAYS = ("stop", "start_metrics")
 DAMAGE = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, SafetensorError)
-# The signatures of states that this process has written or checked
+# Files, sizes and times of the states that this process has written or checked
 KNOWN_WHOLE: dict[Path, tuple] = {}
 Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """A training state as it was read from `folder`; `job` must be equal for the run to resume, see
-    app/run/resuming.py.
+    """A training state as it was read from `folder`: tensors by parameter name, none where training is done.
 
-    That of a run whose training is done may have no tensors.
+    `job` is what the run trains on, see app/run/job_signature.py.
     """
 
-    run_state: RunProgress
+    progress: RunProgress
     job: dict
     weights: Tensors
     optimizer: Tensors
@@ -64,7 +53,7 @@ class TrainingState:
 
 def save_training_state(
     folder: Path,
-    run_state: RunProgress,
+    progress: RunProgress,
     job: dict,
     weights: Tensors,
     optimizer: Tensors,
@@ -77,14 +66,16 @@ def save_training_state(
     `best_model` is the file of the best weights so far, which the state gets a copy of. Raises TrainingError
     where the state cannot be written; earlier states are then untouched, and nothing of the new one is left.
     """
-    final = states_folder(folder) / f"step-{run_state.step:08d}"
+    final = states_folder(folder) / f"step-{progress.step:08d}"
     aside = final.with_name(f".{final.name}")
     try:
         remove_unfinished(folder)
-        aside.mkdir(parents=True)
+        # Not a new folder in the place of one that was renamed meanwhile
+        states_folder(folder).mkdir(exist_ok=True)
+        aside.mkdir()
         save_file(contiguous(weights), aside / "weights.safetensors")
         save_file(contiguous(optimizer), aside / "optimizer.safetensors")
-        (aside / PROGRESS).write_text(json.dumps(to_progress(run_state, job), indent=2))
+        (aside / PROGRESS).write_text(json.dumps(to_json(progress, job), indent=2))
         if best_model:
             # No link: damage to one state must not reach another
             shutil.copyfile(best_model, aside / BEST)
@@ -98,10 +89,10 @@ def save_training_state(
         shutil.rmtree(final, ignore_errors=True)
         aside.rename(final)
         sync(final.parent)
-        KNOWN_WHOLE[final] = signature(final)
+        KNOWN_WHOLE[final] = file_stats(final)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
-        raise cannot_write(f"the training state of step {run_state.step}", error, folder) from error
+        raise cannot_write(f"the training state of step {progress.step}", error, folder) from error
     drop_states(folder, keep_states, final)
 
 
@@ -116,11 +107,11 @@ def load_training_state(folder: Path) -> TrainingState | None:
     for state in states:
         try:
             check_state(state)
-            run_state, job = from_progress(json.loads((state / PROGRESS).read_text()))
+            progress, job = from_json(json.loads((state / PROGRESS).read_text()))
             weights, optimizer = (
                 load_file(state / f"{name}.safetensors") for name in ("weights", "optimizer")
             )
-            return TrainingState(run_state, job, weights, optimizer, state)
+            return TrainingState(progress, job, weights, optimizer, state)
         except (*DAMAGE, OSError) as error:
             if is_damage(error):
                 set_aside(state, error)
@@ -138,19 +129,19 @@ def load_training_state(folder: Path) -> TrainingState | None:
     return None
 
 
-def to_progress(run_state: RunProgress, job: dict) -> dict:
-    """Return what progress.json holds: the run's state, without what ends the loop now, and the job."""
-    values = asdict(run_state) | {"job": job}
+def to_json(progress: RunProgress, job: dict) -> dict:
+    """Return what progress.json holds: the run's progress, without the order to end the loop now, and the
+    job."""
+    values = asdict(progress) | {"job": job}
     del values["stop"]
     return values
 
 
-def from_progress(values: dict) -> tuple[RunProgress, dict]:
-    """Return the run's state and the job of a progress.json, also of one with the keys of earlier versions."""
-    values = {OLD_KEYS.get(key, key): value for key, value in values.items()}
+def from_json(values: dict) -> tuple[RunProgress, dict]:
+    """Return what `to_json` was given; raises ValueError, TypeError or KeyError for anything else."""
     job = values.pop("job")
     values["loss_window"] = [(loss, rows) for loss, rows in values["loss_window"]]
-    missing = {field.name for field in fields(RunProgress)} - {*NOT_SAVED_ALWAYS, *values}
+    missing = {field.name for field in fields(RunProgress)} - {"stop", *values}
     if missing:
         raise ValueError(f"{PROGRESS} has no {', '.join(sorted(missing))}")
     return RunProgress(**values), job
@@ -177,25 +168,17 @@ def is_damage(error: Exception) -> bool:
 def restore_best_model(state: Path, model: Path) -> None:
     """Put back the best model as it was when the state was written: the run may have saved better ones since."""
     if (state / BEST).exists():
-        copy_whole(state / BEST, model)
+        copy_file(state / BEST, model)
 
 
 def add_best_model(state: Path, model: Path) -> None:
     """Give a state without its own copy of the best model one, before the run saves a better model."""
     if (state / BEST).exists() or not model.exists():
         return
-    copy_whole(model, state / BEST)
+    copy_file(model, state / BEST)
     manifest = json.loads((state / MANIFEST).read_text())
     manifest["sha256"][BEST] = checksum(state / BEST)
     write_text(state / MANIFEST, json.dumps(manifest, indent=2))
-
-
-def copy_whole(source: Path, target: Path) -> None:
-    """Copy a file so that the target is complete or absent."""
-    aside = target.with_name(f".{target.name}")
-    shutil.copyfile(source, aside)
-    sync(aside)
-    aside.replace(target)
 
 
 def drop_states(folder: Path, keep: int, written: Path | None = None, keep_damaged: int = 1) -> None:
@@ -224,7 +207,7 @@ def is_whole(state: Path) -> bool:
     """Return whether a state can be resumed from; a damaged one is renamed. Files are read only if they are
     new or changed."""
     try:
-        seen = signature(state)
+        seen = file_stats(state)
         if KNOWN_WHOLE.get(state) != seen:
             check_state(state)
             KNOWN_WHOLE[state] = seen
@@ -235,7 +218,7 @@ def is_whole(state: Path) -> bool:
     return True
 
 
-def signature(state: Path) -> tuple:
+def file_stats(state: Path) -> tuple:
     """Return names, sizes and times of a state's files."""
     stats = {path.name: path.stat() for path in sorted(state.iterdir())}
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())

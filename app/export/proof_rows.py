@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoints.run_config import settings_file
+from ..checkpoints.run_history import CONFIG
 from ..config.command_line import load_config
 from ..data.dataset import open_dataset
 from ..data.rows import Row
@@ -25,7 +25,7 @@ def rows_of_run(
     Raises InputError for a folder that is no run, and for data that is not there any more or has other
     labels.
     """
-    path = settings_file(folder)
+    path = folder / CONFIG
     remedy = "name a file of texts with --rows"
     if not path.is_file():
         raise InputError(

@@ -20,6 +20,8 @@ from .size import check_size
 from .transformers_calls import attempt, quiet_transformers
 
 logger = logging.getLogger(__name__)
+# Of parameter names in our Classifier
+PREFIX = "model."
 HEADS = (
     "classifier",
     "pooler",
@@ -168,3 +170,13 @@ def save_model(folder: Path, model, state: dict, tokenizer) -> None:
         sync(path)
         path.replace(folder / path.name)
     aside.rmdir()
+
+
+def strip_prefix(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors of our Classifier under the names of transformers' model, as in model.safetensors."""
+    return {name.removeprefix(PREFIX): value for name, value in tensors.items()}
+
+
+def add_prefix(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors of transformers' model under the names of our Classifier."""
+    return {f"{PREFIX}{name}": value for name, value in tensors.items()}

@@ -13,8 +13,8 @@ import torch
 from transformers import AutoTokenizer
 
 from ..checkpoints.find_run import CHECKPOINTS
-from ..checkpoints.run_config import settings_file
 from ..checkpoints.run_folder import finished_at
+from ..checkpoints.run_history import CONFIG
 from ..config.yaml_files import read_yaml
 from ..data.encoding import check_tokenizer, guarded, highest_id
 from ..data.long_texts import LongTexts, saved_long_texts
@@ -62,7 +62,7 @@ def _is_pretraining(run: Path) -> bool:
 def run_settings(folder: Path) -> dict:
     """Return the `data` settings that a run was trained with, or an empty dictionary for a checkpoint of
     another program."""
-    path = settings_file(folder)
+    path = folder / CONFIG
     if not path.is_file():
         return {}
     _, settings = read_yaml(path)
@@ -79,7 +79,7 @@ def run_settings(folder: Path) -> dict:
 
 def run_long_texts(folder: Path) -> LongTexts:
     """Return how a run read long texts in its training; raises InputError where its settings are damaged."""
-    return saved_long_texts(run_settings(folder), settings_file(folder))
+    return saved_long_texts(run_settings(folder), folder / CONFIG)
 
 
 def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:

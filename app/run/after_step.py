@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from ..config.schema import TrainConfig
+from ..errors import TrainingError
 from ..runtime.signals import StopSignals
 from ..strategies.strategy import Strategy
 from ..training.loop import StepLog
@@ -18,6 +21,7 @@ from .best_checkpoint import BestCheckpoint
 from .evaluation import evaluate_split
 from .log.losses import Losses
 from .log.run_log import RunLog
+from .memory_errors import EVALUATION_REMEDY, SAVING_REMEDY, memory_for
 from .saving import Saver
 
 
@@ -25,7 +29,8 @@ class AfterStep:
     """Called on every rank after each step, with the same steps; all ranks do the same in the same order.
 
     `stopped_by` is the signal that has stopped the run, or 0; `best_dev_logits` (num_rows, num_labels) are of
-    the best checkpoint, None where it was evaluated before this process started.
+    the best checkpoint, None where it was evaluated before this process started. A file that rank 0 cannot
+    write is the `failure` with which all ranks end after their next step.
     """
 
     def __init__(
@@ -33,7 +38,7 @@ class AfterStep:
         strategy: Strategy,
         components: Components,
         config: TrainConfig,
-        state: RunProgress,
+        progress: RunProgress,
         total_steps: int,
         log: RunLog,
         saver: Saver,
@@ -42,48 +47,80 @@ class AfterStep:
         self.strategy = strategy
         self.components = components
         self.config = config
-        self.state = state
+        self.progress = progress
         self.total_steps = total_steps
         self.log = log
         self.saver = saver
         self.signals = signals
         self.eval_every = config.eval_every or components.plan.steps_per_epoch
         self.save_every = config.save_every or self.eval_every
-        self.losses = Losses(strategy, state.loss_window)
+        self.losses = Losses(strategy, progress.loss_window)
         self.check_finite = FiniteCheck(strategy, components.loaders["train"], config.on_nonfinite)
-        self.best = BestCheckpoint(state, components.outcome.best_metric, config.early_stopping)
+        self.best = BestCheckpoint(progress, components.outcome.best_metric, config.early_stopping)
         self.stopped_by = 0
+        self.failure: Exception | None = None
         self.best_dev_logits: np.ndarray | None = None
 
-    def __call__(self, state: RunProgress, step: StepLog) -> None:
+    def __call__(self, progress: RunProgress, step: StepLog) -> None:
         self.log_step(step)
-        self.stopped_by = self.signals.agreed()
+        self.stopped_by = self.agree()
         self.check_trained()
         is_best = False
-        if state.step % self.eval_every == 0 or state.step == self.total_steps:
+        if progress.step % self.eval_every == 0 or progress.step == self.total_steps:
             is_best = self.evaluate_dev()
         # Early stopping may have ended the training
         self.check_trained()
-        is_trained = state.is_trained(self.total_steps)
-        with_state = state.step % self.save_every == 0 or is_trained or bool(self.stopped_by)
+        is_trained = progress.is_trained(self.total_steps)
+        with_state = progress.step % self.save_every == 0 or is_trained or bool(self.stopped_by)
         if is_best or with_state:
             self.save(is_best, with_state, is_trained)
         self.say_stopped("resume with --resume auto")
-        state.stop = state.stopped_early or bool(self.stopped_by)
+        progress.stop = progress.stopped_early or bool(self.stopped_by)
+
+    def share(self) -> None:
+        """Start to tell the other ranks of a signal or a failure; every rank calls it in each step."""
+        with self.failure_of_rank_0():
+            self.saver.check()
+        self.signals.share(self.failure is not None)
+
+    def agree(self) -> int:
+        """Return the signal that any rank had received at the last `share`, or 0; raises rank 0's failure on
+        all ranks."""
+        stopped_by = self.signals.agreed()
+        if self.signals.has_failed:
+            self.strategy.group.on_rank_0(self.raise_failure)
+        return stopped_by
 
     def after_last_step(self) -> None:
-        """Agree on the signals that came during the last step's evaluation and while it was saved; every rank
-        calls it."""
-        if not self.stopped_by:
-            self.signals.share()
-            self.stopped_by = self.signals.agreed()
+        """Wait until all is written, and agree on the signals that came meanwhile; every rank calls it."""
+        with self.failure_of_rank_0():
+            self.saver.wait()
+        self.share()
+        late_signal = self.agree()
+        if late_signal and not self.stopped_by:
+            self.stopped_by = late_signal
             self.say_stopped("only the report is missing, and --resume auto writes it")
+
+    @contextmanager
+    def failure_of_rank_0(self) -> Iterator[None]:
+        """Return a context in which a file that cannot be written is not raised before all ranks know of it."""
+        try:
+            yield
+        except (OSError, TrainingError) as error:
+            if self.strategy.group.world_size == 1:
+                raise
+            self.failure = self.failure or error
+
+    def raise_failure(self) -> None:
+        """Raise the failure of rank 0."""
+        if self.failure:
+            raise self.failure
 
     def say_stopped(self, remedy: str) -> None:
         """Say which signal has stopped the run, if one has, and what to do."""
         if self.stopped_by:
             name = signal.Signals(self.stopped_by).name
-            self.log.say(f"Stopped by {name} after step {self.state.step}; {remedy}.")
+            self.log.say(f"Stopped by {name} after step {self.progress.step}; {remedy}.")
 
     def log_step(self, step: StepLog) -> None:
         """Count a step, and show those since the last line where a line is due."""
@@ -91,7 +128,9 @@ class AfterStep:
         self.log.count(step)
         if self.log.is_due(step.step):
             self.collect_losses()
-            self.log.step(step, self.losses.take_mean())
+            mean = self.losses.take_mean()
+            with self.failure_of_rank_0():
+                self.log.step(step, mean)
 
     def collect_losses(self) -> None:
         """Add up the losses of the last steps over all ranks; raise TrainingError, or warn, where one is not
@@ -101,9 +140,9 @@ class AfterStep:
     def check_trained(self) -> None:
         """Raise TrainingError where the training has ended without an update, after the warnings about its
         last steps."""
-        if self.state.is_trained(self.total_steps) and not self.state.updates:
+        if self.progress.is_trained(self.total_steps) and not self.progress.updates:
             self.collect_losses()
-            check_trained(self.state, self.total_steps)
+            check_trained(self.progress, self.total_steps)
 
     def evaluate_dev(self) -> bool:
         """Evaluate on dev, and stop early where that is due; return whether this is the best checkpoint so
@@ -111,9 +150,9 @@ class AfterStep:
 
         Without dev rows the last checkpoint is the best.
         """
-        state = self.state
+        progress = self.progress
         if "dev" not in self.components.loaders:
-            is_end = state.step == self.total_steps
+            is_end = progress.step == self.total_steps
             if is_end:
                 self.best.take_last()
             return is_end
@@ -121,23 +160,26 @@ class AfterStep:
             self.collect_losses()
             started = time.perf_counter()
             batch_size = self.config.eval_batch_size
-            metrics, logits = evaluate_split(
-                self.strategy, self.components, "dev", batch_size, self.log, state.step
-            )
+            with memory_for("dev was evaluated", EVALUATION_REMEDY):
+                metrics, logits = evaluate_split(
+                    self.strategy, self.components, "dev", batch_size, self.log, progress.step
+                )
             is_best = self.best.update(metrics)
             self.best_dev_logits = logits if is_best else self.best_dev_logits
-            self.log.evaluation(state.step, "dev", metrics, is_best, time.perf_counter() - started)
+            with self.failure_of_rank_0():
+                self.log.evaluation(progress.step, "dev", metrics, is_best, time.perf_counter() - started)
         if self.best.should_stop:
-            state.stopped_early = True
+            progress.stopped_early = True
             self.log.say(
-                f"Stopped early after step {state.step}: {self.best.metric} has not been better than at step "
-                f"{state.best_step} in {state.evaluations_without_improvement} evaluations."
+                f"Stopped early after step {progress.step}: {self.best.metric} has not been better than at step "
+                f"{progress.best_step} in {progress.evaluations_without_improvement} evaluations."
             )
         return is_best
 
     def save(self, is_best: bool, with_state: bool, is_trained: bool) -> None:
         """Save the best model or a training state, or both, after checking that the losses up to here are
         finite."""
-        with self.log.speed.paused():
+        with self.log.speed.paused(), memory_for("weights were copied to be saved", SAVING_REMEDY):
             self.collect_losses()
-            self.saver.save(self.state, is_best, with_state, is_trained)
+            with self.failure_of_rank_0():
+                self.saver.save(self.progress, is_best, with_state, is_trained)

@@ -7,28 +7,30 @@ from ..training.progress import RunProgress
 
 
 class BestCheckpoint:
-    """Chooses the checkpoint to keep, by `metric` on dev; its place is kept in the run's state."""
+    """Chooses the checkpoint to keep, by `metric` on dev; its place is kept in the run's progress."""
 
-    def __init__(self, state: RunProgress, metric: str, early_stopping: int | None) -> None:
-        self.state = state
+    def __init__(self, progress: RunProgress, metric: str, early_stopping: int | None) -> None:
+        self.progress = progress
         self.metric = metric
         self.early_stopping = early_stopping
 
     def update(self, metrics: dict) -> bool:
-        """Take in the evaluation at the state's step; return whether it is the best so far."""
-        state, value = self.state, metrics[self.metric]
-        if not is_better(value, state.best_value, self.metric):
-            state.evaluations_without_improvement += 1
+        """Take in the evaluation at the current step; return whether it is the best so far."""
+        progress, value = self.progress, metrics[self.metric]
+        if not is_better(value, progress.best_value, self.metric):
+            progress.evaluations_without_improvement += 1
             return False
-        state.best_value, state.best_step = value, state.step
-        state.evaluations_without_improvement = 0
+        progress.best_value, progress.best_step = value, progress.step
+        progress.evaluations_without_improvement = 0
         return True
 
     def take_last(self) -> None:
-        """Take the state's step as the best, in a run without dev rows."""
-        self.state.best_step = self.state.step
+        """Take the current step as the best, in a run without dev rows."""
+        self.progress.best_step = self.progress.step
 
     @property
     def should_stop(self) -> bool:
         """Whether the last `early_stopping` evaluations have not been better."""
-        return bool(self.early_stopping) and self.state.evaluations_without_improvement >= self.early_stopping
+        return (
+            bool(self.early_stopping) and self.progress.evaluations_without_improvement >= self.early_stopping
+        )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoints.run_contents import PREDICTIONS
+from ..checkpoints.run_files import PREDICTIONS
 from ..errors import InputError
 from ..evaluation.comparison import Comparison, check_same_rows
 from ..evaluation.logits_file import SplitLogits

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
-from ..errors import InputError, TrainingError, first_line
+from ..errors import InputError, TrainingError
 from ..runtime.processes import launched_rank
 from ..runtime.quick_imports import quick_imports
 
@@ -58,12 +58,14 @@ def work(config: Config, mode: str) -> int:
     from ..runtime.signals import Stopped
     from ..strategies import open_strategy
     from .log.setup import start_logging
+    from .memory_errors import PREPARING_REMEDY, memory_for
     from .resuming import with_saved_precision
 
     try:
         start_logging(is_main=launched_rank() == 0)
-        with open_strategy(mode, with_saved_precision(config)) as strategy:
-            return Job(mode, strategy).run()
+        set_up = memory_for("the device and the processes were set up", PREPARING_REMEDY)
+        with set_up, open_strategy(mode, with_saved_precision(config)) as strategy:
+            return Job(mode, strategy, ends_process=True).run()
     except InputError as error:
         return _refuse(error)
     except TrainingError as error:
@@ -81,7 +83,6 @@ def work(config: Config, mode: str) -> int:
 def _explained(error: RuntimeError | OSError) -> TrainingError:
     """Return what an error of torch or the system means; raises any other one again."""
     from ..runtime.disk import OF_THE_SYSTEM
-    from ..training.out_of_memory import is_out_of_memory
 
     if isinstance(error, OSError):
         if error.errno not in OF_THE_SYSTEM:
@@ -89,9 +90,6 @@ def _explained(error: RuntimeError | OSError) -> TrainingError:
         return TrainingError(
             f"the system cannot read or write a file: {error}; when it can, start again with --resume auto"
         )
-    # Outside of a training step
-    if is_out_of_memory(error):
-        return TrainingError(f"memory ran out: {first_line(error)}; lower train.eval_batch_size")
     if not re.search(LOST_RANK, str(error)):
         raise error
     # Launchers report the first process that ends: let that be the rank that failed, not this one.

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoints.model_card import write_card
-from ..checkpoints.run_contents import PAGE, PREDICTIONS, REPORT, TEXT
+from ..checkpoints.run_files import PAGE, PREDICTIONS, REPORT, TEXT
 from ..config.schema import Config
 from ..data.dataset import Split
 from ..evaluation.baseline import split_texts

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoints.environment import environment
-from ..checkpoints.run_folder import check_run_folder, open_run_folder
+from ..checkpoints.run_files import drop_replaced_run
+from ..checkpoints.run_folder import cannot_write, check_inputs, check_run_folder, open_run_folder
+from ..checkpoints.run_history import add_start, describe_start, write_first_start
 from ..checkpoints.run_lock import RunLock
-from ..checkpoints.starts import write_resumed, write_start
-from ..checkpoints.training_state import drop_states
-from ..checkpoints.write_errors import cannot_write
+from ..checkpoints.training_state import TrainingState, drop_states
 from ..data.report import render as render_data_report
 from ..runtime.disk import is_full
 from ..runtime.signals import StopAtOnce, Stopped, StopSignals
@@ -27,12 +26,19 @@ from .assembly import assemble, set_up
 from .description import describe
 from .evaluation import evaluate_split
 from .final_report import print_and_write, report_split
-from .job_signature import earlier_names, job_signature
+from .job_signature import job_signature
 from .log.run_log import RunLog
 from .log.trackers import check_trackers
+from .memory_errors import (
+    EVALUATION_REMEDY,
+    LOADING_REMEDY,
+    PREPARING_REMEDY,
+    TRAINING_REMEDY,
+    memory_for,
+)
 from .rank_agreement import check_ranks
-from .resuming import Resumed, check_not_done, load_best, resume
-from .saving import Saver, call_all
+from .resuming import check_not_done, find_state, load_best, load_state, start_longer
+from .saving import Saver
 
 logger = logging.getLogger(__name__)
 
@@ -40,18 +46,26 @@ logger = logging.getLogger(__name__)
 class Job:
     """Prepare, resume, train, report. Every rank has one and calls the same; rank 0 has the run folder.
 
-    A caller that needs only the model may do without the report; the run then counts as not finished.
+    A caller that needs only the model may do without the report; the run then counts as not finished. Where
+    this process ends with the run (`ends_process`), signals after the report are ignored.
     """
 
-    def __init__(self, mode: str, strategy: Strategy, with_report: bool = True) -> None:
+    def __init__(
+        self, mode: str, strategy: Strategy, with_report: bool = True, ends_process: bool = False
+    ) -> None:
         self.config = strategy.config
         self.mode = mode
         self.strategy = strategy
         self.with_report = with_report
+        self.ends_process = ends_process
+        self.on_rank_0 = strategy.group.on_rank_0
         self.is_main = strategy.group.rank == 0
-        self.state = RunProgress()
+        self.progress = RunProgress()
+        # Of rank 0
         self.folder: Path | None = None
         self.lock: RunLock | None = None
+        self.is_resumed = False
+        self.saved: TrainingState | None = None
         self.log: RunLog | None = None
         self.saver: Saver | None = None
         # Of the best checkpoint, where this process has evaluated it
@@ -60,9 +74,10 @@ class Job:
     def run(self) -> int:
         """Run to the end; returns the exit status: 0, or 128 + the signal that stopped it."""
         try:
-            is_resumed = self.prepare()
-            self.resume(is_resumed)
-            stopped_by = self.train()
+            self.prepare()
+            self.resume()
+            with memory_for("the model was trained", TRAINING_REMEDY):
+                stopped_by = self.train()
             self.log.close_bar()
             if stopped_by:
                 self.log.outcome = "stopped"
@@ -76,7 +91,7 @@ class Job:
             self.log.say(f"Stopped by {stop} before the report was complete; --resume auto writes it.")
             raise
         except OSError as error:
-            if not is_full(error) or self.folder is None:
+            if self.folder is None or not (is_full(error) or not self.folder.is_dir()):
                 raise
             raise cannot_write("a file of the run", error, self.folder) from error
         finally:
@@ -88,73 +103,103 @@ class Job:
                 self.lock.release()
         return 0
 
-    def prepare(self) -> bool:
-        """Open the data, build the model and open the run folder; return, on rank 0, whether it holds a run
-        to resume."""
-        config, strategy = self.config, self.strategy
+    def prepare(self) -> None:
+        """Open the data, build the model and open the run folder."""
         # Before the long work, not after it
-        if self.is_main:
-            check_run_folder(config.output)
-            check_trackers(config.output)
-            check_not_done(config)
-        self.components = components = assemble(config, strategy)
-        self.config = config = components.config
-        check_ranks(strategy.group, config, self.mode, components)
-        self.total_steps = planned_steps(components.plan, config.train)
-        is_resumed = False
-        if self.is_main:
-            logger.info(render_data_report(components.dataset, components.stores))
-            self.folder, is_resumed, self.lock = open_run_folder(config.output)
-            self.details = environment(self.mode, strategy.group.world_size, str(strategy.device))
-            if not is_resumed:
-                write_start(self.folder, config, self.details, components.dataset)
-            logger.info(describe(components, strategy, config.train, self.total_steps, self.folder))
-        set_up(strategy, components)
-        return is_resumed
+        self.on_rank_0(self.check_output)
+        with memory_for("the data were opened and the model was built", PREPARING_REMEDY):
+            self.components = assemble(self.config, self.strategy)
+        self.config = self.components.config
+        check_ranks(self.strategy.group, self.config, self.mode, self.components)
+        self.total_steps = planned_steps(self.components.plan, self.config.train)
+        self.job = job_signature(self.config, self.components) | {"steps": self.total_steps}
+        self.on_rank_0(self.open_folder)
+        with memory_for("the model was placed and its optimizer was built", PREPARING_REMEDY):
+            set_up(self.strategy, self.components)
 
-    def resume(self, is_resumed: bool) -> None:
+    def check_output(self) -> None:
+        """Raise InputError where the run could not begin to write; rank 0 calls it."""
+        check_run_folder(self.config.output)
+        check_inputs(self.config)
+        check_trackers(self.config.output)
+        check_not_done(self.config)
+
+    def open_folder(self) -> None:
+        """Open the run folder, and say what will be trained; rank 0 calls it."""
+        strategy, components = self.strategy, self.components
+        logger.info(render_data_report(components.dataset, components.stores))
+        self.folder, self.is_resumed, self.lock = open_run_folder(self.config.output)
+        self.start = describe_start(self.mode, strategy.group.world_size, str(strategy.device))
+        if not self.is_resumed:
+            write_first_start(self.folder, self.config, self.start, components.dataset)
+        logger.info(describe(components, strategy, self.config.train, self.total_steps, self.folder))
+
+    def resume(self) -> None:
         """Continue from the last training state of the run folder, where there is one; then open log and
         saver."""
-        config, components = self.config, self.components
-        job = job_signature(config, components, self.total_steps)
-        resumed = resume(
-            self.strategy, config, self.folder if is_resumed else None, job, earlier_names(components)
+        with memory_for("the training state was loaded", LOADING_REMEDY):
+            if self.on_rank_0(self.find_state):
+                self.progress = load_state(self.strategy, self.saved, self.folder, self.job)
+        first_writes: list[Callable[[], None]] = []
+        self.on_rank_0(lambda: first_writes.extend(self.first_writes()))
+        self.saver = Saver(
+            self.strategy, self.folder, self.components, self.config.output, self.job, first_writes
         )
-        self.state = resumed.state
-        before_first_write = self.first_writes(resumed) if self.folder and is_resumed else None
-        self.saver = Saver(self.strategy, self.folder, components, config.output, job, before_first_write)
+        self.on_rank_0(self.open_log)
+        if not self.is_main:
+            self.open_log()
+
+    def find_state(self) -> bool:
+        """Return whether there is a training state to resume from, which is then in `saved`; rank 0 calls it."""
+        self.saved = find_state(self.config, self.folder, self.job) if self.is_resumed else None
+        return self.saved is not None
+
+    def first_writes(self) -> list[Callable[[], None]]:
+        """Return what has to be written before the first new file of a resumed run; rank 0 calls it.
+
+        From then on its settings are those of this start; until then the run stays as it was. A run that only
+        lacks its report writes them now.
+        """
+        if not self.is_resumed:
+            return []
+        start = (self.folder, self.config, self.start)
+        if not self.saved:
+            return [partial(write_first_start, *start, self.components.dataset)]
+        if self.progress.is_trained(self.total_steps):
+            add_start(*start, self.progress.step)
+            return []
+        is_longer = self.saved.job["steps"] != self.total_steps
+        step = self.progress.step
+        longer = [partial(start_longer, self.folder, self.saved.folder, step)] if is_longer else []
+        return [*longer, partial(add_start, *start, step)]
+
+    def open_log(self) -> None:
+        """Open the log of the run; on ranks other than 0 it says nothing."""
         self.log = RunLog(
             self.folder,
-            config.output,
-            components.outcome.log_metrics,
+            self.config.output,
+            self.components.outcome.log_metrics,
             self.total_steps,
-            config.train.log_every,
-            self.state.step,
-            config.to_dict(),
+            self.config.train.log_every,
+            self.progress.step,
+            self.config.to_dict(),
         )
-
-    def first_writes(self, resumed: Resumed) -> Callable[[], None] | None:
-        """Return what rank 0 writes first into the folder of a resumed run: from then on its settings are
-        those of this start.
-
-        A run that only lacks its report writes that now.
-        """
-        if not resumed.has_state:
-            return partial(write_start, self.folder, self.config, self.details, self.components.dataset)
-        record = partial(write_resumed, self.folder, self.config, self.details, self.state.step)
-        if self.state.is_trained(self.total_steps):
-            record()
-            return None
-        return partial(call_all, [resumed.start_longer, record] if resumed.start_longer else [record])
 
     def train(self) -> int:
         """Train to the last step, early stopping or a signal; return the signal, or 0."""
-        strategy, components, settings, state = self.strategy, self.components, self.config.train, self.state
-        if state.is_trained(self.total_steps):
+        strategy, components, settings = self.strategy, self.components, self.config.train
+        if self.progress.is_trained(self.total_steps):
             return 0
         with StopSignals(strategy.group) as signals:
             after_step = AfterStep(
-                strategy, components, settings, state, self.total_steps, self.log, self.saver, signals
+                strategy,
+                components,
+                settings,
+                self.progress,
+                self.total_steps,
+                self.log,
+                self.saver,
+                signals,
             )
             self.measure_start()
             self.log.speed.start()
@@ -164,25 +209,30 @@ class Job:
                 components.plan,
                 components.outcome.loss,
                 settings,
-                state,
+                self.progress,
                 after_step,
-                signals.share,
+                after_step.share,
             )
-            self.saver.wait()
             after_step.after_last_step()
         self.dev_logits = after_step.best_dev_logits
         return after_step.stopped_by
 
     def measure_start(self) -> None:
-        """Evaluate the rows of the report before the first step, where the task compares with that; every
+        """Evaluate the rows of the report before the first step, where the outcome compares with that; every
         rank calls it."""
-        if not self.components.outcome.measures_start or self.state.step:
+        if not self.components.outcome.measures_start or self.progress.step:
             return
         split, started = report_split(self.components), time.perf_counter()
+        metrics, _ = self.evaluate(split, step=0)
+        self.progress.start_metrics = {name: metrics[name] for name in self.components.outcome.log_metrics}
+        seconds = time.perf_counter() - started
+        self.on_rank_0(partial(self.log.evaluation, 0, split, metrics, False, seconds))
+
+    def evaluate(self, split: str, step: int) -> tuple[dict, np.ndarray]:
+        """Return the metrics and the results of the rows of a split; every rank calls it."""
         batch_size = self.config.train.eval_batch_size
-        metrics, _ = evaluate_split(self.strategy, self.components, split, batch_size, self.log, step=0)
-        self.state.start_metrics = {name: metrics[name] for name in self.components.outcome.log_metrics}
-        self.log.evaluation(0, split, metrics, False, time.perf_counter() - started)
+        with memory_for(f"{split} was evaluated", EVALUATION_REMEDY):
+            return evaluate_split(self.strategy, self.components, split, batch_size, self.log, step)
 
     def report(self) -> None:
         """Evaluate the best checkpoint on test (on dev where there is no test), and report; every rank calls
@@ -196,28 +246,31 @@ class Job:
         split = report_split(self.components)
         with StopAtOnce():
             metrics, results = self.evaluate_best(split)
-        if self.is_main:
             # A report that is being written is finished first
-            with StopSignals(self.strategy.group):
-                print_and_write(
-                    self.folder, self.config, self.components, split, self.state, metrics, results
-                )
-                self.log.track_report(split, metrics, self.state.step)
-                drop_states(self.folder, keep=int(self.config.output.keep_final_state), keep_damaged=0)
-            logger.info("Saved in %s; %s", self.folder, self.components.outcome.next_command(self.folder))
+            with StopSignals(self.strategy.group) as signals:
+                with memory_for("the report was written", LOADING_REMEDY):
+                    self.on_rank_0(partial(self.write_report, split, metrics, results))
+                if self.ends_process:
+                    signals.ignore_later_ones()
 
     def evaluate_best(self, split: str) -> tuple[dict, dict[str, np.ndarray]]:
         """Return the metrics of the best checkpoint on a split, and its results on that split and dev; every
         rank calls it."""
-        if self.state.best_step != self.state.step:
+        best_step = self.progress.best_step
+        if best_step != self.progress.step:
             load_best(self.strategy, self.folder)
-
-        def evaluate(name: str) -> tuple[dict, np.ndarray]:
-            batch_size, step = self.config.train.eval_batch_size, self.state.best_step
-            return evaluate_split(self.strategy, self.components, name, batch_size, self.log, step)
-
-        metrics, report_results = evaluate(split)
+        metrics, report_results = self.evaluate(split, best_step)
         results = {split: report_results}
         if split != "dev" and "dev" in self.components.loaders:
-            results["dev"] = evaluate("dev")[1] if self.dev_logits is None else self.dev_logits
+            results["dev"] = (
+                self.evaluate("dev", best_step)[1] if self.dev_logits is None else self.dev_logits
+            )
         return metrics, results
+
+    def write_report(self, split: str, metrics: dict, results: dict[str, np.ndarray]) -> None:
+        """Print and write the report, and remove what a finished run does not need; rank 0 calls it."""
+        print_and_write(self.folder, self.config, self.components, split, self.progress, metrics, results)
+        self.log.track_report(split, metrics, self.progress.step)
+        drop_states(self.folder, keep=int(self.config.output.keep_final_state), keep_damaged=0)
+        drop_replaced_run(self.folder)
+        logger.info("Saved in %s; %s", self.folder, self.components.outcome.next_command(self.folder))

@@ -1,8 +1,10 @@
-"""What makes two jobs the same: their settings, and the content, not the path, of their files."""
+"""What a run trains on: its settings, and the content, not the path, of its files.
+
+A resumed run compares it with that of its training state, and each rank with that of rank 0.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,74 +14,61 @@ from ..data.dataset import Dataset
 from .assembly import Components
 
 # Settings that decide how long a run trains
-LENGTH = ("epochs", "max_steps")
-# Settings that may change when a run resumes: they decide how, or how long, the same job is done.
-FREE = (
-    *LENGTH,
-    *(
-        "accumulation_steps",
-        "micro_batch_size",
-        "eval_batch_size",
-        "collate",
-        "attention",
-        "cuda_graphs",
-        "joint_casts",
-    ),
-    *("eval_every", "save_every", "early_stopping", "log_every", "on_nonfinite", "timeout", "deterministic"),
-    *("device", "threads", "nprocs"),
+LENGTH = ("train.epochs", "train.max_steps")
+# Settings that may change when a run resumes: they decide how, or how long, the same job is done
+FREE_TRAIN = (
+    *("accumulation_steps", "micro_batch_size", "eval_batch_size", "collate", "attention", "cuda_graphs"),
+    *("joint_casts", "eval_every", "save_every", "early_stopping", "log_every", "on_nonfinite", "timeout"),
+    *("deterministic", "device", "threads", "nprocs"),
 )
+# The format is part of a file's content, and rows that are skipped are not trained on
+FREE_TO_RESUME = frozenset(
+    (
+        *LENGTH,
+        *(f"train.{name}" for name in FREE_TRAIN),
+        *("data.format", "data.on_bad_row", "data.cache_dir", "model.vocab_file"),
+    )
+)
+GROUPS = ("data", "model", "train")
 # Settings of data that name files
 FILES = ("train", "dev", "test")
-# The format is part of what `Table.content` says of a file, and rows that are skipped are not trained on.
-FREE_DATA = (*FILES, "relabel", "format", "on_bad_row", "cache_dir")
 TOKENIZER = "tokenizer"
 WEIGHTS = ("*.safetensors", "*.bin")
 # Changes that a message lists
-MANY = 5
+MAX_LISTED = 5
 
 
-def job_signature(config: Config, components: Components, total_steps: int) -> dict:
-    """Return what a training state keeps of its job. Mode and number of processes are not part of it.
+def job_signature(config: Config, components: Components) -> dict[str, Any]:
+    """Return all settings by dotted name, those that follow from the data too, and path and content of each
+    file.
 
-    All but `steps` must be the same for a run to resume, see `changes`.
+    It can be written as JSON. The mode and the number of processes are not part of it.
     """
-    settings = {f"train.{key}": value for key, value in asdict(config.train).items() if key not in FREE}
-    settings |= {f"model.{key}": value for key, value in asdict(config.model).items() if key != "vocab_file"}
-    settings |= {f"data.{key}": value for key, value in asdict(config.data).items() if key not in FREE_DATA}
-    settings |= {
-        "train.best_metric": components.outcome.best_metric,
-        "data.labels": components.dataset.label_names,
-    }
-    return settings | contents(config, components) | {"steps": total_steps}
-
-
-def earlier_names(components: Components) -> dict:
-    """Return what earlier versions kept of the data of a job: the names of its folders in their cache."""
-    return {"data": components.dataset.earlier_name, "tokens": components.stores["train"].earlier_name}
-
-
-def contents(config: Config, components: Components) -> dict:
-    """Return path and content of each file that a job reads, and the content of its tokenizer, by setting."""
+    signature: dict[str, Any] = flat_settings(config)
+    signature["train.best_metric"] = components.outcome.best_metric
+    signature["data.labels"] = components.dataset.label_names
     files = components.dataset.files
-    found: dict[str, Any] = {
-        f"data.{name}": {
-            "path": files[name].source,
-            "rows": files[name].num_rows,
-            "content": files[name].content,
+    for name in FILES:
+        table = files.get(name)
+        signature[f"data.{name}"] = table and {
+            "path": table.source,
+            "rows": table.num_rows,
+            "content": table.content,
         }
-        if name in files
-        else None
-        for name in FILES
-    }
-    found["data.relabel"] = fixes_of(components.dataset)
+    signature["data.relabel"] = fixes_of(components.dataset)
     tokenizer = components.tokenizer
-    found[TOKENIZER] = content_key(tokenizer.backend_tokenizer.to_str(), tokenizer.truncation_side)
+    signature[TOKENIZER] = content_key(tokenizer.backend_tokenizer.to_str(), tokenizer.truncation_side)
     if config.model.name is not None:
-        found["model.name"] = {
-            "path": config.model.name,
-            "content": checkpoint_content(components, config.model.name),
-        }
-    return found
+        content = checkpoint_content(components, config.model.name)
+        signature["model.name"] = {"path": config.model.name, "content": content}
+    return signature
+
+
+def flat_settings(config: Config) -> dict[str, Any]:
+    """Return all settings by their dotted names."""
+    return {
+        f"{group}.{key}": value for group, values in config.to_dict().items() for key, value in values.items()
+    }
 
 
 def fixes_of(dataset: Dataset) -> dict | None:
@@ -98,52 +87,47 @@ def checkpoint_content(components: Components, name: str) -> str:
     return content_key(*(part for path in files for part in (path.name, file_digest(path))))
 
 
-def changes(saved: dict, job: dict) -> list[str]:
-    """Return what has changed between two jobs, one sentence part for each setting; all but their number of
-    steps counts.
-
-    A setting that the saved job does not know has its default.
-    """
-    defaults = {
-        f"{group}.{key}": value
-        for group, values in Config().to_dict().items()
-        for key, value in values.items()
-    }
-    known = {key: value for key, value in job.items() if key != "steps" and (key in saved or key in defaults)}
-    different = [
-        key for key, value in known.items() if not is_same(key, saved.get(key, defaults.get(key)), value)
+def changes(saved: dict, job: dict, free: frozenset[str] = FREE_TO_RESUME) -> list[str]:
+    """Return what has changed between two jobs, one sentence part for each setting that is not `free`."""
+    names = [
+        name
+        for name in {**saved, **job}
+        if name not in free and (name == TOKENIZER or name.partition(".")[0] in GROUPS)
     ]
-    # Else it is another one because of another setting
+    different = [name for name in names if not is_same(name, saved.get(name), job.get(name))]
+    # Else the tokenizer is another one because of another setting
     if different != [TOKENIZER]:
-        different = [key for key in different if key != TOKENIZER]
-    return [describe_change(key, saved.get(key, defaults.get(key)), job[key]) for key in different]
+        different = [name for name in different if name != TOKENIZER]
+    return [describe_change(name, saved.get(name), job.get(name)) for name in different]
 
 
-def is_same(key: str, before: Any, now: Any) -> bool:
+def is_same(name: str, before: Any, now: Any) -> bool:
     """Return whether a setting has the same value, or names files of the same content."""
-    if key == "model.name" and path_of(before) == path_of(now):
+    if name == "model.name" and path_of(before) == path_of(now):
         # A run resumes with its own weights, whatever those that it began with are now
         return True
-    if isinstance(now, dict) and "content" in now:
-        return before.get("content") == now["content"] if isinstance(before, dict) else before == now["path"]
-    return before == now
+    return content_of(before) == content_of(now)
 
 
-def describe_change(key: str, before: Any, now: Any) -> str:
-    """Return a setting that has changed, with both values."""
-    if key == TOKENIZER:
-        return (
-            "the tokenizer is not the same (model.vocab_file, the files of model.name, or the version of "
-            "transformers or "
-            "tokenizers)"
-        )
-    what = "the content of " if path_of(before) == path_of(now) and path_of(now) is not None else ""
-    return f"{what}{key} was {shown(before)} and is {shown(now)}"
+def content_of(value: Any) -> Any:
+    """Return the content of a file, without its path, and any other value as it is."""
+    return value["content"] if isinstance(value, dict) and "content" in value else value
 
 
 def path_of(value: Any) -> Any:
-    """Return the path or name in the value of a setting that names files."""
-    return value.get("path") if isinstance(value, dict) else value
+    """Return the path of a file, and any other value as it is."""
+    return value["path"] if isinstance(value, dict) and "content" in value else value
+
+
+def describe_change(name: str, before: Any, now: Any) -> str:
+    """Return a setting that has changed, with both values."""
+    if name == TOKENIZER:
+        return (
+            "the tokenizer is not the same (model.vocab_file, the files of model.name, or the version of "
+            "transformers or tokenizers)"
+        )
+    what = "the content of " if path_of(before) == path_of(now) and path_of(now) is not None else ""
+    return f"{what}{name} was {shown(before)} and is {shown(now)}"
 
 
 def shown(value: Any) -> str:
@@ -154,7 +138,7 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def listed_changes(found: list[str]) -> str:
+def listed_changes(changed: list[str]) -> str:
     """Return changes for a message."""
-    more = f", and {len(found) - MANY} more" if len(found) > MANY else ""
-    return ", ".join(found[:MANY]) + more
+    more = f", and {len(changed) - MAX_LISTED} more" if len(changed) > MAX_LISTED else ""
+    return ", ".join(changed[:MAX_LISTED]) + more

@@ -10,34 +10,26 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.environment import code_version
+from ..checkpoints.run_history import code_version
 from ..config.schema import Config
 from ..data.cache import content_key, file_digest
 from ..errors import InputError
 from ..runtime.group import Group
 from .assembly import Components
-from .job_signature import FILES, MANY, TOKENIZER, contents, shown
+from .job_signature import MAX_LISTED, TOKENIZER, content_of, job_signature, shown
 
-# Settings that may differ between ranks: those of a machine, and those that only rank 0 looks at. Of files,
-# the content counts.
-FREE = (
+# Settings of a machine
+OF_A_MACHINE = (
     *("train.device", "train.threads", "train.nprocs", "train.timeout"),
-    *("data.format", "data.labels", "data.cache_dir", "model.vocab_file"),
-    *(
-        f"output.{name}"
-        for name in (
-            "dir",
-            "name",
-            "overwrite",
-            "resume",
-            "keep_states",
-            "tensorboard",
-            "trackers",
-            "project",
-            "progress",
-        )
-    ),
+    *("data.format", "data.cache_dir", "model.vocab_file"),
 )
+# Settings that only rank 0 looks at
+OF_RANK_0 = (
+    *("dir", "name", "overwrite", "resume", "keep_states", "tensorboard", "trackers", "project", "progress"),
+)
+FREE = frozenset((*OF_A_MACHINE, *(f"output.{name}" for name in OF_RANK_0)))
+# These follow from the data and the settings
+DERIVED = {TOKENIZER, "data.labels"}
 
 
 def check_ranks(group: Group, config: Config, mode: str, components: Components) -> None:
@@ -46,28 +38,25 @@ def check_ranks(group: Group, config: Config, mode: str, components: Components)
         return
     own = rank_signature(config, mode, components)
     ranks = group.gather_values({"host": platform.node(), "signature": own})
-    found = differences([rank["signature"] for rank in ranks], [rank["host"] for rank in ranks])
-    if found:
-        more = f"\n  ... and {len(found) - MANY} more" if len(found) > MANY else ""
+    lines = differences([rank["signature"] for rank in ranks], [rank["host"] for rank in ranks])
+    if lines:
+        listed = "".join(f"  {line}\n" for line in lines[:MAX_LISTED]).rstrip()
+        more = f"\n  ... and {len(lines) - MAX_LISTED} more" if len(lines) > MAX_LISTED else ""
         raise InputError(
-            "all ranks must have the same data, settings and code, but they do not:\n"
-            + "".join(f"  {line}\n" for line in found[:MANY]).rstrip()
-            + f"{more}\ncopy the files of rank 0 to the other machines, install the same versions there, and start all "
-            "ranks with the same command"
+            f"all ranks must have the same data, settings and code, but they do not:\n{listed}{more}\ncopy the "
+            "files of rank 0 to the other machines, install the same versions there, and start all ranks with "
+            "the same command"
         )
 
 
 def rank_signature(config: Config, mode: str, components: Components) -> dict[str, Any]:
     """Return what must be the same on all ranks, by the name that messages use; it can be written as JSON."""
-    found: dict[str, Any] = {"the mode": mode}
-    for group, values in config.to_dict().items():
-        found |= {f"{group}.{key}": value for key, value in values.items() if f"{group}.{key}" not in FREE}
-    found |= {f"data.{name}": None for name in FILES} | {"the labels": components.dataset.label_names}
-    found |= contents(config, components)
+    job = {name: value for name, value in job_signature(config, components).items() if name not in FREE}
+    signature = {"the mode": mode, **job}
     if config.deepspeed.config is not None:
         content = content_key(file_digest(Path(config.deepspeed.config)))
-        found["deepspeed.config"] = {"path": config.deepspeed.config, "content": content}
-    return found | {f"the version of {name}": version for name, version in code_version().items()}
+        signature["deepspeed.config"] = {"path": config.deepspeed.config, "content": content}
+    return signature | {f"the version of {name}": version for name, version in code_version().items()}
 
 
 def differences(signatures: list[dict[str, Any]], hosts: list[str]) -> list[str]:
@@ -80,17 +69,17 @@ def differences(signatures: list[dict[str, Any]], hosts: list[str]) -> list[str]
         different = [rank for rank, value in enumerate(values) if value != values[0]]
         if different:
             others[name] = different
-    # These follow from the data and the settings
-    if others.keys() - {TOKENIZER, "the labels"}:
-        others = {name: ranks for name, ranks in others.items() if name not in (TOKENIZER, "the labels")}
-    return [
-        f"{name}: rank 0 ({hosts[0]}) has {shown(signatures[0].get(name))}, rank {ranks[0]} "
-        f"({hosts[ranks[0]]}) has "
-        f"{shown(signatures[ranks[0]].get(name))}{f'; {len(ranks)} ranks differ from rank 0' if len(ranks) > 1 else ''}"
-        for name, ranks in others.items()
-    ]
+    if others.keys() - DERIVED:
+        others = {name: ranks for name, ranks in others.items() if name not in DERIVED}
+    return [describe_difference(name, ranks, signatures, hosts) for name, ranks in others.items()]
 
 
-def content_of(value: Any) -> Any:
-    """Return the content of a file, without its path, and any other value as it is."""
-    return value["content"] if isinstance(value, dict) and "content" in value else value
+def describe_difference(
+    name: str, ranks: list[int], signatures: list[dict[str, Any]], hosts: list[str]
+) -> str:
+    """Return a sentence about what rank 0 and the first of the differing `ranks` have under a name."""
+    (own, other), rank = (signatures[number].get(name) for number in (0, ranks[0])), ranks[0]
+    count = f"; {len(ranks)} ranks differ from rank 0" if len(ranks) > 1 else ""
+    return (
+        f"{name}: rank 0 ({hosts[0]}) has {shown(own)}, rank {rank} ({hosts[rank]}) has {shown(other)}{count}"
+    )

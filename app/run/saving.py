@@ -3,36 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from safetensors import SafetensorError
 
-from ..checkpoints.background_writer import BackgroundWriter
-from ..checkpoints.parameter_names import strip_prefix
-from ..checkpoints.run_contents import MODEL
+from ..checkpoints.run_files import MODEL
+from ..checkpoints.run_folder import cannot_write
 from ..checkpoints.training_state import Tensors, save_training_state
-from ..checkpoints.write_errors import cannot_write
 from ..config.schema import OutputConfig
-from ..model.pretrained import save_model
+from ..model.pretrained import save_model, strip_prefix
 from ..strategies.strategy import Strategy
 from ..training.progress import RunProgress
 from .assembly import Components
 
 
-def call_all(writes: list[Callable[[], None]]) -> None:
-    """Call each."""
-    for write in writes:
-        write()
+class BackgroundWriter:
+    """Writes in the background, one task at a time; an error is raised by the next call."""
+
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="writer")
+        self.running: Future | None = None
+
+    def start(self, write: Callable[[], None]) -> None:
+        """Call `write` in the background, after the previous one has ended."""
+        self.wait()
+        self.running = self.pool.submit(write)
+
+    def check(self) -> None:
+        """Raise the error of a write that has failed; does not wait."""
+        if self.running and self.running.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait for the running write, and raise its error."""
+        running, self.running = self.running, None
+        if running:
+            running.result()
+
+    def close(self) -> None:
+        """Wait until nothing is being written; an error that was not raised yet is dropped."""
+        self.pool.shutdown(wait=True)
 
 
 class Saver:
-    """Copies weights to host memory and writes them in the background; every rank has one, and rank 0, with a
-    `folder`, writes.
+    """Copies weights to host memory and writes them in the background.
 
-    `job` is stored in each training state; `before_first_write` is called once, just before the first file is
-    written.
+    Every rank has one; that of rank 0 has a `folder` and writes. `job` is stored in each training state;
+    `first_writes` are called once, just before the first file is written.
     """
 
     def __init__(
@@ -42,7 +62,7 @@ class Saver:
         components: Components,
         config: OutputConfig,
         job: dict,
-        before_first_write: Callable[[], None] | None = None,
+        first_writes: list[Callable[[], None]],
     ) -> None:
         self.strategy = strategy
         self.folder = folder
@@ -51,10 +71,10 @@ class Saver:
         self.tokenizer = components.tokenizer
         self.config = config
         self.job = job
-        self.before_first_write = before_first_write
+        self.first_writes = first_writes
         self.writer = BackgroundWriter()
 
-    def save(self, state: RunProgress, is_best: bool, with_state: bool, is_trained: bool) -> None:
+    def save(self, progress: RunProgress, is_best: bool, with_state: bool, is_trained: bool) -> None:
         """Copy what has to be written, and write it in the background: the model where `is_best`, a state
         where `with_state`.
 
@@ -69,35 +89,40 @@ class Saver:
         if is_best:
             writes.append(partial(self.write_model, weights))
         if with_state:
-            run_state = replace(
-                state, loss_window=list(state.loss_window), scaler=self.strategy.full_state.scaler()
+            saved = replace(
+                progress, loss_window=list(progress.loss_window), scaler=self.strategy.full_state.scaler()
             )
             # After the last step the run's model is the best for good, and the state needs no copy of it.
-            best_model = self.folder / MODEL if state.best_step and not is_trained else None
+            best_model = self.folder / MODEL if progress.best_step and not is_trained else None
             tensors = (weights if with_tensors else {}, optimizer)
-            writes.append(partial(self.write_state, run_state, *tensors, best_model))
+            writes.append(partial(self.write_state, saved, *tensors, best_model))
         self.writer.start(partial(self.write, writes))
 
     def write(self, writes: list[Callable[[], None]]) -> None:
         """Do all writes of one save; the background thread of rank 0 calls it."""
-        if self.before_first_write:
-            self.before_first_write()
-            self.before_first_write = None
-        call_all(writes)
-
-    def write_model(self, weights: Tensors) -> None:
-        """Write the run's model."""
         try:
-            save_model(self.folder, self.transformers_model, weights, self.tokenizer)
+            for write in [*self.first_writes, *writes]:
+                write()
+            self.first_writes = []
         except (OSError, SafetensorError) as error:
             raise cannot_write("the model", error, self.folder) from error
 
+    def write_model(self, weights: Tensors) -> None:
+        """Write the run's model."""
+        # Not a new folder in the place of one that was renamed meanwhile
+        self.folder.stat()
+        save_model(self.folder, self.transformers_model, weights, self.tokenizer)
+
     def write_state(
-        self, run_state: RunProgress, weights: Tensors, optimizer: Tensors, best_model: Path | None
+        self, progress: RunProgress, weights: Tensors, optimizer: Tensors, best_model: Path | None
     ) -> None:
         """Write a training state."""
         keep = self.config.keep_states
-        save_training_state(self.folder, run_state, self.job, weights, optimizer, keep, best_model)
+        save_training_state(self.folder, progress, self.job, weights, optimizer, keep, best_model)
+
+    def check(self) -> None:
+        """Raise the error of a write that has failed; does not wait."""
+        self.writer.check()
 
     def wait(self) -> None:
         """Wait for the running write, and raise its error."""

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -38,6 +39,14 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_json(path: Path, value: object) -> None:
     """Write JSON with Chinese characters as they are, whole or not at all."""
     write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file, whole or not at all."""
+    aside = target.with_name(f".{target.name}")
+    shutil.copyfile(source, aside)
+    sync(aside)
+    aside.replace(target)
 
 
 def checksum(path: Path) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from ..errors import InputError, TrainingError
+
 
 class Group:
     """The processes of one run; `rank == 0` is the one that prints and writes.
@@ -51,6 +53,31 @@ class Group:
         content = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         lengths = self.gather(torch.tensor([len(content)])).tolist()
         return [json.loads(bytes(part.tolist())) for part in self.gather(content).split(lengths)]
+
+    def on_rank_0(self, work: Callable[[], Any]) -> Any:
+        """Call `work` on rank 0 only, and return its result (any picklable object) on every rank.
+
+        Where it fails on rank 0, every rank raises: InputError where rank 0 does, else TrainingError with the
+        reason.
+        """
+        if self.world_size == 1:
+            return work()
+        result, failure = None, None
+        if self.rank == 0:
+            try:
+                result = work()
+            except Exception as error:  # noqa: BLE001 - raised again below
+                failure = error
+        told = failure and (isinstance(failure, InputError), f"rank 0 has ended: {failure}")
+        result, told = self.broadcast((result, told))
+        if told:
+            # No rank ends before all of them know why
+            self.reduce_sum(torch.zeros(1))
+            if failure:
+                raise failure
+            is_input_error, message = told
+            raise (InputError if is_input_error else TrainingError)(message)
+        return result
 
     def broadcast(self, value: Any) -> Any:
         """Return rank 0's `value` (any picklable object) on every rank."""

@@ -1,13 +1,15 @@
-"""How a process of a run ends: with its own status, and never later than the launcher that started it."""
+"""The processes of a run: what launcher started them, and how they end: never later than the launcher."""
 
 from __future__ import annotations
 
 import logging
 import os
+import platform
 import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from ..errors import InputError, shorten
@@ -92,3 +94,33 @@ def launched_number(name: str, default: int, least: int = 0, most: int = 1 << 31
             f"'{shorten(text)}'; correct it, or unset it to train in one process"
         )
     return int(text)
+
+
+def launcher_id() -> str | None:
+    """Return what is the same for all processes, first and restarted, of one torchrun job; None without
+    torchrun."""
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID")
+    return f"{platform.node()}:{launcher_process()}" if run_id == "none" else run_id
+
+
+def launcher_process() -> int:
+    """Return the process id of torchrun: the nearest ancestor without torchrun's variables, for there may be
+    a wrapper."""
+    process = os.getppid()
+    try:
+        while b"TORCHELASTIC_RUN_ID=" in Path(f"/proc/{process}/environ").read_bytes():
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        # No Linux, or not our process
+        return os.getppid()
+    return process
+
+
+def launcher_start() -> float | None:
+    """Return when torchrun was started, in seconds since 1970, or None where the system does not say."""
+    try:
+        ticks = int(Path(f"/proc/{launcher_process()}/stat").read_text().rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return time.time() - age

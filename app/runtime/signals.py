@@ -55,7 +55,9 @@ class StopAtOnce:
 
     def __exit__(self, *failure: Any) -> None:
         for number, handler in self.previous_handlers.items():
-            signal.signal(number, handler)
+            # Else signals are ignored since the work is complete
+            if signal.getsignal(number) == self.receive:
+                signal.signal(number, handler)
 
     def receive(self, number: int, frame: object = None) -> None:
         """End what this process does; it still closes its files."""
@@ -71,6 +73,8 @@ class StopSignals:
     received. The sum starts before the optimizer step and is read after it, on the CPU, so that no rank waits
     for its device.
 
+    The same sum tells all ranks in `has_failed` that one of them cannot write a file.
+
     Once the ranks have agreed to stop, or training has ended with an error, each of several ranks ignores
     SIGTERM from the end of the context on: a launcher sends it as soon as the first rank has ended, and all
     ranks are to finish what they write, and to end with the status of what stopped the run.
@@ -81,6 +85,7 @@ class StopSignals:
         self.received = 0
         self.received_at = 0.0
         self.stopped_by = 0
+        self.has_failed = False
         self.read_sum: Callable[[], torch.Tensor] | None = None
 
     def __enter__(self) -> StopSignals:
@@ -104,15 +109,22 @@ class StopSignals:
         if not self.received:
             self.received, self.received_at = number, time.monotonic()
 
-    def share(self) -> None:
-        """Start to tell the other ranks what this one has received; every rank calls it in each step."""
-        received = torch.tensor([self.received == number for number in SIGNALS]).long()
-        self.read_sum = self.group.start_sum(received)
+    def ignore_later_ones(self) -> None:
+        """Ignore all signals from the end of the context on: the work of this process is complete."""
+        if self.previous_handlers:
+            self.previous_handlers = dict.fromkeys(SIGNALS, signal.SIG_IGN)
+
+    def share(self, has_failed: bool = False) -> None:
+        """Start to tell the other ranks what this one has received, and whether it `has_failed`; every rank
+        calls it in each step."""
+        flags = [*(self.received == number for number in SIGNALS), has_failed]
+        self.read_sum = self.group.start_sum(torch.tensor(flags).long())
 
     def agreed(self) -> int:
         """Return the signal that any rank had received when this step's `share` was called, or 0; the same on
         all ranks."""
-        counts = self.read_sum().tolist()
+        *counts, failures = self.read_sum().tolist()
+        self.has_failed = failures > 0
         self.stopped_by = next(
             (int(number) for number, count in zip(SIGNALS, counts, strict=True) if count), 0
         )

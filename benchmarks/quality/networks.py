@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from app.checkpoints.run_contents import REPORT
+from app.checkpoints.run_files import REPORT
 from app.config.schema import DataConfig
 from app.data.dataset import Dataset
 from benchmarks.harness.rounds import ROOT, ProgramFailed

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoints import environment
-from app.checkpoints.environment import launcher_process, launcher_start
 from app.checkpoints.find_run import run_to_resume
 from app.checkpoints.run_folder import check_run_folder
 from app.config.schema import OutputConfig
 from app.errors import InputError
+from app.runtime import processes
+from app.runtime.processes import launcher_process, launcher_start
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime.now().astimezone()
@@ -29,11 +29,10 @@ def make_run(folder: str, age: int = 0, **details) -> Path:
     """Make an interrupted run that was started `age` seconds ago."""
     path = Path(folder)
     path.mkdir(parents=True)
-    (path / "config.yaml").write_text("train: {}")
-    (path / "environment.json").write_text(json.dumps(details))
+    (path / "run_history.json").write_text(json.dumps({"starts": [details]}))
     (path / "train.log").write_text("step 1")
     moment = NOW.timestamp() - age
-    os.utime(path / "environment.json", (moment, moment))
+    os.utime(path / "run_history.json", (moment, moment))
     return path
 
 
@@ -112,7 +111,7 @@ def test_without_a_launcher_no_run_is_its_own(restarted, monkeypatch):
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux")
 def test_the_launcher_is_found_behind_a_wrapper():
     """Its process and its start are those of the ancestor that has not got the variables of torchrun."""
-    code = "from app.checkpoints.environment import *; print(launcher_process(), launcher_start())"
+    code = "from app.runtime.processes import *; print(launcher_process(), launcher_start())"
     words = ["sh", "-c", f"{sys.executable} -c '{code}'; true"]
     variables = os.environ | {"TORCHELASTIC_RUN_ID": "none", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, env=variables, capture_output=True, text=True, check=True)
@@ -124,5 +123,5 @@ def test_the_launcher_is_found_behind_a_wrapper():
 
 
 def test_where_the_system_does_not_say_there_is_no_start(monkeypatch):
-    monkeypatch.setattr(environment, "launcher_process", lambda: "none")
+    monkeypatch.setattr(processes, "launcher_process", lambda: "none")
     assert launcher_start() is None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.checkpoints.model_card import cards_of_run, is_card_of_run, write_card
-from app.checkpoints.run_contents import remove_run, run_files
+from app.checkpoints.run_files import remove_run, run_files
 from app.checkpoints.run_folder import keep_reports
 
 TEXT = "language: zh\n---\n\n# x\n"

@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from app.checkpoints.background_writer import BackgroundWriter
 from app.checkpoints.run_folder import saved_states
 from app.checkpoints.training_state import (
     drop_states,
@@ -21,6 +20,7 @@ from app.checkpoints.training_state import (
 )
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
+from app.run.saving import BackgroundWriter
 from app.runtime.disk import checksum
 from app.runtime.group import Group
 from app.runtime.signals import StopSignals
@@ -37,7 +37,7 @@ FILES = ("best.safetensors", "manifest.json", "optimizer.safetensors", "progress
 JOB = {"train.seed": 1, "steps": 30}
 
 
-def state_of(step: int) -> RunProgress:
+def progress_of(step: int) -> RunProgress:
     counts = {"evaluations_without_improvement": 2, "micro_batch_size": 4}
     return RunProgress(
         step,
@@ -58,7 +58,7 @@ def save(folder: Path, step: int, keep_states: int = 3) -> None:
         "head.weight/exp_avg": torch.full((20, 30), step / 2),
         "head.weight/step": torch.tensor(float(step)),
     }
-    save_training_state(folder, state_of(step), JOB, weights, optimizer, keep_states, model)
+    save_training_state(folder, progress_of(step), JOB, weights, optimizer, keep_states, model)
 
 
 def steps(folder: Path) -> list[int]:
@@ -68,7 +68,7 @@ def steps(folder: Path) -> list[int]:
 def test_a_state_comes_back_as_it_was(tmp_path):
     save(tmp_path, 7)
     state = load_training_state(tmp_path)
-    assert (state.run_state, state.job) == (state_of(7), JOB)
+    assert (state.progress, state.job) == (progress_of(7), JOB)
     assert (state.weights["head.weight"] == 7).all()
     assert (state.optimizer["head.weight/exp_avg"] == 3.5).all()
     assert {path.name for path in state.folder.iterdir()} == set(FILES)
@@ -103,7 +103,7 @@ def test_a_damaged_state_is_skipped(tmp_path, caplog, name, damage):
     save(tmp_path, 5)
     save(tmp_path, 10)
     DAMAGES[damage](tmp_path / "state" / "step-00000010" / name)
-    assert load_training_state(tmp_path).run_state.step == 5
+    assert load_training_state(tmp_path).progress.step == 5
     assert "step-00000010 is damaged and is skipped: " in caplog.text
 
 
@@ -127,10 +127,10 @@ def test_a_damaged_state_takes_no_whole_ones_place(tmp_path, keep_states, name, 
     for step in (10, 15):
         DAMAGES[damage](tmp_path / "state" / f"step-{step:08d}" / name)
     if resumed:
-        assert load_training_state(tmp_path).run_state.step == 5
+        assert load_training_state(tmp_path).progress.step == 5
     save(tmp_path, 7, keep_states)
     assert steps(tmp_path) == [7, 5][:keep_states]
-    assert load_training_state(tmp_path).run_state.step == 7
+    assert load_training_state(tmp_path).progress.step == 7
     names = {path.name for path in (tmp_path / "state").iterdir()}
     assert [name for name in names if name.startswith("damaged-")] == ["damaged-step-00000015"], (
         "the newest is kept"
@@ -170,9 +170,9 @@ def test_a_state_that_cannot_be_read_now_is_neither_renamed_nor_removed(tmp_path
             return checksum(path)
 
         patch.setattr("app.checkpoints.training_state.checksum", refuse_newest)
-        assert load_training_state(tmp_path).run_state.step == 5, "the one before is used"
+        assert load_training_state(tmp_path).progress.step == 5, "the one before is used"
     assert steps(tmp_path) == [10, 5]
-    assert load_training_state(tmp_path).run_state.step == 10
+    assert load_training_state(tmp_path).progress.step == 10
 
 
 def test_other_files_beside_the_states_stay(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.checkpoints import run_lock
-from app.checkpoints.run_folder import check_run_folder, create_run_folder, open_run_folder
+from app.checkpoints.run_folder import check_run_folder, open_run_folder
 from app.checkpoints.run_lock import LOCK, RunLock
 from app.config.schema import OutputConfig
 from app.errors import InputError
@@ -30,8 +30,7 @@ def make_run(folder: str, launcher: str | None = None) -> Path:
     """Make an interrupted run with a little of everything."""
     path = Path(folder)
     path.mkdir(parents=True)
-    (path / "config.yaml").write_text("train: {}")
-    (path / "environment.json").write_text(json.dumps({"launcher": launcher}))
+    (path / "run_history.json").write_text(json.dumps({"starts": [{"launcher": launcher}]}))
     (path / "train.log").write_text("step 1")
     return path
 
@@ -103,7 +102,7 @@ def test_a_start_between_check_and_lock_is_seen():
     assert not is_resumed
     with pytest.raises(InputError, match="is in use by"):
         open_run_folder(OutputConfig(dir="run"))
-    for name in ("config.yaml", "environment.json", "train.log"):
+    for name in ("run_history.json", "train.log"):
         (folder / name).write_text("{}")
     lock.release()
     with pytest.raises(InputError, match="holds a run that is not finished"):
@@ -117,7 +116,6 @@ def test_the_rest_of_a_dead_run_is_no_obstacle():
     _, is_resumed, lock = open_run_folder(OutputConfig(dir="run"))
     assert not is_resumed
     lock.release()
-    assert create_run_folder(OutputConfig(dir="run")) == Path("run")
 
 
 def test_a_lock_of_another_machine_is_waited_for(other, monkeypatch):

@@ -177,6 +177,8 @@ def test_seeds_in_two_processes(tmp_path):
         report = json.loads((out / f"seed-{seed}" / "report.json").read_text(encoding="utf-8"))
         assert figures["accuracy"]["values"][at] == pytest.approx(report["accuracy"])
         assert figures["macro_f1"]["values"][at] == pytest.approx(report["macro_f1"])
-        environment = json.loads((out / f"seed-{seed}" / "environment.json").read_text(encoding="utf-8"))
-        assert (environment["mode"], environment["processes"]) == ("mp", 2)
+        (start,) = json.loads((out / f"seed-{seed}" / "run_history.json").read_text(encoding="utf-8"))[
+            "starts"
+        ]
+        assert (start["mode"], start["processes"]) == ("mp", 2)
     assert "another seed moves it by" in done.stdout

@@ -17,11 +17,10 @@ from transformers import (
 )
 
 from app.batching.collate import collate
-from app.checkpoints.parameter_names import strip_prefix
 from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model.classifier import Classifier
-from app.model.pretrained import build_model, save_model
+from app.model.pretrained import build_model, save_model, strip_prefix
 from tests.tiny import LABELS, SIZES, tiny_model, tiny_tokenizer, token_rows
 
 MANY = [f"class {number}" for number in range(5)]

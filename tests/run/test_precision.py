@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.checkpoints.run_config import ENVIRONMENT, write_config
+from app.checkpoints.run_history import HISTORY, write_config
 from app.config.schema import Config, OutputConfig, TrainConfig
 from app.run.resuming import with_saved_precision
 from app.runtime import devices
@@ -29,8 +29,8 @@ def test_a_precision_that_is_set_is_not_measured(monkeypatch):
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
 def test_a_resumed_run_keeps_the_precision_that_it_was_started_with(tmp_path, precision):
     started = replace(AUTO, train=replace(AUTO.train, precision=precision))
+    (tmp_path / HISTORY).write_text("{}")
     write_config(tmp_path, started)
-    (tmp_path / ENVIRONMENT).write_text("{}")
     again = replace(AUTO, output=OutputConfig(dir=str(tmp_path), resume="auto"))
     assert with_saved_precision(again).train.precision == precision
     assert (

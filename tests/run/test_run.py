@@ -20,7 +20,8 @@ from transformers import (
     pipeline,
 )
 
-from app.checkpoints.run_folder import create_run_folder
+from app.checkpoints.run_files import REPLACED, drop_replaced_run
+from app.checkpoints.run_folder import open_run_folder
 from app.config.schema import OutputConfig
 from app.errors import InputError
 from app.evaluation.metrics import probabilities
@@ -48,7 +49,7 @@ FILES = {
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
     *(
         "config.yaml",
-        "environment.json",
+        "run_history.json",
         "metrics.jsonl",
         "predictions.csv",
         "report.json",
@@ -70,6 +71,11 @@ def data(tmp_path_factory) -> list[str]:
         "--data.cache_dir",
         str(folder / "cache"),
     ]
+
+
+def open_folder(**settings) -> None:
+    """Open a run folder as rank 0 of a new run does."""
+    open_run_folder(OutputConfig(**settings))[2].release()
 
 
 def start(data: list[str], *arguments: str, folder: str | None = "run") -> tuple[int, Path]:
@@ -230,9 +236,9 @@ def test_configuration_and_environment_are_kept(finished, data):
     assert config["data"]["train"] == data[1]
     assert config["train"]["epochs"] == 3
     assert config["model"]["config"]["hidden_size"] == 32
-    environment = read_json(folder / "environment.json")
-    assert (environment["mode"], environment["processes"], environment["device"]) == ("single", 1, "cpu")
-    assert environment["torch"] == torch.__version__
+    (start,) = read_json(folder / "run_history.json")["starts"]
+    assert (start["step"], start["mode"], start["processes"], start["device"]) == (0, "single", 1, "cpu")
+    assert start["torch"] == torch.__version__
 
 
 def test_tensorboard_has_the_numbers_of_the_log(finished):
@@ -354,11 +360,11 @@ def test_an_unfinished_run_is_replaced_only_when_told(data, capsys):
     assert (folder / "notes.md").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", [".config.yaml", ".environment.json", "environment.json"])
+@pytest.mark.parametrize("name", [".run_history.json", "run_history.json"])
 def test_the_rest_of_a_run_killed_at_its_very_start_is_replaced(name):
     Path("run").mkdir()
     Path("run", name).write_text("{")
-    create_run_folder(OutputConfig(dir="run"))
+    open_folder(dir="run")
     assert not list(Path("run").iterdir())
 
 
@@ -373,35 +379,40 @@ def test_folder_that_is_no_run_is_never_touched(present, overwrite):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
     with pytest.raises(InputError, match="is not empty and holds no run"):
-        create_run_folder(OutputConfig(dir="mine", overwrite=overwrite))
+        open_folder(dir="mine", overwrite=overwrite)
     assert all((Path("mine") / name).read_text() == "mine" for name in present)
 
 
 def test_links_in_a_replaced_run_are_removed_but_not_followed():
     for path in (Path("run"), Path("elsewhere")):
         path.mkdir()
-    for name in ("config.yaml", "environment.json"):
+    for name in ("config.yaml", "run_history.json"):
         Path("run", name).write_text("")
     Path("elsewhere/precious.txt").write_text("mine")
     Path("run/tensorboard").symlink_to(Path("elsewhere").resolve())
     with pytest.raises(InputError, match="holds a run that is not finished"):
-        create_run_folder(OutputConfig(dir="run"))
-    create_run_folder(OutputConfig(dir="run", overwrite=True))
+        open_folder(dir="run")
+    open_folder(dir="run", overwrite=True)
+    assert [path.name for path in Path("run").iterdir()] == [REPLACED]
+    drop_replaced_run(Path("run"))
     assert not list(Path("run").iterdir())
     assert Path("elsewhere/precious.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("what", ["a file", "below a file", "a dead link"])
+@pytest.mark.parametrize("what", ["a file", "below a file", "below a dead link", "a dead link"])
 def test_run_folder_that_cannot_be_made(what):
     Path("file").write_text("")
     Path("checkpoints").symlink_to("no-such-disk")
-    config = {
-        "a file": OutputConfig(dir="file"),
-        "below a file": OutputConfig(dir="file/run"),
-        "a dead link": OutputConfig(name="run"),
+    settings = {
+        "a file": {"dir": "file"},
+        "below a file": {"dir": "file/run"},
+        "below a dead link": {"name": "run"},
+        "a dead link": {"dir": "checkpoints"},
     }[what]
-    with pytest.raises(InputError, match=r"output\.dir"):
-        create_run_folder(config)
+    with pytest.raises(
+        InputError, match="a link to no-such-disk" if what == "a dead link" else r"output\.dir"
+    ):
+        open_folder(**settings)
 
 
 @pytest.mark.parametrize(
@@ -547,7 +558,7 @@ def test_script_in_a_process_of_its_own(data, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=True)
     folder = tmp_path / "checkpoints" / "rows-001"
     assert done.stdout.strip() == (folder / "report.txt").read_text(encoding="utf-8").strip()
-    assert read_json(folder / "environment.json")["command"][0].endswith("run_single.py")
+    assert read_json(folder / "run_history.json")["starts"][0]["command"][0].endswith("run_single.py")
     bad = subprocess.run(
         [*command, "--train.lr", "1"], capture_output=True, text=True, cwd=tmp_path, check=False
     )

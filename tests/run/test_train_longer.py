@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from app.checkpoints.run_folder import create_run_folder
+from app.checkpoints.run_folder import open_run_folder
 from app.checkpoints.training_state import load_training_state
 from app.config.schema import OutputConfig
 from app.errors import InputError
@@ -111,7 +111,7 @@ def check_equal(one: str, other: str) -> None:
         assert Path(one, name).read_bytes() == Path(other, name).read_bytes(), name
     assert evaluations(one) == evaluations(other)
     states = [load_training_state(Path(folder)) for folder in (one, other)]
-    assert states[0].run_state == states[1].run_state
+    assert states[0].progress == states[1].progress
     for name in ("weights", "optimizer"):
         tensors, others = (getattr(state, name) for state in states)
         assert all((tensors[key] == others[key]).all() for key in tensors | others)
@@ -334,7 +334,7 @@ def test_a_crash_while_its_report_is_put_aside(start, monkeypatch, done):
             return path.replace(target)
 
         patch.setattr(Path, "rename", rename)
-        patch.setattr("app.checkpoints.starts.write_config", lambda folder, config: crash())
+        patch.setattr("app.checkpoints.run_history.write_config", lambda folder, config: crash())
         with pytest.raises(RuntimeError):
             start("run", 4, *FLAT)
     assert start("run", 4, *FLAT) == 0
@@ -369,7 +369,7 @@ def test_overwrite_still_replaces(start):
     assert not Path("run/report.step-12.json").exists()
     assert [line["step"] for line in evaluations("run")] == [6, 12, 18]
     with pytest.raises(InputError, match="holds a finished run"):
-        create_run_folder(OutputConfig(dir="run", resume="auto"))
+        open_run_folder(OutputConfig(dir="run"))
 
 
 def test_it_continues_with_other_free_settings_and_weights_move(start):

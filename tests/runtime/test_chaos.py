@@ -100,7 +100,7 @@ class Job:
 def test_a_killed_rank(mode, world_size, rank, job):
     job.disturb(mode, world_size, Disturbance(10, "SIGKILL", rank))
     # That of step 8 may still have been written
-    assert load_training_state(job.folder).run_state.step in (4, 8)
+    assert load_training_state(job.folder).progress.step in (4, 8)
     assert job.start(mode, world_size).join() == [0] * world_size
     assert (job.folder / "model.safetensors").read_bytes() == (
         job.whole(mode, world_size) / "model.safetensors"
@@ -112,7 +112,7 @@ def test_a_killed_rank(mode, world_size, rank, job):
 def test_a_rank_that_is_stopped(mode, world_size, rank, job):
     said = job.disturb(mode, world_size, Disturbance(10, "SIGSTOP", rank))
     assert f"rank {rank} has not responded for 4 seconds" in said
-    step = load_training_state(job.folder).run_state.step
+    step = load_training_state(job.folder).progress.step
     # Rank 0 writes, and may have been stopped while it did
     assert step in ((4, 8) if rank == 0 else (8,))
     job.resume(mode, world_size, from_step=step)
@@ -137,7 +137,7 @@ def test_killed_while_a_state_is_written(mode, world_size, job):
     assert [path.name for path in (job.folder / "state").glob(".step-*")], (
         "it was killed too late for this test"
     )
-    assert load_training_state(job.folder).run_state.step == 4
+    assert load_training_state(job.folder).progress.step == 4
     job.resume(mode, world_size, from_step=4)
 
 
@@ -206,7 +206,7 @@ def test_the_clock_jumps(jump, mode, world_size, job):
 
 def test_a_second_signal_ends_at_once(job):
     assert job.start("single", 1, Disturbance(9, "two_signals")).join(SECONDS) == [128 + signal.SIGTERM]
-    step = load_training_state(job.folder).run_state.step
+    step = load_training_state(job.folder).progress.step
     # The state of step 8 may still have been on its way to the disk
     assert step in (4, 8)
     job.resume("single", 1, from_step=step)
@@ -219,7 +219,7 @@ def test_gradients_that_are_not_finite(mode, world_size, job):
     said = job.disturb(mode, world_size, *spoilt)
     assert "step 10: the loss is" in said
     assert "the gradient norm nan; all logits are finite; rows of the batch: " in said
-    assert load_training_state(job.folder).run_state.step == 8
+    assert load_training_state(job.folder).progress.step == 8
     job.resume(mode, world_size, from_step=8)
     job.folder = job.folder.with_name("skipping")
     argv = settings(job.data, job.folder, **JOB, train__on_nonfinite="skip")

@@ -129,7 +129,7 @@ def test_kill_9_of_a_rank_ends_all(mode, folder):
     wait_for_end(run, family)
     assert run.returncode != 0
     state = load_training_state(folder)
-    assert state.run_state.step % 10 == 0
+    assert state.progress.step % 10 == 0
     assert state.weights
     said = (folder.parent / "log").read_text()
     assert re.search(r"SIGKILL|Exit code: (-9|137)|exits with return code = -9", said), said[-3000:]
@@ -263,7 +263,7 @@ def test_sigterm_to_the_launcher_saves(mode, folder):
     said = (folder.parent / "log").read_text()
     step = re.search(r"Stopped by SIGTERM after step (\d+); resume with --resume auto\.", said)
     assert step, said[-3000:]
-    assert load_training_state(folder).run_state.step == int(step[1])
+    assert load_training_state(folder).progress.step == int(step[1])
     assert not list((folder / "state").glob(".step-*"))
 
 

@@ -18,10 +18,12 @@ from ...data.dataset import with_sample
 from ...errors import InputError, TrainingError
 from ...runtime.disk import write_json
 from ...strategies import load_strategy
-from ..job_signature import FILES, FREE, FREE_DATA, LENGTH, changes, listed_changes
+from ..job_signature import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
 from ..modes.environment import module_environment
 
 JOB = "job.json"
+# A series starts over for another length, and compares the vocabulary by its path
+FREE = FREE_TO_RESUME - {*LENGTH, "model.vocab_file"}
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def open_series(series: Series, config: Config) -> None:
                 if saved.get("kind") == series.kind
                 else [f"it was {saved.get('kind')} and is {series.kind}"]
             )
-            found = before or changes(saved["settings"], job["settings"])
+            found = before or changes(saved["settings"], job["settings"], FREE)
         except (ValueError, LookupError, AttributeError, TypeError) as error:
             raise InputError(f"{record} is damaged ({error!r}); choose another output.dir") from error
         if found and not series.overwrite:
@@ -171,11 +173,7 @@ def open_series(series: Series, config: Config) -> None:
 
 def series_job(series: Series, config: Config) -> dict:
     """Return what must be the same for runs to be of one series: settings, and the content of the data files."""
-    free = set(FREE) - set(LENGTH)
-    values = config.to_dict()
-    settings = {f"train.{key}": value for key, value in values["train"].items() if key not in free}
-    settings |= {f"model.{key}": value for key, value in values["model"].items()}
-    settings |= {f"data.{key}": value for key, value in values["data"].items() if key not in FREE_DATA}
+    settings = flat_settings(config)
     data = with_sample(config.data)
     for name in (*FILES, "relabel"):
         path = getattr(data, name)

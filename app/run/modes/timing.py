@@ -63,14 +63,14 @@ def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeo
         why = lines[-1].strip() if lines else f"it ended with status {run.returncode}"
         return Timing(mode, processes, why=why)
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    history = json.loads((folder / "run_history.json").read_text(encoding="utf-8"))
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     speeds = re.findall(
         r"step \d+/\d+ .* ([\d.]+) rows/s", (folder / "train.log").read_text(encoding="utf-8")
     )
     return Timing(
         mode,
-        environment["processes"],
+        history["starts"][-1]["processes"],
         config["train"]["batch_size"],
         minutes,
         float(speeds[-1]),

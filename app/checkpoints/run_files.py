@@ -8,11 +8,12 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from ..errors import InputError
 from ..evaluation.calibration import CALIBRATION
 from ..evaluation.logits_file import LOGITS
 from ..evaluation.multi_label.decisions import THRESHOLDS
 from .model_card import CARD_FILES, is_card_of_run
-from .run_config import CONFIG, ENVIRONMENT, RESOLVED, is_written_by_run
+from .run_history import CONFIG, HISTORY, SKIPPED, is_written_by_run
 from .run_lock import LOCK
 
 # The weights of the best checkpoint so far
@@ -20,38 +21,20 @@ MODEL = "model.safetensors"
 # Written last: a folder that has it is a finished run
 REPORT = "report.json"
 TEXT, PREDICTIONS, PAGE = "report.txt", "predictions.csv", "report.html"
-REPORT_FILES = (
-    LOGITS,
-    CALIBRATION,
-    THRESHOLDS,
-    TEXT,
-    PREDICTIONS,
-    PAGE,
-    REPORT,
-)  # in the order in which they are written and put aside
+# In the order in which they are written and put aside
+REPORT_FILES = (LOGITS, CALIBRATION, THRESHOLDS, TEXT, PREDICTIONS, PAGE, REPORT)
 STATES, CURVES, TRACKED = "state", "tensorboard", "trackers"
-# Written first
-STARTED = (CONFIG, RESOLVED, ENVIRONMENT)
+# The run that is being replaced, until its successor is finished
+REPLACED = "replaced_run"
 # A run that has no more than these has done nothing yet
-AT_START = (*STARTED, "skipped_rows.csv")
+STARTED = (HISTORY, CONFIG, SKIPPED)
 FILES = (
-    *(*AT_START, *REPORT_FILES, *CARD_FILES, "metrics.jsonl", "train.log"),
+    *(*STARTED, *REPORT_FILES, *CARD_FILES, "metrics.jsonl", "train.log"),
     # Trained for longer
     *(f"{stem}.step-*.{suffix}" for stem, suffix in (name.split(".") for name in REPORT_FILES)),
-    *(
-        MODEL,
-        "model-*-of-*.safetensors",
-        "model.safetensors.index.json",
-        "config.json",
-        "generation_config.json",
-    ),
-    *(
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "chat_template.jinja",
-    ),
+    *(MODEL, "model-*-of-*.safetensors", "model.safetensors.index.json"),
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
+    *("special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
 )
 # Written under these names with a dot before, then renamed
 ASIDE = ("model", *FILES)
@@ -65,7 +48,8 @@ FOLDERS = {
 def only_started(folder: Path) -> bool:
     """Return whether a folder has nothing but the first files of a run, or one of them half written."""
     names = {path.name for path in folder.iterdir()} - {LOCK}
-    return {name.removeprefix(".") for name in names} <= set(AT_START if ENVIRONMENT in names else STARTED)
+    has_history = HISTORY in names
+    return {name.removeprefix(".") for name in names} <= set(STARTED if has_history else (HISTORY,))
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -94,7 +78,50 @@ def remove_run(folder: Path) -> None:
     """Remove a run from its folder; links are removed and not followed, files that are not the run's stay."""
     for path in [*run_files(folder)]:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    remove_empty_folders(folder)
+
+
+def remove_empty_folders(folder: Path) -> None:
+    """Remove the folders of a run that have no more files in them."""
     for name in FOLDERS:
         # It is not there, or has files of the user
         with suppress(OSError):
             (folder / name).rmdir()
+
+
+def set_run_aside(folder: Path) -> None:
+    """Move the run in a folder into `replaced_run` there, in which it stays until its successor is finished.
+
+    An unfinished successor is removed instead: the run that it was to replace stays. Raises InputError for a
+    `replaced_run` that is the user's.
+    """
+    replaced, partly = folder / REPLACED, folder / f".{REPLACED}"
+    if holds_replaced_run(folder) and not (folder / REPORT).exists():
+        remove_run(folder)
+        return
+    drop_replaced_run(folder)
+    if replaced.exists() or replaced.is_symlink():
+        raise InputError(
+            f"{replaced} is no run, and its name is needed; rename it, or choose another output.dir"
+        )
+    # The history last: without it the rest would be no run
+    for path in sorted(run_files(folder), key=lambda path: path.name == HISTORY):
+        target = partly / path.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+    remove_empty_folders(folder)
+    partly.rename(replaced)
+
+
+def holds_replaced_run(folder: Path) -> bool:
+    """Return whether a run folder still keeps the run that it replaces."""
+    return (folder / REPLACED / HISTORY).is_file() and not (folder / REPLACED).is_symlink()
+
+
+def drop_replaced_run(folder: Path) -> None:
+    """Remove the run that has been replaced."""
+    if holds_replaced_run(folder):
+        remove_run(folder / REPLACED)
+        # It has files of the user
+        with suppress(OSError):
+            (folder / REPLACED).rmdir()

@@ -1,5 +1,5 @@
 """A run folder says truly what trained its model, also after a resume: python -m pytest
-tests/checkpoints/test_starts.py"""
+tests/checkpoints/test_run_history.py"""
 
 import json
 import os
@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from app.checkpoints.run_folder import check_run_folder
+from app.config.schema import OutputConfig
+from app.errors import InputError
 from app.run.entry import main
 from app.strategies.single import Single
 from tests.tiny import write_tiny
@@ -69,8 +72,8 @@ def settings() -> dict:
     return yaml.safe_load(Path("run/config.yaml").read_text(encoding="utf-8"))
 
 
-def environment() -> dict:
-    return json.loads(Path("run/environment.json").read_text(encoding="utf-8"))
+def starts() -> list[dict]:
+    return json.loads(Path("run/run_history.json").read_text(encoding="utf-8"))["starts"]
 
 
 def test_a_run_that_starts_over_has_its_own_settings(start):
@@ -78,7 +81,6 @@ def test_a_run_that_starts_over_has_its_own_settings(start):
     model."""
     with pytest.raises(RuntimeError, match="the machine has failed"):
         start(steps=1, action=crash)
-    before = environment()
     assert settings()["data"]["max_length"] == 24
     with pytest.raises(RuntimeError, match="the machine has failed"):
         start("--data.max_length=20", steps=1, action=crash)
@@ -86,30 +88,58 @@ def test_a_run_that_starts_over_has_its_own_settings(start):
     assert start("--data.max_length=20", "--train.learning_rate=1e-3") == 0
     assert settings()["data"]["max_length"] == 20
     assert settings()["train"]["learning_rate"] == 1e-3
-    assert "resumed" not in environment()
-    assert "--data.max_length=20" in environment()["command"] or environment()["started"] >= before["started"]
+    assert len(starts()) == 1
 
 
 def test_a_resumed_run_lists_its_starts_and_what_has_changed(start, caplog):
     assert start(steps=3, action=terminate) == 143
-    first = environment()
+    first = starts()
     assert start("--train.eval_batch_size=8", steps=0, action=terminate) == 143
     assert start("--train.eval_batch_size=8") == 0
-    now = environment()
-    resumed = now.pop("resumed")
-    assert now == first
+    assert starts()[:1] == first
+    resumed = starts()[1:]
     assert [entry["step"] for entry in resumed] == [5, 7]
     assert [entry["changed"] for entry in resumed] == [{"train.eval_batch_size": [64, 8]}, {}]
     assert {"command", "started", "mode", "processes", "torch", "code"} <= set(resumed[0])
     assert settings()["train"]["eval_batch_size"] == 8
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"started": 1}'])
-def test_a_damaged_environment_is_no_obstacle(start, content, capsys):
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"starts": [1]}'])
+def test_a_damaged_history_is_no_obstacle(start, content, capsys):
     assert start(steps=3, action=terminate) == 143
-    Path("run/environment.json").write_text(content)
+    Path("run/run_history.json").write_text(content)
     assert start("--train.eval_batch_size=8") == 0
-    assert environment()["resumed"][0]["step"] == 5
-    assert ("is damaged and begins with this start" in capsys.readouterr().err) == (
-        not content.startswith('{"')
+    assert [entry["step"] for entry in starts()] == [5]
+    assert "is damaged and begins with this start" in capsys.readouterr().err
+
+
+def is_refused(message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_run_folder(OutputConfig(dir="run", resume="auto", overwrite=True))
+
+
+@pytest.mark.parametrize("content", ["data: {max_length: 77}\n# my notes\n", "# All settings of this run.\n"])
+def test_a_config_file_of_the_user_is_never_replaced(start, content):
+    """One that was there before the run, or was changed since: it has to be renamed first."""
+    assert start(steps=3, action=terminate) == 143
+    own = Path("run/config.yaml").read_bytes()
+    Path("run/config.yaml").write_text(content)
+    is_refused(
+        r"run/config\.yaml, but there is a file that no run wrote, or that was changed since then; rename"
     )
+    assert start() == 2
+    assert Path("run/config.yaml").read_text() == content
+    Path("run/config.yaml").rename("run/mine.yaml")
+    assert start() == 0
+    assert Path("run/mine.yaml").read_text() == content
+    assert len(Path("run/config.yaml").read_bytes()) == len(own)
+
+
+def test_a_copy_of_another_runs_config_file_is_the_users(start):
+    assert start(steps=1, action=terminate) == 143
+    Path("other").mkdir()
+    copy = Path("other/config.yaml")
+    copy.write_bytes(Path("run/config.yaml").read_bytes())
+    assert start("--output.dir=other", "--output.overwrite=true") == 2
+    assert copy.read_bytes() == Path("run/config.yaml").read_bytes()
+    assert [path.name for path in Path("other").iterdir()] == ["config.yaml"]

@@ -1,0 +1,32 @@
+"""Memory that runs out outside of a training step: where, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import TrainingError, first_line
+from ..training.out_of_memory import is_out_of_memory
+
+PREPARING_REMEDY = "choose a smaller model (model.name, model.config), or a machine with more memory"
+LOADING_REMEDY = (
+    "end other programs, or choose a machine with more memory, and start again with --resume auto"
+)
+TRAINING_REMEDY = (
+    "resume from the last training state with --resume auto and a smaller train.micro_batch_size"
+)
+EVALUATION_REMEDY = "lower train.eval_batch_size, and resume with --resume auto"
+SAVING_REMEDY = "end other programs, or choose a machine with more memory, and resume with --resume auto"
+
+
+@contextmanager
+def memory_for(work: str, remedy: str) -> Iterator[None]:
+    """Return a context in which memory that runs out raises TrainingError, naming the `work` and the remedy."""
+    try:
+        yield
+    except TrainingError:
+        raise
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TrainingError(f"memory ran out while {work}: {first_line(error)}; {remedy}") from error
