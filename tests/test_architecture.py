@@ -9,6 +9,7 @@ import ast
 import re
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
@@ -69,8 +70,8 @@ def named_modules(path: Path) -> frozenset[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    relative = {string.split(":")[0] for string in strings if string.startswith(".")}
-    return frozenset({package + name for name in relative} & set(MODULES))
+    relative = {name for name in (string.split(":")[0] for string in strings) if re.match(r"\.{1,2}\w", name)}
+    return frozenset({resolve_name(name, package) for name in relative} & set(MODULES))
 
 
 def layer(module: str) -> int:

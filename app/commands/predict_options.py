@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from ..config.file_formats import FORMATS
 from ..data.formats import content_format, file_format
 from ..errors import InputError, nearest
 from ..prediction.open_model import RUNTIMES
@@ -47,11 +48,10 @@ def build_parser(program: str, description: str) -> Parser:
 def _add_input_options(add: Callable) -> None:
     """Add the options that decide what the rows are; they mean what they mean in training."""
     add("--input", metavar="FILE", help="file of texts; - is standard input (default: none)")
-    formats = ["auto", "text", "csv", "tsv", "json", "jsonl", "parquet", "xlsx"]
     text = (
         "text is one text a line (default: auto, by content and name; other .txt and standard input are text)"
     )
-    add("--format", choices=formats, default="auto", help=text)
+    add("--format", choices=["auto", *FORMATS], default="auto", help=text)
     column = "column of the text, by name or by number from 0 (default: by its usual name, else 0)"
     add("--text_column", type=_column, metavar="COLUMN", help=column)
     pair = "column of the second text of a pair (default: none)"

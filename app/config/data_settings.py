@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from .file_formats import FORMATS
 from .rules import (
     CLEAN_NAMES,
     DIFFERENT_NAMES,
@@ -20,6 +21,7 @@ from .rules import (
 
 MAX_ROWS = 10**12
 MAX_TOKENS = 1_000_000
+FormatName = Literal["auto", *FORMATS]
 WITH_LABELS = NotFor("masked_language_modelling")
 SplitSize = Annotated[
     float,
@@ -48,7 +50,7 @@ class DataConfig:
     """File with the dev rows; none: dev_size of the training rows."""
     test: str | None = None
     """File with the test rows; none: test_size of the training rows."""
-    format: Literal["auto", "csv", "tsv", "json", "jsonl", "parquet", "xlsx", "text"] = "auto"
+    format: FormatName = "auto"
     """Format of the data files; text: one text a line, without labels, for masked_language_modelling; auto:
     JSON, JSON Lines, Parquet and Excel (xlsx) by the content, others by the ending of the file name (.txt is
     tsv, for masked_language_modelling text).

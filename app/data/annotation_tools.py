@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, excerpt, listed
-from .formats import row_unit
+from .formats import read_records, row_unit
 from .label_cells import encode_set
-from .readers import BadRow, ReadOptions, read_records
-from .text_files import check_file, read_start
+from .readers import BadRow, ReadOptions
+from .text_files import read_start
 
 TOOLS = ("label-studio", "doccano")
 NEEDED = ("text", "given", "suggested", "score", "text_hash")
@@ -30,7 +30,6 @@ FIX_COLUMNS = ("text_hash", "text", "text_pair", "given", "label")
 def read_issues(path: Path) -> Iterator[dict[str, str]]:
     """Yield the rows of a label_issues.csv by column name; raises InputError, with file and line, for what is
     none."""
-    check_file(path, "csv", "utf-8")
     names: list[str] | None = None
     for line, record in read_records(path, ReadOptions(), "csv"):
         if isinstance(record, BadRow):
@@ -145,7 +144,6 @@ def import_fixes(source: Path, target: Path) -> Imported:
     A label that is the given one is no fix; rows with several different decisions are left out. Raises
     InputError, with file and place, for what is neither, and for a target that exists.
     """
-    check_file(source, "json", "utf-8")
     start = read_start(source, 1 << 10).decode(errors="replace").lstrip("\ufeff \t\r\n")[:1]
     format = {"[": "json", "{": "jsonl"}.get(start)
     if format is None:

@@ -1,27 +1,20 @@
-"""The format of a data file: by its setting, else by its content, else by its name."""
+"""The format of a data file: by its setting, else by its content, else by its name; and its reader."""
 
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
+from ..config import file_formats
+from ..config.file_formats import FORMATS, SUFFIXES
 from ..errors import InputError
-from .excel import is_workbook
-from .json_values import json_layout
+from .readers import FileStart, Reader, ReadOptions
 from .text_files import Source, Stream, check_file, codec_name, read_start
 
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".txt": "tsv",
-    ".tab": "tsv",
-    ".json": "json",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".xlsx": "xlsx",
-    ".xlsm": "xlsx",
-}
 # Bytes from which the format is recognised
 START = 1 << 20
 
@@ -30,15 +23,15 @@ def file_format(path: Source, format: str, encoding: str) -> str:
     """Return the format of `path`: as given, or by its content, or by the ending of its name."""
     if format != "auto":
         return format
-    found = content_format(path, encoding) or named_format(path)
-    if found is None:
+    recognised = content_format(path, encoding) or named_format(path)
+    if recognised is None:
         # A more useful error for a compressed file
         check_file(path, "auto", encoding)
         raise InputError(
             f"{path}: cannot tell the format from the file's name (known endings: {', '.join(SUFFIXES)}); "
             "set --data.format"
         )
-    return found
+    return recognised
 
 
 def unlabelled_format(path: Source, encoding: str) -> str:
@@ -52,8 +45,7 @@ def named_format(path: Source) -> str | None:
 
 
 def content_format(path: Source, encoding: str) -> str | None:
-    """Return the format that the first bytes of a file show, whatever its name: Parquet, Excel, JSON, JSON
-    Lines; else None.
+    """Return the format that the first bytes of a file show, whatever its name; None where they show none.
 
     None also for a stream, of which no one knows how much has come. Raises InputError for a file that cannot
     be read.
@@ -61,20 +53,38 @@ def content_format(path: Source, encoding: str) -> str | None:
     codec = codec_name(encoding)
     if isinstance(path, Stream):
         return None
-    start = read_start(path, START)
-    if start.startswith(b"PAR1\x15"):
-        return "parquet"
-    if start.startswith(b"PK\x03\x04") and is_workbook(path):
-        return "xlsx"
+    content = read_start(path, START)
     decoder = codecs.getincrementaldecoder(codec)(errors="replace")
     try:
-        text = decoder.decode(start)
+        text = decoder.decode(content)
     except UnicodeError:
         # Some encodings cannot replace what they do not know
-        return None
-    return json_layout(text, len(start) < START, strict=named_format(path) not in ("json", "jsonl"))
+        text = None
+    start = FileStart(path, content, text, len(content) < START)
+    return next((name for name in FORMATS if reader_class(name).recognises(start)), None)
 
 
 def row_unit(format: str) -> str:
     """Return what a row's number counts in a file of this format: lines, elements of an array, or rows."""
-    return {"json": "element", "parquet": "row", "xlsx": "row"}.get(format, "line")
+    return FORMATS[format].row_unit
+
+
+def reader_class(format: str) -> type[Reader]:
+    """Return the class that reads a format."""
+    module, name = FORMATS[format].reader.split(":")
+    return getattr(import_module(module, file_formats.__package__), name)
+
+
+def open_reader(path: Source, options: ReadOptions, format: str) -> Reader:
+    """Return the reader of a file, after checks of the file; raises InputError for a file of another format,
+    and where the library that reads it is missing."""
+    check_file(path, format, options.encoding)
+    library = FORMATS[format].library
+    if library and find_spec(library) is None:
+        raise InputError(f"{path}: {format} files need {library}; install it with: pip install {library}")
+    return reader_class(format)(path, options)
+
+
+def read_records(path: Path, options: ReadOptions, format: str) -> Iterator[tuple[int, Any]]:
+    """Yield (number, record) for each record of a file; `row_unit(format)` is what the number counts."""
+    return open_reader(path, options, format).records()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 # ValueError also: an integer of thousands of digits
@@ -34,11 +33,9 @@ def _json_object(pairs: list[tuple[str, Any]]) -> dict:
 
 
 def rows_of(value: Any) -> list | None:
-    """Return the rows in a JSON value, or None: an array, an array inside an object, or an object of columns.
+    """Return the rows in a JSON value: an array, or the only array of rows inside an object; else None.
 
-    An object of columns has for each name the values of all rows, in arrays or (as pandas writes them) in
-    objects. Rows by their numbers are read too. Raises ValueError, saying which, for an object with several
-    arrays of rows.
+    Raises ValueError, saying which, for an object with several arrays of rows.
     """
     if isinstance(value, list):
         return value
@@ -47,33 +44,11 @@ def rows_of(value: Any) -> list | None:
     arrays = {key: inner for key, inner in value.items() if _is_rows(inner)}
     if len(arrays) > 1:
         raise ValueError(f"several arrays of rows, {', '.join(arrays)}; write each into a separate file")
-    return next(iter(arrays.values())) if arrays else _rows_of_columns(value)
+    return next(iter(arrays.values()), None)
 
 
 def _is_rows(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(row, (list, dict)) for row in value)
-
-
-def _are_numbers(keys: Iterable[str]) -> bool:
-    return all(key.isdecimal() for key in keys)
-
-
-def _rows_of_columns(columns: dict) -> list | None:
-    """Return the rows of an object of columns, or of one that has for each number a row; None for any other
-    object."""
-    if len(columns) < 2 or isinstance(columns, RepeatedKeys):
-        return None
-    values = list(columns.values())
-    if (
-        _are_numbers(columns)
-        and _is_rows(values)
-        and not any(isinstance(row, dict) and _are_numbers(row) for row in values)
-    ):
-        return values
-    if all(isinstance(column, dict) and column and list(column) == list(values[0]) for column in values):
-        values = [list(column.values()) for column in values]
-    is_table = all(isinstance(column, list) and column and len(column) == len(values[0]) for column in values)
-    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)] if is_table else None
 
 
 def json_layout(start: str, is_whole: bool, strict: bool) -> str | None:

@@ -10,8 +10,8 @@ import json
 from typing import Any
 
 from ..errors import excerpt
-from .excel import EMPTY
 from .labels import resolve_label
+from .readers.excel import EMPTY
 
 USUAL_SEPARATORS = (",", "|", ";", "，", "；", "、")
 ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}

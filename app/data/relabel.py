@@ -18,15 +18,14 @@ import numpy as np
 
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, printable_path, shorten
-from .excel import NotText
-from .formats import file_format, row_unit
+from .formats import file_format, read_records, row_unit
 from .label_cells import decode_set, encode_set, labels_in_cell
 from .label_sets import label_matrix
 from .labels import resolve_label
-from .readers import BadRow, LabelSetOptions, ReadOptions, read_records
+from .readers import BadRow, LabelSetOptions, ReadOptions
+from .readers.excel import NotText
 from .table_builder import text_hash
 from .table_labels import LABEL_SETS
-from .text_files import check_file
 
 COLUMNS = ("text_hash", "text", "text_pair", "label")
 # The letter keeps spreadsheets from reading it as a number
@@ -106,7 +105,6 @@ def read_fixes(
     file = Path(path)
     options = ReadOptions(encoding=encoding)
     format = file_format(file, "auto", encoding)
-    check_file(file, format, encoding)
     unit, source = row_unit(format), printable_path(str(path))
     found: dict[int, tuple[str, int]] = {}
     for line, values in _rows(file, options, format):

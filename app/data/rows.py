@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..config.file_formats import FORMATS
 from ..errors import InputError, excerpt
 from .columns import (
     SETTING,
@@ -21,11 +22,11 @@ from .columns import (
     has_header,
     resolve_columns,
 )
-from .excel import NotText
-from .formats import file_format, row_unit
+from .formats import file_format, open_reader, row_unit
 from .label_cells import encode_set, labels_in_cell, labels_in_columns
-from .readers import BadRow, LabelSetOptions, ReadOptions, parquet_names, read_records
-from .text_files import Source, Stream, check_file
+from .readers import BadRow, LabelSetOptions, ReadOptions
+from .readers.excel import NotText
+from .text_files import Source, Stream
 
 # Unicode categories: control and format characters, separators
 INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
@@ -110,23 +111,20 @@ def read_rows(
     path = path if isinstance(path, Stream) else Path(path)
     notes = {} if notes is None else notes
     format = file_format(path, options.format, options.encoding)
-    check_file(path, format, options.encoding)
+    reader, properties = open_reader(path, options, format), FORMATS[format]
     notes.update(place=row_unit(format), multiline=0, columns="")
-    is_delimited, has_lines = format in ("csv", "tsv"), format in ("csv", "tsv", "xlsx")
     columns: Columns | None = None
-    names: list[str] | None = None
     wanted: list[int | None] = []
-    # Its column names are known before the first record
-    if format == "parquet":
-        names = parquet_names(path)
+    names = reader.column_names()
+    if names is not None:
         columns = resolve_columns(str(path), options, names, len(names), need_label)
         wanted = [columns.text, columns.pair, *columns.labels]
         notes["columns"] = columns.described
     count = 0
-    for line, record in read_records(path, options, format, wanted):
+    for line, record in reader.records(wanted):
         if columns is None:
             where = f"{path}, {row_unit(format)} {line}"
-            is_header = has_lines and _is_header(where, record, options, need_label)
+            is_header = properties.has_header and _is_header(where, record, options, need_label)
             columns = _first_columns(where, record, is_header, options, need_label)
             notes["columns"] = columns.described if columns else ""
             if is_header:
@@ -136,13 +134,14 @@ def read_rows(
             return
         count += 1
         row = _row(line, record, columns, options)
-        if is_delimited and isinstance(row, Row) and any("\n" in field for field in record):
+        if properties.is_delimited and isinstance(row, Row) and any("\n" in field for field in record):
             notes["multiline"] += 1
             notes.setdefault("first_multiline", line)
         yield row
     if count == 0:
         raise InputError(
-            f"{path}: there are no rows in the file" + (", only a header" if names and has_lines else "")
+            f"{path}: there are no rows in the file"
+            + (", only a header" if names and properties.has_header else "")
         )
 
 

@@ -7,7 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from .formats import SUFFIXES, content_format, file_format
+from ..config.file_formats import SUFFIXES
+from .formats import content_format, file_format
 from .readers import BadRow, LabelSetOptions, ReadOptions
 from .rows import Row, read_rows
 from .table_labels import LABEL_SETS

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from ..config.file_formats import FORMATS
 from ..config.public_sets import fetch_hint
 from ..errors import InputError, listed, nearest, shorten
 
@@ -23,7 +24,6 @@ MAGIC = {
     b"\xd0\xcf\x11\xe0": "an old Excel or Word file, or one with a password; save it as .xlsx or CSV (UTF-8), without a password",
     b"PAR1\x15": "a Parquet file; set --data.format parquet",
 }
-BINARY = {"parquet": "Parquet", "xlsx": "Excel"}
 UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 MARKS = {"utf-16": UTF16_MARKS, "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)}
 # Of the longest in MAGIC
@@ -49,11 +49,14 @@ def check_file(path: Source, format: str, encoding: str) -> None:
     """Raise InputError unless `path` is a stream or a regular file, not empty, and begins like a file of its
     `format`."""
     codec = codec_name(encoding)
-    if isinstance(path, Stream) and format in BINARY:
-        raise InputError(f"{path}: {BINARY[format]} cannot be read from a stream; save it to a file first")
+    magic = FORMATS[format].magic if format in FORMATS else b""
+    if isinstance(path, Stream) and magic:
+        raise InputError(f"{path}: {format} files cannot be read from a stream; save it to a file first")
     start = read_start(path, MAGIC_BYTES)
-    if format not in BINARY or (format == "xlsx" and not start.startswith(b"PK")):
-        _check_start(path, start, codec)
+    if not magic:
+        _check_text(path, start, codec)
+    elif not start.startswith(magic):
+        _refuse_known(path, start, format)
 
 
 def read_start(path: Source, size: int) -> bytes:
@@ -74,11 +77,20 @@ def read_start(path: Source, size: int) -> bytes:
     return start
 
 
-def _check_start(path: Source, start: bytes, codec: str) -> None:
-    """Raise InputError if `start`, the first bytes of a file, is not text or is in another encoding."""
+def _refuse_known(path: Source, start: bytes, needed: str) -> None:
+    """Raise InputError if `start`, the first bytes of a file, is of a known kind that is not the needed one."""
     for magic, what in MAGIC.items():
         if start.startswith(magic):
-            raise InputError(f"{path}: text is needed, found {what}")
+            raise InputError(f"{path}: {needed} is needed, found {what}")
+
+
+def _check_text(path: Source, start: bytes, codec: str) -> None:
+    """Raise InputError if `start`, the first bytes of a file, is not text or is in another encoding."""
+    _refuse_known(path, start, "text")
+    if start.startswith(codecs.BOM_UTF8) and not codec.startswith("utf"):
+        raise InputError(
+            f"{path}: {codec} text is needed, found UTF-8 text with a byte order mark; set --data.encoding utf-8"
+        )
     if start.startswith(UTF16_MARKS) and not codec.startswith(("utf-16", "utf-32")):
         raise InputError(f"{path}: {codec} text is needed, found UTF-16 text; set --data.encoding utf-16")
     if not start.startswith(MARKS.get(codec, (b"",))):

@@ -178,7 +178,7 @@ def test_another_format_and_a_stream(book):
     path = book(ROWS)
     with pytest.raises(InputError, match="text is needed, found a ZIP or Excel file; .*--data.format xlsx"):
         read(path, format="csv")
-    with pytest.raises(InputError, match="Excel cannot be read from a stream"):
+    with pytest.raises(InputError, match="xlsx files cannot be read from a stream"):
         read(Stream("<stdin>", io.BufferedReader(io.BytesIO(path.read_bytes()))), format="xlsx")
 
 

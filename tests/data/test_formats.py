@@ -15,7 +15,6 @@ from app.errors import InputError
 
 PAIRS = [["今天真开心", "高兴"], ["气死我了", "愤怒"], ["[微笑] 好", "其他"]]
 OBJECTS = [{"content": text, "label_desc": label, "label": label} for text, label in PAIRS]
-COLUMNS = {"text": [text for text, _ in PAIRS], "label": [label for _, label in PAIRS]}
 LAYOUTS = {
     "lines of objects": "\n".join(json.dumps(record, ensure_ascii=False) for record in OBJECTS),
     "lines of arrays": "\ufeff" + "\r\n\r\n".join(json.dumps(pair) for pair in PAIRS),
@@ -24,11 +23,6 @@ LAYOUTS = {
     "an array with a row on each line": "[" + ",\n".join(json.dumps(record) for record in OBJECTS) + "]\n",
     "an array in an object": json.dumps({"version": "1.0", "data": OBJECTS}),
     "an array in an indented object": json.dumps({"data": PAIRS}, indent=4),
-    "rows by their numbers": json.dumps(dict(enumerate(OBJECTS)), indent=1),
-    "columns": json.dumps(COLUMNS),
-    "columns as pandas writes them": json.dumps(
-        {name: dict(enumerate(values)) for name, values in COLUMNS.items()}
-    ),
 }
 
 
@@ -40,6 +34,12 @@ def test_json_of_any_layout_under_any_name(write, name, layout):
     args = parse(build_parser("predict", ""), ["--input", str(path)])
     find_input_format(args)
     assert args.format == ("jsonl" if "lines of" in layout else "json")
+
+
+def test_columns_as_pandas_writes_them_are_told_how_to_become_rows(write):
+    columns = {"text": {"0": "今天", "1": "气死"}, "label": {"0": 1, "1": 0}}
+    with pytest.raises(InputError, match=r"an array of pairs or of objects is needed.*orient=\"records\""):
+        list(read_rows(write("a.json", json.dumps(columns)), ReadOptions()))
 
 
 def test_rows_longer_than_what_is_looked_at(write):

@@ -1,12 +1,9 @@
 """Files of every format -> rows: python -m pytest tests/data/test_readers.py"""
 
 import json
-from dataclasses import asdict
 
 import pytest
 
-from app.config.schema import DataConfig
-from app.data.cache import content_key
 from app.data.readers import BadRow, ReadOptions
 from app.data.rows import read_rows
 
@@ -279,13 +276,3 @@ def test_the_format_can_be_given_if_the_name_does_not_have_it(write):
 def test_texts_without_labels(write):
     found = list(read_rows(write("a.jsonl", '"今天"\n["气死"]\n'), ReadOptions(), need_label=False))
     assert [(row.text, row.label) for row in found] == [("今天", None), ("气死", None)]
-
-
-def test_tables_of_an_older_cache_are_found():
-    """The options are part of a table's cache key, so neither their names nor their defaults may change by
-    accident."""
-    assert content_key(asdict(ReadOptions())) == "f6c5e9552e47c27192eb4339"
-    options = ReadOptions("jsonl", "text", 1, None, False, "gb18030", "none", True, 7)
-    assert content_key(asdict(options)) == "e636d7816eba620e75d4006c"
-    settings = asdict(DataConfig())
-    assert asdict(ReadOptions()) == {name: settings[name] for name in asdict(options)}

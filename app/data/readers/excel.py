@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, listed, shorten
+from ...config.file_formats import FORMATS
+from ...errors import InputError, listed, shorten
+from . import FileStart, Reader
 
 # Times its size in the file, beyond which XML is not unpacked: texts shrink to a tenth, repeated ones to a
 # hundredth
@@ -35,45 +37,47 @@ class NotText:
 EMPTY = NotText("an empty cell (of merged cells, only the first has the value)")
 
 
-def is_workbook(path: Path) -> bool:
-    """Return whether a ZIP file is an Excel file."""
+class ExcelReader(Reader):
+    """The rows of the only sheet with values."""
+
+    @classmethod
+    def recognises(cls, start: FileStart) -> bool:
+        """Return whether a file is a ZIP archive with a workbook in it."""
+        return start.content.startswith(FORMATS["xlsx"].magic) and _is_workbook(start.path)
+
+    def records(self, columns: Collection[int | None] = ()) -> Iterator[tuple[int, list]]:
+        """Yield number and cells of the rows that are not empty, each as wide as the first one.
+
+        Numbers are those of the sheet. A cell is a string, a number, a truth value or `NotText`. Raises
+        InputError unless openpyxl can read the file, and it has values in one sheet only.
+        """
+        from openpyxl import load_workbook
+
+        try:
+            _check_size(self.path)
+            # Given a path, openpyxl wants its own endings
+            with self.path.open("rb") as file:
+                # Of what is not read: styles, validation, pictures
+                with warnings.catch_warnings(action="ignore"):
+                    book = load_workbook(file, read_only=True)
+                with closing(book):
+                    yield from _rows(_only_sheet(self.path, book.worksheets))
+        except InputError:
+            raise
+        except Exception as error:  # noqa: BLE001 - openpyxl raises whatever a damaged file leads to
+            message = shorten(str(error) or type(error).__name__, 200)
+            raise InputError(
+                f"{self.path}: not a readable Excel file: {message}; open it in Excel and save it again as "
+                ".xlsx without a password, or as CSV (UTF-8)"
+            ) from error
+
+
+def _is_workbook(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as file:
             return any(name.startswith("xl/") for name in file.namelist())
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
         return False
-
-
-def read_sheet(path: Path) -> Iterator[tuple[int, list]]:
-    """Yield (number, cells) of the rows that are not empty, each as wide as the first one; numbers are those
-    of the sheet.
-
-    A cell is a string, a number, a truth value or `NotText`. Raises InputError unless openpyxl can read the
-    file, and it has values in one sheet only.
-    """
-    try:
-        from openpyxl import load_workbook
-    except ImportError as error:
-        raise InputError(
-            f"{path}: Excel files need openpyxl; install it with: pip install openpyxl"
-        ) from error
-    try:
-        _check_size(path)
-        # Given a path, openpyxl wants its own endings
-        with path.open("rb") as file:
-            # Of what is not read: styles, validation, pictures
-            with warnings.catch_warnings(action="ignore"):
-                book = load_workbook(file, read_only=True)
-            with closing(book):
-                yield from _rows(_only_sheet(path, book.worksheets))
-    except InputError:
-        raise
-    except Exception as error:  # noqa: BLE001 - openpyxl raises whatever a damaged file leads to
-        raise InputError(
-            f"{path}: not a readable Excel file: {shorten(str(error) or type(error).__name__, 200)}; open it "
-            "in Excel and save it "
-            "again as .xlsx without a password, or as CSV (UTF-8)"
-        ) from error
 
 
 def _check_size(path: Path) -> None:

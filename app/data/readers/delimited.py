@@ -1,0 +1,69 @@
+"""CSV and TSV: fields with a character between them, with or without quotes around them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from ..text_files import read_lines
+from . import BadRow, Reader
+from .plain_text import lines_without_ends
+
+# Characters in one CSV field; csv's own limit of 131,072 is too low for long documents
+FIELD_LIMIT = 1 << 26
+
+
+class CsvReader(Reader):
+    """Fields between commas; double quotes may enclose them."""
+
+    delimiter = ","
+    is_quoted = True
+
+    def records(self, columns: Collection[int | None] = ()) -> Iterator[tuple[int, Any]]:
+        """Yield first line and fields of each record."""
+        quoting = self.options.quoting
+        if quoting == "double" or (quoting == "auto" and self.is_quoted):
+            yield from self._quoted_records()
+            return
+        for number, line in lines_without_ends(self.path, self.options.encoding):
+            yield number, line if isinstance(line, BadRow) else line.split(self.delimiter)
+
+    def _quoted_records(self) -> Iterator[tuple[int, Any]]:
+        csv.field_size_limit(FIELD_LIMIT)
+        lines = read_lines(self.path, self.options.encoding)
+        reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+        while True:
+            first = reader.line_num + 1
+            try:
+                record = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield first, BadRow(first, _problem(str(error), first, reader.line_num))
+                # None of these lines can be read: each counts
+                for line in range(first + 1, reader.line_num + 1):
+                    yield line, BadRow(line, f"part of the invalid record that begins in line {first}")
+                continue
+            if record:
+                yield first, record
+
+
+class TsvReader(CsvReader):
+    """Fields between tabs; double quotes are part of the text."""
+
+    delimiter = "\t"
+    is_quoted = False
+
+
+def _problem(error: str, first: int, last: int) -> str:
+    if error.startswith("new-line character"):
+        return (
+            "a carriage return is outside quotes; end lines with LF or CRLF, or enclose the text in double "
+            "quotes"
+        )
+    record = f"the record from line {first} to {last}" if last > first else "the record"
+    return (
+        f"{record} is not valid CSV ({error}); double the quotes inside quoted fields, or set "
+        "--data.quoting none if quotes are part of the text"
+    )
