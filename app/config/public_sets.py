@@ -11,10 +11,10 @@ import yaml
 
 from ..errors import InputError, nearest
 from .schema import Config
-from .shipped import PROGRAM, ROOT
+from .shipped import PROGRAM
 
 MANIFEST = Path(__file__).with_suffix(".yaml")
-# Of a file of a public set in a setting: public:NAME/FILE
+# A file of a public set in a setting is written public:NAME/FILE
 PREFIX = "public:"
 
 
@@ -78,18 +78,15 @@ def fetched_folder() -> Path:
 
 
 def find_file(setting: str) -> Path:
-    """Return the path of `public:NAME/FILE`: a fetched file, or one in shared/data beside the repository.
+    """Return the path of `public:NAME/FILE`, where `fetch` puts it; it may be absent.
 
-    Where neither is there, it is the place into which the file would be fetched. Raises InputError for an
-    unknown set or file.
+    Raises InputError for an unknown set or file.
     """
     name, _, file = setting.removeprefix(PREFIX).partition("/")
     names = [known.name for known in find_set(name).files]
     if file not in names:
         raise InputError(f"the public data set {name} has no file '{file}'; it has {', '.join(names)}")
-    fetched = fetched_folder() / name / file
-    shared = ROOT.parent / "shared" / "data" / name / file
-    return shared if shared.is_file() and not fetched.is_file() else fetched
+    return fetched_folder() / name / file
 
 
 def fetch_hint(path: Path) -> str:
@@ -104,9 +101,9 @@ def fetch_hint(path: Path) -> str:
 def with_public_files(config: Config) -> Config:
     """Return the configuration with each `public:NAME/FILE` replaced by the path of that file."""
 
-    def found(setting: str | None) -> str | None:
+    def path_of(setting: str | None) -> str | None:
         return str(find_file(setting)) if setting is not None and setting.startswith(PREFIX) else setting
 
-    files = {key: found(getattr(config.data, key)) for key in ("train", "dev", "test")}
-    model = replace(config.model, vocab_file=found(config.model.vocab_file))
+    files = {key: path_of(getattr(config.data, key)) for key in ("train", "dev", "test")}
+    model = replace(config.model, vocab_file=path_of(config.model.vocab_file))
     return replace(config, data=replace(config.data, **files), model=model)

@@ -12,6 +12,7 @@ from app.config.command_line import load_config
 from app.config.public_sets import MANIFEST, PublicFile, PublicSet, fetched_folder, find_file
 from app.data.dataset import open_dataset
 from app.errors import InputError
+from tests.real_data import REAL_DATA, needs_real_data
 from tests.tiny import tiny_lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,12 +89,9 @@ def test_the_manifest_is_complete_and_the_configurations_use_it():
     assert all(find_file(setting) for setting in used)
 
 
-def test_the_files_beside_the_repository_are_those_of_the_manifest():
-    """Where a folder shared/data is beside the repository, configurations find it too."""
-    shared = ROOT.parent / "shared" / "data"
-    if not shared.is_dir():
-        pytest.skip(f"needs the public data sets, which are not in {shared}")
+@needs_real_data
+def test_the_real_files_are_those_of_the_manifest():
     for known in public_sets.public_sets().values():
         for file in known.files:
-            content = (shared / known.name / file.name).read_bytes()
+            content = (REAL_DATA / known.name / file.name).read_bytes()
             assert (len(content), hashlib.sha256(content).hexdigest()) == (file.size, file.sha256)

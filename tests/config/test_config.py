@@ -228,7 +228,7 @@ MISTAKES = {
     "processes": ("train: {nprocs: 100000000000}", "train.nprocs must be at most 4,096, or null, found 100000000000"),
     "epochs": ("train: {epochs: 10000000000000000}", "train.epochs must be at most 1,000,000,000, found 10000000000000000"),
     "timeout": ("train: {timeout: 9}", "train.timeout must be at least 10 seconds, or ranks that are only slow", "found 9"),
-    "NUL": ('data: {train: "a\\0b"}', "line 1: strings have no NUL characters, found 'a\\x00b'"),
+    "NUL": ('data: {train: "a\\0b"}', "data.train must be without NUL characters", "found 'a\\\\x00b'"),
     "label twice": ("data: {labels: [好, 坏, 好]}", "data.labels must be two or more different names", "found ['好', '坏', '好']"),
     "one label": ("data: {labels: [好]}", "data.labels must be two or more different names, or null, found ['好']"),
     "space in a label": ("data: {labels: ['好 ', 坏]}", "without white space around them, none of them empty, or null, found ['好 ', '坏']"),

@@ -1,7 +1,7 @@
 """Public data sets, which their authors did not write for us: python -m pytest tests/data/test_real_data.py
 
 The rows are counted here a second time with nothing but Python's string methods, csv and json, and both
-counts are compared with those of shared/data/README.md.
+counts are compared with those of their README.md.
 """
 
 import csv
@@ -19,29 +19,27 @@ from app.data.table import Table
 from app.data.table_builder import build_table
 from app.data.tokenizer import load_tokenizer
 from app.data.tokens import open_store
+from tests.real_data import REAL_DATA, needs_real_data
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-pytestmark = pytest.mark.skipif(
-    not DATA.is_dir(), reason=f"needs the public data sets, which are not in {DATA}"
-)
+pytestmark = needs_real_data
 
 EMOTIONS = {"其他": 13993, "喜好": 6697, "悲伤": 5348, "厌恶": 5978, "愤怒": 3167, "高兴": 4950}
-SMP = DATA / "smp2020_ewect_usual"
+SMP = REAL_DATA / "smp2020_ewect_usual"
 CSL_COLUMNS = {"text_column": 1, "label_column": 2, "header": False}
 PAIR_COLUMNS = {"text_column": 0, "text_pair_column": 1, "label_column": 2, "header": False}
 SETS = {
-    "weibo": (DATA / "weibo_emotion6" / "train.json", {"remove_spaces": True}, 40_133, 6),
-    "waimai": (DATA / "waimai_10k" / "waimai_10k.csv", {}, 11_987, 2),
+    "weibo": (REAL_DATA / "weibo_emotion6" / "train.json", {"remove_spaces": True}, 40_133, 6),
+    "waimai": (REAL_DATA / "waimai_10k" / "waimai_10k.csv", {}, 11_987, 2),
     "smp train": (SMP / "train.tsv", {}, 27_766, 6),
     "smp dev": (SMP / "dev.tsv", {}, 2000, 6),
     "smp test": (SMP / "test.tsv", {}, 5000, 6),
-    "tnews train": (DATA / "tnews" / "train.tsv", {"header": False}, 53_360, 15),
-    "tnews dev": (DATA / "tnews" / "dev.tsv", {}, 10_000, 15),
-    "csl train": (DATA / "csl13" / "train.tsv", CSL_COLUMNS, 8000, 13),
-    "csl dev": (DATA / "csl13" / "dev.tsv", CSL_COLUMNS, 1000, 13),
-    "csl test": (DATA / "csl13" / "test.tsv", CSL_COLUMNS, 1000, 13),
-    "afqmc train": (DATA / "afqmc" / "train.txt", PAIR_COLUMNS, 34_334, 2),
-    "afqmc dev": (DATA / "afqmc" / "dev.txt", PAIR_COLUMNS, 4316, 2),
+    "tnews train": (REAL_DATA / "tnews" / "train.tsv", {"header": False}, 53_360, 15),
+    "tnews dev": (REAL_DATA / "tnews" / "dev.tsv", {}, 10_000, 15),
+    "csl train": (REAL_DATA / "csl13" / "train.tsv", CSL_COLUMNS, 8000, 13),
+    "csl dev": (REAL_DATA / "csl13" / "dev.tsv", CSL_COLUMNS, 1000, 13),
+    "csl test": (REAL_DATA / "csl13" / "test.tsv", CSL_COLUMNS, 1000, 13),
+    "afqmc train": (REAL_DATA / "afqmc" / "train.txt", PAIR_COLUMNS, 34_334, 2),
+    "afqmc dev": (REAL_DATA / "afqmc" / "dev.txt", PAIR_COLUMNS, 4316, 2),
 }
 
 
@@ -135,7 +133,7 @@ def test_the_statistics_of_the_report(tmp_path, names, settings, known):
 
 def test_texts_of_weibo_as_they_are_in_the_file():
     labels_of: dict[str, set] = {}
-    for text, label in json.loads((DATA / "weibo_emotion6" / "train.json").read_text(encoding="utf-8")):
+    for text, label in json.loads((REAL_DATA / "weibo_emotion6" / "train.json").read_text(encoding="utf-8")):
         labels_of.setdefault(text, set()).add(label)
     assert sum(len(labels) > 1 for labels in labels_of.values()) == 91
 
@@ -152,7 +150,7 @@ def test_tokens_of_the_vocabulary_of_bert(tmp_path):
     dataset = open_dataset(
         DataConfig(train=str(SMP / "dev.tsv"), dev_size=0, test_size=0, cache_dir=cache_dir)
     )
-    config = ModelConfig(vocab_file=str(DATA / "vocab" / "google_zh_vocab.txt"))
+    config = ModelConfig(vocab_file=str(REAL_DATA / "vocab" / "google_zh_vocab.txt"))
     tokenizer = load_tokenizer(config, dataset, 48, cache_dir)
     assert len(tokenizer) == 21_128
     table = dataset.splits["train"].table

@@ -1,0 +1,13 @@
+"""The public data sets that the tests read: in the folder REAL_DATA, or in shared/data beside the repository."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+REAL_DATA = Path(
+    os.environ.get("REAL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data"
+).absolute()
+needs_real_data = pytest.mark.skipif(
+    not REAL_DATA.is_dir(), reason=f"needs the public data sets, which are not in {REAL_DATA}"
+)
