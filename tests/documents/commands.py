@@ -102,8 +102,12 @@ def batch_scripts() -> list[list[str]]:
     return [shlex.split(re.sub(r"\$\w+", "2", slurm)), [*container["command"], *container["args"]]]
 
 
-def check(command: list[str]) -> None:
-    """Raise an error unless the script exists and its parser takes the arguments; nothing is run."""
+@cache
+def check(command: tuple[str, ...]) -> None:
+    """Raise an error unless the script exists and its parser takes the arguments; nothing is run.
+
+    Cached, because both languages have the same commands.
+    """
     program, *words = command
     if program in ("python", "python3"):
         check_python(words)
@@ -157,7 +161,7 @@ def check_launcher(launcher: str, words: list[str]) -> None:
         from horovod.runner.launch import parse_args
 
         with patch.object(sys, "argv", ["horovodrun", *words]):
-            check(parse_args().command)
+            check(tuple(parse_args().command))
     else:
         first = next(index for index, word in enumerate(words) if word.endswith(".py"))
         check_script(words[first], words[first + 1 :])

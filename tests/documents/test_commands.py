@@ -27,7 +27,7 @@ def all_commands(document: str) -> list[list[str]]:
 def check_all(place: str | Path, published: list[list[str]]) -> None:
     for command in published:
         try:
-            commands.check(command)
+            commands.check(tuple(command))
         except BaseException as error:
             raise AssertionError(f"{place}: {shlex.join(command)}: {error!r}") from error
 
@@ -79,7 +79,7 @@ def test_every_entry_script_has_a_command():
 def test_a_wrong_command_is_found(command):
     """A control: the check above can fail."""
     with pytest.raises(BaseException):  # noqa: B017, PT011 - an InputError, an exit or an assertion, by the parser
-        commands.check(shlex.split(command))
+        commands.check(tuple(shlex.split(command)))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
