@@ -26,8 +26,15 @@ LAYERS = [
     "outcomes",
     "strategies",
     "training",
+    "checkpoints",
+    "prediction",
+    "explanation",
+    "export",
+    "serving",
+    "run",
+    "commands",
+    "api",
 ]
-LAYERS += ["checkpoints", "prediction", "explanation", "export", "serving", "run", "commands", "api"]
 # What `python -m` runs; the scripts at the root are found
 ENTRIES = ("app", "app.__main__", "app.run.__main__")
 MAX_LINES, MAX_SCRIPT_LINES = 320, 25
@@ -103,17 +110,16 @@ def circle(pairs: set[tuple[str, str]]) -> list[str] | None:
 
 
 def reached() -> set[str]:
-    """Return the modules that the entry points import, directly or through others; importing one imports its
-    packages."""
-    ways = set(ENTRIES)
+    """Return the modules that the entry points import, directly or through others, with their packages."""
+    wanted = set(ENTRIES)
     for script in SCRIPTS:
-        ways |= imports(script)
+        wanted |= imports(script)
     done: set[str] = set()
-    while ways - done:
-        name = (ways - done).pop()
+    while wanted - done:
+        name = (wanted - done).pop()
         done.add(name)
         package = {name.rpartition(".")[0]} & set(MODULES)
-        ways |= package | imports(MODULES[name]) | named_modules(MODULES[name])
+        wanted |= package | imports(MODULES[name]) | named_modules(MODULES[name])
     return done
 
 
