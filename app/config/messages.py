@@ -50,5 +50,6 @@ def _choices(hint: Any) -> tuple:
 def describe_type(hint: Any) -> str:
     """Return, in words, the values that a type allows."""
     if _choices(hint):
-        return f"one of {', '.join(map(str, _choices(hint)))}"
+        choices = _choices(hint)
+        return f"{'one of ' if len(choices) > 1 else ''}{', '.join(map(str, choices))}"
     return TYPES[hint] if hint in TYPES else " or ".join(map(describe_type, get_args(hint)))

@@ -48,7 +48,7 @@ def default_config(options: set[str]) -> Path:
     """Return the file that a run without --config starts from, given the settings on its command line.
 
     With a model's name it is configs/e5_small.yaml, whose model the name replaces. Else it is
-    configs/default.yaml, the same model for fewer epochs; or configs/small_bert.yaml, random weights, where
+    configs/default.yaml, the same model; or configs/small_bert.yaml, random weights, where
     e5-small-zh is not installed or a setting is for random weights only: the architecture, its sizes or its
     vocabulary.
     """

@@ -33,6 +33,11 @@ PositiveWeights = Annotated[Weights, OnlyFor("multi_label")]
 Threads = Annotated[int | None, at_least(1), at_most(MAX_THREADS)]
 Number = Annotated[float, FINITE]
 NumberOrNone = Annotated[float | None, FINITE]
+Epochs = Annotated[
+    Literal["auto"] | int,
+    Rule("at least 1, or auto", lambda epochs: epochs == "auto" or epochs >= 1),
+    Rule("at most 1,000,000,000, or auto", lambda epochs: epochs == "auto" or epochs <= 10**9),
+]
 MicroBatchSize = Annotated[
     Literal["auto"] | int | None, Rule("at least 1, auto", lambda rows: rows == "auto" or rows >= 1)
 ]
@@ -52,8 +57,9 @@ ONE_LABEL_A_ROW = NotFor("multi_label", "masked_language_modelling")
 class TrainConfig:
     """How the model is trained."""
 
-    epochs: Annotated[int, at_least(1), at_most(10**9)] = 3
-    """Passes over the training rows."""
+    epochs: Epochs = "auto"
+    """Passes over the training rows; auto: by the number of rows and the size of the smallest class, at least
+    3 (pairs of texts: 4) unless these take more than 6,000 steps."""
     max_steps: CountOrNone = None
     """Stop after this many optimizer steps; the learning-rate schedule is then this long."""
     batch_size: Count = 32
@@ -128,7 +134,8 @@ class TrainConfig:
     device that is faster in it (on the CPU that is measured), else fp32.
     """
     eval_every: CountOrNone = None
-    """Steps between evaluations on dev; none: one after each epoch. There is always one after the last step.
+    """Steps between evaluations on dev; none: one after each epoch (train.epochs auto: about 10 at most). There is
+    always one after the last step.
     """
     save_every: CountOrNone = None
     """Steps between training states, from which an interrupted run can be resumed; none: one at each

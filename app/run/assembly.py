@@ -18,6 +18,7 @@ from ..data.tokenizer import load_tokenizer
 from ..data.tokens import TokenStore, open_store
 from ..errors import InputError
 from ..model.classifier import check_passes
+from ..model.epochs import with_epochs
 from ..model.packed_model import PackedModel
 from ..model.recipe import with_recipe
 from ..model.source import checkpoint_place
@@ -74,7 +75,10 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     if settings.sampling == "balanced":
         classes = outcome.sampling_classes(dataset.splits["train"].labels)
     plan = build_plan(len(loaders["train"]), settings.batch_size, settings.seed, classes)
-    config = with_recipe(config, plan.steps_per_epoch, dataset.splits["train"].table.has_pairs)
+    has_pairs = dataset.splits["train"].table.has_pairs
+    class_sizes = tuple(dataset.statistics["train"]["classes"].values())
+    config = with_epochs(config, plan.steps_per_epoch, class_sizes, has_pairs)
+    config = with_recipe(config, plan.steps_per_epoch, has_pairs)
     return Components(config, dataset, tokenizer, stores, model, training, loaders, plan, outcome)
 
 

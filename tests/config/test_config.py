@@ -61,7 +61,7 @@ def e5_is_installed(monkeypatch, tmp_path):
 def test_without_arguments_the_default_file_is_read(e5_is_installed):
     e5_is_installed(True)
     config = load_config([])
-    assert (config.model.name, config.model.config, config.train.epochs) == ("e5-small-zh", {}, 2)
+    assert (config.model.name, config.model.config, config.train.epochs) == ("e5-small-zh", {}, "auto")
     assert config.output.name == "sample"
     assert load_config(["--data.train", "数据/评论.csv"]).output.name == "评论"
 
@@ -81,7 +81,7 @@ def test_sizes_of_the_random_model_do_not_apply_to_a_named_one(e5_is_installed, 
     config = load_config(["--model.name", "hfl/chinese-macbert-base"])
     assert config.model.config == {}
     assert (config.train.epochs, config.train.learning_rate, config.train.head_learning_rate) == (
-        3,
+        "auto",
         None,
         None,
     )
@@ -201,10 +201,10 @@ MISTAKES = {
     "inner key twice": ("train:\n  epochs: 3\n  seed: 1\n  epochs: 4\n", ", line 4: 'epochs' is set twice"),
     "no YAML": ("train: [", "is not a readable YAML file", "line 1"),
     "tab": ("train:\n\tepochs: 3\n", "is not a readable YAML file", "'\\t'", "in the file, line 2"),
-    "word for an integer": ("train: {epochs: three}", "train.epochs must be an integer, found three"),
-    "fraction for an integer": ("train: {epochs: 1.5}", "train.epochs must be an integer, found 1.5"),
-    "truth for an integer": ("train: {epochs: true}", "train.epochs must be an integer, found True"),
-    "nothing for an integer": ("train:\n  epochs:\n", "train.epochs must be an integer, found nothing; give it a value"),
+    "word for an integer": ("train: {epochs: three}", "train.epochs must be auto or an integer, found three"),
+    "fraction for an integer": ("train: {epochs: 1.5}", "train.epochs must be auto or an integer, found 1.5"),
+    "truth for an integer": ("train: {epochs: true}", "train.epochs must be auto or an integer, found True"),
+    "nothing for an integer": ("train:\n  epochs:\n", "train.epochs must be auto or an integer, found nothing; give it a value"),
     "word for a number": ("train: {weight_decay: some}", "train.weight_decay must be a number, found some"),
     "number for a string": ("data: {train: 5}", "data.train must be a string (numbers, yes and no in quotes) or null, found 5"),
     "integers for strings": ("data: {labels: [0, 1]}", "data.labels must be a list such as [a, b] of strings (numbers", "found [0, 1]"),
@@ -213,7 +213,7 @@ MISTAKES = {
     "unknown choice": ("train: {optimizer: adam}", "train.optimizer must be one of adamw, sgd, found adam; did you mean 'adamw'?"),
     "unknown choice beside a list": ("train: {class_weights: balance}", "one of none, balanced or a list of numbers", "mean 'balanced'?"),
     "list for a mapping": ("model: {config: [1]}", "model.config must be a mapping of keys to values, found [1]"),
-    "too small": ("train: {epochs: 0}", "train.epochs must be at least 1, found 0"),
+    "too small": ("train: {epochs: 0}", "train.epochs must be at least 1, or auto, found 0"),
     "negative": ("train: {learning_rate: -1e-3}", "train.learning_rate must be a finite number from 0, or null, found -0.001"),
     "infinite": ("train: {learning_rate: .inf}", "train.learning_rate must be a finite number from 0, or null, found inf"),
     "no number": ("train: {warmup: .nan}", "train.warmup must be a finite number from 0, or null, found nan"),
@@ -226,7 +226,7 @@ MISTAKES = {
     "large length": ("data: {max_length: 100000000000000000000}", "data.max_length must be at most 1,000,000 tokens, found 1000"),
     "threads": ("train: {threads: 100000000000}", "train.threads must be at most 4,096, or null, found 100000000000"),
     "processes": ("train: {nprocs: 100000000000}", "train.nprocs must be at most 4,096, or null, found 100000000000"),
-    "epochs": ("train: {epochs: 10000000000000000}", "train.epochs must be at most 1,000,000,000, found 10000000000000000"),
+    "epochs": ("train: {epochs: 10000000000000000}", "train.epochs must be at most 1,000,000,000, or auto, found 10000000000000000"),
     "timeout": ("train: {timeout: 9}", "train.timeout must be at least 10 seconds, or ranks that are only slow", "found 9"),
     "NUL": ('data: {train: "a\\0b"}', "data.train must be without NUL characters", "found 'a\\\\x00b'"),
     "label twice": ("data: {labels: [好, 坏, 好]}", "data.labels must be two or more different names", "found ['好', '坏', '好']"),
@@ -261,7 +261,7 @@ def test_a_mistake_in_a_file(refusal, tmp_path, mistake):
 
 def test_the_file_with_the_mistake_is_the_one_that_is_named(write):
     good, bad = write("good.yaml", "train: {epochs: 3}"), write("bad.yaml", "train: {epochs: 0}")
-    with pytest.raises(InputError, match=f"^{bad}: train.epochs must be at least 1"):
+    with pytest.raises(InputError, match=f"^{bad}: train.epochs must be at least 1, or auto"):
         load_config(["--config", str(bad), "--config", str(good), "--train.epochs", "4"])
 
 
@@ -278,14 +278,14 @@ ARGUMENTS = {
     "unknown group": (["--trian.epochs", "3"], "there is no setting 'trian.epochs'; did you mean 'train.epochs'?"),
     "setting without its group": (["--epochs", "3"], "there is no setting 'epochs'; did you mean 'train.epochs'?"),
     "mistyped and without its group": (["--lerning_rate", "1"], "there is no setting 'lerning_rate'", "--help lists them all"),
-    "wrong type": (["--train.epochs", "x"], "train.epochs must be an integer, found x"),
+    "wrong type": (["--train.epochs", "x"], "train.epochs must be auto or an integer, found x"),
     "no value": (["--train.epochs"], "--train.epochs: expected one argument"),
-    "empty value": (["--train.epochs", ""], "train.epochs must be an integer, found nothing"),
+    "empty value": (["--train.epochs", ""], "train.epochs must be auto or an integer, found nothing"),
     "list without brackets": (["--data.labels", "好,坏"], "data.labels must be a list such as [a, b]", "found 好,坏"),
     "unknown choice": (["--data.on_bad_row", "skp"], "data.on_bad_row must be one of error, skip, found skp; did you mean 'skip'?"),
     "NUL in a list": (["--data.labels", '["a", "b\\0"]'], "data.labels must be without NUL characters", "found 'b\\\\x00'"),
     "NUL in the model": (["--model.config", '{a: [{b: "\\0"}]}'], "model.config.a.b must be without NUL characters"),
-    "out of range": (["--train.epochs", "0"], "train.epochs must be at least 1, found 0"),
+    "out of range": (["--train.epochs", "0"], "train.epochs must be at least 1, or auto, found 0"),
     "stray word": (["train.csv"], "unrecognized arguments: train.csv", "--data.train FILE"),
     "config without a file": (["--config"], "--config: expected one argument"),
 }  # fmt: skip
