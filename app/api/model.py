@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, open_model
+from ..prediction.recorded_settings import check_pairs
 from .texts import rows_of
 
 # The files of a run folder that its predictions depend on.
@@ -92,10 +93,7 @@ class Model:
         rows = rows_of(texts, opened.remove_spaces)
         if not rows:
             return np.empty((0, len(self.label_names)))
-        has_pairs = rows[0].pair is not None
-        if opened.has_pairs not in (None, has_pairs):
-            trained, given = ("single texts", "pairs") if has_pairs else ("pairs of texts", "single texts")
-            raise InputError(f"{self.folder} was trained on {trained}, found {given}")
+        check_pairs(self.folder, opened.recorded, rows[0].pair is not None, "give texts of that kind")
         return np.array([prediction.probabilities for prediction in opened.predictor.predict(rows)])
 
     def save(self, folder: str | Path) -> Path:

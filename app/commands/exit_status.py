@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from ..errors import InputError, TrainingError
 
 
-def print_error(message: str) -> None:
-    """Print a message on standard error."""
-    print(message, file=sys.stderr)
+def say(message: object) -> None:
+    """Print a message on standard error; nothing where that is closed or full."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(str(message).encode(errors="backslashreplace").decode(), file=sys.stderr)
 
 
-def exit_status(
-    work: Callable[[], int | None], say: Callable[[str], None] = print_error, interrupted: str = "interrupted"
-) -> int:
-    """Call `work` and return its status, 0 for None: 2 for bad input, 1 for what failed, 130 after Ctrl-C.
+def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted") -> int:
+    """Call `work` and return its status, 0 for None: 2 for bad input, 1 for what failed, 130 after Ctrl-C,
+    141 where the reader of standard output is gone.
 
-    `say` prints the message of an error, and `interrupted` after Ctrl-C.
+    The message of an error, and `interrupted` after Ctrl-C, are printed on standard error.
     """
     try:
-        return work() or 0
+        status = work() or 0
     except InputError as error:
         say(f"error: {error}")
-        return 2
+        status = 2
     except TrainingError as error:
         say(f"error: {error}")
-        return 1
+        status = 1
     except KeyboardInterrupt:
         say(interrupted)
-        return 130
+        status = 130
+    except BrokenPipeError:
+        status = 141
+    _drop_unwritten()
+    return status
+
+
+def _drop_unwritten() -> None:
+    """Drop what standard output does not take; else Python reports it again when it ends, with another exit
+    status."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from ..config.shipped import PROGRAM
 from ..errors import InputError
-from .exit_status import exit_status
-from .predict import say
+from .exit_status import exit_status, say
 from .predict_options import Parser
 
 # Random orders; with fewer, no test can pass
@@ -81,18 +81,22 @@ def check(args: argparse.Namespace) -> None:
         check_page(args.html)
 
 
-def read_text(text: str) -> str:
-    """Return the text, or standard input for `-`; raises InputError for more than `MAX_INPUT` bytes and
-    other encodings."""
+def read_text(text: str, encoding: str) -> str:
+    """Return the text, or standard input for `-`, in UTF-8 or the encoding of the run's files; raises
+    InputError for other bytes, and for more than `MAX_INPUT` of them."""
     if text != "-":
         return text
     content = sys.stdin.buffer.read(MAX_INPUT + 1) if sys.stdin is not None else b""
     if len(content) > MAX_INPUT:
         raise InputError(f"<stdin>: a text of at most {MAX_INPUT:,} bytes is needed, found more; cut it")
-    try:
-        return content.decode("utf-8-sig").strip()
-    except UnicodeDecodeError as error:
-        raise InputError(f"<stdin>: a text in UTF-8 is needed: {error}; convert it first") from error
+    # UTF-8 first: what is valid in it is hardly ever anything else
+    encodings = dict.fromkeys(("utf-8-sig", encoding))
+    for name in encodings:
+        with suppress(UnicodeDecodeError):
+            return content.decode(name).strip()
+    raise InputError(
+        f"<stdin>: a text in {' or '.join(encodings)} is needed, found other bytes; convert it first"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -102,14 +106,13 @@ def run(args: argparse.Namespace) -> None:
     from ..explanation.page import write_page
     from ..explanation.plain_model import load_plain_model
     from ..explanation.sentences import render_text
-    from ..prediction.saved_model import run_settings
+    from ..prediction.recorded_settings import check_pairs, run_settings
 
-    texts = (read_text(args.text),) if args.text_pair is None else (read_text(args.text), args.text_pair)
-    model = load_plain_model(args.model, args.device)
     settings = run_settings(args.model)
-    if settings and (settings.get("text_pair_column") is not None) != (len(texts) > 1):
-        trained, given = ("single texts", "a pair") if len(texts) > 1 else ("pairs", "a single text")
-        say(f"warning: {args.model} was trained on {trained}, and this is {given} (--text_pair)")
+    check_pairs(args.model, settings, args.text_pair is not None, "a pair is a text and --text_pair")
+    text = read_text(args.text, settings.get("encoding") or "utf-8")
+    texts = (text,) if args.text_pair is None else (text, args.text_pair)
+    model = load_plain_model(args.model, args.device)
     found = explain(model, texts, bool(settings.get("remove_spaces")), args.label, args.draws, args.seed)
     print("\n\n".join(render_text(one, args.language) for one in found))
     if args.html is not None:
@@ -119,4 +122,4 @@ def run(args: argparse.Namespace) -> None:
 
 def main(argv: list[str], program: str = f"{PROGRAM} explain") -> int:
     """Run the command line; return the exit status."""
-    return exit_status(lambda: run(build_parser(program).parse_args(argv)), say)
+    return exit_status(lambda: run(build_parser(program).parse_args(argv)))

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from ..config.shipped import PROGRAM
 from ..errors import InputError
-from .exit_status import exit_status
-from .predict import say
+from .exit_status import exit_status, say
 from .predict_options import Parser
 
 TOLERANCE = {"fp32": 0.001, "int8": 0.01}
@@ -94,4 +93,4 @@ def run(args: argparse.Namespace) -> int:
 
 def main(argv: list[str], program: str = f"{PROGRAM} export") -> int:
     """Run the command line; return the exit status."""
-    return exit_status(lambda: run(build_parser(program).parse_args(argv)), say)
+    return exit_status(lambda: run(build_parser(program).parse_args(argv)))

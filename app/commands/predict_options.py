@@ -1,5 +1,4 @@
-"""The command line of `predict`: its options, which of them go together, and the formats that file names
-stand for."""
+"""The command line of `predict`: its options, and which of them go together."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..config.file_formats import FORMATS
-from ..data.formats import content_format, file_format
 from ..errors import InputError, nearest
 from ..prediction.open_model import RUNTIMES
 from ..prediction.output import WRITERS
@@ -46,17 +44,21 @@ def build_parser(program: str, description: str) -> Parser:
 
 
 def _add_input_options(add: Callable) -> None:
-    """Add the options that decide what the rows are; they mean what they mean in training."""
+    """Add the options that decide what the rows are; they mean what they mean in training.
+
+    Where one is not given, the file is read as the run recorded.
+    """
     add("--input", metavar="FILE", help="file of texts; - is standard input (default: none)")
     text = (
-        "text is one text a line (default: auto, by content and name; other .txt and standard input are text)"
+        "text is one text a line (default: auto, by content, the run's format and name; other .txt and "
+        "standard input are text)"
     )
     add("--format", choices=["auto", *FORMATS], default="auto", help=text)
-    column = "column of the text, by name or by number from 0 (default: by its usual name, else 0)"
+    column = "column of the text, by name or by number from 0 (default: as in the run, else its usual name)"
     add("--text_column", type=_column, metavar="COLUMN", help=column)
-    pair = "column of the second text of a pair (default: none)"
+    pair = "column of the second text of a pair (default: as in the run)"
     add("--text_pair_column", type=_column, metavar="COLUMN", help=pair)
-    label = "column of the label, for --report only (default: by its usual name, else the only one left)"
+    label = "column of the label, for --report only (default: as in the run, else its usual name)"
     add("--label_column", type=_column, metavar="COLUMN", help=label)
     separator = (
         "for --report on several labels a row: what is between the labels of a cell (default: as in the run)"
@@ -67,11 +69,16 @@ def _add_input_options(add: Callable) -> None:
     )
     add("--label_columns", type=_names, metavar="LIST", help=columns)
     header = (
-        "whether the first line of CSV, TSV or Excel names the columns (default: if it contains usual names)"
+        "whether the first line of CSV, TSV or Excel names the columns (default: as in the run, else if it has "
+        "usual names)"
     )
     add("--header", choices=["true", "false"], help=header)
-    add("--encoding", default="utf-8", help="encoding of text files: utf-8, gb18030, ... (default: utf-8)")
-    quoting = "whether double quotes enclose fields (default: auto, in CSV they do, in TSV they are text)"
+    encoding = "encoding of text files: utf-8, gb18030, ... (default: as in the run, else utf-8)"
+    add("--encoding", help=encoding)
+    quoting = (
+        "whether double quotes enclose fields (default: as in the run; auto: in CSV they do, in TSV they are "
+        "text)"
+    )
     add("--quoting", choices=["auto", "none", "double"], default="auto", help=quoting)
     bad = "how invalid rows are handled: stop with an error, or skip and list them (default: error)"
     add("--on_bad_row", choices=["error", "skip"], default="error", help=bad)
@@ -165,7 +172,9 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
     """Return the command line's values, formats resolved; raises InputError for values that do not go
     together."""
     dashes = argv.index("--") if "--" in argv else len(argv)
-    args, unknown = parser.parse_known_intermixed_args(argv[:dashes])
+    # Settings may have the trainer's names, as in the messages of the reading code: --data.text_column
+    words = [f"--{word.removeprefix('--data.')}" if word.startswith("--data.") else word for word in argv]
+    args, unknown = parser.parse_known_intermixed_args(words[:dashes])
     args.texts += argv[dashes + 1 :]
     if args.output in ("-", "/dev/stdout"):
         args.output = None
@@ -198,30 +207,6 @@ def check_combinations(args: argparse.Namespace, parser: Parser) -> None:
         parser.error("--report needs a file of rows with labels: --input FILE")
     if args.output is not None or args.output_format != "auto":
         parser.error("--report writes predictions.csv into its folder; remove --output and --output_format")
-
-
-def find_input_format(args: argparse.Namespace) -> None:
-    """Set the format of the file to classify: by its content, else by its name, where .txt is one text a
-    line.
-
-    Raises InputError for a file that cannot be read, and for columns of plain text.
-    """
-    if args.input is not None and args.format == "auto":
-        path = Path(args.input)
-        if args.input == "-" or is_pipe(path):
-            args.format = "text"
-        elif path.suffix.lower() == ".txt":
-            args.format = content_format(path, args.encoding) or "text"
-        else:
-            args.format = file_format(path, "auto", args.encoding)
-    has_columns = args.texts == [] and args.format != "text"
-    if args.report is not None and args.format == "text":
-        raise InputError("command line: --report needs rows with labels, found plain text; set --format tsv")
-    if not has_columns and (args.text_column, args.text_pair_column) != (None, None):
-        raise InputError(
-            "command line: plain text has no columns; remove --text_column and --text_pair_column, or set "
-            "--format tsv"
-        )
 
 
 def _output_format(args: argparse.Namespace, parser: Parser) -> str:

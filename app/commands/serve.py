@@ -25,7 +25,7 @@ from ..config.shipped import PROGRAM
 from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from .exit_status import exit_status
-from .predict import choose_threshold, say
+from .predict import choose_threshold
 from .predict_options import Parser, add_decision_options, add_device_options
 
 # An argument would be seen in the list of processes
@@ -167,4 +167,4 @@ def run(args: argparse.Namespace) -> int:
 def main(argv: list[str], program: str = f"{PROGRAM} serve") -> int:
     """Run the command line; return the exit status."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    return exit_status(lambda: run(build_parser(program).parse_args(argv)), say)
+    return exit_status(lambda: run(build_parser(program).parse_args(argv)))

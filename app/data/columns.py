@@ -163,15 +163,16 @@ def resolve_columns(
     if need_label and label is None and len(remaining) == 1:
         label = remaining.pop(0)
         labels = (label,)
+    settings = "--data.text_column" + (" and --data.label_column" if need_label else "")
     if text is None or (need_label and label is None):
-        raise InputError(_unclear_message(where, names, first, width, "text" if text is None else "label"))
+        what = "text" if text is None else "label"
+        raise InputError(_unclear_message(where, names, first, width, what, settings))
     chosen = [index for index in (text, *labels, pair) if index is not None]
     if len(set(chosen)) != len(chosen):
         same = pair if pair in (text, *labels) else text
         raise InputError(
             f"{where}: text, second text and label must be different columns, found column "
-            f"'{shorten(names[same]) if names else same}' chosen twice; set --data.text_column and "
-            "--data.label_column"
+            f"'{shorten(names[same]) if names else same}' chosen twice; set {settings}"
         )
     roles = {"text": text, "label": labels[0], "second text": pair}
     shown = {role: shorten(names[i]) if names else i for role, i in roles.items() if i is not None}
@@ -182,11 +183,13 @@ def resolve_columns(
     return Columns(text, pair, label, width, ", ".join(f"{role} '{name}'" for role, name in shown.items()))
 
 
-def _unclear_message(where: str, names: list[str] | None, first: list | None, width: int, what: str) -> str:
+def _unclear_message(
+    where: str, names: list[str] | None, first: list | None, width: int, what: str, settings: str
+) -> str:
     columns = f"the columns {listed(names)}" if names else f"{width} columns without a header"
     if first:
         columns += f", the first values are {listed(first)}"
-    remedy = "set --data.text_column and --data.label_column to a name or a number"
+    remedy = f"set {settings} to a name or a number"
     if width == 1:
         columns = f"only one column{f', {shorten(names[0])}' if names else ''}"
         remedy = (

@@ -14,7 +14,8 @@ from ..errors import InputError, TrainingError
 from ..evaluation.calibration import run_temperature
 from ..evaluation.multi_label.decisions import LabelRule, read_rule
 from ..prediction.exported_model import MULTI_LABEL, SINGLE_LABEL, is_exported
-from ..prediction.saved_model import load_checkpoint, longest_row, run_long_texts, run_settings
+from ..prediction.recorded_settings import run_long_texts, run_settings
+from ..prediction.saved_model import load_checkpoint, longest_row
 from ..prediction.torch_runtime import label_names
 from ..runtime.devices import choose_device
 

@@ -3,6 +3,7 @@ compared."""
 
 from __future__ import annotations
 
+import os
 import platform
 import secrets
 import shutil
@@ -33,7 +34,8 @@ from ..prediction.exported_model import (
 from ..prediction.label_sets import LabelSetPredictor
 from ..prediction.onnx_runtime import load_exported, padded
 from ..prediction.predictor import token_batches
-from ..prediction.saved_model import check_folder, load_checkpoint, run_long_texts, run_settings
+from ..prediction.recorded_settings import run_long_texts, run_settings, settings_of_reading
+from ..prediction.saved_model import check_folder, load_checkpoint
 from ..prediction.torch_runtime import load_predictor
 from ..runtime.disk import sync
 from .onnx_graph import OPSET, move_weights, write_graph
@@ -133,8 +135,11 @@ def _sized(record: ExportRecord, folder: Path) -> ExportRecord:
 
 
 def _check_output(output: Path) -> None:
-    if output.exists():
-        raise InputError(f"--output {output}: the folder must be new, found one; name another, or remove it")
+    if os.path.lexists(output):
+        kind = "a symbolic link to nothing" if not output.exists() else "one"
+        raise InputError(
+            f"--output {output}: the folder must be new, found {kind}; name another, or remove it"
+        )
     if not output.parent.is_dir():
         raise InputError(f"--output {output}: there is no folder {output.parent}; create it first")
 
@@ -203,7 +208,6 @@ def _write_model(folder: Path, aside: Path, original: Predictor, precision: str)
     for name in (CALIBRATION, LOGITS):
         if (folder / name).is_file():
             shutil.copyfile(folder / name, aside / name)
-    settings = run_settings(folder)
     record = ExportRecord(
         labels=original.label_names,
         max_length=original.max_length,
@@ -211,14 +215,9 @@ def _write_model(folder: Path, aside: Path, original: Predictor, precision: str)
         pad_id=model.config.pad_token_id or 0,
         inputs=inputs,
         precision=precision,
-        has_pairs=settings.get("text_pair_column") is not None if settings else None,
-        remove_spaces=bool(settings.get("remove_spaces")),
-        long={
-            "long": original.long.way,
-            "stride": original.long.stride,
-            "max_windows": original.long.max_windows,
-        },
+        data=settings_of_reading(run_settings(folder)),
         graph_bytes=(aside / GRAPH).stat().st_size,
+        weights_bytes=0,
         problem_type=MULTI_LABEL if sets else SINGLE_LABEL,
         label_rule=rule_values(original.rule, original.label_names) if sets else {},
         proof={},

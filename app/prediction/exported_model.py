@@ -19,8 +19,8 @@ class ExportRecord:
     """What is known about an exported model.
 
     `labels` are in the order of their ids. Rows are cut at `max_length` tokens (None: never) at
-    `truncation_side`, unless `long`, settings of `data`, says otherwise; `has_pairs` None means that it is
-    not known. `inputs` are the names of the graph's inputs, `graph_bytes` and `weights_bytes` the sizes of
+    `truncation_side`, unless `data` says otherwise: the settings with which the run read its files, empty
+    where they are not known. `inputs` are the names of the graph's inputs, `graph_bytes` and `weights_bytes` the sizes of
     its files. `problem_type` is transformers' word for one label or any
     number; with any number, `label_rule` has the thresholds and limits of
     app/evaluation/multi_label/decisions.py. `proof` is how it was compared with the model that it was made
@@ -34,14 +34,12 @@ class ExportRecord:
     pad_id: int
     inputs: list[str]
     precision: str
-    has_pairs: bool | None
-    remove_spaces: bool
+    data: dict
     graph_bytes: int
+    weights_bytes: int
     proof: dict
     made: dict
     cpu_check: dict = field(default_factory=dict)
-    long: dict = field(default_factory=dict)
-    weights_bytes: int = 0
     problem_type: str = SINGLE_LABEL
     label_rule: dict = field(default_factory=dict)
     format: int = FORMAT
@@ -82,14 +80,15 @@ def read_record(folder: Path) -> ExportRecord:
         or not isinstance(labels, list)
         or len(labels) < 2
         or not all(isinstance(name, str) for name in labels)
+        or not isinstance(values["data"], dict)
     ):
-        raise InputError(f"{path}: the record is damaged ({', '.join(missing) or 'labels'}); export again")
+        raise InputError(
+            f"{path}: the record is damaged ({', '.join(missing) or 'labels or data'}); export again"
+        )
     record = ExportRecord(
         **{known.name: values[known.name] for known in fields(ExportRecord) if known.name in values}
     )
-    sizes = {GRAPH: record.graph_bytes, TOKENIZER: None} | (
-        {WEIGHTS: record.weights_bytes} if record.weights_bytes else {}
-    )
+    sizes = {GRAPH: record.graph_bytes, WEIGHTS: record.weights_bytes, TOKENIZER: None}
     for name, size in sizes.items():
         file = folder / name
         if not file.is_file():

@@ -163,7 +163,6 @@ def report_on(
     rows: Iterable[Row],
     source: Source,
     folder: Path,
-    has_pairs: bool,
     threshold: float | Abstention | None,
     language: str,
     on_batch: Callable[[int], None],
@@ -179,7 +178,7 @@ def report_on(
     labelled = LabelledRows(predictor, source)
     with open_output(str(folder / "predictions.csv")) as file:
         write = write_set_csv if sets else write_csv
-        write(file, labelled.predict(rows, on_batch), predictor.label_names, has_pairs, threshold)
+        write(file, labelled.predict(rows, on_batch), predictor.label_names, source.has_pairs, threshold)
     labels, logits = np.array(labelled.targets), np.concatenate(labelled.logits)
     title = f"Report on {source.name}: {len(labels):,} rows, model {opened.folder}"
     found = (_set_figures if sets else _figures)(opened, labels, logits, title)

@@ -106,7 +106,7 @@ def load_exported(folder: Path, batch_tokens: int | None = None) -> tuple[Predic
             f"{folder / TOKENIZER}: the tokenizer cannot be read ({error}); export again"
         ) from error
     runtime = OnnxRuntime(folder / GRAPH, record, batch_tokens)
-    long = saved_long_texts(record.long, folder / RECORD)
+    long = saved_long_texts(record.data, folder / RECORD)
     predictor_class = LabelSetPredictor if record.problem_type == MULTI_LABEL else Predictor
     predictor = predictor_class(
         runtime, tokenizer, record.labels, record.max_length, record.truncation_side, long

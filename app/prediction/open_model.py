@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..config.shipped import PROGRAM
 from ..errors import InputError
 from .exported_model import is_exported
+from .recorded_settings import has_pairs, newest_run, run_long_texts, run_settings
 
 if TYPE_CHECKING:
     # Imports numpy, which --help does without
@@ -19,16 +20,24 @@ RUNTIMES = ("auto", "torch", "onnx")
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """A model that can classify. `has_pairs` is whether it was trained on pairs of texts, None where that is
-    not known; `remove_spaces` is whether the spaces of its texts were removed in training; from `threshold`
-    on its labels are accepted.
+    """A model that can classify. `recorded` are the `data` settings that it was trained with, as far as they
+    are known; from `threshold` on its labels are accepted.
     """
 
     folder: Path
     predictor: Predictor
-    has_pairs: bool | None
-    remove_spaces: bool
+    recorded: dict[str, Any] = field(default_factory=dict)
     threshold: float | None = None
+
+    @property
+    def has_pairs(self) -> bool | None:
+        """Whether it was trained on pairs of texts, None where that is not known."""
+        return has_pairs(self.recorded)
+
+    @property
+    def remove_spaces(self) -> bool:
+        """Whether the spaces of its texts were removed in training."""
+        return bool(self.recorded.get("remove_spaces"))
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,6 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
     if folder is not None and is_exported(folder):
         return _open_exported(folder, options)
     from ..evaluation.calibration import run_temperature
-    from .saved_model import newest_run, run_long_texts, run_settings
 
     folder = newest_run() if folder is None else folder
     if options.runtime == "onnx":
@@ -72,8 +80,7 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
         from ..evaluation.multi_label.decisions import read_rule
 
         predictor.rule = read_rule(folder, predictor.label_names)
-    has_pairs = settings.get("text_pair_column") is not None if settings else None
-    return OpenedModel(folder, predictor, has_pairs, bool(settings.get("remove_spaces")))
+    return OpenedModel(folder, predictor, settings)
 
 
 def _open_exported(folder: Path, options: ComputeOptions) -> OpenedModel:
@@ -96,4 +103,4 @@ def _open_exported(folder: Path, options: ComputeOptions) -> OpenedModel:
         )
     predictor, record = load_exported(folder, options.batch_tokens)
     predictor.temperature = run_temperature(folder) if options.calibrate else 1.0
-    return OpenedModel(folder, predictor, record.has_pairs, record.remove_spaces)
+    return OpenedModel(folder, predictor, record.data)

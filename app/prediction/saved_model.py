@@ -4,7 +4,6 @@ the folder."""
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from fnmatch import fnmatch
 from itertools import chain
 from pathlib import Path
@@ -12,19 +11,15 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer
 
-from ..checkpoints.find_run import CHECKPOINTS
-from ..checkpoints.run_folder import finished_at
-from ..checkpoints.run_history import CONFIG
-from ..config.yaml_files import read_yaml
 from ..data.encoding import check_tokenizer, guarded, highest_id
-from ..data.long_texts import LongTexts, saved_long_texts
 from ..errors import InputError, excerpt, nearest, shorten
 from ..model.encoder_config import check_vocabulary, checkpoint_config
 from ..model.packed_model import max_positions
 from ..model.pretrained import load_weights
 from ..model.transformers_calls import quiet_transformers
+from .recorded_settings import MODEL
 
-MODEL_FILES = ("model.safetensors", "model.safetensors.index.json")
+MODEL_FILES = (MODEL, f"{MODEL}.index.json")
 TOKENIZER_FILES = (
     "tokenizer.json",
     "vocab.txt",
@@ -35,58 +30,12 @@ TOKENIZER_FILES = (
 )
 
 
-def newest_run(folder: Path = CHECKPOINTS) -> Path:
-    """Return the classifier in `folder` that finished last, also if it is being trained for longer;
-    InputError where there is none.
-
-    A run that was pretrained on masked words is not one.
-    """
-    runs = [run for run in folder.glob("*") if (run / MODEL_FILES[0]).is_file()]
-    times = {run: finished_at(run) for run in runs if not _is_pretraining(run)}
-    finished = {run: time for run, time in times.items() if time is not None}
-    if not finished:
-        raise InputError(
-            f"there is no finished run in {folder}/; train one with python run_single.py, or name a folder "
-            "with --checkpoint"
-        )
-    return max(finished, key=finished.get)
-
-
-def _is_pretraining(run: Path) -> bool:
-    """Return whether a run says that it was trained on masked words; a file that cannot be read says nothing."""
-    with suppress(InputError):
-        return run_settings(run).get("task") == "masked_language_modelling"
-    return False
-
-
-def run_settings(folder: Path) -> dict:
-    """Return the `data` settings that a run was trained with, or an empty dictionary for a checkpoint of
-    another program."""
-    path = folder / CONFIG
-    if not path.is_file():
-        return {}
-    _, settings = read_yaml(path)
-    data = settings.get("data") if isinstance(settings, dict) else None
-    if not isinstance(data, dict):
-        return {}
-    length = data.get("max_length")
-    if length is not None and not (type(length) is int and 4 <= length < 1 << 31):
-        raise InputError(
-            f"{path}: data.max_length must be at least 4 tokens, found {excerpt(length)}; fix the file"
-        )
-    return data
-
-
-def run_long_texts(folder: Path) -> LongTexts:
-    """Return how a run read long texts in its training; raises InputError where its settings are damaged."""
-    return saved_long_texts(run_settings(folder), folder / CONFIG)
-
-
 def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     """Return transformers' model for sequence classification, on the CPU in fp32, and its fast tokenizer.
 
     Nothing is downloaded, no code of the checkpoint is run, and weights are read from safetensors only. They
-    are copied into memory: the file may be replaced, or cut short, while the model is used. Raises InputError saying what is wrong with the folder.
+    are copied into memory: the file may be replaced, or cut short, while the model is used. Raises
+    InputError saying what is wrong with the folder.
     """
     check_folder(folder)
     local = {"local_files_only": True, "trust_remote_code": False}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ..data.formats import row_unit
 from ..data.readers import BadRow, ReadOptions
 from ..data.rows import Row, read_rows, text_rows
+from ..data.run_options import options_of_run
 from ..data.text_files import Stream
 from ..errors import InputError
 
@@ -19,7 +21,8 @@ MAX_SHOWN = 10
 
 @dataclass
 class Source:
-    """Rows to classify; `read(remove_spaces)` starts at the first one, which a stream can do only once.
+    """Rows to classify; `read()` starts at the first one, which a stream can do only once. `format` is that
+    of the file, and `has_pairs` whether the rows are pairs of texts.
 
     `num_good` and `num_bad` count the valid and the invalid rows read so far; `bad` keeps the first few
     invalid ones, `first` the first valid one.
@@ -27,7 +30,9 @@ class Source:
 
     name: str
     place: str
-    read: Callable[[bool], Iterator[Row | BadRow]]
+    read: Callable[[], Iterator[Row | BadRow]]
+    format: str
+    has_pairs: bool = False
     is_stream: bool = False
     is_terminal: bool = False
     notes: dict = field(default_factory=dict)
@@ -36,10 +41,10 @@ class Source:
     num_bad: int = 0
     first: Row | None = None
 
-    def good_rows(self, remove_spaces: bool, skip: bool) -> Iterator[Row]:
+    def good_rows(self, skip: bool) -> Iterator[Row]:
         """Yield the valid rows; raises InputError at the first invalid one unless `skip`."""
         self.bad, self.num_good, self.num_bad = [], 0, 0
-        for row in self.read(remove_spaces):
+        for row in self.read():
             if isinstance(row, Row):
                 self.num_good += 1
                 self.first = self.first or row
@@ -53,7 +58,7 @@ class Source:
     def count(self, skip: bool) -> int:
         """Read all rows and return the number of valid ones; raises InputError for invalid ones unless
         `skip`, and for no valid row."""
-        for _ in self.good_rows(remove_spaces=False, skip=True):
+        for _ in self.good_rows(skip=True):
             pass
         if self.num_bad and not skip:
             self._refuse()
@@ -78,38 +83,60 @@ class Source:
         return "\n".join(lines)
 
 
-def open_texts(texts: list[str]) -> Source:
-    """Return the texts of the command line as a source."""
-    return Source("command line", "text", lambda spaces: text_rows(texts, ReadOptions(remove_spaces=spaces)))
+def open_texts(texts: list[str], recorded: Mapping[str, Any]) -> Source:
+    """Return the texts of the command line as a source; `recorded` as in `open_file`."""
+    options = ReadOptions("text", remove_spaces=bool(recorded.get("remove_spaces")))
+    return Source("command line", "text", lambda: text_rows(texts, options), options.format)
 
 
-def open_file(path: str, options: ReadOptions, need_label: bool = False) -> Source:
-    """Return a file as a source; `-` is standard input, and a pipe is read as a stream. `options.format` is
-    not auto.
+def open_file(
+    path: str, recorded: Mapping[str, Any], asked: Mapping[str, Any], need_label: bool = False
+) -> Source:
+    """Return a file as a source; `-` is standard input, and a pipe is read as a stream.
 
-    With `need_label`, rows have labels, and one without is invalid.
+    It is read as `options_of_run` says: with the settings in `asked`, else with those that the model's run
+    has `recorded`. With `need_label`, rows have labels, and one without is invalid. Raises InputError for a
+    file that cannot be opened, and where columns or labels of plain text are asked for.
     """
-    file: Path | Stream = Path(path)
+    file = _open(path)
+    options = options_of_run(file, recorded, asked, need_label)
+    if options.format == "text":
+        _check_plain_text(asked, need_label)
+        options = replace(options, text_column=None, text_pair_column=None)
+    is_stream, notes = isinstance(file, Stream), {}
+    return Source(
+        str(file),
+        row_unit(options.format),
+        lambda: read_rows(file, options, need_label=need_label, notes=notes),
+        options.format,
+        options.text_pair_column is not None,
+        is_stream,
+        is_stream and file.file.isatty(),
+        notes,
+    )
+
+
+def _open(path: str) -> Path | Stream:
     if path == "-":
         if sys.stdin is None:
             raise InputError("<stdin>: standard input is closed; name a file with --input")
-        file = Stream("<stdin>", sys.stdin.buffer)
-    elif is_pipe(file):
-        try:
-            file = Stream(path, file.open("rb"))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    is_stream = isinstance(file, Stream)
-    notes: dict = {}
+        return Stream("<stdin>", sys.stdin.buffer)
+    if not is_pipe(Path(path)):
+        return Path(path)
+    try:
+        return Stream(path, Path(path).open("rb"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
-    def read(remove_spaces: bool) -> Iterator[Row | BadRow]:
-        return read_rows(
-            file, replace(options, remove_spaces=remove_spaces), need_label=need_label, notes=notes
+
+def _check_plain_text(asked: Mapping[str, Any], need_label: bool) -> None:
+    if need_label:
+        raise InputError("command line: --report needs rows with labels, found plain text; set --format tsv")
+    if (asked.get("text_column"), asked.get("text_pair_column")) != (None, None):
+        raise InputError(
+            "command line: plain text has no columns; remove --text_column and --text_pair_column, or set "
+            "--format tsv"
         )
-
-    return Source(
-        str(file), row_unit(options.format), read, is_stream, is_stream and file.file.isatty(), notes
-    )
 
 
 def is_pipe(path: Path) -> bool:

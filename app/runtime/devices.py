@@ -27,18 +27,18 @@ def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda", "mps"):
-        raise InputError(f"train.device must be auto, cpu, cuda, cuda:N or mps, found '{wanted}'")
+        raise InputError(f"the device must be auto, cpu, cuda, cuda:N or mps, found '{wanted}'")
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         index = local_rank if device.index is None else device.index
         if index >= count:
             raise InputError(
-                f"train.device {wanted}: this machine has {count} CUDA devices that torch can use; choose "
+                f"device {wanted}: this machine has {count} CUDA devices that torch can use; choose "
                 "another one, or auto"
             )
         return torch.device("cuda", index)
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise InputError("train.device mps: torch finds no MPS device here; set it to auto")
+        raise InputError("device mps: torch finds no MPS device here; set it to auto")
     return device
 
 

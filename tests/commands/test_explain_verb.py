@@ -77,10 +77,24 @@ def test_without_captum_the_error_says_how_to_install_it(model, monkeypatch, cap
 
 def test_settings_of_the_run_are_used(tmp_path, capsys):
     folder = Path(save_checkpoint(tmp_path))
-    (folder / "config.yaml").write_text(
-        "data: {max_length: 8, remove_spaces: true, text_pair_column: other}\n"
-    )
+    config = folder / "config.yaml"
+    config.write_text("data: {max_length: 8, remove_spaces: true, text_pair_column: null}\n")
     assert main([str(folder), "今天 真 开心手机质量不好"]) == 0
-    said = capsys.readouterr()
-    assert "was trained on pairs, and this is a single text" in said.err
-    assert "at most 8 tokens: characters 1 to 6 of 11" in said.out
+    assert "at most 8 tokens: characters 1 to 6 of 11" in capsys.readouterr().out
+    config.write_text("data: {text_pair_column: other}\n")
+    assert main([str(folder), "今天"]) == 2
+    assert "the model was trained on pairs of texts, found single texts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "gb18030"])
+def test_standard_input_is_utf8_or_in_the_encoding_of_the_run(tmp_path, capsys, monkeypatch, encoding):
+    folder = Path(save_checkpoint(tmp_path))
+    (folder / "config.yaml").write_text("data: {encoding: gb18030}\n")
+    path = tmp_path / "text"
+    path.write_text(f"{TEXT}\n", encoding=encoding)
+    with path.open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert main([str(folder), "-"]) == 0
+    from_file = capsys.readouterr().out
+    assert main([str(folder), TEXT]) == 0
+    assert capsys.readouterr().out == from_file

@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification
 from app.errors import InputError, TrainingError
 from app.model.classifier import Classifier
 from app.prediction.predictor import token_batches
-from app.prediction.saved_model import newest_run
+from app.prediction.recorded_settings import newest_run
 from app.prediction.torch_runtime import TorchRuntime, load_predictor
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 

@@ -358,7 +358,9 @@ def test_replaced_and_truncated_weights_change_nothing_until_a_reload(tmp_path):
 
 
 def test_the_spaces_of_texts_are_removed_as_in_training(model):
-    with running(Service(lambda: replace(model, remove_spaces=True), ServeOptions())) as address:
+    with running(
+        Service(lambda: replace(model, recorded={"remove_spaces": True}), ServeOptions())
+    ) as address:
         answers = [
             HTTP.post(f"{address}/predict", json={"inputs": text}).json() for text in ("今 天", "今天")
         ]

@@ -1,0 +1,103 @@
+"""The `data` settings that a model was trained with, as its folder has them; torch is not imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ..checkpoints.find_run import CHECKPOINTS
+from ..checkpoints.run_folder import finished_at
+from ..checkpoints.run_history import CONFIG
+from ..config.yaml_files import read_yaml
+from ..data.long_texts import LongTexts, saved_long_texts
+from ..data.readers import LabelSetOptions
+from ..errors import InputError, excerpt
+from .exported_model import is_exported, read_record
+
+MODEL = "model.safetensors"
+# Settings that say how the model reads a file again; an exported folder has them too
+READING = (
+    "task",
+    "train",
+    "long",
+    "stride",
+    "max_windows",
+    *(field.name for field in fields(LabelSetOptions)),
+)
+
+
+def newest_run(folder: Path = CHECKPOINTS) -> Path:
+    """Return the classifier in `folder` that finished last, also if it is being trained for longer;
+    InputError where there is none.
+
+    A run of masked language modelling is not one.
+    """
+    runs = [run for run in folder.glob("*") if (run / MODEL).is_file()]
+    times = {run: finished_at(run) for run in runs if not _is_pretraining(run)}
+    finished = {run: time for run, time in times.items() if time is not None}
+    if not finished:
+        raise InputError(
+            f"there is no finished run in {folder}/; train one with python run_single.py, or name a folder "
+            "with --checkpoint"
+        )
+    return max(finished, key=finished.get)
+
+
+def _is_pretraining(run: Path) -> bool:
+    """Return whether a run says that it was a pretraining; a file that cannot be read says nothing."""
+    with suppress(InputError):
+        return run_settings(run).get("task") == "masked_language_modelling"
+    return False
+
+
+def recorded_settings(folder: Path) -> dict[str, Any]:
+    """Return the `data` settings that a run or an exported folder has recorded, empty for a checkpoint of
+    another program.
+
+    Raises InputError for a damaged file.
+    """
+    return read_record(folder).data if is_exported(folder) else run_settings(folder)
+
+
+def run_settings(folder: Path) -> dict[str, Any]:
+    """Return the `data` settings that a run was trained with, empty for a checkpoint of another program."""
+    path = folder / CONFIG
+    if not path.is_file():
+        return {}
+    _, settings = read_yaml(path)
+    data = settings.get("data") if isinstance(settings, dict) else None
+    if not isinstance(data, dict):
+        return {}
+    length = data.get("max_length")
+    if length is not None and not (type(length) is int and 4 <= length < 1 << 31):
+        raise InputError(
+            f"{path}: data.max_length must be at least 4 tokens, found {excerpt(length)}; fix the file"
+        )
+    return data
+
+
+def run_long_texts(folder: Path) -> LongTexts:
+    """Return how a run read long texts in its training; raises InputError where its settings are damaged."""
+    return saved_long_texts(run_settings(folder), folder / CONFIG)
+
+
+def settings_of_reading(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recorded settings that an exported folder keeps; of the train file only its name."""
+    kept = {name: recorded[name] for name in READING if name in recorded}
+    return kept | ({"train": Path(kept["train"]).name} if kept.get("train") else {})
+
+
+def has_pairs(recorded: Mapping[str, Any]) -> bool | None:
+    """Return whether a model was trained on pairs of texts, None where that is not known."""
+    return recorded["text_pair_column"] is not None if "text_pair_column" in recorded else None
+
+
+def check_pairs(folder: Path, recorded: Mapping[str, Any], given_pairs: bool, remedy: str) -> None:
+    """Raise InputError for pairs of texts where the model was trained on single texts, and the reverse."""
+    if has_pairs(recorded) in (None, given_pairs):
+        return
+    trained, given = ("single texts", "pairs") if given_pairs else ("pairs of texts", "single texts")
+    raise InputError(f"{folder}: the model was trained on {trained}, found {given}; {remedy}")
