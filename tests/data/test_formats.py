@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app.commands.predict_options import build_parser, find_input_format, parse
 from app.data.formats import file_format
 from app.data.readers import ReadOptions
 from app.data.rows import read_rows
+from app.data.run_options import options_of_run
 from app.data.table import open_table
 from app.errors import InputError
 
@@ -31,9 +31,7 @@ LAYOUTS = {
 def test_json_of_any_layout_under_any_name(write, name, layout):
     path = write(name, LAYOUTS[layout])
     assert [[row.text, row.label] for row in read_rows(path, ReadOptions())] == PAIRS
-    args = parse(build_parser("predict", ""), ["--input", str(path)])
-    find_input_format(args)
-    assert args.format == ("jsonl" if "lines of" in layout else "json")
+    assert options_of_run(path, {}).format == ("jsonl" if "lines of" in layout else "json")
 
 
 def test_columns_as_pandas_writes_them_are_told_how_to_become_rows(write):

@@ -213,7 +213,7 @@ def check_verb(words: list[str]) -> None:
         words = words[:1]
     # Predict checks more than its parser does
     if words[:1] == ["predict"] and len(words) > 1:
-        with patch("app.commands.predict.run") as run:
+        with patch("app.commands.predict.run", return_value=0) as run:
             assert main(words) == 0, f"python -m app does not take {words}"
             assert run.called
     elif len(words) > 1:
