@@ -13,6 +13,8 @@ from ..errors import excerpt
 from .labels import resolve_label
 from .readers.excel import EMPTY
 
+# Tasks whose rows have several labels
+LABEL_SETS = ("multi_label",)
 USUAL_SEPARATORS = (",", "|", ";", "，", "；", "、")
 ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
 

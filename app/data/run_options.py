@@ -9,9 +9,9 @@ from typing import Any
 
 from ..config.file_formats import SUFFIXES
 from .formats import content_format, file_format
+from .label_cells import LABEL_SETS
 from .readers import BadRow, LabelSetOptions, ReadOptions
 from .rows import Row, read_rows
-from .table_labels import LABEL_SETS
 from .text_files import Source, Stream, read_start
 
 # Formats that are recognised by a file's name only

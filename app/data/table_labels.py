@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..config.schema import DataConfig
+from .label_cells import LABEL_SETS
 from .label_sets import label_matrix, names_in_sets
 from .labels import resolve_label, sort_labels
 from .table import Table
-
-# Tasks whose rows have any number of labels
-LABEL_SETS = ("multi_label",)
 
 
 def names_of_labels(config: DataConfig, train: Table) -> list[str]:
