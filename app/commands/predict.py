@@ -31,7 +31,6 @@ from ..errors import InputError
 from ..prediction.excel import check_excel
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from ..prediction.output import WRITERS, check_output, open_output, progress
-from ..prediction.recorded_settings import check_pairs, newest_run, recorded_settings
 from ..prediction.sources import Source, open_file, open_texts
 from ..runtime.quick_imports import quick_imports
 from .exit_status import exit_status, say
@@ -82,6 +81,8 @@ def chosen_folder(args: argparse.Namespace) -> Path:
     """Return the folder of the model: as named, else that of the run that finished last."""
     if args.checkpoint:
         return Path(args.checkpoint)
+    from ..prediction.recorded_settings import newest_run
+
     folder = newest_run()
     say(f"checkpoint {folder}")
     return folder
@@ -138,6 +139,8 @@ def _is_terminal(stream: TextIO | None) -> bool:
 def run(args: argparse.Namespace) -> None:
     """Classify what the command line asks for; raises InputError for bad input, TrainingError where it cannot
     be done."""
+    from ..prediction.recorded_settings import check_pairs, recorded_settings
+
     check_one_process()
     folder = chosen_folder(args)
     if args.report is not None:
@@ -198,6 +201,7 @@ def check_label_settings(args: argparse.Namespace, opened: OpenedModel) -> None:
 def report(args: argparse.Namespace, model_folder: Path) -> None:
     """Classify rows with labels, and write a report on them; raises as `run` does."""
     from ..prediction.labelled_rows import check_report_folder, report_on
+    from ..prediction.recorded_settings import check_pairs
 
     folder = check_report_folder(args.report)
     opened = open_chosen(args, model_folder)

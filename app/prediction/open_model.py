@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ..config.shipped import PROGRAM
 from ..errors import InputError
 from .exported_model import is_exported
-from .recorded_settings import has_pairs, newest_run, run_long_texts, run_settings
 
 if TYPE_CHECKING:
     # Imports numpy, which --help does without
@@ -32,6 +31,8 @@ class OpenedModel:
     @property
     def has_pairs(self) -> bool | None:
         """Whether it was trained on pairs of texts, None where that is not known."""
+        from .recorded_settings import has_pairs
+
         return has_pairs(self.recorded)
 
     @property
@@ -63,6 +64,7 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
     if folder is not None and is_exported(folder):
         return _open_exported(folder, options)
     from ..evaluation.calibration import run_temperature
+    from .recorded_settings import newest_run, run_long_texts, run_settings
 
     folder = newest_run() if folder is None else folder
     if options.runtime == "onnx":
