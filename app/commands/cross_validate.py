@@ -130,7 +130,7 @@ def run(options: argparse.Namespace, settings: list[str], config: Config, planne
 
 def run_folds(series: Series, options: argparse.Namespace, config: Config) -> str:
     """Train all folds, list the label issues and measure how good the list is; return what was found as text."""
-    from ..evaluation.labels.issues import check_cleanlab
+    from ..outcomes.label_issues import check_cleanlab
     from ..run.many_runs.cross_validation import (
         cross_validate,
         fold_datasets,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,31 +13,32 @@ from ..data.label_cells import decode_set
 from ..data.label_sets import label_counts
 from ..data.labels import resolve_label
 from ..errors import InputError
-from ..evaluation.baseline import Texts
-from ..evaluation.labels.issues import LabelIssues, least_plausible
-from ..evaluation.labels.planted import choose_set_flips
-from ..evaluation.labels.set_issues import find_set_issues, score_sets
 from ..evaluation.logits_file import SplitLogits
 from ..evaluation.measures.selective import RowDecisions
-from ..evaluation.measures.summary import render_summary
 from ..evaluation.multi_label.abstaining import held_out_decisions
-from ..evaluation.multi_label.baseline import label_set_baselines
 from ..evaluation.multi_label.decisions import (
     choose_thresholds,
     default_rule,
+    describe_rule,
     read_rule,
     rule_of,
     rule_values,
     sigmoid,
     write_rule,
 )
-from ..evaluation.multi_label.metrics import render_label_sets, row_set_metrics
 from ..evaluation.multi_label.page import render_label_set_page
-from ..evaluation.multi_label.row_sets import OF_BASELINES, RowSets
+from ..evaluation.multi_label.row_sets import RowSets
 from ..evaluation.page.page import PageContent
 from ..evaluation.text_table import short_label
+from .baselines import LinearModel, measured
+from .injected_errors import inject_list_errors
 from .label_counts import LabelCounts, distinct_label_lists
+from .label_issues import flag_lists, in_chunks, list_quality
+from .label_metrics import label_metrics
+from .label_report import interval_lines, label_table
+from .metrics import BY_KEY
 from .outcome import FITTED_ON, Outcome
+from .texts import Texts
 
 if TYPE_CHECKING:
     import torch
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from ..batching.loader import Loader
 
 MAX_PATTERNS = 1000
+AVERAGES = ("micro", "macro", "weighted")
 
 
 class MultiLabel(Outcome):
@@ -57,6 +60,7 @@ class MultiLabel(Outcome):
     problem_type = "multi_label_classification"
     best_metrics = ("micro_f1", "macro_f1", "weighted_f1", "samples_f1", "subset_accuracy", "loss")
     log_metrics = ("loss", "micro_f1", "macro_f1", "subset_accuracy")
+    beside_baselines = ("micro_f1", "macro_f1")
     label_column = "labels"
     note = (
         "Each run decides by its own thresholds (thresholds.json), which have the best F1 of each label on "
@@ -143,7 +147,28 @@ class MultiLabel(Outcome):
         return RowSets(labels, self.decide(logits), logits, self.rule)
 
     def measure(self, scores: RowSets) -> dict:
-        return row_set_metrics(scores, self.label_names)
+        """Return metrics of rows and of each label, the averages, and the threshold of each label.
+
+        `loss` is the mean binary cross entropy over rows and labels, without positive weights. `samples_f1`
+        is the mean F1 of the rows; a row without labels that gets none has 1.
+        """
+        from sklearn.metrics import f1_score
+
+        labels, predicted = scores.labels, scores.predicted
+        metrics = {
+            "rows": len(scores),
+            "loss": float(scores.loss.mean()),
+            "subset_accuracy": float(scores.correct.mean()),
+            "hamming_loss": float((labels != predicted).mean()),
+            "samples_f1": float(f1_score(labels, predicted, average="samples", zero_division=1)),
+            "labels_per_row": float(labels.sum(axis=1).mean()),
+            "predicted_per_row": float(predicted.sum(axis=1).mean()),
+            **label_metrics(scores, self.label_names, AVERAGES),
+        }
+        if scores.rule is not None:
+            for name, threshold in zip(self.label_names, scores.rule.thresholds, strict=True):
+                metrics["classes"][name]["threshold"] = float(threshold)
+        return metrics
 
     def distinct_rows(
         self, labels: np.ndarray, *predicted: np.ndarray
@@ -154,31 +179,42 @@ class MultiLabel(Outcome):
         return LabelCounts.of_label_lists(labels, predicted)
 
     def baselines(self, train: Texts, dev: Texts | None, report: Texts) -> dict[str, dict]:
-        limits = default_rule(len(self.label_names), self.rule.min_labels, self.rule.max_labels)
-        return label_set_baselines(train, dev, report, limits)
+        """Return the baselines; the linear model has its own thresholds, chosen on dev (0.5 without)."""
+        from sklearn.multiclass import OneVsRestClassifier
 
-    def find_issues(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray) -> LabelIssues:
-        return find_set_issues(labels, logits, predicted)
+        (answers,), counts = self.distinct_rows(train.labels)
+        frequent = np.broadcast_to(answers[counts.argmax()], report.labels.shape)
+        linear = LinearModel(train, len(self.label_names), OneVsRestClassifier)
+        rule = default_rule(len(self.label_names), self.rule.min_labels, self.rule.max_labels)
+        if dev is not None:
+            rule = replace(rule, thresholds=choose_thresholds(*linear.probabilities(dev)))
+        labels, chances = linear.probabilities(report)
+        return {
+            "most frequent set": measured(self, report.labels, frequent),
+            linear.name: measured(self, labels, rule.decide(chances)),
+        }
 
-    def rank_issues(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        return least_plausible((predicted != labels).any(axis=1), score_sets(labels, logits))
+    def label_quality(self, labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        return in_chunks(lambda *rows: list_quality(rows[0], sigmoid(rows[1])), labels, logits)
 
-    def issue_patterns(self, issues: LabelIssues) -> dict:
-        """Return in how many rows each label is taken for left out or put in by mistake, the most first."""
+    def flag_labels(self, labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Return the rows with a wrong label, and in how many rows each label is left out or put in by
+        mistake, the most first."""
+        labels = np.asarray(labels, bool)
+        flagged = flag_lists(labels, sigmoid(logits))
         counts = [
-            (kind, label, int(rows))
-            for kind in ("missing", "extra")
-            for label, rows in enumerate(getattr(issues, kind))
+            (kind, name, int(rows))
+            for kind, given in (("missing", False), ("extra", True))
+            for name, rows in zip(self.label_names, (flagged & (labels == given)).sum(axis=0), strict=True)
         ]
         counts.sort(key=lambda entry: -entry[2])
-        names = self.label_names
-        wrong = [{"label": names[label], "kind": kind, "rows": rows} for kind, label, rows in counts if rows]
-        return {"wrong_labels": wrong[:MAX_PATTERNS]}
+        wrong = [{"label": name, "kind": kind, "rows": rows} for kind, name, rows in counts if rows]
+        return flagged.any(axis=1), {"wrong_labels": wrong[:MAX_PATTERNS]}
 
     def inject_errors(
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        return choose_set_flips(labels, hashes, fraction, seed)
+        return inject_list_errors(labels, hashes, fraction, seed)
 
     def target(self, text: str) -> np.ndarray | None:
         ids = [resolve_label(label, self.label_names) for label in decode_set(text)]
@@ -228,8 +264,14 @@ class MultiLabel(Outcome):
         return ", ".join(map(short_label, answer)) or "(no label)"
 
     def report_text(self, metrics: dict, start: dict, title: str) -> str:
-        table = render_label_sets(metrics, self.rule, title)
-        return f"{table}\n\n{render_summary(metrics, of_baselines=OF_BASELINES)}"
+        support = sum(scores["support"] for scores in metrics["classes"].values())
+        lines = [title, *label_table(metrics, "labels", AVERAGES, support), ""]
+        shown = ("subset_accuracy", "samples_f1", "hamming_loss", "loss")
+        values = [f"{BY_KEY[key].english} {metrics[key]:.4f}" for key in shown]
+        lines.append("   ".join([*values, f"rows {metrics['rows']:,}"]))
+        per_row = f"{metrics['labels_per_row']:.2f} true, {metrics['predicted_per_row']:.2f} predicted"
+        lines += [f"labels a row: {per_row}", "", describe_rule(self.rule), ""]
+        return "\n".join([*lines, interval_lines(metrics, self.beside_baselines)])
 
     def render_page(self, content: PageContent, language: str) -> str:
         return render_label_set_page(content, self.rule, language)

@@ -17,14 +17,13 @@ if TYPE_CHECKING:
     from ..config.schema import Config
     from ..data.dataset import Dataset, Split
     from ..data.tokens import TokenStore
-    from ..evaluation.baseline import Texts
-    from ..evaluation.labels.issues import LabelIssues
     from ..evaluation.logits_file import SplitLogits
     from ..evaluation.measures.selective import RowDecisions
     from ..evaluation.page.page import PageContent
     from ..model.packed_model import PackedModel
     from .label_counts import LabelCounts
     from .metrics import Metric
+    from .texts import Texts
 
 # The split on which decisions are fitted; never test, which is there to measure
 FITTED_ON = "dev"
@@ -44,7 +43,7 @@ class Outcome:
 
     Class attributes: `task` is the value of data.task, `problem_type` that of transformers' config.json.
     `best_metrics` may choose the best checkpoint, the first by default; `log_metrics` are shown after each
-    evaluation. `label_column` is the name of the column of answers in files. `has_labels`: rows have labels,
+    evaluation, and `beside_baselines` with the baselines. `label_column` is the name of the column of answers in files. `has_labels`: rows have labels,
     so there are predictions, a page and a model card. `has_fixed_shape`: batches of as many rows have as many
     targets. `measures_start`: the rows of the report are also evaluated before the training.
     """
@@ -53,6 +52,7 @@ class Outcome:
     problem_type: str | None = None
     best_metrics: tuple[str, ...]
     log_metrics: tuple[str, ...]
+    beside_baselines: tuple[str, ...]
     label_column = "label"
     has_labels = True
     has_fixed_shape = True
@@ -207,16 +207,12 @@ class Outcome:
 
     # Label issues
 
-    def find_issues(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray) -> LabelIssues:
-        """Return which labels may be wrong, given predictions and logits of models without these rows."""
+    def label_quality(self, labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        """Return how plausible each label is, (num_rows,) float64, given logits of models without the row."""
         raise NotImplementedError
 
-    def rank_issues(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        """Return the positions of the rows that are predicted otherwise, the least plausible label first."""
-        raise NotImplementedError
-
-    def issue_patterns(self, issues: LabelIssues) -> dict:
-        """Return which mistakes are frequent, as JSON has them."""
+    def flag_labels(self, labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Return which labels are taken for wrong, (num_rows,) bool, and frequent mistakes as JSON has them."""
         raise NotImplementedError
 
     def inject_errors(

@@ -8,26 +8,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.labels import resolve_label
-from ..evaluation.baseline import Texts, baselines
 from ..evaluation.calibration import CALIBRATION, effect, render_calibration, run_calibration
-from ..evaluation.labels.issues import LabelIssues, find_label_issues, least_plausible, score_labels
-from ..evaluation.labels.planted import choose_flips
 from ..evaluation.logits_file import SplitLogits
 from ..evaluation.measures.row_scores import RowScores, score_rows
-from ..evaluation.measures.summary import render_summary
 from ..evaluation.measures.temperature import fit_temperature
-from ..evaluation.metrics import probabilities, score_metrics
+from ..evaluation.metrics import probabilities
 from ..evaluation.page.page import PageContent, render_page
-from ..evaluation.report import render_report
 from ..evaluation.text_table import short_label
 from ..runtime.disk import write_json
+from .baselines import LinearModel, measured
+from .injected_errors import inject_class_errors
 from .label_counts import LabelCounts, distinct_classes
+from .label_issues import class_quality, flag_classes, in_chunks
+from .label_metrics import confusions, label_metrics
+from .label_report import confusion_lines, interval_lines, label_table
 from .outcome import FITTED_ON, Outcome
+from .texts import Texts
 
 if TYPE_CHECKING:
     import torch
 
 MAX_PATTERNS = 1000
+AVERAGES = ("macro", "weighted")
 
 
 class SingleLabel(Outcome):
@@ -40,6 +42,7 @@ class SingleLabel(Outcome):
     problem_type = "single_label_classification"
     best_metrics = ("macro_f1", "weighted_f1", "accuracy", "loss")
     log_metrics = ("loss", "accuracy", "macro_f1", "weighted_f1")
+    beside_baselines = ("accuracy", "macro_f1")
 
     def __init__(self, label_names: list[str]) -> None:
         super().__init__(label_names)
@@ -98,7 +101,17 @@ class SingleLabel(Outcome):
         return score_rows(labels, logits, self.temperature) if self.fitted else None
 
     def measure(self, scores: RowScores) -> dict:
-        return score_metrics(scores, self.label_names)
+        """Return accuracy, loss, the metrics of each class, macro and weighted averages, and confusions.
+
+        `loss` is the mean cross entropy over rows, without label smoothing or class weights.
+        """
+        return {
+            "rows": len(scores),
+            "loss": float(scores.loss.mean()),
+            "accuracy": float(scores.correct.mean()),
+            **label_metrics(scores, self.label_names, AVERAGES),
+            **confusions(scores.labels, scores.predicted, self.label_names),
+        }
 
     def distinct_rows(
         self, labels: np.ndarray, *predicted: np.ndarray
@@ -109,24 +122,28 @@ class SingleLabel(Outcome):
         return LabelCounts.of_classes(labels, predicted, len(self.label_names))
 
     def baselines(self, train: Texts, dev: Texts | None, report: Texts) -> dict[str, dict]:
-        return baselines(train, report, len(self.label_names))
+        num_labels = len(self.label_names)
+        frequent = np.bincount(train.labels, minlength=num_labels).argmax()
+        majority = np.full(len(report.labels), frequent)
+        linear = LinearModel(train, num_labels)
+        return {
+            "majority class": measured(self, report.labels, majority),
+            linear.name: measured(self, *linear.predict(report)),
+        }
 
-    def find_issues(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray) -> LabelIssues:
-        return find_label_issues(labels, logits)
+    def label_quality(self, labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        return in_chunks(lambda *rows: class_quality(rows[0], probabilities(rows[1])), labels, logits)
 
-    def rank_issues(self, labels: np.ndarray, predicted: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        score, suggested = score_labels(labels, logits)
-        return least_plausible(suggested != labels, score)
-
-    def issue_patterns(self, issues: LabelIssues) -> dict:
+    def flag_labels(self, labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, dict]:
+        flagged, overlaps = flag_classes(np.asarray(labels, np.int64), probabilities(np.asarray(logits)))
         names = self.label_names
-        overlaps = [{"classes": [names[a], names[b]], "rows": rows} for a, b, rows in issues.overlaps]
-        return {"overlapping_classes": overlaps[:MAX_PATTERNS]}
+        pairs = [{"classes": [names[a], names[b]], "rows": rows} for a, b, rows in overlaps[:MAX_PATTERNS]]
+        return flagged, {"overlapping_classes": pairs}
 
     def inject_errors(
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        return choose_flips(labels, hashes, len(self.label_names), fraction, seed)
+        return inject_class_errors(labels, hashes, len(self.label_names), fraction, seed)
 
     def target(self, text: str) -> int | None:
         return resolve_label(text, self.label_names)
@@ -175,8 +192,13 @@ class SingleLabel(Outcome):
         return f"{short_label(answer)} {probabilities.max():.4f}"
 
     def report_text(self, metrics: dict, start: dict, title: str) -> str:
-        calibration = [render_calibration(metrics["calibration"])] if "calibration" in metrics else []
-        return "\n\n".join([render_report(metrics, title), render_summary(metrics), *calibration])
+        rows = metrics["rows"]
+        lines = [title, *label_table(metrics, "classes", AVERAGES, rows), ""]
+        lines += [f"accuracy {metrics['accuracy']:.4f}   rows {rows:,}   loss {metrics['loss']:.4f}", ""]
+        lines += [*confusion_lines(metrics), "", interval_lines(metrics, self.beside_baselines)]
+        if "calibration" in metrics:
+            lines += ["", render_calibration(metrics["calibration"])]
+        return "\n".join(lines)
 
     def render_page(self, content: PageContent, language: str) -> str:
         return render_page(content, language)

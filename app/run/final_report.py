@@ -10,7 +10,6 @@ from ..checkpoints.model_card import write_card
 from ..checkpoints.run_files import PAGE, PREDICTIONS, REPORT, TEXT
 from ..config.schema import Config
 from ..data.dataset import Split
-from ..evaluation.baseline import split_texts
 from ..evaluation.card.card import render_card
 from ..evaluation.logits_file import LOGITS, logits_of, write_logits
 from ..evaluation.long_rows import cost_of_length, render_cost_of_length, row_parts
@@ -19,6 +18,7 @@ from ..evaluation.page.rows import rows_of_split
 from ..outcomes.outcome import FITTED_ON
 from ..outcomes.predictions_file import write_predictions
 from ..outcomes.resampling import all_metrics
+from ..outcomes.texts import split_texts
 from ..runtime.disk import write_json, write_text
 from ..training.progress import RunProgress
 from .assembly import Components

@@ -12,8 +12,8 @@ import numpy as np
 from ...config.schema import Config
 from ...data.dataset import Dataset
 from ...data.relabel import Fixes, configured_fixes, written_hash
-from ...evaluation.labels.issues import LabelIssues
-from ...evaluation.labels.planted import measure_planted
+from ...outcomes.injected_errors import measure_injected
+from ...outcomes.label_issues import LabelIssues, find_issues, rank_issues
 from .cross_validation import fold_datasets, train_folds
 from .out_of_fold import OutOfFold, gather_folds
 from .series import Series
@@ -25,10 +25,10 @@ ENOUGH_FLIPS = 100
 
 def list_issues(folder: Path, found: OutOfFold) -> dict:
     """Write label_issues.csv, the least plausible label first; return the figures about it."""
-    issues = found.outcome.find_issues(found.split.labels, found.predicted, found.split.logits)
+    issues = find_issues(found.outcome, found.scores(), found.split.logits)
     write_issues(folder / ISSUES, found, issues)
     figures = {"ranked": len(issues.order), "flagged": int(issues.flagged[issues.order].sum())}
-    return figures | found.outcome.issue_patterns(issues)
+    return figures | issues.patterns
 
 
 def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
@@ -58,7 +58,7 @@ def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
         for rank, at in enumerate(issues.order.tolist(), 1):
             row = int(split.rows[at])
             texts = [table.text(row), *(table.pair(row) for _ in pairs)]
-            given, suggested = (outcome.cell(labels[at]) for labels in (split.labels, issues.suggested))
+            given, suggested = (outcome.cell(labels[at]) for labels in (split.labels, found.predicted))
             about = [given, suggested, f"{issues.score[at]:.6f}", "yes" if issues.flagged[at] else "no"]
             line, text_hash = int(table.lines[row]), written_hash(int(split.hashes[at]))
             writer.writerow([rank, table.source, line, row, *texts, *about, text_hash, ""])
@@ -76,7 +76,7 @@ def measure_ranking(
     split, outcome = found.split, found.outcome
     at, wrong = outcome.inject_errors(split.labels, split.hashes, fraction, config.data.split_seed)
     if not len(at):
-        return measure_planted(at, np.zeros(len(split), bool)).to_dict(), 0
+        return measure_injected(at, np.zeros(len(split), bool)).to_dict(), 0
     path = series.folder / FLIPS.format(fraction=fraction)
     data = config.data
     write_flips(path, found, at, wrong, configured_fixes(data))
@@ -88,8 +88,8 @@ def measure_ranking(
     runs = train_folds(series, len(datasets), chosen, words, prefix=f"planted-{fraction:g}-")
     again = gather_folds(runs, changed)
     tested = again.split
-    order = outcome.rank_issues(tested.labels, again.predicted, tested.logits)
-    result = measure_planted(order, np.isin(tested.hashes, split.hashes[at]))
+    order = rank_issues(outcome, again.scores(), tested.logits)
+    result = measure_injected(order, np.isin(tested.hashes, split.hashes[at]))
     return result.to_dict(), len(chosen)
 
 

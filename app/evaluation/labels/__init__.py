@@ -1,1 +1,0 @@
-"""Which labels are wrong: a ranking from out-of-fold logits, and a measurement of how good this ranking is."""

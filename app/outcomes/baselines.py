@@ -1,0 +1,74 @@
+"""Baselines: the most frequent answer, and TF-IDF of characters with a linear model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .outcome import Outcome
+from .resampling import answer_intervals, answer_values
+from .texts import Texts
+
+MAX_TRAIN_ROWS = MAX_ROWS = 20_000
+MAX_FEATURES, MIN_FEATURES = 50_000, 2_000
+# Features x classes; naive Bayes has several tables of that size
+MAX_WEIGHTS = 5_000_000
+# Of logistic regression; beyond them its time grows with their number
+MAX_CLASSES = 50
+# Of all its iterations
+MAX_PRODUCTS = 600_000_000
+ITERATIONS = (15, 100)
+
+
+class LinearModel:
+    """TF-IDF of characters and pairs of characters, with logistic regression or, of many labels, naive Bayes.
+
+    Numbers of rows are bounded, and so is the time: a few seconds. The same data give the same model. `wrap`
+    makes a classifier of several labels a row of one of one label.
+    """
+
+    def __init__(
+        self, train: Texts, num_labels: int, wrap: Callable[[Any], Any] = lambda model: model
+    ) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.naive_bayes import ComplementNB
+
+        texts, labels = train.sample(MAX_TRAIN_ROWS)
+        max_features = int(np.clip(MAX_WEIGHTS // num_labels, MIN_FEATURES, MAX_FEATURES))
+        self.vectorizer = TfidfVectorizer(
+            analyzer="char",
+            ngram_range=(1, 2),
+            max_features=max_features,
+            sublinear_tf=True,
+            dtype=np.float32,
+        )
+        features = self.vectorizer.fit_transform(texts)
+        self.name, model = "TF-IDF + naive Bayes", ComplementNB()
+        if num_labels <= MAX_CLASSES and len(np.unique(labels)) > 1:
+            iterations = int(np.clip(MAX_PRODUCTS // (features.nnz * num_labels), *ITERATIONS))
+            self.name = "TF-IDF + logistic regression"
+            model = LogisticRegression(C=5, max_iter=iterations, tol=1e-3)
+        with warnings.catch_warnings():
+            # The model need not be the best, and a label may have no row in the sample
+            warnings.simplefilter("ignore")
+            self.model = wrap(model).fit(features, labels)
+
+    def predict(self, rows: Texts) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels and predictions of at most `MAX_ROWS` rows."""
+        texts, labels = rows.sample(MAX_ROWS)
+        return labels, self.model.predict(self.vectorizer.transform(texts))
+
+    def probabilities(self, rows: Texts) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels and probabilities, (num_rows, num_labels) float64, of at most `MAX_ROWS` rows."""
+        texts, labels = rows.sample(MAX_ROWS)
+        return labels, self.model.predict_proba(self.vectorizer.transform(texts)).astype(np.float64)
+
+
+def measured(outcome: Outcome, labels: np.ndarray, predicted: np.ndarray) -> dict:
+    """Return the metrics of predictions without probabilities, their `intervals`, and `rows`."""
+    ends = {key: list(interval) for key, interval in answer_intervals(outcome, labels, predicted).items()}
+    return answer_values(outcome, labels, predicted) | {"intervals": ends, "rows": len(labels)}

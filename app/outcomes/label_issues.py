@@ -1,0 +1,138 @@
+"""Logits of models without these rows -> rows whose label may be wrong, the least plausible first.
+
+cleanlab measures how plausible a label is, and its confident learning says which labels it takes for wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from .outcome import Outcome
+
+logger = logging.getLogger(__name__)
+# Probabilities in double precision at once
+CHUNK_NUMBERS = 1 << 22
+# logits, of which cleanlab takes all probabilities at once
+MAX_NUMBERS = 300_000_000
+REMEDY = "cleanlab is needed: pip install -r requirements-labels.txt -c constraints.txt"
+
+
+@dataclass(frozen=True)
+class LabelIssues:
+    """What logits say about labels.
+
+    `order` are positions of the rows that are predicted otherwise than they are labelled, the least plausible
+    label first; `score` (num_rows,) is cleanlab's label quality; `flagged` (num_rows,) bool is what confident
+    learning takes for wrong, and `patterns` which mistakes are frequent, as JSON has them.
+    """
+
+    order: np.ndarray
+    score: np.ndarray
+    flagged: np.ndarray
+    patterns: dict
+
+
+def check_cleanlab() -> None:
+    """Raise InputError unless cleanlab is installed."""
+    try:
+        import cleanlab  # noqa: F401
+    except ImportError as error:
+        raise InputError(REMEDY) from error
+
+
+def find_issues(outcome: Outcome, scores: Any, logits: np.ndarray) -> LabelIssues:
+    """Return the issues of rows, given their scores and logits by models without these rows.
+
+    Of very many rows and labels only the ranking is computed: nothing is flagged, and there are no patterns.
+    """
+    check_cleanlab()
+    quality = outcome.label_quality(scores.labels, logits)
+    if logits.size <= MAX_NUMBERS:
+        flagged, patterns = outcome.flag_labels(scores.labels, logits)
+    else:
+        flagged, patterns = np.zeros(len(scores), bool), {}
+        logger.warning(
+            "%s logits are too many for confident learning: rows are ranked, not flagged.", f"{logits.size:,}"
+        )
+    return LabelIssues(ranking(scores.correct, quality), quality, flagged, patterns)
+
+
+def rank_issues(outcome: Outcome, scores: Any, logits: np.ndarray) -> np.ndarray:
+    """Return the positions of the rows that are predicted otherwise, the least plausible label first."""
+    return ranking(scores.correct, outcome.label_quality(scores.labels, logits))
+
+
+def ranking(correct: np.ndarray, quality: np.ndarray) -> np.ndarray:
+    """Return the positions of the rows that are not `correct`, (num_rows,) bool, those of the lowest `quality`
+    first."""
+    wrong = np.flatnonzero(~correct)
+    return wrong[np.argsort(quality[wrong], kind="stable")]
+
+
+def in_chunks(
+    quality: Callable[[np.ndarray, np.ndarray], np.ndarray], labels: np.ndarray, logits: np.ndarray
+) -> np.ndarray:
+    """Return the quality of all rows, (num_rows,), computed of a few rows at a time."""
+    step = max(1, CHUNK_NUMBERS // logits.shape[1])
+    starts = range(0, len(labels), step)
+    return np.concatenate([quality(labels[at : at + step], logits[at : at + step]) for at in starts])
+
+
+def class_quality(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return the label quality of class ids, (num_rows,) float64, given probabilities (num_rows, num_labels)."""
+    from cleanlab.rank import get_label_quality_scores
+
+    return get_label_quality_scores(labels, probabilities)
+
+
+def flag_classes(
+    labels: np.ndarray, probabilities: np.ndarray
+) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+    """Return which class ids confident learning takes for wrong, (num_rows,) bool, and classes that overlap.
+
+    An overlap is two class ids and the number of rows that are estimated to have the one label and to be of
+    the other class, the most first.
+    """
+    from cleanlab.count import compute_confident_joint
+    from cleanlab.dataset import find_overlapping_classes
+    from cleanlab.filter import find_label_issues
+
+    joint = compute_confident_joint(labels, probabilities)
+    flagged = find_label_issues(labels, probabilities, confident_joint=joint, n_jobs=1)
+    table = find_overlapping_classes(labels, probabilities, confident_joint=joint, num_examples=len(labels))
+    columns = (table[name] for name in ("Class Index A", "Class Index B", "Num Overlapping Examples"))
+    return flagged, [(int(a), int(b), int(rows)) for a, b, rows in zip(*columns, strict=True) if rows]
+
+
+def list_quality(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return the label quality of several labels a row, (num_rows,) float64: near the probability of the
+    least plausible decision; both arrays are (num_rows, num_labels)."""
+    from cleanlab.multilabel_classification import get_label_quality_scores
+
+    # cleanlab takes no list without any label; the score of this row is dropped
+    labels = np.concatenate([labels, np.ones_like(labels[:1])])
+    return get_label_quality_scores(_lists(labels), np.r_[probabilities, probabilities[:1]])[:-1]
+
+
+def flag_lists(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return which label of which row confident learning takes for wrong, (num_rows, num_labels) bool."""
+    from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class
+
+    flagged = np.zeros(labels.shape, bool)
+    # A label that all rows have, or none, has nothing to learn from
+    varied = labels.any(axis=0) & ~labels.all(axis=0)
+    if varied.any():
+        flagged[:, varied] = find_multilabel_issues_per_class(
+            _lists(labels[:, varied]), probabilities[:, varied], n_jobs=1
+        )
+    return flagged
+
+
+def _lists(labels: np.ndarray) -> list[list[int]]:
+    return [np.flatnonzero(row).tolist() for row in labels]

@@ -1,0 +1,68 @@
+"""Scores of rows with labels -> precision, recall and F1 of each label, averages, and confusions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+# With a confusion matrix that is written out, zeros and all
+MAX_CLASSES = 50
+SCORES = ("precision", "recall", "f1")
+
+
+def label_metrics(scores: Any, label_names: list[str], averages: tuple[str, ...]) -> dict:
+    """Return precision, recall, F1 and support of each label in `classes`, and their averages by name.
+
+    A label that is never predicted has precision 0.
+    """
+    from sklearn.metrics import precision_recall_fscore_support
+
+    def averaged(average: str | None) -> tuple:
+        ids = np.arange(len(label_names))
+        return precision_recall_fscore_support(
+            scores.labels, scores.predicted, labels=ids, average=average, zero_division=0
+        )
+
+    by_label = zip(label_names, *averaged(None), strict=True)
+    metrics: dict = {
+        "classes": {
+            name: {"precision": float(p), "recall": float(r), "f1": float(f), "support": int(support)}
+            for name, p, r, f, support in by_label
+        }
+    }
+    for average in averages:
+        metrics[average] = dict(zip(SCORES, map(float, averaged(average)[:3]), strict=True))
+        metrics[f"{average}_f1"] = metrics[average]["f1"]
+    return metrics
+
+
+def confusions(labels: np.ndarray, predicted: np.ndarray, label_names: list[str]) -> dict:
+    """Return which class ids, (num_rows,), are taken for which.
+
+    `confusion_matrix[i][j]` counts rows of class i predicted as j; with more than `MAX_CLASSES` classes there
+    are `confusions` instead, [label, predicted, rows] of each wrong pair, the most frequent first.
+    """
+    num_labels = len(label_names)
+    if num_labels <= MAX_CLASSES:
+        cells = np.bincount(labels * num_labels + predicted, minlength=num_labels**2)
+        return {"confusion_matrix": cells.reshape(num_labels, num_labels).tolist()}
+    pairs = confused_pairs(labels, predicted, num_labels)
+    return {"confusions": [[label_names[label], label_names[other], rows] for label, other, rows in pairs]}
+
+
+def confused_pairs(labels: np.ndarray, predicted: np.ndarray, num_labels: int) -> list[tuple[int, int, int]]:
+    """Return the pairs of true and predicted class that differ, with their rows, the most frequent first."""
+    wrong = labels != predicted
+    pairs, counts = np.unique(labels[wrong] * num_labels + predicted[wrong], return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return [(int(pairs[at]) // num_labels, int(pairs[at]) % num_labels, int(counts[at])) for at in order]
+
+
+def worst_labels(classes: dict, count: int) -> dict:
+    """Return the `count` labels with the lowest F1 of `classes`, among those with rows; of equal ones those
+    with the most rows first."""
+    with_rows = [
+        (scores["f1"], -scores["support"], name) for name, scores in classes.items() if scores["support"]
+    ]
+    return {name: classes[name] for _, _, name in sorted(with_rows)[:count]}
