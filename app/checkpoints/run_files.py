@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..evaluation.calibration import CALIBRATION
 from ..evaluation.logits_file import LOGITS
 from ..evaluation.multi_label.decisions import THRESHOLDS
-from .model_card import CARD_FILES, is_card_of_run
+from .card_file import CARD_FILES, is_card_of_run
 from .run_history import CONFIG, HISTORY, SKIPPED, is_written_by_run
 from .run_lock import LOCK
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from ..config.schema import Config, OutputConfig
 from ..errors import InputError, TrainingError
 from ..runtime.disk import is_full
+from .card_file import cards_of_run
 from .find_run import CHECKPOINTS, holds_run, is_finished, resumes, run_to_resume
-from .model_card import cards_of_run
 from .run_files import (
     REPLACED,
     REPORT,

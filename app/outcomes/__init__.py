@@ -36,13 +36,9 @@ def outcome_of_model(problem_type: str | None, label_names: list[str]) -> Outcom
 
     A checkpoint of another program may have no problem type; it is then one label a row.
     """
-    for task in OUTCOMES:
-        known = outcome_class(task)
-        if known.problem_type is not None and known.problem_type == (
-            problem_type or "single_label_classification"
-        ):
-            return known(label_names)
-    return None
+    wanted = problem_type or "single_label_classification"
+    classes = map(outcome_class, OUTCOMES)
+    return next((known(label_names) for known in classes if known.problem_type == wanted), None)
 
 
 def prepare_outcome(config: Config, dataset: Dataset, tokenizer, device: torch.device) -> Outcome:

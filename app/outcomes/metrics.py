@@ -54,6 +54,11 @@ class Metric:
         """Return the name in a language, en or zh."""
         return self.chinese if language == "zh" else self.english
 
+    def title(self, language: str) -> str:
+        """Return the name with a capital letter."""
+        name = self.name(language)
+        return name[0].upper() + name[1:]
+
 
 METRICS = (
     Metric("accuracy", "accuracy", "准确率", (SINGLE,), of_counts=lambda drawn: drawn.accuracy),

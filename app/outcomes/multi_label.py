@@ -26,9 +26,8 @@ from ..evaluation.multi_label.decisions import (
     sigmoid,
     write_rule,
 )
-from ..evaluation.multi_label.page import render_label_set_page
 from ..evaluation.multi_label.row_sets import RowSets
-from ..evaluation.page.page import PageContent
+from ..evaluation.page.report_page import PageContent
 from ..evaluation.text_table import short_label
 from .baselines import LinearModel, measured
 from .injected_errors import inject_list_errors
@@ -37,8 +36,10 @@ from .label_issues import flag_lists, in_chunks, list_quality
 from .label_metrics import label_metrics
 from .label_report import interval_lines, label_table
 from .metrics import BY_KEY
+from .multi_label_page import page_sections
 from .outcome import FITTED_ON, Outcome
 from .texts import Texts
+from .words import MULTI_LABEL
 
 if TYPE_CHECKING:
     import torch
@@ -62,6 +63,8 @@ class MultiLabel(Outcome):
     log_metrics = ("loss", "micro_f1", "macro_f1", "subset_accuracy")
     beside_baselines = ("micro_f1", "macro_f1")
     label_column = "labels"
+    own_words = MULTI_LABEL
+    pipeline_arguments = ', top_k=None, function_to_apply="sigmoid"'
     note = (
         "Each run decides by its own thresholds (thresholds.json), which have the best F1 of each label on "
         "its dev rows; without dev rows they are 0.5."
@@ -273,5 +276,8 @@ class MultiLabel(Outcome):
         lines += [f"labels a row: {per_row}", "", describe_rule(self.rule), ""]
         return "\n".join([*lines, interval_lines(metrics, self.beside_baselines)])
 
-    def render_page(self, content: PageContent, language: str) -> str:
-        return render_label_set_page(content, self.rule, language)
+    def decision_paragraph(self, metrics: dict, language: str) -> str:
+        return self.words(language)["card_thresholds"]
+
+    def page_sections(self, content: PageContent) -> dict:
+        return page_sections(content, self.answer)

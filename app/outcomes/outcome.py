@@ -57,6 +57,10 @@ class Outcome:
     has_labels = True
     has_fixed_shape = True
     measures_start = False
+    # Of its page and its card, in English and Chinese
+    own_words: dict[str, tuple[str, str]] = {}
+    # What transformers' pipeline needs on the card, after its other arguments
+    pipeline_arguments = ""
     # How the rows of several runs were decided, where people must know
     note: str | None = None
 
@@ -282,8 +286,35 @@ class Outcome:
         """Return the report as text; `start` are the metrics before the training, where they are measured."""
         raise NotImplementedError
 
+    def words(self, language: str) -> dict[str, str]:
+        """Return the outcome's own words on its page and its card, in a language, en or zh."""
+        return {key: pair[language == "zh"] for key, pair in self.own_words.items()}
+
+    def decision_paragraph(self, metrics: dict, language: str) -> str:
+        """Return a paragraph of the model card, in Markdown: how a prediction follows from logits."""
+        raise NotImplementedError
+
+    def card_limits(self, language: str) -> list[str]:
+        """Return what the model card says against the answers of every model."""
+        return []
+
     def render_page(self, content: PageContent, language: str) -> str:
-        """Return report.html; the scores of `content.rows` are those of `score`."""
+        """Return report.html in a language, en or zh; the scores of `content.rows` are those of `score`."""
+        from ..evaluation.page.report_page import render_report_page
+
+        shown = [metric for metric in self.metrics if metric.headline]
+        names = {metric.key: metric.title(language) for metric in shown}
+        context = {
+            "words": names | self.words(language),
+            "headline": list(names),
+            "beside_baselines": self.beside_baselines,
+            "curves": [key for key in self.log_metrics if key in names],
+        }
+        template = Path(__file__).parent / "templates" / f"{self.task}.html.jinja"
+        return render_report_page(content, template, language, context | self.page_sections(content))
+
+    def page_sections(self, content: PageContent) -> dict:
+        """Return what the outcome's template, templates/<task>.html.jinja, shows of evaluated rows."""
         raise NotImplementedError
 
     def next_command(self, folder: Path) -> str:

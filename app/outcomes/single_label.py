@@ -13,7 +13,7 @@ from ..evaluation.logits_file import SplitLogits
 from ..evaluation.measures.row_scores import RowScores, score_rows
 from ..evaluation.measures.temperature import fit_temperature
 from ..evaluation.metrics import probabilities
-from ..evaluation.page.page import PageContent, render_page
+from ..evaluation.page.report_page import PageContent
 from ..evaluation.text_table import short_label
 from ..runtime.disk import write_json
 from .baselines import LinearModel, measured
@@ -23,7 +23,9 @@ from .label_issues import class_quality, flag_classes, in_chunks
 from .label_metrics import confusions, label_metrics
 from .label_report import confusion_lines, interval_lines, label_table
 from .outcome import FITTED_ON, Outcome
+from .single_label_page import page_sections
 from .texts import Texts
+from .words import SINGLE_LABEL
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +45,7 @@ class SingleLabel(Outcome):
     best_metrics = ("macro_f1", "weighted_f1", "accuracy", "loss")
     log_metrics = ("loss", "accuracy", "macro_f1", "weighted_f1")
     beside_baselines = ("accuracy", "macro_f1")
+    own_words = SINGLE_LABEL
 
     def __init__(self, label_names: list[str]) -> None:
         super().__init__(label_names)
@@ -200,5 +203,14 @@ class SingleLabel(Outcome):
             lines += ["", render_calibration(metrics["calibration"])]
         return "\n".join(lines)
 
-    def render_page(self, content: PageContent, language: str) -> str:
-        return render_page(content, language)
+    def decision_paragraph(self, metrics: dict, language: str) -> str:
+        words = self.words(language)
+        if "calibration" not in metrics:
+            return words["card_no_calibration"]
+        return words["card_calibration"].format(**metrics["calibration"])
+
+    def card_limits(self, language: str) -> list[str]:
+        return [self.words(language)["card_always"]]
+
+    def page_sections(self, content: PageContent) -> dict:
+        return page_sections(content)

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoints.model_card import write_card
+from ..checkpoints.card_file import write_card
 from ..checkpoints.run_files import PAGE, PREDICTIONS, REPORT, TEXT
 from ..config.schema import Config
 from ..data.dataset import Split
-from ..evaluation.card.card import render_card
 from ..evaluation.logits_file import LOGITS, logits_of, write_logits
 from ..evaluation.long_rows import cost_of_length, render_cost_of_length, row_parts
-from ..evaluation.page.page import PageContent, read_history
+from ..evaluation.page.report_page import PageContent, read_history
 from ..evaluation.page.rows import rows_of_split
+from ..outcomes.model_card import render_card
 from ..outcomes.outcome import FITTED_ON
 from ..outcomes.predictions_file import write_predictions
 from ..outcomes.resampling import all_metrics
@@ -22,7 +22,7 @@ from ..outcomes.texts import split_texts
 from ..runtime.disk import write_json, write_text
 from ..training.progress import RunProgress
 from .assembly import Components
-from .model_card import card_content
+from .card_content import card_content
 
 NOTES = {
     "test": "",

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..page.page import visible
-from ..page.words import words
+from ..evaluation.page.report_page import visible
+from ..evaluation.page.words import words
+from .label_metrics import worst_labels
+from .metrics import BY_KEY, is_better
+from .outcome import Outcome
 
 LANGUAGES = ("en", "zh")
 MAX_CLASSES, MAX_WORST, MAX_CONFUSIONS = 50, 20, 5
@@ -21,19 +24,6 @@ MAX_WEAK = 5
 FEW_ROWS = 30
 # Characters
 MAX_NAME = 60
-FIGURES = (
-    ("accuracy", "accuracy", "准确率"),
-    ("macro_f1", "macro F1", "宏平均 F1"),
-    ("loss", "loss", "损失"),
-    ("brier", "Brier score", "Brier 分数"),
-    ("ece", "calibration error", "校准误差"),
-)
-SET_FIGURES = (
-    ("micro_f1", "micro F1", "微平均 F1"),
-    ("macro_f1", "macro F1", "宏平均 F1"),
-    ("samples_f1", "samples F1", "按行平均的 F1"),
-    ("subset_accuracy", "rows with all labels right", "标签全部正确的行"),
-)
 MARKDOWN = re.compile(r"([\\`*_\[\]{}|#~$])")
 
 
@@ -58,6 +48,7 @@ class CardContent:
     """
 
     name: str
+    outcome: Outcome
     split: str
     metrics: Mapping
     data: Mapping
@@ -92,7 +83,7 @@ def render_card(content: CardContent, language: str = "en") -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
         # The filter `name` does it, for Markdown too
         autoescape=False,
         undefined=StrictUndefined,
@@ -100,28 +91,23 @@ def render_card(content: CardContent, language: str = "en") -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"name": plain, "figure": "{:.4f}".format, "number": "{:,}".format}
-    sets = _has_sets(content)
-    context = {"content": content, "metrics": content.metrics, "chinese": words("zh"), "sets": sets}
-    context |= {"figures": SET_FIGURES if sets else FIGURES, "chosen_by": _main_figure(content)}
+    outcome = content.outcome
+    context = {"content": content, "metrics": content.metrics, "outcome": outcome}
+    context |= {"shown": [metric for metric in outcome.metrics if metric.has_interval]}
+    context |= {"main": BY_KEY[outcome.main_metric], "chinese": words("zh") | outcome.words("zh")}
     context |= _classes(content) | _limits(content)
     first = LANGUAGES if language == "en" else LANGUAGES[::-1]
-    parts = [environment.get_template(f"card.{name}.md.jinja").render(context).strip() for name in first]
-    return f"{_metadata(content)}---\n\n" + "\n\n".join(parts) + "\n"
-
-
-def _has_sets(content: CardContent) -> bool:
-    """Return whether rows have any number of labels."""
-    return "micro_f1" in content.metrics
-
-
-def _main_figure(content: CardContent) -> tuple[str, str, str]:
-    """Return the figure by which the model is compared with baselines: its key, and its names in English and
-    Chinese."""
-    return SET_FIGURES[0] if _has_sets(content) else FIGURES[1]
+    cards = [
+        environment.get_template(f"card.{name}.md.jinja")
+        .render(context | {"t": outcome.words(name), "limits": outcome.card_limits(name)})
+        .strip()
+        for name in first
+    ]
+    return f"{_metadata(content)}---\n\n" + "\n\n".join(cards) + "\n"
 
 
 def plain(text: object) -> str:
-    """Return a name of a stranger for Markdown: it is shown as it is, and is neither Markdown nor HTML."""
+    """Return an untrusted name for Markdown: it is shown as it is, and is neither Markdown nor HTML."""
     shown = html.escape(visible(str(text), MAX_NAME), quote=False)
     return MARKDOWN.sub(r"\\\1", shown)
 
@@ -133,38 +119,38 @@ def _metadata(content: CardContent) -> str:
     if content.hub_name:
         values["base_model"] = content.hub_name
     values["tags"] = ["text-classification", content.model_type, "chinese"]
-    values["metrics"] = ["f1"] if _has_sets(content) else ["accuracy", "f1"]
-    facts, sets = content.splits[content.split], _has_sets(content)
+    results = [_result(content, key) for key in content.outcome.beside_baselines]
+    values["metrics"] = list(dict.fromkeys(result["type"] for result in results))
+    facts = content.splits[content.split]
     dataset = {"type": Path(facts.file).stem, "name": facts.file, "split": content.split}
     dataset["revision"] = facts.split_content
-    results = {
+    evaluation = {
         "task": {"type": "text-classification", "name": "Text classification"},
         "dataset": {key: visible(value) for key, value in dataset.items()},
-        "metrics": [_metric(content, key, name) for key, name, _ in (SET_FIGURES if sets else FIGURES)[:2]],
+        "metrics": results,
     }
-    values["model-index"] = [{"name": visible(content.name), "results": [results]}]
+    values["model-index"] = [{"name": visible(content.name), "results": [evaluation]}]
     return yaml.safe_dump(values, allow_unicode=True, sort_keys=False)
 
 
-def _metric(content: CardContent, key: str, name: str) -> dict:
+def _result(content: CardContent, key: str) -> dict:
+    """Return a metric as model hubs read it."""
     low, high = content.metrics["intervals"][key]
     average, _, kind = key.rpartition("_")
     entry = {"type": kind, "value": round(content.metrics[key], 4)}
-    entry["name"] = f"{name}, 95 % interval {low:.4f} to {high:.4f}"
+    entry["name"] = f"{BY_KEY[key].english}, 95 % interval {low:.4f} to {high:.4f}"
     return entry | ({"args": {"average": average}} if average else {})
 
 
 def _classes(content: CardContent) -> dict:
     """Return the classes to list, the weak ones, those of few rows, and the most frequent confusions."""
     classes = content.metrics["classes"]
-    with_rows = [
-        (scores["f1"], -scores["support"], name) for name, scores in classes.items() if scores["support"]
-    ]
-    worst = [name for _, _, name in sorted(with_rows)]
-    shown = classes if len(classes) <= MAX_CLASSES else {name: classes[name] for name in worst[:MAX_WORST]}
-    below = [name for name in worst if classes[name]["f1"] < content.metrics["macro_f1"]]
+    worst = worst_labels(classes, len(classes))
+    shown = classes if len(classes) <= MAX_CLASSES else worst_labels(classes, MAX_WORST)
+    below = [name for name, scores in worst.items() if scores["f1"] < content.metrics["macro_f1"]]
     return {
         "classes": shown,
+        "has_thresholds": any("threshold" in scores for scores in classes.values()),
         "num_classes": len(classes),
         "weak": below[:MAX_WEAK],
         "num_few": sum(scores["support"] < FEW_ROWS for scores in classes.values()),
@@ -174,12 +160,9 @@ def _classes(content: CardContent) -> dict:
 
 
 def _confusions(metrics: Mapping) -> list[tuple[str, str, int]]:
-    # A row has any number of labels, so none is taken for another
-    if "micro_f1" in metrics:
-        return []
-    # Of many classes
-    if "confusions" in metrics:
-        return [tuple(found) for found in metrics["confusions"][:MAX_CONFUSIONS]]
+    """Return the most frequent confusions; of several labels a row none is taken for another."""
+    if "confusion_matrix" not in metrics:
+        return [tuple(pair) for pair in metrics.get("confusions", ())[:MAX_CONFUSIONS]]
     names, matrix = list(metrics["classes"]), np.array(metrics["confusion_matrix"])
     np.fill_diagonal(matrix, 0)
     order = np.argsort(-matrix, axis=None, kind="stable")[:MAX_CONFUSIONS]
@@ -191,8 +174,10 @@ def _limits(content: CardContent) -> dict:
     """Return what the figures and the data say against the model."""
     data = content.data.get(content.split, {})
     baselines = content.metrics.get("baselines", {})
-    figure = _main_figure(content)[0]
-    better = [name for name, figures in baselines.items() if figures[figure] >= content.metrics[figure]]
+    key = content.outcome.main_metric
+    better = [
+        name for name, values in baselines.items() if not is_better(content.metrics[key], values[key], key)
+    ]
     return {
         "better_baselines": better,
         "in_train": data.get("also_in", {}).get("train", 0),

@@ -1,0 +1,118 @@
+"""Evaluated rows and their metrics -> report.html, with the sections that an outcome adds."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..long_rows import NAMES
+from .charts import Axes, around
+from .rows import EvaluatedRows, groups_by_length, groups_by_part, groups_by_seen, groups_by_unknown
+from .words import words
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+# Characters
+MAX_TEXT, MAX_LABEL = 200, 40
+
+
+@dataclass(frozen=True)
+class PageContent:
+    """What the page is about.
+
+    `metrics` are those of report.json, `calibrated` the scores of the rows after calibration (None: there is
+    none), `history` the evaluations on dev of metrics.jsonl, `data` the statistics of the data report, by
+    split.
+    """
+
+    title: str
+    rows: EvaluatedRows
+    metrics: Mapping
+    calibrated: Any | None = None
+    history: list[dict] = field(default_factory=list)
+    data: Mapping = field(default_factory=dict)
+
+
+def read_history(path: Path) -> list[dict]:
+    """Return the evaluations in metrics.jsonl; a run without dev rows has none."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def visible(text: str, longest: int = MAX_TEXT) -> str:
+    """Return untrusted text, cut, with control characters as code points."""
+    shown = "".join(_visible(character) for character in text[:longest])
+    return shown + "…" if len(text) > longest else shown
+
+
+def _visible(character: str) -> str:
+    if character in "\n\r\t":
+        return " "
+    return (
+        f"‹U+{ord(character):04X}›"
+        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+        else character
+    )
+
+
+def page_environment(folder: Path) -> Environment:
+    """Return the environment of the templates of pages, with their filters; `folder` has more templates."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader([Path(__file__).parent, folder])
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["visible"] = visible
+    environment.filters["label"] = lambda name: visible(name, MAX_LABEL)
+    environment.filters["figure"] = lambda value: f"{value:.4f}"
+    environment.filters["percent"] = lambda value: f"{value * 100:.1f} %"
+    environment.filters["number"] = lambda value: f"{value:,}"
+    return environment
+
+
+def render_report_page(content: PageContent, template: Path, language: str, context: dict) -> str:
+    """Return the page as HTML, complete in itself: no script, and nothing is loaded from elsewhere.
+
+    `template` extends report_page.html.jinja. Of `context` every page needs `words`, `headline` (metrics in
+    the order in which they are shown), `beside_baselines` and `curves` (metrics), and `num_classes`.
+    """
+    text = words(language) | context["words"]
+    page = {"language": language, "t": text, "content": content, "page_title": content.title}
+    page |= {"metrics": content.metrics} | context | row_groups(content.rows, text)
+    page["curves"] = training_curves(content.history, content.metrics.get("step"), context["curves"])
+    return page_environment(template.parent).get_template(template.name).render(page)
+
+
+def training_curves(history: list[dict], best_step: int | None, names: Sequence[str]) -> list[tuple]:
+    """Return a chart for each metric of the evaluations on dev: its name, axes, points and the place of the
+    best checkpoint."""
+    history = [line for line in history if line.get("split") == "dev"]
+    steps = [line["step"] for line in history]
+    charts = []
+    for name in names if len(history) > 1 else ():
+        values = [line[name] for line in history]
+        axes = Axes(min(steps), max(steps), *around(values))
+        best = next((line for line in reversed(history) if line["step"] == best_step), None)
+        charts.append(
+            (name, axes, axes.line(steps, values), best and (axes.x(best["step"]), axes.y(best[name])))
+        )
+    return charts
+
+
+def row_groups(rows: EvaluatedRows, text: dict[str, str]) -> dict:
+    """Return groups of rows, to see where they are right; `text` are the words of the page."""
+    groups = {
+        "length": groups_by_length(rows),
+        "part": groups_by_part(rows, [text[f"part_{name}"] for name in NAMES]),
+        "unknown": groups_by_unknown(rows),
+        "seen": groups_by_seen(rows, text["unseen_name"], text["seen_name"]),
+    }
+    return {"groups": {name: found for name, found in groups.items() if len(found) > 1}}

@@ -1,0 +1,58 @@
+"""Words of single kinds of answers on the page of a report and on a model card, in English and Chinese."""
+
+from __future__ import annotations
+
+SINGLE_LABEL = {
+    "card_several": ("", ""),
+    "card_label": ("class", "类别"),
+    "card_labels": ("Classes", "各类别"),
+    "card_conflicting": ("more than one label", "不止一种标签"),
+    "card_always": (
+        "Every text gets a label, also one that fits none. `predict.py --abstain` leaves out what is not sure "
+        "enough.",
+        "每个文本都会得到一个标签，即使哪个都不合适。`predict.py --abstain` 可以略去没有把握的文本。",
+    ),
+    "card_calibration": (
+        "**Calibration.** Divide the logits by {temperature:.3f}, fitted on {rows:,} rows of dev: the "
+        "calibration error on {measured_on} goes from {before[ece]:.4f} to {after[ece]:.4f}, the loss from "
+        "{before[loss]:.4f} to {after[loss]:.4f}. The pipeline above does not do this; the number is in "
+        "`calibration.json`.",
+        "**校准。** logits 应除以 {temperature:.3f}（在验证集 {rows:,} 行上拟合）：{measured_on} 上的校准误差由 "
+        "{before[ece]:.4f} 变为 {after[ece]:.4f}，损失由 {before[loss]:.4f} 变为 {after[loss]:.4f}。"
+        "transformers 的 pipeline 不做这一步；这个数在 `calibration.json` 里。",
+    ),
+    "card_no_calibration": (
+        "**Calibration.** There were no dev rows, so probabilities are as the model gives them.",
+        "**校准。** 没有验证集，概率是模型原来给出的。",
+    ),
+}
+
+MULTI_LABEL = {
+    "card_several": (", several of them possible for each", "，每条可以有多个"),
+    "card_label": ("label", "标签"),
+    "card_labels": ("Labels", "各标签"),
+    "card_conflicting": ("different lists of labels", "不同的标签组合"),
+    "card_thresholds": (
+        "**Thresholds.** A text has the labels whose probability reaches the threshold of the label, in the "
+        "table below and in `thresholds.json`. `predict.py` uses them; the pipeline above gives probabilities "
+        "only.",
+        "**阈值。** 概率达到某个标签的阈值，文本就有这个标签；阈值在下面的表和 `thresholds.json` 里。"
+        "`predict.py` 会使用它们；transformers 的 pipeline 只给出概率。",
+    ),
+    "labels": ("Labels", "各标签"),
+    "label": ("label", "标签"),
+    "support": ("rows with it", "有该标签的行"),
+    "threshold": ("threshold", "阈值"),
+    "average": ("{0} average", "{0} 平均"),
+    "worst": ("The {0} labels with the lowest F1, of {1}", "F1 最低的 {0} 个标签（共 {1} 个）"),
+    "chosen": (
+        "Each threshold has the best F1 of its label on {0} rows of {1}.",
+        "每个阈值在 {1} 的 {0} 行上使该标签的 F1 最好。",
+    ),
+    "not_chosen": ("There are no dev rows to choose thresholds on.", "没有可以用来选阈值的验证集。"),
+    "groups": ("Where all labels of a row are right", "哪些样本的标签容易全对"),
+    "errors": ("The rows with the most wrong labels", "错误标签最多的样本"),
+    "wrong": ("wrong labels: {0}", "错误的标签数：{0}"),
+    "most frequent set": ("Always the most frequent set of labels", "总是预测最多的标签组合"),
+    "no_label": ("no label", "没有标签"),
+}
