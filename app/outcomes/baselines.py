@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .outcome import Outcome
+from .labelled_outcome import LabelledOutcome
 from .resampling import answer_intervals, answer_values
 from .texts import Texts
 
@@ -68,7 +68,7 @@ class LinearModel:
         return labels, self.model.predict_proba(self.vectorizer.transform(texts)).astype(np.float64)
 
 
-def measured(outcome: Outcome, labels: np.ndarray, predicted: np.ndarray) -> dict:
+def measured(outcome: LabelledOutcome, labels: np.ndarray, predicted: np.ndarray) -> dict:
     """Return the metrics of predictions without probabilities, their `intervals`, and `rows`."""
     ends = {key: list(interval) for key, interval in answer_intervals(outcome, labels, predicted).items()}
     return answer_values(outcome, labels, predicted) | {"intervals": ends, "rows": len(labels)}

@@ -7,13 +7,13 @@ from pathlib import Path
 from ..errors import InputError
 from ..evaluation.logits_file import LOGITS, RunLogits, SplitLogits, read_logits
 from . import open_outcome
-from .outcome import Outcome
+from .labelled_outcome import LabelledOutcome
 
 # A report is about the first of these that the run has
 SPLITS = ("test", "dev", "train")
 
 
-def read_run(run: Path) -> tuple[Outcome, dict[str, SplitLogits]]:
+def read_run(run: Path) -> tuple[LabelledOutcome, dict[str, SplitLogits]]:
     """Return the outcome of a run, which decides as the run does, and its logits by split.
 
     Raises InputError where there are none, and for damaged files.

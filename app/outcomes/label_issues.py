@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .outcome import Outcome
+from .labelled_outcome import LabelledOutcome
 
 logger = logging.getLogger(__name__)
 # Probabilities in double precision at once
@@ -46,7 +46,7 @@ def check_cleanlab() -> None:
         raise InputError(REMEDY) from error
 
 
-def find_issues(outcome: Outcome, scores: Any, logits: np.ndarray) -> LabelIssues:
+def find_issues(outcome: LabelledOutcome, scores: Any, logits: np.ndarray) -> LabelIssues:
     """Return the issues of rows, given their scores and logits by models without these rows.
 
     Of very many rows and labels only the ranking is computed: nothing is flagged, and there are no patterns.
@@ -63,7 +63,7 @@ def find_issues(outcome: Outcome, scores: Any, logits: np.ndarray) -> LabelIssue
     return LabelIssues(ranking(scores.correct, quality), quality, flagged, patterns)
 
 
-def rank_issues(outcome: Outcome, scores: Any, logits: np.ndarray) -> np.ndarray:
+def rank_issues(outcome: LabelledOutcome, scores: Any, logits: np.ndarray) -> np.ndarray:
     """Return the positions of the rows that are predicted otherwise, the least plausible label first."""
     return ranking(scores.correct, outcome.label_quality(scores.labels, logits))
 

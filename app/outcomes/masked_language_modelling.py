@@ -33,7 +33,6 @@ class MaskedLanguageModelling(Outcome):
     task = "masked_language_modelling"
     best_metrics = ("loss", "accuracy")
     log_metrics = ("loss", "perplexity", "accuracy")
-    has_labels = False
     has_fixed_shape = False
     measures_start = True
 

@@ -14,8 +14,8 @@ import numpy as np
 from ..evaluation.page.report_page import visible
 from ..evaluation.page.words import words
 from .label_metrics import worst_labels
+from .labelled_outcome import LabelledOutcome
 from .metrics import BY_KEY, is_better
-from .outcome import Outcome
 
 LANGUAGES = ("en", "zh")
 MAX_CLASSES, MAX_WORST, MAX_CONFUSIONS = 50, 20, 5
@@ -48,7 +48,7 @@ class CardContent:
     """
 
     name: str
-    outcome: Outcome
+    outcome: LabelledOutcome
     split: str
     metrics: Mapping
     data: Mapping

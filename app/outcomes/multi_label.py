@@ -35,9 +35,9 @@ from .label_counts import LabelCounts, distinct_label_lists
 from .label_issues import flag_lists, in_chunks, list_quality
 from .label_metrics import label_metrics
 from .label_report import interval_lines, label_table
+from .labelled_outcome import FITTED_ON, LabelledOutcome
 from .metrics import BY_KEY
 from .multi_label_page import page_sections
-from .outcome import FITTED_ON, Outcome
 from .texts import Texts
 from .words import MULTI_LABEL
 
@@ -50,7 +50,7 @@ MAX_PATTERNS = 1000
 AVERAGES = ("micro", "macro", "weighted")
 
 
-class MultiLabel(Outcome):
+class MultiLabel(LabelledOutcome):
     """Labels and predictions are 0 and 1, (num_rows, num_labels), as are logits and probabilities.
 
     During the training, metrics on dev are at the thresholds that are best there; those of the report are at

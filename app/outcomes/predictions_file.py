@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from ..data.dataset import Split
-from .outcome import Outcome
+from .labelled_outcome import LabelledOutcome
 
 
-def write_predictions(path: Path, split: Split, logits: np.ndarray, outcome: Outcome) -> None:
+def write_predictions(path: Path, split: Split, logits: np.ndarray, outcome: LabelledOutcome) -> None:
     """Write a CSV with a line for each row of the split: id, line in the source, text, true and predicted
     label, probabilities as the model gives them.
 

@@ -19,11 +19,11 @@ from ..evaluation.measures.intervals import (
     resampled_counts,
     resampled_means,
 )
+from .labelled_outcome import LabelledOutcome
 from .metrics import Metric
-from .outcome import Outcome
 
 
-def values(outcome: Outcome, scores: Any) -> dict[str, float]:
+def values(outcome: LabelledOutcome, scores: Any) -> dict[str, float]:
     """Return the metrics of the table that follow from scores, by their keys."""
     by_key = answer_values(outcome, scores.labels, scores.predicted) if counted(outcome) else {}
     for metric in outcome.metrics:
@@ -34,20 +34,20 @@ def values(outcome: Outcome, scores: Any) -> dict[str, float]:
     return by_key
 
 
-def answer_values(outcome: Outcome, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+def answer_values(outcome: LabelledOutcome, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """Return the metrics that follow from labels and predictions alone, by their keys."""
     (truth, answers), counts = outcome.distinct_rows(labels, predicted)
     drawn = outcome.count(truth, answers).draw(counts[None])
     return {metric.key: float(metric.of_counts(drawn)[0]) for metric in counted(outcome)}
 
 
-def counted(outcome: Outcome) -> list[Metric]:
+def counted(outcome: LabelledOutcome) -> list[Metric]:
     """Return the metrics that follow from labels and predictions alone."""
     return [metric for metric in outcome.metrics if metric.of_counts]
 
 
 def answer_intervals(
-    outcome: Outcome, labels: np.ndarray, predicted: np.ndarray, seed: int = 0
+    outcome: LabelledOutcome, labels: np.ndarray, predicted: np.ndarray, seed: int = 0
 ) -> dict[str, Interval]:
     """Return the 95 % intervals of the metrics that follow from labels and predictions alone."""
     (truth, answers), counts = outcome.distinct_rows(labels, predicted)
@@ -61,7 +61,7 @@ def answer_intervals(
     return intervals
 
 
-def intervals(outcome: Outcome, scores: Any, seed: int = 0) -> dict[str, Interval]:
+def intervals(outcome: LabelledOutcome, scores: Any, seed: int = 0) -> dict[str, Interval]:
     """Return the 95 % intervals of all metrics of an outcome that have one."""
     found = answer_intervals(outcome, scores.labels, scores.predicted, seed) if counted(outcome) else {}
     generator = np.random.default_rng(seed)
@@ -73,7 +73,7 @@ def intervals(outcome: Outcome, scores: Any, seed: int = 0) -> dict[str, Interva
     return {metric.key: found[metric.key] for metric in outcome.metrics if metric.has_interval}
 
 
-def all_metrics(outcome: Outcome, scores: Any) -> dict:
+def all_metrics(outcome: LabelledOutcome, scores: Any) -> dict:
     """Return the metrics of rows as a report has them: those of the outcome, all others of the table, and
     `intervals` by their keys."""
     measured = outcome.measure(scores)
@@ -82,7 +82,7 @@ def all_metrics(outcome: Outcome, scores: Any) -> dict:
     return measured | others | {"intervals": ends}
 
 
-def compare(outcome: Outcome, one: Any, other: Any, seed: int = 0) -> Comparison:
+def compare(outcome: LabelledOutcome, one: Any, other: Any, seed: int = 0) -> Comparison:
     """Return how the scores `other` do against `one`; both are of the same rows, in the same order.
 
     Both are drawn together, so what they share cancels.
@@ -140,7 +140,7 @@ class SeedVariance:
         }
 
 
-def seed_variance(outcome: Outcome, scores: Sequence[Any], seed: int = 0) -> dict[str, SeedVariance]:
+def seed_variance(outcome: LabelledOutcome, scores: Sequence[Any], seed: int = 0) -> dict[str, SeedVariance]:
     """Return the variance of the compared metrics over `scores` of the same rows by several seeds.
 
     A resample has the same rows for all seeds, so what is left of their difference is the seeds'.

@@ -22,7 +22,7 @@ from .label_counts import LabelCounts, distinct_classes
 from .label_issues import class_quality, flag_classes, in_chunks
 from .label_metrics import confusions, label_metrics
 from .label_report import confusion_lines, interval_lines, label_table
-from .outcome import FITTED_ON, Outcome
+from .labelled_outcome import FITTED_ON, LabelledOutcome
 from .single_label_page import page_sections
 from .texts import Texts
 from .words import SINGLE_LABEL
@@ -34,7 +34,7 @@ MAX_PATTERNS = 1000
 AVERAGES = ("macro", "weighted")
 
 
-class SingleLabel(Outcome):
+class SingleLabel(LabelledOutcome):
     """Labels and predictions are class ids, (num_rows,) int64; logits and probabilities (num_rows, num_labels).
 
     Probabilities are softmax(logits / `temperature`).

@@ -12,8 +12,8 @@ from ..errors import InputError
 from ..evaluation.comparison import Comparison, check_same_rows
 from ..evaluation.logits_file import SplitLogits
 from ..outcomes.finished_run import read_run, split_of_report
+from ..outcomes.labelled_outcome import LabelledOutcome
 from ..outcomes.metrics import BY_KEY
-from ..outcomes.outcome import Outcome
 from ..outcomes.resampling import compare
 
 
@@ -38,7 +38,7 @@ def compare_runs(one: Path, other: Path) -> Comparison:
     return compare(first, *scores)
 
 
-def _report_rows(run: Path) -> tuple[Outcome, SplitLogits]:
+def _report_rows(run: Path) -> tuple[LabelledOutcome, SplitLogits]:
     outcome, splits = read_run(run)
     return outcome, splits[split_of_report(splits)]
 
@@ -91,7 +91,7 @@ def write_changed_rows(path: Path, one: Path, comparison: Comparison) -> None:
         ) from error
 
 
-def _answers(position: int, comparison: Comparison, outcome: Outcome) -> dict[str, str]:
+def _answers(position: int, comparison: Comparison, outcome: LabelledOutcome) -> dict[str, str]:
     """Return what both runs predict for a row, by the name of the column."""
     both = {"a": comparison.one, "b": comparison.other}
     cells = {f"predicted_{run}": outcome.cell(scores.predicted[position]) for run, scores in both.items()}

@@ -18,7 +18,7 @@ from app.explanation.page import render_page
 from app.explanation.plain_model import PlainModel, load_plain_model, log_odds
 from app.explanation.sentences import cut_notes, render_text, verdict
 from app.explanation.text_units import tokenise
-from tests.evaluation.test_page import HOSTILE, Checker
+from tests.outcomes.test_report_page import HOSTILE, Checker
 from tests.saved_classifier import LABELS, of_pipeline, save_checkpoint
 
 TEXT = "今天真开心，手机 质量abc不好鼎"

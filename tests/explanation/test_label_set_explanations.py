@@ -14,7 +14,7 @@ from app.explanation.explain import Explanation, explain
 from app.explanation.plain_model import PlainModel, load_plain_model
 from app.explanation.sentences import heading
 from app.prediction.open_model import ComputeOptions, open_model
-from tests.evaluation.test_page import Checker
+from tests.outcomes.test_report_page import Checker
 from tests.saved_classifier import LABELS, as_rows, save_checkpoint
 
 TEXT = "今天真开心，手机质量abc不好鼎"

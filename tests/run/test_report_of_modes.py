@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 from app.evaluation.logits_file import SplitLogits, read_logits
 from app.run.modes.environment import module_environment
 from app.strategies import load_strategy, strategy_names
-from tests.evaluation.test_page import Checker
+from tests.outcomes.test_report_page import Checker
 from tests.tiny import SIZES, write_tiny
 
 EXACT = (

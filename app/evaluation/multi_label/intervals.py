@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..measures.intervals import Interval, percentiles, resampled_counts
-from ..measures.seed_spread import Spread, spread_of
 
 FIGURES = ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy")
 
@@ -76,11 +75,3 @@ def label_set_differences(
     resampled = np.concatenate([second(some) - first(some) for some in drawn], axis=1)
     measured = (second(counts[None]) - first(counts[None]))[:, 0]
     return {name: (float(measured[at]), percentiles(resampled[at])) for at, name in enumerate(FIGURES)}
-
-
-def label_set_spread(labels: np.ndarray, predicted: list[np.ndarray], seed: int = 0) -> dict[str, Spread]:
-    """Return the spread of `FIGURES` over seeds; `labels` and each of `predicted` are (num_rows, num_labels)
-    0 and 1."""
-    (truth, *found), counts = alike(labels, *predicted)
-    of_seeds = [SetFigures(truth, sets) for sets in found]
-    return spread_of(lambda drawn: np.stack([figures(drawn) for figures in of_seeds]), counts, FIGURES, seed)

@@ -16,7 +16,7 @@ from ...errors import InputError
 from ...evaluation.logits_file import LOGITS, SplitLogits
 from ...outcomes import open_outcome
 from ...outcomes.finished_run import read_run
-from ...outcomes.outcome import Outcome
+from ...outcomes.labelled_outcome import LabelledOutcome
 
 OOF = "oof.parquet"
 # Logits in memory at once
@@ -32,7 +32,7 @@ class OutOfFold:
     """
 
     table: Table
-    outcome: Outcome
+    outcome: LabelledOutcome
     folds: np.ndarray
     split: SplitLogits
     predicted: np.ndarray

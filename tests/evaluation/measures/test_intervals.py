@@ -5,18 +5,11 @@ import pytest
 from scipy.special import softmax
 from scipy.stats import bootstrap
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import brier_score_loss, f1_score, log_loss
+from sklearn.metrics import brier_score_loss, log_loss
 
-from app.evaluation.measures import intervals
 from app.evaluation.measures.calibration_error import confidence_bins
-from app.evaluation.measures.intervals import (
-    calibration_interval,
-    label_intervals,
-    mean_interval,
-    score_intervals,
-)
+from app.evaluation.measures.intervals import calibration_interval, mean_interval
 from app.evaluation.measures.row_scores import score_rows
-from app.evaluation.measures.summary import render_summary, summarize
 
 
 def random_case(
@@ -73,23 +66,6 @@ def test_rows_of_equal_confidence_share_a_bin():
     assert bins.error == pytest.approx(0.1)
 
 
-def test_intervals_of_accuracy_and_macro_f1_are_those_of_scipy():
-    labels, logits = random_case(400, 3)
-    scores = score_rows(labels, logits)
-    found = score_intervals(scores, 3)
-
-    def macro_f1(true, predicted):
-        return f1_score(true, predicted, labels=range(3), average="macro", zero_division=0)
-
-    options = {"method": "percentile", "paired": True, "vectorized": False, "rng": 1}
-    expected = bootstrap((labels, scores.predicted), macro_f1, n_resamples=600, **options).confidence_interval
-    assert found["macro_f1"] == pytest.approx(expected, abs=0.01)
-    expected = bootstrap(
-        (scores.correct,), np.mean, method="percentile", n_resamples=5000, rng=1
-    ).confidence_interval
-    assert found["accuracy"] == pytest.approx(expected, abs=0.005)
-
-
 @pytest.mark.parametrize("values", ["exponential", "few values", "one far away"])
 def test_interval_of_a_mean_is_that_of_scipy(values):
     generator = np.random.default_rng(2)
@@ -126,56 +102,3 @@ def test_error_of_a_calibrated_model_is_far_below_its_noise():
     correct = generator.random(2000) < confidence
     low, _ = calibration_interval(confidence, correct, np.random.default_rng(0))
     assert low < confidence_bins(confidence, correct).error / 5
-
-
-def test_intervals_hold_the_true_accuracy_19_times_in_20():
-    held = 0
-    for seed in range(200):
-        labels, logits = random_case(300, 2, seed)
-        low, high = score_intervals(score_rows(labels, logits), 2, seed)["accuracy"]
-        held += low <= TRUE_ACCURACY <= high
-    assert 180 <= held <= 199
-
-
-# Of two logits with a difference of 1.5 and a standard deviation of 2 * sqrt(2)
-TRUE_ACCURACY = 0.7021
-
-
-def test_blocks_of_resamples_change_no_interval(monkeypatch):
-    scores = score_rows(*random_case(300, 5))
-    whole = score_intervals(scores, 5)
-    monkeypatch.setattr(intervals, "BLOCK_DRAWS", 1000)
-    for name, interval in score_intervals(scores, 5).items():
-        assert interval == pytest.approx(whole[name]), name
-
-
-def test_summary_names_every_figure_and_its_interval():
-    labels, logits = random_case(300, 3)
-    scores = score_rows(labels, logits)
-    summary = summarize(scores, 3) | {"accuracy": 0.7, "macro_f1": 0.6, "loss": 0.5}
-    text = render_summary(summary)
-    for name, (low, high) in summary["intervals"].items():
-        assert low <= high
-        assert f"{summary[name]:.4f}   {low:.4f} to {high:.4f}" in text
-
-
-def test_one_row_and_rows_that_are_all_right_have_intervals():
-    for num_rows in (1, 20):
-        logits = np.tile(np.array([[5, 0]], np.float32), (num_rows, 1))
-        summary = summarize(score_rows(np.zeros(num_rows, int), logits), 2)
-        assert summary["intervals"]["accuracy"] == [1.0, 1.0]
-        assert summary["intervals"]["loss"][0] == pytest.approx(0.0067153, rel=1e-4)
-
-
-@pytest.mark.parametrize("rows_per_class", [1, 2, 5])
-@pytest.mark.parametrize("right", [0.2, 0.5, 0.9])
-def test_macro_f1_of_very_many_classes_of_few_rows_is_in_its_interval(rows_per_class, right):
-    generator = np.random.default_rng(0)
-    labels = np.repeat(np.arange(1500), rows_per_class)
-    predicted = np.where(
-        generator.random(len(labels)) < right, labels, generator.integers(0, 1500, len(labels))
-    )
-    low, high = label_intervals(labels, predicted, 1600)["macro_f1"]
-    figure = f1_score(labels, predicted, average="macro", labels=range(1600), zero_division=0)
-    assert low < figure < high
-    assert high - low < 0.1

@@ -16,7 +16,7 @@ from app.evaluation.multi_label.decisions import (
     sigmoid,
     write_rule,
 )
-from app.evaluation.multi_label.metrics import label_set_metrics, render_label_sets
+from app.evaluation.multi_label.metrics import label_set_metrics
 
 
 @pytest.fixture
@@ -120,16 +120,3 @@ def test_the_rule_of_a_run_is_written_and_read(tmp_path):
     (tmp_path / THRESHOLDS).write_text(json.dumps({"thresholds": {"a": 0.5}}))
     with pytest.raises(InputError, match="a threshold for each label is needed"):
         read_rule(tmp_path, ["a", "b"])
-
-
-def test_the_report_of_many_labels_shows_the_worst():
-    generator = np.random.default_rng(1)
-    labels = (generator.random((50, 60)) < 0.3).astype(np.uint8)
-    rule = default_rule(60)
-    metrics = label_set_metrics(
-        labels, generator.normal(size=labels.shape), rule, [f"label {i}" for i in range(60)]
-    )
-    text = render_label_sets(metrics, rule, "title")
-    assert "The 20 worst of 60 labels" in text
-    assert "there are no dev rows" in text
-    assert len(text.splitlines()) < 40

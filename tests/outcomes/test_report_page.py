@@ -1,17 +1,13 @@
-"""report.html: python -m pytest tests/evaluation/test_page.py"""
+"""report.html: python -m pytest tests/outcomes/test_report_page.py"""
 
-import json
 import re
-import tracemalloc
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
-from app.evaluation.baseline import Texts, baselines, split_texts
 from app.evaluation.page.charts import Axes, ticks
-from app.evaluation.page.confusions import confused_pairs, confusion_matrix, errors_of_pairs, surest_errors
-from app.evaluation.page.page import visible
+from app.evaluation.page.report_page import visible
 from app.evaluation.page.rows import (
     groups_by_length,
     groups_by_seen,
@@ -19,8 +15,9 @@ from app.evaluation.page.rows import (
     rows_of_split,
     unknown_counts,
 )
-from app.evaluation.page.words import WORDS
-from tests.evaluation.page_case import page_content, render_page
+from app.outcomes.multi_label_page import worst_rows
+from app.outcomes.single_label_page import confusion_section, surest_errors
+from tests.outcomes.rows_case import TASKS, page_content
 from tests.tiny import open_tiny
 
 NAMES = ["中性", "正面", "负面"]
@@ -58,20 +55,35 @@ class Checker(HTMLParser):
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize(("num_rows", "num_labels"), [(1, 2), (300, 3), (2000, 119)])
-def test_page_is_whole_and_loads_nothing(num_rows, num_labels, language):
-    content = page_content(num_rows, [f"类别{label}" for label in range(num_labels)])
-    page = render_page(content, language)
+@pytest.mark.parametrize("task", TASKS)
+def test_page_is_whole_and_loads_nothing(task, num_rows, num_labels, language):
+    outcome, content = page_content(task, num_rows, [f"类别{label}" for label in range(num_labels)])
+    page = outcome.render_page(content, language)
     checked = Checker(page)
     assert "script" not in checked.tags
     assert not {"src", "href", "onload", "onclick"} & {name for name, _ in checked.attributes}
     assert not re.search(r"https?:|url\(|@import", page)
-    for name in ("accuracy", "macro_f1", "loss", "brier", "ece"):
-        low, high = content.metrics["intervals"][name]
-        assert WORDS[name][language == "zh"] in checked.text
-        assert f"{content.metrics[name]:.4f}" in checked.text
-        assert f"[{low:.4f}, {high:.4f}]" in checked.text
-    assert page.count('class="matrix"') == (num_labels <= 30)
+    for metric in outcome.metrics:
+        if metric.headline:
+            assert metric.title(language) in checked.text
+            assert f"{content.metrics[metric.key]:.4f}" in checked.text
+        if metric.has_interval:
+            low, high = content.metrics["intervals"][metric.key]
+            assert f"[{low:.4f}, {high:.4f}]" in checked.text
+    is_single = task == "single_label"
+    assert page.count('class="matrix"') == (is_single and num_labels <= 30)
+    # Of the curves, and of calibration and risk
+    assert checked.tags.count("polyline") == (6 if is_single else 4)
     assert not re.search(r"nan|NaN|None|inf\b", re.sub(r"[a-z-]*final|info", "", page))
+
+
+def test_the_page_of_several_labels_speaks_of_them():
+    outcome, content = page_content("multi_label", 300, ["甲", "乙"])
+    english, chinese = (Checker(outcome.render_page(content, language)).text for language in ("en", "zh"))
+    assert "Always the most frequent set of labels" in english
+    assert "The rows with the most wrong labels" in english
+    assert "总是预测最多的标签组合" in chinese
+    assert "错误标签最多的样本" in chinese
 
 
 HOSTILE = [
@@ -85,10 +97,11 @@ HOSTILE = [
 ]
 
 
-def test_texts_and_labels_of_strangers_cannot_act():
+@pytest.mark.parametrize("task", TASKS)
+def test_texts_and_labels_of_strangers_cannot_act(task):
     names = [f"{text[:60]}{number}" for number, text in enumerate(HOSTILE)]
-    content = page_content(400, names, lambda at: HOSTILE[at % len(HOSTILE)])
-    page = render_page(content)
+    outcome, content = page_content(task, 400, names, lambda at: HOSTILE[at % len(HOSTILE)])
+    page = outcome.render_page(content, "en")
     page.encode()
     checked = Checker(page)
     assert not {"script", "img"} & set(checked.tags)
@@ -107,39 +120,46 @@ def test_visible_cuts_and_shows_code_points():
 
 
 def test_pages_of_many_classes_and_rows_are_small():
-    content = page_content(20_000, [f"类别{label:04d}" for label in range(1500)])
-    page = render_page(content)
+    outcome, content = page_content("single_label", 20_000, [f"类别{label:04d}" for label in range(1500)])
+    page = outcome.render_page(content, "en")
     assert len(page.encode()) < 300_000
     assert "The 40 classes with the lowest F1, of 1500" in page
     assert "The 50 most frequent confusions" in page
 
 
 def test_confusions_and_examples_are_those_of_the_rows():
-    rows = page_content(500, NAMES).rows
+    rows = page_content("single_label", 500, NAMES)[1].rows
     scores = rows.scores
-    matrix = confusion_matrix(scores, 3)
+    matrix = np.array(confusion_section(rows)["matrix"])
     assert matrix.sum() == 500
     assert np.trace(matrix) == scores.correct.sum()
-    pairs = confused_pairs(scores, 3)
-    assert [pair.rows for pair in pairs] == sorted(
-        (matrix[i, j] for i in range(3) for j in range(3) if i != j), reverse=True
+    pairs = surest_errors(rows)
+    assert [pair["rows"] for pair in pairs] == sorted(
+        (matrix[i, j] for i in range(3) for j in range(3) if i != j and matrix[i, j]), reverse=True
     )
     for pair in pairs:
-        assert matrix[pair.label, pair.predicted] == pair.rows
-        found = surest_errors(scores, pair, 2)
-        of_pair = [
-            scores.confidence[at]
-            for at in range(500)
-            if (scores.labels[at], scores.predicted[at]) == (pair.label, pair.predicted)
-        ]
-        assert scores.confidence[found].tolist() == sorted(of_pair, reverse=True)[:2]
-    first = errors_of_pairs(rows)[0]
-    assert (first["label"], first["predicted"]) == (NAMES[pairs[0].label], NAMES[pairs[0].predicted])
-    assert first["examples"][0]["where"] == f"test.tsv, line {surest_errors(scores, pairs[0])[0]}"
+        label, predicted = NAMES.index(pair["label"]), NAMES.index(pair["predicted"])
+        assert matrix[label, predicted] == pair["rows"]
+        of_pair = np.flatnonzero((scores.labels == label) & (scores.predicted == predicted))
+        surest = sorted(scores.confidence[of_pair].tolist(), reverse=True)[:3]
+        assert [example["confidence"] for example in pair["examples"]] == surest
+        at = int(pair["examples"][0]["text"].removeprefix("文本 "))
+        assert at in of_pair
+        assert pair["examples"][0]["where"] == f"test.tsv, line {at}"
+
+
+def test_the_rows_with_the_most_wrong_labels_come_first():
+    outcome, content = page_content("multi_label", 300, list("甲乙丙丁"))
+    scores = content.rows.scores
+    shown = worst_rows(content, outcome.answer)
+    wrong = [row["num_wrong"] for row in shown]
+    assert wrong == sorted(scores.num_wrong.tolist(), reverse=True)[: len(wrong)]
+    at = int(shown[0]["text"].removeprefix("文本 "))
+    assert len(set(shown[0]["true"]) ^ set(shown[0]["predicted"])) == wrong[0] == scores.num_wrong[at]
 
 
 def test_groups_count_every_row_once():
-    rows = page_content(500, NAMES).rows
+    rows = page_content("single_label", 500, NAMES)[1].rows
     for groups in (groups_by_length(rows), groups_by_unknown(rows), groups_by_seen(rows, "new", "seen")):
         assert sum(group.rows for group in groups) == 500
         assert sum(group.right for group in groups) == rows.scores.correct.sum()
@@ -155,7 +175,7 @@ def test_rows_of_a_split_know_their_text_place_length_and_unknown_tokens(tmp_pat
     dataset, tokenizer, stores = open_tiny(tmp_path, pairs=True)
     split, train = dataset.splits["test"], dataset.splits["train"]
     store = stores["test"]
-    scores = page_content(len(split), NAMES).rows.scores
+    scores = page_content("single_label", len(split), NAMES)[1].rows.scores
     rows = rows_of_split(split, train, store, 3, scores, NAMES)
     for position, row in enumerate(split.rows):
         assert rows.lengths[position] == len(store.row(row))
@@ -168,27 +188,6 @@ def test_rows_of_a_split_know_their_text_place_length_and_unknown_tokens(tmp_pat
     assert unknown_counts(store, every, 7).sum() == (np.asarray(store.tokens) == 7).sum()
 
 
-def test_baselines_learn_what_can_be_learned_and_are_repeatable(tmp_path):
-    dataset, _, _ = open_tiny(tmp_path)
-    train, test = (split_texts(dataset.splits[name]) for name in ("train", "test"))
-    found = baselines(train, test, 3)
-    assert list(found) == ["majority class", "TF-IDF + logistic regression"]
-    assert found["majority class"]["accuracy"] == pytest.approx(1 / 3)
-    assert found["majority class"]["macro_f1"] == pytest.approx(0.5 / 3)
-    assert found["TF-IDF + logistic regression"]["accuracy"] > 0.9
-    assert json.dumps(found) == json.dumps(baselines(train, test, 3))
-    split = dataset.splits["test"]
-    back = split_texts(split).read(np.arange(len(split))[::-1])
-    assert back == [split.table.text(row) for row in split.rows[::-1]]
-
-
-def test_baselines_of_many_classes_and_of_a_single_one_work():
-    texts = Texts(np.arange(60), lambda at: [chr(0x4E00 + position) * 3 for position in at])
-    assert baselines(texts, texts, 60)["TF-IDF + naive Bayes"]["accuracy"] > 0.9
-    same = Texts(np.zeros(5, int), lambda at: ["好"] * len(at))
-    assert baselines(same, same, 2)["majority class"]["accuracy"] == 1
-
-
 def test_places_in_a_chart():
     axes = Axes(0, 10, 0, 1)
     assert (axes.x(0), axes.x(10)) == (axes.left, axes.width - axes.right)
@@ -199,14 +198,3 @@ def test_places_in_a_chart():
     points = axes.line(np.linspace(0, 10, 5000), np.zeros(5000)).split()
     assert len(points) < 320
     assert points[-1].startswith("348")
-
-
-def test_baseline_of_very_many_classes_needs_little_memory():
-    generator = np.random.default_rng(0)
-    texts = ["".join(map(chr, row)) for row in generator.integers(0x4E00, 0x4E00 + 5000, (2000, 30))]
-    rows = Texts(np.arange(2000) % 1000, lambda at: [texts[position] for position in at])
-    tracemalloc.start()
-    baselines(rows, rows, 1000)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 300e6

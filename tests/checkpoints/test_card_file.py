@@ -1,11 +1,11 @@
 """README.md in a run folder is the run's only where a run wrote it: python -m pytest
-tests/checkpoints/test_model_card.py"""
+tests/checkpoints/test_card_file.py"""
 
 from pathlib import Path
 
 import pytest
 
-from app.checkpoints.model_card import cards_of_run, is_card_of_run, write_card
+from app.checkpoints.card_file import cards_of_run, is_card_of_run, write_card
 from app.checkpoints.run_files import remove_run, run_files
 from app.checkpoints.run_folder import keep_reports
 

@@ -1,4 +1,4 @@
-"""The model card of a run: python -m pytest tests/evaluation/card"""
+"""The model card of a run: python -m pytest tests/outcomes/test_model_card.py"""
 
 import re
 from dataclasses import replace
@@ -9,18 +9,21 @@ import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
-from app.checkpoints.model_card import write_card
-from app.evaluation.card.card import CardContent, SplitFacts, plain, render_card, split_content
-from tests.evaluation.page_case import page_content
+from app.checkpoints.card_file import write_card
+from app.outcomes.model_card import CardContent, SplitFacts, plain, render_card, split_content
+from tests.outcomes.rows_case import page_content, random_rows
 
 
-def card(num_labels: int = 3, names: list[str] | None = None, **changes) -> CardContent:
+def card(
+    num_labels: int = 3, names: list[str] | None = None, task: str = "single_label", **changes
+) -> CardContent:
     names = names or [f"类别{label}" for label in range(num_labels)]
-    page = page_content(400, names)
+    outcome, page = page_content(task, 400, names)
     facts = SplitFacts("rows.csv", 400, "csv abcd", "ef01")
     data = {"test": {"also_in": {"train": 2}}, "train": {"conflicting": 7}}
     content = CardContent(
         "sample-001",
+        outcome,
         "test",
         page.metrics,
         data,
@@ -134,11 +137,30 @@ def test_plain_names_stay_as_they_are():
     assert plain("a_b") == r"a\_b"
 
 
-def test_content_of_a_split_depends_on_texts_and_labels_and_not_on_their_order():
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_card_of_several_labels_has_their_metrics_and_thresholds(tmp_path, language):
+    content = card(names=["甲", "乙", "丙"], task="multi_label")
+    loaded = ModelCard.load(write_card(tmp_path, render_card(content, language)))
+    averages = {result.metric_args["average"]: result.metric_value for result in loaded.data.eval_results}
+    assert averages == {name: round(content.metrics[f"{name}_f1"], 4) for name in ("micro", "macro")}
+    for key, (low, high) in content.metrics["intervals"].items():
+        assert f"| {content.metrics[key]:.4f} | {low:.4f} to {high:.4f} |" in loaded.text
+        assert f"| {content.metrics[key]:.4f} | {low:.4f} 至 {high:.4f} |" in loaded.text
+    scores = content.metrics["classes"]["乙"]
+    cells = " | ".join(f"{scores[key]:.4f}" for key in ("precision", "recall", "f1"))
+    assert loaded.text.count(f"| 乙 | {cells} | {scores['support']} | {scores['threshold']:.4f} |") == 2
+    assert 'function_to_apply="sigmoid"' in loaded.text
+    assert "alibration" not in loaded.text
+    worse = render_card(replace(content, metrics=content.metrics | {"micro_f1": 0.1}))
+    assert "**It is no better than a baseline** (most frequent set, TF-IDF + logistic regression)." in worse
+
+
+@pytest.mark.parametrize("task", ["single_label", "multi_label"])
+def test_content_of_a_split_depends_on_texts_and_labels_and_not_on_their_order(task):
     generator = np.random.default_rng(0)
-    hashes, labels = generator.integers(0, 1 << 60, 50).astype(np.uint64), generator.integers(0, 3, 50)
+    hashes, labels = generator.integers(0, 1 << 60, 50).astype(np.uint64), random_rows(task, 50, 3)[0]
     first = split_content(hashes, labels)
     order = generator.permutation(50)
     assert split_content(hashes[order], labels[order]) == first
-    assert split_content(hashes, np.roll(labels, 1)) != first
+    assert split_content(hashes, np.roll(labels, 1, axis=0)) != first
     assert split_content(hashes[1:], labels[1:]) != first

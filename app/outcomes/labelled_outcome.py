@@ -1,0 +1,240 @@
+"""The contract of outcomes whose rows have labels: decision, metrics, label issues, files and words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .outcome import Outcome
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..batching.loader import Batch
+    from ..data.dataset import Split
+    from ..data.tokens import TokenStore
+    from ..evaluation.logits_file import SplitLogits
+    from ..evaluation.measures.selective import RowDecisions
+    from ..evaluation.page.report_page import PageContent
+    from ..model.packed_model import PackedModel
+    from .label_counts import LabelCounts
+    from .texts import Texts
+
+# The split on which decisions are fitted; never test, which is there to measure
+FITTED_ON = "dev"
+
+
+class LabelledOutcome(Outcome):
+    """An answer for each row, learned from labels with the names `label_names`.
+
+    `labels` are the true answers of rows and `predicted` those of a model, as arrays of the same shape and
+    meaning, (num_rows, ...); `logits` are what the model gives, (num_rows, any) float32; `probabilities`
+    (num_rows, num_labels) float64 are what people see of them. *Scores* are an object with arrays of one
+    number a row: at least `labels`, `predicted`, `correct` (bool) and `loss`; `right_rows` and `certainty`
+    are for tables of compared rows.
+
+    `beside_baselines` are the metrics that are shown with the baselines. `label_column` is the name of the
+    column of answers in files. `own_words` are those of the page and the card, in English and Chinese.
+    `pipeline_arguments` is what transformers' pipeline needs on the card. `note` says how the rows of several
+    runs were decided, where people must know.
+    """
+
+    has_labels = True
+    beside_baselines: tuple[str, ...]
+    label_column = "label"
+    own_words: dict[str, tuple[str, str]] = {}
+    pipeline_arguments = ""
+    note: str | None = None
+
+    def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
+        """Return the model with the head of the outcome, on the CPU in fp32."""
+        from ..model.pretrained import build_model
+
+        max_length = self.config.data.max_length
+        return build_model(self.config.model, self.tokenizer, self.label_names, max_length, self.problem_type)
+
+    def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the logits of the rows."""
+        return outputs
+
+    def metrics_in_training(self, split: Split, results: np.ndarray) -> dict:
+        return self.measure(self.score(split.labels, results))
+
+    # The decision, and the part of it that is fitted on dev
+
+    def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
+        """Return the probability of each label, (num_rows, num_labels) float64; unless `calibrated`, as the
+        model gives it."""
+        raise NotImplementedError
+
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        """Return what the model predicts, `predicted` (num_rows, ...)."""
+        raise NotImplementedError
+
+    def confidence(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return how sure a decision is, (num_rows,) from 0 to 1, to abstain below a threshold."""
+        raise NotImplementedError
+
+    def held_out_decisions(self, dev: SplitLogits) -> RowDecisions:
+        """Return `confidence` and `correct` of dev rows, each decided without having been fitted on; a
+        threshold of confidence may be chosen on them."""
+        raise NotImplementedError
+
+    def fit(self, dev: SplitLogits) -> None:
+        """Fit the decision on the rows of dev: a temperature, thresholds, or nothing."""
+
+    def fitted_values(self) -> dict:
+        """Return what `fit` found as values for JSON; empty where nothing was fitted."""
+        return {}
+
+    def label_rule(self) -> dict | None:
+        """Return the thresholds and limits by which labels are chosen, for JSON; None for other decisions."""
+        return None
+
+    def use_fitted(self, values: dict) -> None:
+        """Decide by values of `fitted_values`; raises ValueError, LookupError or TypeError for damaged ones."""
+
+    def write_fitted(self, folder: Path, step: int, effect: dict) -> None:
+        """Write what was fitted for the model of `step` into its run folder, with its `effect_of_fit`."""
+
+    def read_fitted(self, folder: Path, calibrate: bool = True) -> None:
+        """Decide as the run in `folder` does; without its file by the defaults. Without `calibrate`,
+        probabilities are as the model gives them. Raises InputError for a damaged file."""
+
+    def effect_of_fit(self, labels: np.ndarray, logits: np.ndarray, measured_on: str) -> dict:
+        """Return what the fitted part changes on rows, for people; empty where nothing is to be said."""
+        return {}
+
+    # Metrics
+
+    def score(self, labels: np.ndarray, logits: np.ndarray, predicted: np.ndarray | None = None) -> Any:
+        """Return the scores of rows; `predicted` where other models decided than this one."""
+        raise NotImplementedError
+
+    def calibrated(self, labels: np.ndarray, logits: np.ndarray) -> Any | None:
+        """Return the scores of rows with fitted probabilities; None where they are those of `score`."""
+        return None
+
+    def measure(self, scores: Any) -> dict:
+        """Return the metrics of rows, as report.json has them, without those that only the table has."""
+        raise NotImplementedError
+
+    def distinct_rows(
+        self, labels: np.ndarray, *predicted: np.ndarray
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """Return the rows of all arrays that differ, and how often each of them is there, (num_distinct,)."""
+        raise NotImplementedError
+
+    def count(self, labels: np.ndarray, predicted: np.ndarray) -> LabelCounts:
+        """Return distinct rows as `Metric.of_counts` takes them."""
+        raise NotImplementedError
+
+    def baselines(self, train: Texts, dev: Texts | None, report: Texts) -> dict[str, dict]:
+        """Return metrics, `intervals` and `rows` of simple models on the rows of the report, by their names."""
+        raise NotImplementedError
+
+    # Label issues
+
+    def label_quality(self, labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        """Return how plausible each label is, (num_rows,) float64, given logits of models without the row."""
+        raise NotImplementedError
+
+    def flag_labels(self, labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Return which labels are taken for wrong, (num_rows,) bool, and frequent mistakes as JSON has them."""
+        raise NotImplementedError
+
+    def inject_errors(
+        self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return positions of rows to change, and the wrong labels they get."""
+        raise NotImplementedError
+
+    # Files
+
+    def target(self, text: str) -> np.ndarray | int | None:
+        """Return the label of one row, as `labels` has it, from the text of a table; None for an unknown one."""
+        raise NotImplementedError
+
+    def answer(self, label: np.ndarray) -> str | list[str]:
+        """Return one element of `labels` or `predicted` as people see it."""
+        raise NotImplementedError
+
+    def cell(self, label: np.ndarray) -> str:
+        """Return one element of `labels` or `predicted` as a cell of a CSV file."""
+        raise NotImplementedError
+
+    def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
+        """Return what a file of predictions has of one row beside its answer, by the names of the columns.
+
+        `probabilities` (num_labels,); with a threshold of confidence there is `decision`, accept or abstain.
+        """
+        raise NotImplementedError
+
+    def probability_columns(self, probabilities: np.ndarray) -> dict[str, float]:
+        """Return the probability of each label, p_<label>, of one row."""
+        return {
+            f"p_{name}": round(float(probability), 6)
+            for name, probability in zip(self.label_names, probabilities, strict=True)
+        }
+
+    def arrow_type(self) -> Any:
+        """Return the type of labels and predictions in a Parquet file."""
+        raise NotImplementedError
+
+    def arrow_array(self, labels: np.ndarray) -> Any:
+        """Return labels or predictions as a column of a Parquet file."""
+        raise NotImplementedError
+
+    # Explanations, by torch
+
+    def explained_labels(self, probabilities: np.ndarray) -> list[int]:
+        """Return the ids of the labels to explain, the most probable first; `probabilities` (num_labels,)."""
+        raise NotImplementedError
+
+    def log_odds(self, logits: torch.Tensor, label: int) -> torch.Tensor:
+        """Return log(p / (1 - p)) of a label, (num_rows,), for logits (num_rows, num_labels) as
+        `scale_logits` returns them."""
+        raise NotImplementedError
+
+    def scale_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return logits whose probabilities are those of the fitted decision."""
+        return logits
+
+    # Words
+
+    def line(self, answer: str | list[str], probabilities: np.ndarray) -> str:
+        """Return the answer on one row for a terminal, with its probability where it has one."""
+        raise NotImplementedError
+
+    def words(self, language: str) -> dict[str, str]:
+        """Return the outcome's own words on its page and its card, in a language, en or zh."""
+        return {key: pair[language == "zh"] for key, pair in self.own_words.items()}
+
+    def decision_paragraph(self, metrics: dict, language: str) -> str:
+        """Return a paragraph of the model card, in Markdown: how a prediction follows from logits."""
+        raise NotImplementedError
+
+    def card_limits(self, language: str) -> list[str]:
+        """Return what the model card says against the answers of every model."""
+        return []
+
+    def render_page(self, content: PageContent, language: str) -> str:
+        """Return report.html in a language, en or zh; the scores of `content.rows` are those of `score`."""
+        from ..evaluation.page.report_page import render_report_page
+
+        shown = [metric for metric in self.metrics if metric.headline]
+        names = {metric.key: metric.title(language) for metric in shown}
+        context = {
+            "words": names | self.words(language),
+            "headline": list(names),
+            "beside_baselines": self.beside_baselines,
+            "curves": [key for key in self.log_metrics if key in names],
+        }
+        template = Path(__file__).parent / "templates" / f"{self.task}.html.jinja"
+        return render_report_page(content, template, language, context | self.page_sections(content))
+
+    def page_sections(self, content: PageContent) -> dict:
+        """Return what the outcome's template, templates/<task>.html.jinja, shows of evaluated rows."""
+        raise NotImplementedError

@@ -1,0 +1,192 @@
+"""Intervals, differences and seed variance of metrics: python -m pytest tests/outcomes/test_resampling.py"""
+
+import numpy as np
+import pytest
+from scipy.stats import bootstrap
+from sklearn.metrics import accuracy_score, f1_score
+
+from app.evaluation.measures import intervals as bootstrap_intervals
+from app.outcomes import open_outcome
+from app.outcomes.labelled_outcome import LabelledOutcome
+from app.outcomes.resampling import (
+    all_metrics,
+    answer_intervals,
+    compare,
+    counted,
+    intervals,
+    seed_variance,
+    values,
+)
+from tests.outcomes.rows_case import TASKS, random_rows
+
+LABELS = list("甲乙丙丁")
+
+
+def case(task: str, num_rows: int = 150, seed: int = 0) -> tuple[LabelledOutcome, np.ndarray, np.ndarray]:
+    """Return an outcome, labels and logits."""
+    return open_outcome(task, LABELS), *random_rows(task, num_rows, len(LABELS), seed)
+
+
+def sklearn_values(task: str, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    macro = f1_score(labels, predicted, labels=range(len(LABELS)), average="macro", zero_division=0)
+    accuracy = accuracy_score(labels, predicted)
+    if task == "single_label":
+        return {"accuracy": accuracy, "macro_f1": macro}
+    return {
+        "micro_f1": f1_score(labels, predicted, average="micro", zero_division=0),
+        "macro_f1": macro,
+        "samples_f1": f1_score(labels, predicted, average="samples", zero_division=1),
+        "subset_accuracy": accuracy,
+    }
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_values_of_drawn_rows_are_those_of_scikit_learn(task):
+    outcome, labels, logits = case(task)
+    (truth, predicted), counts = outcome.distinct_rows(labels, outcome.decide(logits))
+    assert counts.sum() == len(labels)
+    assert len(counts) < len(labels)
+    generator = np.random.default_rng(1)
+    for drawn in (counts, generator.multinomial(len(labels), counts / counts.sum())):
+        rows = [np.repeat(distinct, drawn, axis=0) for distinct in (truth, predicted)]
+        of_drawn = outcome.count(truth, predicted).draw(drawn[None])
+        found = {metric.key: float(metric.of_counts(of_drawn)[0]) for metric in counted(outcome)}
+        assert found == pytest.approx(sklearn_values(task, *rows))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_intervals_are_those_of_scipy_and_every_metric_of_the_table_has_its_own(task):
+    outcome, labels, logits = case(task, 400)
+    scores = outcome.score(labels, logits)
+    found = intervals(outcome, scores)
+    assert list(found) == [metric.key for metric in outcome.metrics if metric.has_interval]
+    options = {"method": "percentile", "paired": True, "vectorized": False, "rng": 1, "n_resamples": 400}
+    for key in sklearn_values(task, labels, scores.predicted):
+
+        def value(*rows, key=key):
+            return sklearn_values(task, labels[rows[0]], scores.predicted[rows[0]])[key]
+
+        expected = bootstrap((np.arange(400),), value, **options | {"paired": False}).confidence_interval
+        assert found[key] == pytest.approx(expected, abs=0.015), key
+    expected = bootstrap((scores.loss,), np.mean, method="percentile", n_resamples=5000, rng=1)
+    assert found["loss"] == pytest.approx(expected.confidence_interval, abs=0.01)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_all_metrics_are_those_of_the_outcome_and_of_the_table(task):
+    outcome, labels, logits = case(task)
+    scores = outcome.score(labels, logits)
+    metrics = all_metrics(outcome, scores)
+    for key, value in values(outcome, scores).items():
+        assert metrics[key] == pytest.approx(value)
+    for metric in outcome.metrics:
+        assert metric.key in metrics
+    for key, (low, high) in metrics["intervals"].items():
+        assert low <= metrics[key] <= high or key == "ece"
+
+
+def test_blocks_of_resamples_change_no_interval(monkeypatch):
+    outcome, labels, logits = case("single_label", 300)
+    scores = outcome.score(labels, logits)
+    whole = intervals(outcome, scores)
+    monkeypatch.setattr(bootstrap_intervals, "BLOCK_DRAWS", 1000)
+    for key, interval in intervals(outcome, scores).items():
+        assert interval == pytest.approx(whole[key]), key
+
+
+def test_intervals_hold_the_true_accuracy_19_times_in_20():
+    # Of two logits with a difference of 1.5 and a standard deviation of 2 * sqrt(2)
+    true_accuracy, held = 0.7021, 0
+    outcome = open_outcome("single_label", LABELS[:2])
+    for seed in range(200):
+        generator = np.random.default_rng(seed)
+        labels = generator.integers(0, 2, 300)
+        logits = generator.normal(0, 2, (300, 2))
+        logits[np.arange(300), labels] += 1.5
+        low, high = answer_intervals(outcome, labels, logits.argmax(axis=1), seed)["accuracy"]
+        held += low <= true_accuracy <= high
+    assert 180 <= held <= 199
+
+
+@pytest.mark.parametrize("num_rows", [1, 20])
+def test_rows_that_are_all_right_have_intervals(num_rows):
+    outcome, logits = open_outcome("single_label", LABELS[:2]), np.tile(np.float32([[5, 0]]), (num_rows, 1))
+    found = intervals(outcome, outcome.score(np.zeros(num_rows, int), logits))
+    assert found["accuracy"] == (1.0, 1.0)
+    assert found["loss"][0] == pytest.approx(0.0067153, rel=1e-4)
+
+
+@pytest.mark.parametrize("rows_per_class", [1, 2, 5])
+@pytest.mark.parametrize("right", [0.2, 0.5, 0.9])
+def test_macro_f1_of_very_many_classes_of_few_rows_is_in_its_interval(rows_per_class, right):
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(1500), rows_per_class)
+    is_right = generator.random(len(labels)) < right
+    predicted = np.where(is_right, labels, generator.integers(0, 1500, len(labels)))
+    outcome = open_outcome("single_label", [str(label) for label in range(1600)])
+    low, high = answer_intervals(outcome, labels, predicted)["macro_f1"]
+    value = f1_score(labels, predicted, average="macro", labels=range(1600), zero_division=0)
+    assert low < value < high
+    assert high - low < 0.1
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_differences_are_paired(task):
+    outcome, labels, logits = case(task, 400)
+    other = logits.copy()
+    other[:60] = random_rows(task, 60, len(LABELS))[1] if task == "single_label" else labels[:60] * 8.0 - 4
+    if task == "single_label":
+        other[:60] = np.eye(4)[labels[:60]] * 8
+    one, better = (outcome.score(labels, of_model) for of_model in (logits, other))
+    comparison = compare(outcome, one, better)
+    assert list(comparison.differences) == [metric.key for metric in outcome.metrics if metric.compared]
+    first, second = (sklearn_values(task, labels, scores.predicted) for scores in (one, better))
+    for key, value in second.items():
+        difference, (low, high) = comparison.differences[key]
+        assert difference == pytest.approx(value - first[key])
+        assert 0 < low < difference < high
+    difference, (low, high) = comparison.differences["loss"]
+    assert difference == pytest.approx(better.loss.mean() - one.loss.mean())
+    assert low < difference < high < 0
+    same = compare(outcome, one, one)
+    assert set(same.differences.values()) == {(0.0, (0.0, 0.0))}
+    assert same.p_value == 1
+
+
+def seeds_of(task: str, num_rows: int, num_seeds: int = 5) -> tuple[LabelledOutcome, list]:
+    """Return scores of the same rows by models of several seeds; some rows are hard for all."""
+    outcome, labels, logits = case(task, num_rows)
+    generator = np.random.default_rng(4)
+    others = [logits + generator.normal(0, 0.5, logits.shape).astype(np.float32) for _ in range(num_seeds)]
+    return outcome, [outcome.score(labels, of_seed) for of_seed in others]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_seed_variance_is_that_of_each_seed(task):
+    outcome, scores = seeds_of(task, 500)
+    found = seed_variance(outcome, scores)
+    assert list(found) == [metric.key for metric in outcome.metrics if metric.compared]
+    by_seed = [sklearn_values(task, of_seed.labels, of_seed.predicted) for of_seed in scores]
+    for key in by_seed[0]:
+        expected = [of_seed[key] for of_seed in by_seed]
+        assert found[key].values == pytest.approx(expected)
+        assert found[key].mean == pytest.approx(np.mean(expected))
+        assert found[key].of_seeds == pytest.approx(np.std(expected, ddof=1))
+    assert found["loss"].values == pytest.approx([of_seed.loss.mean() for of_seed in scores])
+
+
+@pytest.mark.parametrize(("task", "key"), [("single_label", "accuracy"), ("multi_label", "subset_accuracy")])
+def test_sampling_is_that_of_the_rows_and_not_of_the_seeds(task, key):
+    outcome, scores = seeds_of(task, 2000)
+    found = seed_variance(outcome, scores)[key]
+    of_row = np.mean([of_seed.correct for of_seed in scores], axis=0)
+    assert found.sampling == pytest.approx(of_row.std() / np.sqrt(2000), rel=0.1)
+    ends = found.mean - 1.96 * found.sampling, found.mean + 1.96 * found.sampling
+    assert found.interval == pytest.approx(ends, abs=0.004)
+
+
+def test_equal_seeds_have_no_variance_but_rows_still_do():
+    outcome, scores = seeds_of("single_label", 300, num_seeds=1)
+    found = seed_variance(outcome, scores * 3)["macro_f1"]
+    assert found.of_seeds == pytest.approx(0, abs=1e-12)
+    assert found.sampling > 0.005
