@@ -4,10 +4,10 @@
     python -m app cross-validate --folds 5 --mode ddp --processes 2 --data.train reviews.csv
     python -m app cross-validate --seeds 5 --config configs/small_bert.yaml
 
---folds tests each row of the train file once, by a model that was trained without it. It writes mean and
-spread, the logits of all rows (oof.parquet), and label_issues.csv (needs cleanlab). To say how good that list
-is, it flips 5 % of the labels at random in a second pass over as many folds as test 100 flipped rows; --plant
-0 leaves that out. --seeds trains one split with several seeds. The same command again continues what was
+--folds tests each row of the train file once, by a model that was trained without it. It writes mean,
+standard deviation, the logits of all rows (oof.parquet), and label_issues.csv (needs cleanlab). To say how good
+that list is, it makes the labels of 5 % of the rows wrong at random, in a second pass over as many folds as
+test 100 such rows; --injected_errors 0 leaves that out. --seeds trains one split with several seeds. The same command again continues what was
 interrupted. Any setting of the trainer (--group.key) may follow.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..run.many_runs.series import Series
 
 MAX_SEEDS = 100
-MAX_PLANTED = 0.5
+MAX_INJECTED = 0.5
 
 
 def main(argv: list[str], program: str = f"{PROGRAM} cross-validate") -> int:
@@ -71,11 +71,11 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
     add("--mode", default="single", help="mode in which each run trains: single, ddp, ... (default: single)")
     add("--processes", type=int, help="processes of a parallel mode (default: CUDA devices, or 2)")
     add(
-        "--plant",
+        "--injected_errors",
         type=float,
         default=0.05,
         metavar="FRACTION",
-        help="labels to flip in the second pass (default: 0.05)",
+        help="rows whose label is made wrong in the second pass (default: 0.05)",
     )
     return parser.parse_known_args(argv)
 
@@ -87,8 +87,10 @@ def check_options(options: argparse.Namespace) -> None:
     for name, count, most in (("folds", options.folds, 1000), ("seeds", options.seeds, MAX_SEEDS)):
         if count is not None and not 2 <= count <= most:
             raise InputError(f"--{name} must be from 2 to {most:,}, found {count}")
-    if not 0 <= options.plant <= MAX_PLANTED:
-        raise InputError(f"--plant must be a fraction from 0 to {MAX_PLANTED}, found {options.plant}")
+    if not 0 <= options.injected_errors <= MAX_INJECTED:
+        raise InputError(
+            f"--injected_errors must be a fraction from 0 to {MAX_INJECTED}, found {options.injected_errors}"
+        )
 
 
 def plan_mode(options: argparse.Namespace, config: Config) -> PlannedMode:
@@ -135,8 +137,8 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
         cross_validate,
         fold_datasets,
         render_folds,
-        render_labels,
-        render_planted,
+        render_injected,
+        render_label_issues,
         write_figures,
     )
     from ..run.many_runs.label_issues import list_issues, measure_ranking
@@ -156,11 +158,11 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
     if without_labels:
         return f"{texts[0]}\n\n{without_labels}"
     figures["labels"] = list_issues(series.folder, found)
-    texts.append(render_labels(figures["labels"]))
-    if options.plant:
-        result, folds = measure_ranking(series, config, datasets, found, options.plant)
-        figures["planted"] = result | {"fraction": options.plant, "folds": folds}
-        texts.append(render_planted(result, options.plant, folds))
+    texts.append(render_label_issues(figures["labels"], found.outcome))
+    if options.injected_errors:
+        result, folds = measure_ranking(series, config, datasets, found, options.injected_errors)
+        figures["injected_errors"] = result | {"fraction": options.injected_errors, "folds": folds}
+        texts.append(render_injected(result, options.injected_errors, folds))
     write_figures(series.folder, figures, "\n\n".join(texts))
     return "\n\n".join(
         [*texts, f"Written into {series.folder}; what is filled in under `label` there is for --data.relabel"]

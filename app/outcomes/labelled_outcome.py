@@ -145,6 +145,10 @@ class LabelledOutcome(Outcome):
         """Return which labels are taken for wrong, (num_rows,) bool, and frequent mistakes as JSON has them."""
         raise NotImplementedError
 
+    def pattern_lines(self, patterns: dict) -> list[str]:
+        """Return the most frequent mistakes of `flag_labels` for people."""
+        raise NotImplementedError
+
     def inject_errors(
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
     ) -> tuple[np.ndarray, np.ndarray]:

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
     from ..batching.loader import Loader
 
-MAX_PATTERNS = 1000
+# Frequent mistakes in JSON, and printed
+MAX_PATTERNS, MAX_PRINTED = 1000, 10
 AVERAGES = ("micro", "macro", "weighted")
 
 
@@ -213,6 +214,15 @@ class MultiLabel(LabelledOutcome):
         counts.sort(key=lambda entry: -entry[2])
         wrong = [{"label": name, "kind": kind, "rows": rows} for kind, name, rows in counts if rows]
         return flagged.any(axis=1), {"wrong_labels": wrong[:MAX_PATTERNS]}
+
+    def pattern_lines(self, patterns: dict) -> list[str]:
+        wrong = patterns.get("wrong_labels", ())[:MAX_PRINTED]
+        lines = [f"  {short_label(of['label'])}  {of['kind']}  {of['rows']:,}" for of in wrong]
+        heading = (
+            "Labels that confident learning takes for left out (missing) or put in by mistake (extra), and in "
+            "how many rows:"
+        )
+        return [heading, *lines] if lines else []
 
     def inject_errors(
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int

@@ -30,7 +30,8 @@ from .words import SINGLE_LABEL
 if TYPE_CHECKING:
     import torch
 
-MAX_PATTERNS = 1000
+# Frequent mistakes in JSON, and printed
+MAX_PATTERNS, MAX_PRINTED = 1000, 10
 AVERAGES = ("macro", "weighted")
 
 
@@ -142,6 +143,11 @@ class SingleLabel(LabelledOutcome):
         names = self.label_names
         pairs = [{"classes": [names[a], names[b]], "rows": rows} for a, b, rows in overlaps[:MAX_PATTERNS]]
         return flagged, {"overlapping_classes": pairs}
+
+    def pattern_lines(self, patterns: dict) -> list[str]:
+        pairs = patterns.get("overlapping_classes", ())[:MAX_PRINTED]
+        lines = [f"  {' / '.join(map(short_label, pair['classes']))}  {pair['rows']:,}" for pair in pairs]
+        return ["Classes that overlap, and in about how many rows:", *lines] if lines else []
 
     def inject_errors(
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int

@@ -45,7 +45,7 @@ def cross_validate(folder: Path, *words: str) -> subprocess.CompletedProcess:
     [
         (["--folds", "1"], "--folds must be from 2 to 1,000, found 1"),
         (["--seeds", "1"], "--seeds must be from 2 to 100, found 1"),
-        (["--plant", "0.9"], "--plant must be a fraction from 0 to 0.5"),
+        (["--injected_errors", "0.9"], "--injected_errors must be a fraction from 0 to 0.5"),
         (["--mode", "ddpp"], "there is no mode ddpp"),
         (["--data.folds", "3", "--data.fold", "0"], "data.folds and data.fold are set by cross-validate"),
         (
@@ -72,7 +72,7 @@ def test_a_folder_with_other_things_is_refused(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_folds_from_the_first_command_to_fixed_labels(tmp_path):
-    """Noise is planted into the file; the list finds it; a finished command is quick and equal; other settings are refused."""
+    """Errors are injected into the file; the list finds it; a finished command is quick and equal; other settings are refused."""
     pytest.importorskip(
         "cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt"
     )
@@ -110,9 +110,9 @@ def test_folds_from_the_first_command_to_fixed_labels(tmp_path):
     first = {int(issue["line"]) for issue in issues[: len(noisy)]}
     assert len(first & set(noisy)) >= 5
     assert [float(issue["score"]) for issue in issues] == sorted(float(issue["score"]) for issue in issues)
-    planted = figures["planted"]
-    assert planted["k"] == 12
-    assert planted["precision_at_k"] > 3 * planted["random"]
+    injected = figures["injected_errors"]
+    assert injected["k"] == 12
+    assert injected["precision_at_k"] > 3 * injected["random"]
     assert len([path for path in (tmp_path / "cache").glob("tokens-*") if path.is_dir()]) == 1
 
     again = cross_validate(tmp_path, *words)
@@ -145,8 +145,8 @@ def test_folds_of_label_sets(tmp_path):
             name: one[name] for name in figures["mean"]
         }
     assert figures["mean"]["micro_f1"] > 0.6
-    assert figures["planted"]["k"] >= 5
-    assert figures["planted"]["precision_at_k"] > 3 * figures["planted"]["random"]
+    assert figures["injected_errors"]["k"] >= 5
+    assert figures["injected_errors"]["precision_at_k"] > 3 * figures["injected_errors"]["random"]
     again = cross_validate(tmp_path, *words)
     assert again.stdout == done.stdout
     assert again.stderr.count("finished before") == 4

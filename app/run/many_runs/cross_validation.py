@@ -9,7 +9,8 @@ import numpy as np
 
 from ...config.schema import Config
 from ...data.dataset import Dataset, open_dataset
-from ...evaluation.text_table import short_label, text_table
+from ...evaluation.text_table import text_table
+from ...outcomes.labelled_outcome import LabelledOutcome
 from ...outcomes.metrics import BY_KEY
 from ...outcomes.resampling import all_metrics, values
 from ...runtime.disk import write_json, write_text
@@ -17,8 +18,6 @@ from .out_of_fold import OOF, OutOfFold, gather_folds, write_oof
 from .series import Series
 
 FIGURES, TEXT = "cross_validation.json", "cross_validation.txt"
-# Shown
-MAX_OVERLAPS = 10
 
 
 def fold_datasets(config: Config, folds: int) -> list[Dataset]:
@@ -92,51 +91,36 @@ def render_folds(figures: dict) -> str:
     ]
     lines.append(
         "The standard deviation is that of single folds. Folds share most of their training rows, so it says "
-        "little about the "
-        "mean."
+        "little about the mean."
     )
     return "\n".join([*lines, *([figures["note"]] if "note" in figures else [])])
 
 
-def render_labels(figures: dict) -> str:
+def render_label_issues(figures: dict, outcome: LabelledOutcome) -> str:
     """Return what was found about labels as text."""
-    lines = [
+    first = (
         f"{figures['ranked']:,} rows are predicted with other labels than they have, {figures['flagged']:,} "
-        "of them are flagged "
-        "by confident learning: label_issues.csv"
-    ]
-    overlaps = [one for one in figures.get("overlapping_classes", ()) if one["rows"]][:MAX_OVERLAPS]
-    if overlaps:
-        lines.append("Classes that overlap, and in about how many rows:")
-        lines += [
-            f"  {short_label(one['classes'][0])} / {short_label(one['classes'][1])}  {one['rows']:,}"
-            for one in overlaps
-        ]
-    if wrong := figures.get("wrong_labels", ())[:MAX_OVERLAPS]:
-        lines.append(
-            "Labels that confident learning takes for left out (missing) or put in by mistake (extra), and "
-            "in how many rows:"
-        )
-        lines += [f"  {short_label(one['label'])}  {one['kind']}  {one['rows']:,}" for one in wrong]
-    return "\n".join(lines)
+        "of them are flagged by confident learning: label_issues.csv"
+    )
+    return "\n".join([first, *outcome.pattern_lines(figures)])
 
 
-def render_planted(figures: dict, fraction: float, folds: int) -> str:
-    """Return how well flipped labels were found as text."""
+def render_injected(figures: dict, fraction: float, folds: int) -> str:
+    """Return how well injected errors were found as text."""
     if not figures["k"]:
-        return f"No label could be flipped: {fraction:.1%} of the rows is less than one text, or all classes are small."
+        return (
+            f"No error could be injected: {fraction:.1%} of the rows is less than one text, or all classes are "
+            "small."
+        )
     low, high = figures["interval"]
     return (
-        f"How good is this ranking? In {fraction:.1%} of the rows a label was flipped at random, and {folds} "
-        "fold(s) trained and "
-        "tested so.\n"
-        f"  Of the first {figures['k']:,} places {figures['found']:,} are flipped labels: precision "
-        f"{figures['precision_at_k']:.4f} "
-        f"(95 % interval {low:.4f} to {high:.4f}); in random order {figures['random']:.4f}\n"
+        f"How good is this ranking? In {fraction:.1%} of the rows a label was made wrong at random, and {folds} "
+        "fold(s) trained and tested so.\n"
+        f"  Of the first {figures['k']:,} places {figures['found']:,} are injected errors: precision "
+        f"{figures['precision_at_k']:.4f} (95 % interval {low:.4f} to {high:.4f}); in random order {figures['random']:.4f}\n"
         f"  Of the first {figures['half_k']:,} places: precision {figures['precision_at_half_k']:.4f}\n"
         "  The other places may be real errors of the data. Real errors are harder to find than these: "
-        "people confuse similar "
-        "classes."
+        "people confuse similar classes."
     )
 
 

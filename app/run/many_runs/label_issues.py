@@ -1,4 +1,4 @@
-"""Which labels of the train file may be wrong: label_issues.csv, and how many flipped labels such a list
+"""Which labels of the train file may be wrong: label_issues.csv, and how many injected errors such a list
 finds."""
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .cross_validation import fold_datasets, train_folds
 from .out_of_fold import OutOfFold, gather_folds
 from .series import Series
 
-ISSUES, FLIPS = "label_issues.csv", "planted-{fraction:g}.csv"
-# Flipped rows to be tested; more folds than needed for these are not trained a second time
-ENOUGH_FLIPS = 100
+ISSUES, INJECTED = "label_issues.csv", "injected-errors-{fraction:g}"
+# Rows with injected errors to test; more folds than needed for these are not trained a second time
+ENOUGH_ERRORS = 100
 
 
 def list_issues(folder: Path, found: OutOfFold) -> dict:
@@ -68,24 +68,24 @@ def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
 def measure_ranking(
     series: Series, config: Config, datasets: list[Dataset], found: OutOfFold, fraction: float
 ) -> tuple[dict, int]:
-    """Flip labels, train as many folds again as test enough of them, and return the figures and the number of
-    these folds.
+    """Inject errors into labels, train as many folds again as test enough of them; return how many the list
+    finds, and the number of these folds.
 
-    The flips are a file of fixes in the series' folder, so the data stay as they are.
+    The wrong labels are a file of fixes in the series' folder, so the data stay as they are.
     """
     split, outcome = found.split, found.outcome
     at, wrong = outcome.inject_errors(split.labels, split.hashes, fraction, config.data.split_seed)
     if not len(at):
         return measure_injected(at, np.zeros(len(split), bool)).to_dict(), 0
-    path = series.folder / FLIPS.format(fraction=fraction)
-    data = config.data
-    write_flips(path, found, at, wrong, configured_fixes(data))
+    name, data = INJECTED.format(fraction=fraction), config.data
+    path = series.folder / f"{name}.csv"
+    write_injected(path, found, at, wrong, configured_fixes(data))
     words = ["--data.relabel", str(path)]
-    flipped = np.isin(split.hashes, split.hashes[at])
-    counts = np.cumsum(np.bincount(found.folds[flipped], minlength=len(datasets)))
-    chosen = range(min(len(datasets), int(np.searchsorted(counts, ENOUGH_FLIPS)) + 1))
+    has_error = np.isin(split.hashes, split.hashes[at])
+    counts = np.cumsum(np.bincount(found.folds[has_error], minlength=len(datasets)))
+    chosen = range(min(len(datasets), int(np.searchsorted(counts, ENOUGH_ERRORS)) + 1))
     changed = fold_datasets(replace(config, data=replace(data, relabel=str(path))), len(datasets))
-    runs = train_folds(series, len(datasets), chosen, words, prefix=f"planted-{fraction:g}-")
+    runs = train_folds(series, len(datasets), chosen, words, prefix=f"{name}-")
     again = gather_folds(runs, changed)
     tested = again.split
     order = rank_issues(outcome, again.scores(), tested.logits)
@@ -93,10 +93,12 @@ def measure_ranking(
     return result.to_dict(), len(chosen)
 
 
-def write_flips(path: Path, found: OutOfFold, at: np.ndarray, wrong: np.ndarray, own: Fixes | None) -> None:
-    """Write the flips as fixes, with those of the user's own fixes that are about other texts."""
+def write_injected(
+    path: Path, found: OutOfFold, at: np.ndarray, wrong: np.ndarray, own: Fixes | None
+) -> None:
+    """Write the wrong labels as fixes, with those of the user's own fixes that are about other texts."""
     split = found.split
-    flips = {
+    injected = {
         int(split.hashes[row]): found.outcome.cell(label)
         for row, label in zip(at.tolist(), wrong, strict=True)
     }
@@ -105,5 +107,5 @@ def write_flips(path: Path, found: OutOfFold, at: np.ndarray, wrong: np.ndarray,
     with aside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["text_hash", "label"])
-        writer.writerows([written_hash(key), label] for key, label in (kept | flips).items())
+        writer.writerows([written_hash(key), label] for key, label in (kept | injected).items())
     aside.replace(path)

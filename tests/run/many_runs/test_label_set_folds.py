@@ -18,8 +18,8 @@ from app.data.relabel import LabelSetFixes, read_fixes
 from app.errors import InputError
 from app.evaluation.logits_file import logits_of, write_logits
 from app.evaluation.multi_label.decisions import LabelRule, write_rule
-from app.run.many_runs.cross_validation import fold_datasets, fold_figures, render_folds, render_labels
-from app.run.many_runs.label_issues import list_issues, write_flips
+from app.run.many_runs.cross_validation import fold_datasets, fold_figures, render_folds, render_label_issues
+from app.run.many_runs.label_issues import list_issues, write_injected
 from app.run.many_runs.out_of_fold import OutOfFold, gather_folds, write_oof
 from app.run.many_runs.seeds import render_seeds, train_seeds
 from app.run.many_runs.series import Series
@@ -138,7 +138,7 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
         assert (issue["text_hash"], int(issue["line"])) == (row["text_hash"], row["line"])
     scores = [float(issue["score"]) for issue in issues]
     assert scores == sorted(scores)
-    assert "Labels that confident learning takes for" in render_labels(figures)
+    assert "Labels that confident learning takes for" in render_label_issues(figures, found.outcome)
 
     for issue in issues[:3]:
         issue["label"] = issue["suggested"]
@@ -157,13 +157,13 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
     assert np.array_equal(fixed.splits["train"].labels, expected)
 
 
-def test_flips_are_fixes_that_change_one_label(found, tmp_path):
+def test_injected_errors_are_fixes_that_change_one_label(found, tmp_path):
     at, wrong = found.outcome.inject_errors(found.split.labels, found.split.hashes, 0.1, 1)
     own = LabelSetFixes(
         "own.csv", "line", np.array([1, found.split.hashes[at[0]]], np.uint64), ['["正面"]', "[]"], [2, 3]
     )
-    write_flips(tmp_path / "flips.csv", found, at, wrong, own)
-    fixes = read_fixes(tmp_path / "flips.csv", label_sets=LabelSetOptions())
+    write_injected(tmp_path / "injected.csv", found, at, wrong, own)
+    fixes = read_fixes(tmp_path / "injected.csv", label_sets=LabelSetOptions())
     written = dict(zip(fixes.hashes.tolist(), fixes.new_labels(NAMES).tolist(), strict=True))
     flips = dict(zip(found.split.hashes[at].tolist(), wrong.tolist(), strict=True))
     assert written == flips | {1: [int(name == "正面") for name in NAMES]}
