@@ -49,7 +49,8 @@ def first_line(error: BaseException) -> str:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Return the first `length` characters of `text`; those that cannot be printed or encoded become escapes."""
+    """Return the first `length` characters of `text`; those that cannot be printed or encoded become
+    escapes."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:length])
     return shown + ("…" if len(text) > length else "")
 

@@ -1,4 +1,5 @@
-"""The public data sets that the tests read: in the folder REAL_DATA, or in shared/data beside the repository."""
+"""The public data sets that the tests read: in the folder REAL_DATA, or in shared/data beside the
+repository."""
 
 import os
 from pathlib import Path

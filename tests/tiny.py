@@ -70,7 +70,8 @@ def write_tiny(path: Path, rows_per_label: int = 20, pairs: bool = False, seed: 
 
 
 def open_tiny(folder: Path, rows_per_label: int = 20, pairs: bool = False) -> tuple[Dataset, object, dict]:
-    """Return the dataset of a file written into `folder`, its tokenizer, and the token store of each split."""
+    """Return the dataset of a file written into `folder`, its tokenizer, and the token store of each
+    split."""
     data = DataConfig(
         train=str(write_tiny(folder / "rows.tsv", rows_per_label, pairs)),
         text_pair_column="other" if pairs else None,

@@ -106,7 +106,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_proba(self, X: Iterable) -> np.ndarray:
-        """Return the probability of each class, (num_texts, num_classes) float64, in the order of `classes_`."""
+        """Return the probability of each class, (num_texts, num_classes) float64, in the order of
+        `classes_`."""
         if not hasattr(self, "model_"):
             raise NotFittedError(
                 "a TextClassifier classifies texts after fit(texts, labels), which has not been called"

@@ -1,4 +1,5 @@
-"""A batch plan that draws each class equally often, as a pure function of (classes, batch_size, seed, step)."""
+"""A batch plan that draws each class equally often, as a pure function of (classes, batch_size, seed,
+step)."""
 
 from __future__ import annotations
 

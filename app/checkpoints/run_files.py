@@ -1,4 +1,5 @@
-"""Which files of a run folder are the run's own; everything else there is the user's, and is never removed."""
+"""Which files of a run folder are the run's own; everything else there is the user's, and is never
+removed."""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@
     python -m app cross-validate --seeds 5 --config configs/small_bert.yaml
 
 --folds tests each row of the train file once, by a model that was trained without it. It writes mean,
-standard deviation, the logits of all rows (oof.parquet), and label_issues.csv (needs cleanlab). To say how good
-that list is, it makes the labels of 5 % of the rows wrong at random, in a second pass over as many folds as
-test 100 such rows; --injected_errors 0 leaves that out. --seeds trains one split with several seeds. The same command again continues what was
-interrupted. Any setting of the trainer (--group.key) may follow.
+standard deviation, the logits of all rows (oof.parquet), and label_issues.csv (needs cleanlab). To say how
+good that list is, it makes the labels of 5 % of the rows wrong at random, in a second pass over as many folds
+as test 100 such rows; --injected_errors 0 leaves that out. --seeds trains one split with several seeds. The
+same command again continues what was interrupted. Any setting of the trainer (--group.key) may follow.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def plan_mode(options: argparse.Namespace, config: Config) -> PlannedMode:
-    """Return the mode to run; raises InputError where it cannot, and for a task or settings that do not fit."""
+    """Return the mode to run; raises InputError where it cannot, and for a task or settings that do not
+    fit."""
     if config.data.task == "masked_language_modelling":
         raise InputError(
             "cross-validate needs labels, with data.task single_label or multi_label; found data.task "
@@ -131,7 +132,8 @@ def run(options: argparse.Namespace, settings: list[str], config: Config, planne
 
 
 def run_folds(series: Series, options: argparse.Namespace, config: Config) -> str:
-    """Train all folds, list the label issues and measure how good the list is; return what was found as text."""
+    """Train all folds, list the label issues and measure how good the list is; return what was found as
+    text."""
     from ..outcomes.label_issues import check_cleanlab
     from ..run.many_runs.cross_validation import (
         cross_validate,

@@ -75,7 +75,8 @@ def fetch(known: PublicSet, args: argparse.Namespace) -> None:
 
 
 def listing() -> str:
-    """Return a line for each data set: its size, whether it is here, what it is, its origin and its licence."""
+    """Return a line for each data set: its size, whether it is here, what it is, its origin and its
+    licence."""
     lines = []
     for known in public_sets().values():
         is_here = all((fetched_folder() / known.name / file.name).is_file() for file in known.files)

@@ -1,4 +1,5 @@
-"""What `verify` and `benchmark` share: the options on modes and processes, and the modes that they stand for."""
+"""What `verify` and `benchmark` share: the options on modes and processes, and the modes that they stand
+for."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from ..errors import InputError
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule for a value of the right type: `words` come after "must be", `holds` says whether a value keeps it.
+    """A rule for a value of the right type: `words` come after "must be", `holds` says whether a value keeps
+    it.
 
     A setting that may be null keeps every rule where it is null.
     """
@@ -29,7 +30,8 @@ class OnlyFor:
 
 
 class NotFor:
-    """A setting that keeps its default with any of `tasks` as data.task; `instead` is the one to set there."""
+    """A setting that keeps its default with any of `tasks` as data.task; `instead` is the one to set
+    there."""
 
     def __init__(self, *tasks: str, instead: str = "") -> None:
         self.tasks, self.instead = tasks, instead
@@ -75,7 +77,8 @@ def check_rules(settings: Any, group: str) -> None:
 
 
 def check_task(settings: Any, group: str, task: str) -> None:
-    """Raise InputError, naming the key, for the first value of a group of settings that a task does not have."""
+    """Raise InputError, naming the key, for the first value of a group of settings that a task does not
+    have."""
     for key, value, hint, default in _fields(settings, group):
         for rule in hint.__metadata__:
             if isinstance(rule, OnlyFor) and task != rule.task:

@@ -85,7 +85,8 @@ def _find_column(
     what: str,
     where: str,
 ) -> int | str | None:
-    """Return the number of a column, from the setting `chosen` or by a usual name; None if neither gives it."""
+    """Return the number of a column, from the setting `chosen` or by a usual name; None if neither gives
+    it."""
     if isinstance(chosen, str) and names is not None:
         if chosen not in names:
             raise InputError(

@@ -1,4 +1,5 @@
-"""The data files of a configuration -> one dataset: tables, label names, and the rows of train, dev and test."""
+"""The data files of a configuration -> one dataset: tables, label names, and the rows of train, dev and
+test."""
 
 from __future__ import annotations
 

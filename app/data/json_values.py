@@ -18,7 +18,8 @@ class RepeatedKeys(dict):
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of JSON text; raises ValueError (JSONDecodeError for bad syntax) and RecursionError."""
+    """Return the value of JSON text; raises ValueError (JSONDecodeError for bad syntax) and
+    RecursionError."""
     return json.loads(text, object_pairs_hook=_json_object)
 
 

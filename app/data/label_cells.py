@@ -52,7 +52,8 @@ def labels_in_cell(value: Any, separator: str | None) -> list:
 
 
 def labels_in_columns(values: list, names: list[str]) -> list[str]:
-    """Return the `names` of the columns whose value is 1; raises ValueError for one that is neither 0 nor 1."""
+    """Return the `names` of the columns whose value is 1; raises ValueError for one that is neither 0 nor
+    1."""
     labels = []
     for value, name in zip(values, names, strict=True):
         found = ZERO_OR_ONE.get(str(value).strip())

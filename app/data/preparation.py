@@ -110,7 +110,8 @@ def answer(questions: Connection) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when standard input ends, which the process that asked keeps open as long as it waits."""
+    """End this process when standard input ends, which the process that asked keeps open as long as it
+    waits."""
     os.read(0, 1)
     os._exit(1)
 

@@ -1,4 +1,5 @@
-"""How a file is read again for a finished run: as asked for, else as the run recorded, else by usual names."""
+"""How a file is read again for a finished run: as asked for, else as the run recorded, else by usual
+names."""
 
 from __future__ import annotations
 

@@ -78,7 +78,8 @@ def read_start(path: Source, size: int) -> bytes:
 
 
 def _refuse_known(path: Source, start: bytes, needed: str) -> None:
-    """Raise InputError if `start`, the first bytes of a file, is of a known kind that is not the needed one."""
+    """Raise InputError if `start`, the first bytes of a file, is of a known kind that is not the needed
+    one."""
     for magic, what in MAGIC.items():
         if start.startswith(magic):
             raise InputError(f"{path}: {needed} is needed, found {what}")

@@ -87,7 +87,8 @@ class TokenStore:
         return np.split(tokens, ends[:-1])
 
     def release(self) -> None:
-        """Return mapped pages to the system from time to time, so that a large store does not stay in memory."""
+        """Return mapped pages to the system from time to time, so that a large store does not stay in
+        memory."""
         if self._read > RELEASE_EVERY and hasattr(mmap, "MADV_DONTNEED"):
             self.tokens._mmap.madvise(mmap.MADV_DONTNEED)
             self._read = 0

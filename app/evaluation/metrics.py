@@ -38,9 +38,10 @@ def score_metrics(scores: RowScores, label_names: list[str]) -> dict:
     """Return precision, recall, F1 and support of each class, accuracy, macro and weighted averages, loss,
     confusion matrix.
 
-    `loss` is the mean cross entropy over rows, without label smoothing or class weights. `confusion_matrix[i][j]` counts rows of class i predicted
-    as j; with more than `MAX_CLASSES` classes there are `confusions` instead, [label, predicted, rows] of
-    each wrong pair that occurs, the most frequent first. A class that is never predicted has precision 0.
+    `loss` is the mean cross entropy over rows, without label smoothing or class weights.
+    `confusion_matrix[i][j]` counts rows of class i predicted as j; with more than `MAX_CLASSES` classes there
+    are `confusions` instead, [label, predicted, rows] of each wrong pair that occurs, the most frequent
+    first. A class that is never predicted has precision 0.
     """
     from sklearn.metrics import precision_recall_fscore_support
 

@@ -51,7 +51,8 @@ class DeletionTest:
 
 
 def delete(text: TokenisedText, deleted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids and token types of a text without the units of the indices `deleted`; special tokens stay."""
+    """Return ids and token types of a text without the units of the indices `deleted`; special tokens
+    stay."""
     positions = [position for index in deleted for position in text.units[index].tokens]
     kept = np.setdiff1d(np.arange(len(text.input_ids)), positions)
     return text.input_ids[kept], text.token_types[kept]

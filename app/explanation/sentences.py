@@ -54,7 +54,8 @@ def _listed(found: Explanation, at: int) -> ListedUnit:
 
 
 def cut_notes(found: Explanation, language: str) -> list[str]:
-    """Return a sentence for each text of which the model did not read all, because it takes no more tokens."""
+    """Return a sentence for each text of which the model did not read all, because it takes no more
+    tokens."""
     if not found.text.is_cut:
         return []
     t, notes, length = words(language), [], len(found.text.input_ids)

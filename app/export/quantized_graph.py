@@ -75,7 +75,8 @@ class Quantizer:
         return kept
 
     def worst_first(self) -> list[str]:
-        """Return the names of the layers, those whose outputs quantising changes most, for their size, first."""
+        """Return the names of the layers, those whose outputs quantising changes most, for their size,
+        first."""
         if not self._ordered:
             losses = self._losses()
             self._ordered = sorted(losses, key=lambda name: -losses[name])

@@ -61,7 +61,8 @@ def _check_hub(name: str, revision: str | None) -> None:
 
 
 def _from_modelscope(name: str, revision: str | None) -> Path:
-    """Return the folder of a model of ModelScope, downloaded, or from its cache where it cannot be reached."""
+    """Return the folder of a model of ModelScope, downloaded, or from its cache where it cannot be
+    reached."""
     try:
         from modelscope_hub import HubApi
         from modelscope_hub.errors import HubError

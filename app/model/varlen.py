@@ -1,4 +1,5 @@
-"""Variable-length attention for packed batches on CUDA, by torch's own kernels, which are checked before use."""
+"""Variable-length attention for packed batches on CUDA, by torch's own kernels, which are checked before
+use."""
 
 from __future__ import annotations
 

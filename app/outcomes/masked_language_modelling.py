@@ -73,7 +73,8 @@ class MaskedLanguageModelling(Outcome):
         return cross_entropy(outputs, targets, reduction="sum")
 
     def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return for each row the sum of its losses, its targets, and how many of them were predicted right."""
+        """Return for each row the sum of its losses, its targets, and how many of them were predicted
+        right."""
         import torch
         from torch.nn.functional import cross_entropy
 

@@ -79,7 +79,8 @@ def fixes_of(dataset: Dataset) -> dict | None:
 
 
 def checkpoint_content(components: Components, name: str) -> str:
-    """Return a digest of the weights of a pretrained model: of its files, or on the hub, its name and commit."""
+    """Return a digest of the weights of a pretrained model: of its files, or on the hub, its name and
+    commit."""
     folder = Path(name)
     if not folder.is_dir():
         return f"{name} {getattr(components.model.model.config, '_commit_hash', None)}"

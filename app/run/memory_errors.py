@@ -21,7 +21,8 @@ SAVING_REMEDY = "end other programs, or choose a machine with more memory, and r
 
 @contextmanager
 def memory_for(work: str, remedy: str) -> Iterator[None]:
-    """Return a context in which memory that runs out raises TrainingError, naming the `work` and the remedy."""
+    """Return a context in which memory that runs out raises TrainingError, naming the `work` and the
+    remedy."""
     try:
         yield
     except TrainingError:

@@ -80,7 +80,8 @@ def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
 
 
 def check_can_train(state: TrainingState, total_steps: int, folder: str | None) -> None:
-    """Raise InputError unless a run can train from its state to another last step than it was started with."""
+    """Raise InputError unless a run can train from its state to another last step than it was started
+    with."""
     done = state.progress.step
     if total_steps <= done:
         raise InputError(

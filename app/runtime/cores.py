@@ -46,7 +46,8 @@ def _folders(cgroups: Path, own_group: Path) -> list[Path]:
 
 
 def _limit(folder: Path) -> float:
-    """Return the CPUs that a group is given, infinity where it has no limit: the quota of time by its period."""
+    """Return the CPUs that a group is given, infinity where it has no limit: the quota of time by its
+    period."""
     # cgroup version 2, then 1
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         try:

@@ -56,7 +56,8 @@ def bf16_speedup() -> float:
 
 
 def fastest_precision(device: torch.device) -> str:
-    """Return `bf16` for a device that is faster in it, else `fp32`; on the CPU both are measured, in 0.1 s."""
+    """Return `bf16` for a device that is faster in it, else `fp32`; on the CPU both are measured, in 0.1
+    s."""
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     return "bf16" if device.type == "cpu" and bf16_speedup() > FASTER else "fp32"

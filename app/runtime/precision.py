@@ -41,7 +41,8 @@ class Precision:
             yield
 
     def new_scaler(self) -> torch.amp.GradScaler | None:
-        """Return a loss scaler for fp16, in which small gradients would round to zero; None for the others."""
+        """Return a loss scaler for fp16, in which small gradients would round to zero; None for the
+        others."""
         return torch.amp.GradScaler(self.device_type) if self.name == "fp16" else None
 
 

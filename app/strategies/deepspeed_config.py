@@ -68,7 +68,8 @@ def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
 
 
 def decided(config: Config, ours: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Return by DeepSpeed's dotted key the value that our settings give it, and the setting that decides it."""
+    """Return by DeepSpeed's dotted key the value that our settings give it, and the setting that decides
+    it."""
     settings, zero = config.train, config.deepspeed
     values = {
         "train_batch_size": (settings.batch_size, "train.batch_size"),

@@ -1,4 +1,5 @@
-"""How the processes of a mode are started: by nothing, by torchrun and launchers like it, or by horovodrun."""
+"""How the processes of a mode are started: by nothing, by torchrun and launchers like it, or by
+horovodrun."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Launcher:
         return [sys.executable, *program]
 
     def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
-        """Call `work(*arguments)`, here or in the processes that the launcher starts; return the exit status."""
+        """Call `work(*arguments)`, here or in the processes that the launcher starts; return the exit
+        status."""
         return work(*arguments)
 
 

@@ -111,7 +111,8 @@ class TorchGroup(Group):
 
 
 class BroadcastState(FullState):
-    """The full state of ranks that each hold the whole model; loading sends rank 0's tensors to the others."""
+    """The full state of ranks that each hold the whole model; loading sends rank 0's tensors to the
+    others."""
 
     def load_weights(self, weights: Tensors) -> None:
         with torch.no_grad():

@@ -1,4 +1,5 @@
-"""`python -m app cross-validate` with real runs: python -m pytest tests/commands/test_cross_validate.py -m "slow or not slow" """
+"""`python -m app cross-validate` with real runs: python -m pytest tests/commands/test_cross_validate.py -m
+"slow or not slow" """
 
 import csv
 import json
@@ -72,7 +73,8 @@ def test_a_folder_with_other_things_is_refused(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_folds_from_the_first_command_to_fixed_labels(tmp_path):
-    """Errors are injected into the file; the list finds it; a finished command is quick and equal; other settings are refused."""
+    """Errors are injected into the file; the list finds it; a finished command is quick and equal; other
+    settings are refused."""
     pytest.importorskip(
         "cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt"
     )

@@ -1,4 +1,5 @@
-"""predict with a temperature and with a threshold: python -m pytest tests/commands/test_predict_decisions.py"""
+"""predict with a temperature and with a threshold: python -m pytest
+tests/commands/test_predict_decisions.py"""
 
 import json
 from pathlib import Path

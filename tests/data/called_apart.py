@@ -1,4 +1,5 @@
-"""Functions that the tests call in another process; it imports this file, so nothing slow is imported here."""
+"""Functions that the tests call in another process; it imports this file, so nothing slow is imported
+here."""
 
 import os
 import signal

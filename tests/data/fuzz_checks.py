@@ -59,7 +59,8 @@ def check(case: Case, folder: Path) -> None:
 
 
 def _attempt(case: Case, action: Callable[[], Any]) -> tuple[Any, str | None]:
-    """Return what an action returns, or the message of its InputError, which must be short enough to be read."""
+    """Return what an action returns, or the message of its InputError, which must be short enough to be
+    read."""
     try:
         return action(), None
     except InputError as error:

@@ -21,7 +21,8 @@ def texts_of(name: str) -> list[str]:
 
 
 def whole(tokenizer: Tokenizer, text: str) -> tuple[int, list[int], int]:
-    """Return all tokens of a text without special tokens, between the two special tokens of these tokenizers."""
+    """Return all tokens of a text without special tokens, between the two special tokens of these
+    tokenizers."""
     first, *ids, last = tokenizer.encode(text).ids
     return first, ids, last
 

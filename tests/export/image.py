@@ -59,7 +59,8 @@ def with_dependencies(requirements: list[str]) -> set[str]:
 
 
 def run_in_image(code: str, *arguments: str, home: Path) -> subprocess.CompletedProcess:
-    """Run Python code with the image's packages only, and an empty folder for `HOME`; raises where it fails."""
+    """Run Python code with the image's packages only, and an empty folder for `HOME`; raises where it
+    fails."""
     packages = with_dependencies(image_requirements())
     modules = packages_distributions().items()
     absent = {name for name, owners in modules if not packages & set(map(canonicalize_name, owners))}

@@ -18,7 +18,8 @@ def true_lists(num_rows: int) -> np.ndarray:
 
 
 def noisy_rows(outcome: LabelledOutcome, num_rows: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return labels with injected errors, the logits of a model that has not seen them, and the true labels."""
+    """Return labels with injected errors, the logits of a model that has not seen them, and the true
+    labels."""
     generator = np.random.default_rng(2)
     if outcome is LISTS:
         true = true_lists(num_rows)

@@ -1,4 +1,5 @@
-"""Masked words from a file of texts to a checkpoint: python -m pytest tests/outcomes/test_masked_language_modelling.py"""
+"""Masked words from a file of texts to a checkpoint: python -m pytest
+tests/outcomes/test_masked_language_modelling.py"""
 
 import json
 from pathlib import Path

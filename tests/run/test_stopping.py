@@ -25,7 +25,8 @@ def data(tmp_path_factory) -> list[str]:
 
 @pytest.fixture
 def start(data, tmp_path, monkeypatch):
-    """Return a function that runs as run_single.py does; the run gets a signal in its evaluation on a split."""
+    """Return a function that runs as run_single.py does; the run gets a signal in its evaluation on a
+    split."""
     evaluate = app.run.evaluation.evaluate
 
     def start_run(split: str = "", number: int = 0) -> int:

@@ -201,7 +201,8 @@ def test_the_best_checkpoint_so_far_is_the_one_to_beat(start):
 
 @pytest.mark.parametrize("arguments", [(), ("--train.max_steps=12",)])
 def test_the_same_number_of_steps_is_refused(start, capsys, arguments):
-    """The second is another setting for the same number of steps, which is seen only when the data is open."""
+    """The second is another setting for the same number of steps, which is seen only when the data is
+    open."""
     assert start("run", 2) == 0
     report = Path("run/report.json").stat().st_mtime_ns
     assert start("run", 2, *arguments) == 2
@@ -265,7 +266,8 @@ def test_a_damaged_last_state_does_not_restart_a_finished_run(start, capsys):
 
 
 def test_a_training_done_without_tensors_cannot_continue(start, capsys, monkeypatch):
-    """Its report failed, and its last state was written by a version that kept no tensors, or without them."""
+    """Its report failed, and its last state was written by a version that kept no tensors, or without
+    them."""
     with monkeypatch.context() as patch:
         patch.setattr("app.run.job.Job.report", lambda self: crash())
         with pytest.raises(RuntimeError):

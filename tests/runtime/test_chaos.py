@@ -236,7 +236,8 @@ WIDE |= {"model__config.num_hidden_layers": 2}
 
 @pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("accelerate", 2)])
 def test_memory_runs_out_on_one_rank(mode, world_size, job):
-    """Allocations really fail, on one rank; all ranks take smaller micro-batches, and the result is the same."""
+    """Allocations really fail, on one rank; all ranks take smaller micro-batches, and the result is the
+    same."""
     wide = WIDE | {"model__config.intermediate_size": 16384 * world_size}
     argv = settings(job.data, job.folder, **wide, train__micro_batch_size="auto")
     limited = Disturbance(1, "limit_memory", world_size - 1)

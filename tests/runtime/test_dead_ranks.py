@@ -103,7 +103,8 @@ def ranks(run: subprocess.Popen) -> dict[int, psutil.Process]:
 
 
 def wait_for_end(run: subprocess.Popen, family: list[psutil.Process]) -> float:
-    """Wait for the launcher and all its processes; returns the seconds it took, and fails where one is left."""
+    """Wait for the launcher and all its processes; returns the seconds it took, and fails where one is
+    left."""
     started = time.monotonic()
     run.wait(timeout=SECONDS)
     _, alive = psutil.wait_procs(family, timeout=max(0.1, SECONDS - (time.monotonic() - started)))
@@ -252,7 +253,8 @@ def test_torch_distributed_launch(extra, tmp_path):
 
 @pytest.mark.parametrize("mode", ["ddp", "mp", "accelerate"])
 def test_sigterm_to_the_launcher_saves(mode, folder):
-    """As Slurm and Kubernetes send it: all ranks finish the same step and save; the run resumes from there."""
+    """As Slurm and Kubernetes send it: all ranks finish the same step and save; the run resumes from
+    there."""
     run = start(mode, folder)
     wait_for_state(run, folder)
     family = psutil.Process(run.pid).children(recursive=True)

@@ -46,7 +46,8 @@ class LabelSetOptions(ReadOptions):
 
 
 class FileStart(NamedTuple):
-    """The first bytes of a file, the same decoded (None where that is impossible), and whether that is all."""
+    """The first bytes of a file, the same decoded (None where that is impossible), and whether that is
+    all."""
 
     path: Path
     content: bytes

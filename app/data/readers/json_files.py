@@ -22,7 +22,8 @@ class JsonReader(Reader):
 
     @classmethod
     def recognises(cls, start: FileStart) -> bool:
-        """Return whether a file holds JSON in this layout; one with another name may be text that looks so."""
+        """Return whether a file holds JSON in this layout; one with another name may be text that looks
+        so."""
         is_strict = SUFFIXES.get(start.path.suffix.lower()) not in LAYOUTS
         return start.text is not None and json_layout(start.text, start.is_whole, is_strict) == cls.layout
 

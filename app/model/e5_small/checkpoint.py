@@ -53,7 +53,8 @@ def build_checkpoint(folder: Path, path: Path) -> None:
 
 
 def weights(file: DataFile, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the weights of transformers' BertModel by name; `rows` are those of the embedding that are kept."""
+    """Return the weights of transformers' BertModel by name; `rows` are those of the embedding that are
+    kept."""
     hidden, inner = file.sizes["hidden_size"], file.sizes["intermediate_size"]
     tensors = {"embeddings.word_embeddings.weight": file.tensor("emb.word", hidden, rows)}
     for name, ours in EMBEDDINGS.items():

@@ -36,7 +36,8 @@ def train_folds(
 
 
 def cross_validate(series: Series, datasets: list[Dataset]) -> tuple[OutOfFold, dict]:
-    """Train all folds and write oof.parquet; return the out-of-fold rows, and the figures as JSON has them."""
+    """Train all folds and write oof.parquet; return the out-of-fold rows, and the figures as JSON has
+    them."""
     runs = train_folds(series, len(datasets), range(len(datasets)), [])
     found = gather_folds(runs, datasets)
     write_oof(series.folder / OOF, found)

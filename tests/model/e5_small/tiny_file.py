@@ -30,7 +30,8 @@ PIECES = [
 
 
 def blocks(weights: np.ndarray) -> bytes:
-    """Return float32 weights, a multiple of 32, in blocks of 4 bits; they must be whole numbers from -8 to 7."""
+    """Return float32 weights, a multiple of 32, in blocks of 4 bits; they must be whole numbers from -8 to
+    7."""
     nibbles = (weights.reshape(-1, 32) + 8).astype(np.uint8)
     scale = np.float16(0.5).tobytes()
     return b"".join(scale + (row[:16] | row[16:] << 4).astype(np.uint8).tobytes() for row in nibbles)
