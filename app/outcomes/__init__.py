@@ -42,8 +42,7 @@ def outcome_of_model(problem_type: str | None, label_names: list[str]) -> Outcom
 
 
 def prepare_outcome(config: Config, dataset: Dataset, tokenizer, device: torch.device) -> Outcome:
-    """Return the outcome of a run, ready to train; raises InputError for settings that do not fit the
-    data."""
+    """Return the outcome of a run, ready to train; raises InputError where settings do not fit the data."""
     outcome = open_outcome(config.data.task, dataset.label_names)
     outcome.prepare(config, dataset, tokenizer, device)
     return outcome

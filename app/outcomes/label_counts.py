@@ -49,8 +49,7 @@ class LabelCounts:
         return np.where(both > 0, 2 * right / np.maximum(both, 1), 1.0)
 
     def draw(self, counts: np.ndarray) -> DrawnRows:
-        """Return the rows of resamples that take each distinct row so often, (num_resamples,
-        num_distinct)."""
+        """Return resamples, given how often each has each distinct row, (num_resamples, num_distinct)."""
         return DrawnRows(self, counts)
 
 

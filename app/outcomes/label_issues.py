@@ -69,8 +69,8 @@ def rank_issues(outcome: LabelledOutcome, scores: Any, logits: np.ndarray) -> np
 
 
 def ranking(correct: np.ndarray, quality: np.ndarray) -> np.ndarray:
-    """Return the positions of the rows that are not `correct`, (num_rows,) bool, those of the lowest
-    `quality` first."""
+    """Return the positions of the rows that are not `correct`, (num_rows,) bool, the lowest `quality`
+    first."""
     wrong = np.flatnonzero(~correct)
     return wrong[np.argsort(quality[wrong], kind="stable")]
 
@@ -85,8 +85,7 @@ def in_chunks(
 
 
 def class_quality(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return the label quality of class ids, (num_rows,) float64, given probabilities (num_rows,
-    num_labels)."""
+    """Return the label quality of class ids, (num_rows,) float64; `probabilities` (num_rows, num_labels)."""
     from cleanlab.rank import get_label_quality_scores
 
     return get_label_quality_scores(labels, probabilities)

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from .label_counts import LabelCounts
     from .texts import Texts
 
-# The split on which decisions are fitted; never test, which is there to measure
-FITTED_ON = "dev"
-
 
 class LabelledOutcome(Outcome):
     """An answer for each row, learned from labels with the names `label_names`.
@@ -94,7 +91,8 @@ class LabelledOutcome(Outcome):
         return None
 
     def use_fitted(self, values: dict) -> None:
-        """Decide by values of `fitted_values`; raises ValueError, LookupError or TypeError for damaged ones."""
+        """Decide by `fitted_values` of another time; raises ValueError, LookupError or TypeError for damaged
+        ones."""
 
     def write_fitted(self, folder: Path, step: int, effect: dict) -> None:
         """Write what was fitted for the model of `step` into its run folder, with its `effect_of_fit`."""
@@ -132,7 +130,7 @@ class LabelledOutcome(Outcome):
         raise NotImplementedError
 
     def baselines(self, train: Texts, dev: Texts | None, report: Texts) -> dict[str, dict]:
-        """Return metrics, `intervals` and `rows` of simple models on the rows of the report, by their names."""
+        """Return metrics, `intervals` and `rows` of simple models on the rows of the report, by name."""
         raise NotImplementedError
 
     # Label issues
@@ -142,7 +140,7 @@ class LabelledOutcome(Outcome):
         raise NotImplementedError
 
     def flag_labels(self, labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, dict]:
-        """Return which labels are taken for wrong, (num_rows,) bool, and frequent mistakes as JSON has them."""
+        """Return which labels are taken for wrong, (num_rows,) bool, and frequent mistakes for JSON."""
         raise NotImplementedError
 
     def pattern_lines(self, patterns: dict) -> list[str]:
@@ -158,7 +156,7 @@ class LabelledOutcome(Outcome):
     # Files
 
     def target(self, text: str) -> np.ndarray | int | None:
-        """Return the label of one row, as `labels` has it, from the text of a table; None for an unknown one."""
+        """Return the label of one row, as `labels` has it, from its text in a table; None if unknown."""
         raise NotImplementedError
 
     def answer(self, label: np.ndarray) -> str | list[str]:
@@ -182,6 +180,17 @@ class LabelledOutcome(Outcome):
             f"p_{name}": round(float(probability), 6)
             for name, probability in zip(self.label_names, probabilities, strict=True)
         }
+
+    def answers(self, predicted: np.ndarray) -> np.ndarray:
+        """Return predictions as people see them, (num_rows,): strings, or lists of strings."""
+        answers = np.empty(len(predicted), dtype=object)
+        for row, label in enumerate(predicted):
+            answers[row] = self.answer(label)
+        return answers
+
+    def scored_label(self, label: int, probability: float, answer: str | list[str]) -> dict[str, Any]:
+        """Return what a server says of one label of a row whose answer is `answer`."""
+        return {"score": round(float(probability), 6), "label": self.label_names[label]}
 
     def arrow_type(self) -> Any:
         """Return the type of labels and predictions in a Parquet file."""
@@ -211,6 +220,10 @@ class LabelledOutcome(Outcome):
     def line(self, answer: str | list[str], probabilities: np.ndarray) -> str:
         """Return the answer on one row for a terminal, with its probability where it has one."""
         raise NotImplementedError
+
+    def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the ids of the labels that follow `line` on a terminal, the most probable first."""
+        return np.argsort(-probabilities, kind="stable")
 
     def words(self, language: str) -> dict[str, str]:
         """Return the outcome's own words on its page and its card, in a language, en or zh."""

@@ -73,8 +73,7 @@ class MaskedLanguageModelling(Outcome):
         return cross_entropy(outputs, targets, reduction="sum")
 
     def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return for each row the sum of its losses, its targets, and how many of them were predicted
-        right."""
+        """Return for each row the sum of its losses, its targets, and how many of these were predicted."""
         import torch
         from torch.nn.functional import cross_entropy
 
@@ -92,7 +91,8 @@ class MaskedLanguageModelling(Outcome):
         return render_masked_tokens(metrics, start, title)
 
     def next_command(self, folder: Path) -> str:
-        return f"train a classifier from it with: python run_single.py --model.name {folder} --data.train labelled.tsv"
+        command = f"python run_single.py --model.name {folder} --data.train labelled.tsv"
+        return f"train a classifier from it with: {command}"
 
 
 def token_counts(tokens: np.ndarray, vocabulary: int) -> torch.Tensor:

@@ -35,9 +35,10 @@ from .label_counts import LabelCounts, distinct_label_lists
 from .label_issues import flag_lists, in_chunks, list_quality
 from .label_metrics import label_metrics
 from .label_report import interval_lines, label_table
-from .labelled_outcome import FITTED_ON, LabelledOutcome
+from .labelled_outcome import LabelledOutcome
 from .metrics import BY_KEY
 from .multi_label_page import page_sections
+from .outcome import FITTED_ON
 from .texts import Texts
 from .words import MULTI_LABEL
 
@@ -219,8 +220,8 @@ class MultiLabel(LabelledOutcome):
         wrong = patterns.get("wrong_labels", ())[:MAX_PRINTED]
         lines = [f"  {short_label(of['label'])}  {of['kind']}  {of['rows']:,}" for of in wrong]
         heading = (
-            "Labels that confident learning takes for left out (missing) or put in by mistake (extra), and in "
-            "how many rows:"
+            "Labels that confident learning takes for left out (missing) or put in by mistake (extra), and "
+            "in how many rows:"
         )
         return [heading, *lines] if lines else []
 
@@ -252,6 +253,11 @@ class MultiLabel(LabelledOutcome):
             record |= {"decision": "accept" if confidence >= threshold else "abstain"}
             record |= {"confidence": round(confidence, 6)}
         return record | self.probability_columns(probabilities)
+
+    def scored_label(self, label: int, probability: float, answer: list[str]) -> dict[str, Any]:
+        """Return also whether the row has the label, `chosen`."""
+        scored = super().scored_label(label, probability, answer)
+        return scored | {"chosen": scored["label"] in answer}
 
     def arrow_type(self) -> Any:
         import pyarrow as pa

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ..data.tokens import TokenStore
     from ..model.packed_model import PackedModel
 
+# The split on which decisions are fitted; never test, which is there to measure
+FITTED_ON = "dev"
+
 
 class Outcome:
     """One kind of answer that a model learns to give.

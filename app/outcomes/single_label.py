@@ -1,4 +1,4 @@
-"""One label a row: the decision is the most probable label, its probability is calibrated by a temperature."""
+"""One label a row: the most probable one, with a probability that is calibrated by a temperature."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from .label_counts import LabelCounts, distinct_classes
 from .label_issues import class_quality, flag_classes, in_chunks
 from .label_metrics import confusions, label_metrics
 from .label_report import confusion_lines, interval_lines, label_table
-from .labelled_outcome import FITTED_ON, LabelledOutcome
+from .labelled_outcome import LabelledOutcome
+from .outcome import FITTED_ON
 from .single_label_page import page_sections
 from .texts import Texts
 from .words import SINGLE_LABEL
@@ -36,7 +37,7 @@ AVERAGES = ("macro", "weighted")
 
 
 class SingleLabel(LabelledOutcome):
-    """Labels and predictions are class ids, (num_rows,) int64; logits and probabilities (num_rows, num_labels).
+    """Labels and predictions are class ids, (num_rows,) int64.
 
     Probabilities are softmax(logits / `temperature`).
     """
@@ -73,7 +74,7 @@ class SingleLabel(LabelledOutcome):
         return probabilities.max(axis=1)
 
     def held_out_decisions(self, dev: SplitLogits) -> RowScores:
-        """Return the scores of dev rows; one temperature for all rows does not overfit, so they are as fitted."""
+        """Return the scores of dev rows: a single temperature for all rows does not overfit."""
         return score_rows(dev.labels, dev.logits, self.temperature)
 
     def fit(self, dev: SplitLogits) -> None:
@@ -163,6 +164,9 @@ class SingleLabel(LabelledOutcome):
     def cell(self, label: np.ndarray) -> str:
         return self.answer(label)
 
+    def answers(self, predicted: np.ndarray) -> np.ndarray:
+        return np.array(self.label_names)[predicted]
+
     def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
         """Return `probability`, with a threshold `decision` and `margin`, the distance of the two largest
         probabilities."""
@@ -199,6 +203,9 @@ class SingleLabel(LabelledOutcome):
 
     def line(self, answer: str, probabilities: np.ndarray) -> str:
         return f"{short_label(answer)} {probabilities.max():.4f}"
+
+    def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
+        return super().listed_labels(probabilities)[1:]
 
     def report_text(self, metrics: dict, start: dict, title: str) -> str:
         rows = metrics["rows"]

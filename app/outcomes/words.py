@@ -8,8 +8,8 @@ SINGLE_LABEL = {
     "card_labels": ("Classes", "各类别"),
     "card_conflicting": ("more than one label", "不止一种标签"),
     "card_always": (
-        "Every text gets a label, also one that fits none. `predict.py --abstain` leaves out what is not sure "
-        "enough.",
+        "Every text gets a label, also one that fits none. `predict.py --abstain` leaves out what is not "
+        "sure enough.",
         "每个文本都会得到一个标签，即使哪个都不合适。`predict.py --abstain` 可以略去没有把握的文本。",
     ),
     "card_calibration": (
@@ -34,8 +34,8 @@ MULTI_LABEL = {
     "card_conflicting": ("different lists of labels", "不同的标签组合"),
     "card_thresholds": (
         "**Thresholds.** A text has the labels whose probability reaches the threshold of the label, in the "
-        "table below and in `thresholds.json`. `predict.py` uses them; the pipeline above gives probabilities "
-        "only.",
+        "table below and in `thresholds.json`. `predict.py` uses them; the pipeline above gives "
+        "probabilities only.",
         "**阈值。** 概率达到某个标签的阈值，文本就有这个标签；阈值在下面的表和 `thresholds.json` 里。"
         "`predict.py` 会使用它们；transformers 的 pipeline 只给出概率。",
     ),

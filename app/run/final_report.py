@@ -14,8 +14,8 @@ from ..evaluation.logits_file import LOGITS, logits_of, write_logits
 from ..evaluation.long_rows import cost_of_length, render_cost_of_length, row_parts
 from ..evaluation.page.report_page import PageContent, read_history
 from ..evaluation.page.rows import rows_of_split
-from ..outcomes.labelled_outcome import FITTED_ON
 from ..outcomes.model_card import render_card
+from ..outcomes.outcome import FITTED_ON
 from ..outcomes.predictions_file import write_predictions
 from ..outcomes.resampling import all_metrics
 from ..outcomes.texts import split_texts
