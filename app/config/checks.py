@@ -7,15 +7,10 @@ from typing import Any
 
 from ..errors import InputError, shorten
 from .rules import check_rules, check_task, require
-from .schema import Config, DataConfig
+from .schema import Config, DataConfig, TrainConfig
 
 # A stride is at least one in so many of max_length: windows of almost the same tokens only take time
 MIN_STRIDE = 4
-LOSSES = {
-    "single_label": ("cross_entropy", "focal", "logit_adjusted"),
-    "multi_label": ("cross_entropy", "focal"),
-    "masked_language_modelling": ("cross_entropy",),
-}
 
 
 def check_values(config: Config) -> None:
@@ -42,7 +37,7 @@ def check_together(config: Config) -> None:
         )
     _check_long(data)
     _check_multi_label(data)
-    _check_imbalance(config)
+    _check_imbalance(config.train)
     if data.task != "masked_language_modelling":
         rule = "a format with labels unless data.task is masked_language_modelling"
         require("data.format", data.format, data.format != "text", rule)
@@ -67,11 +62,8 @@ def _check_long(data: DataConfig) -> None:
         )
 
 
-def _check_imbalance(config: Config) -> None:
-    """Raise InputError where settings against imbalance contradict each other, or the task."""
-    train, task = config.train, config.data.task
-    losses = LOSSES[task]
-    require("train.loss", train.loss, train.loss in losses, f"{' or '.join(losses)} with data.task {task}")
+def _check_imbalance(train: TrainConfig) -> None:
+    """Raise InputError where settings against imbalance contradict each other."""
     smoothing = train.label_smoothing
     require(
         "train.label_smoothing", smoothing, train.loss != "focal" or smoothing == 0, "0 with train.loss focal"

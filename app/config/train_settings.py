@@ -25,6 +25,7 @@ MIN_TIMEOUT = 10
 Metric = Literal[
     "auto", "macro_f1", "weighted_f1", "micro_f1", "samples_f1", "subset_accuracy", "accuracy", "loss"
 ]
+Loss = Annotated[Literal["cross_entropy", "focal", "logit_adjusted"], NotFor("masked_language_modelling")]
 Weights = Literal["none", "balanced"] | list[float]
 ClassWeights = Annotated[
     Weights, NotFor("masked_language_modelling"), NotFor("multi_label", instead="train.positive_weights")
@@ -109,7 +110,7 @@ class TrainConfig:
     layers."""
     max_grad_norm: Number = 1.0
     """Clip gradients to this L2 norm; 0: no clipping."""
-    loss: Literal["cross_entropy", "focal", "logit_adjusted"] = "cross_entropy"
+    loss: Loss = "cross_entropy"
     """Loss of a row.
 
     focal: rows that are right already count less. logit_adjusted: classes count by their share of the rows.

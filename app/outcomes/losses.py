@@ -1,6 +1,7 @@
 """Training losses: each returns a sum over rows, which the loop divides.
 
-A new loss is its class, one entry of a table at the end, and its name in `train.loss` (config/schema.py).
+A new loss is its class, one entry of a table at the end, and its name in the type of `train.loss`
+(config/train_settings.py).
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def single_label_loss(
     """Return the loss of `train.loss` for class ids, `labels` (num_rows,) of the train rows."""
     counts = label_counts(np.asarray(labels), len(label_names))
     weights = class_weights(train.class_weights, counts, label_names)
-    return SINGLE_LABEL_LOSSES[train.loss](LossSettings(train, counts, _moved(weights, device), device))
+    return _make(SINGLE_LABEL_LOSSES, LossSettings(train, counts, _moved(weights, device), device))
 
 
 def multi_label_loss(
@@ -153,7 +154,15 @@ def multi_label_loss(
     rows."""
     counts = label_counts(np.asarray(labels), len(label_names))
     weights = positive_weights(train.positive_weights, counts, len(labels), label_names)
-    return MULTI_LABEL_LOSSES[train.loss](LossSettings(train, counts, _moved(weights, device), device))
+    return _make(MULTI_LABEL_LOSSES, LossSettings(train, counts, _moved(weights, device), device))
+
+
+def _make(losses: dict[str, Callable[[LossSettings], Loss]], settings: LossSettings) -> Loss:
+    """Return the loss of `train.loss`; raises InputError where the task has none of that name."""
+    name = settings.train.loss
+    if name not in losses:
+        raise InputError(f"train.loss must be {' or '.join(losses)} with this data.task, found '{name}'")
+    return losses[name](settings)
 
 
 def _moved(weights: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
