@@ -15,10 +15,10 @@ import argparse
 from pathlib import Path
 
 from ..config.shipped import PROGRAM
+from ..data.annotation_export import TOOLS, export_issues
+from ..data.annotation_import import import_fixes
 from ..errors import InputError
 from .exit_status import exit_status
-
-TOOLS = ("label-studio", "doccano")
 
 
 def main(argv: list[str], program: str = f"{PROGRAM} labels") -> int:
@@ -55,28 +55,24 @@ def parse(argv: list[str], program: str) -> argparse.Namespace:
 
 def export(options: argparse.Namespace) -> str:
     """Write the tasks; return what to tell people."""
-    from ..data.annotation_tools import export_issues, label_list, labelling_configuration, read_issues
-
     if options.limit is not None and options.limit < 1:
         raise InputError(f"--limit must be at least 1, found {options.limit}")
-    source, target = Path(options.source), Path(options.target)
-    count, labels = export_issues(source, target, options.to, options.limit)
+    target = Path(options.target)
+    count, interface = export_issues(Path(options.source), target, options.to, options.limit)
     text = f"{count:,} tasks in {target}"
-    if options.to == "doccano" or not count:
+    if interface is None:
         return text
-    first = next(read_issues(source))
-    interface = labelling_configuration(labels, "text_pair" in first, label_list(first["given"]) is not None)
     return f"{text}; the labelling interface (add labels that are missing):\n{interface}"
 
 
 def import_decisions(options: argparse.Namespace) -> str:
     """Write the fixes; return what to tell people."""
-    from ..data.annotation_tools import import_fixes
-
-    found = import_fixes(Path(options.source), Path(options.target))
-    several = f", {found.several:,} left out because of several different decisions" if found.several else ""
+    imported = import_fixes(Path(options.source), Path(options.target))
+    several = (
+        f", {imported.several:,} left out because of several different decisions" if imported.several else ""
+    )
     return (
-        f"{found.changed:,} changed labels in {options.target}; {found.confirmed:,} confirmed, "
-        f"{found.open:,} without a "
+        f"{imported.changed:,} changed labels in {options.target}; {imported.confirmed:,} confirmed, "
+        f"{imported.open:,} without a "
         f"decision{several}"
     )

@@ -23,6 +23,8 @@ from .yaml_files import read_yaml
 # jsonargparse's time grows with the square of a list's length: 4 s at this one
 MAX_LIST = 2000
 SHORT_OPTIONS = {"nprocs": "train.nprocs", "resume": "output.resume"}
+# What a person means who gives a group of settings one value
+MAIN_SETTINGS = {"data": "data.train", "model": "model.name", "output": "output.dir"}
 
 
 def load_config(
@@ -156,13 +158,18 @@ def _check_keys(settings: Any, schema: type, source: str, prefix: str = "") -> N
 
 
 def _refuse_unknown_options(words: list[str]) -> None:
-    """Raise InputError, with the most similar setting, for an option that no setting has."""
-    settings = list(setting_types())
-    other_options = {"config", "help", "print_config", *get_type_hints(Config)}
+    """Raise InputError, with the most similar setting, for an option that is no setting."""
+    settings, groups = list(setting_types()), get_type_hints(Config)
     for word in words:
         # --data.labels+ adds to a list
         name = word[2:].split("=")[0].removesuffix("+")
-        is_known = name in settings or name in other_options or name.startswith("model.config.")
+        if word.startswith("--") and name in groups:
+            meant = MAIN_SETTINGS.get(name)
+            raise InputError(
+                f"command line: {name} is a group of settings, not a setting"
+                f"{f'; did you mean --{meant}?' if meant else ''} (--help lists them all)"
+            )
+        is_known = name in (*settings, "config", "help", "print_config") or name.startswith("model.config.")
         if word.startswith("--") and not is_known:
             same_key = (f"; did you mean '{key}'?" for key in settings if key.endswith(f".{name}"))
             near = next(same_key, None) or nearest(name, settings)

@@ -1,8 +1,16 @@
-"""The labels of a file: which class each one is."""
+"""The labels of a file: which class each one is, and which of them may be mistakes."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
+
+from ..errors import excerpt
+
+# How programs write a missing value that became text, in lower case
+MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>"}
+# Characters of a label whose code points a message has
+MAX_CODE_POINTS = 8
 
 
 def is_integer(label: str) -> bool:
@@ -25,3 +33,32 @@ def sort_labels(values: list[str]) -> list[str]:
     """Return the labels of a file in the order of their ids: by number if all are integers, else by code
     point."""
     return sorted(values, key=int) if all(map(is_integer, values)) else sorted(values)
+
+
+def missing_values(names: list[str]) -> list[str]:
+    """Return the labels that are probably missing values which another program wrote as text."""
+    return [name for name in names if name.strip().lower() in MISSING_VALUES]
+
+
+def look_alikes(names: list[str]) -> list[list[str]]:
+    """Return the groups of labels that a person cannot tell apart, or hardly.
+
+    They differ in characters that are not shown, in the width of letters and digits, in white space, in
+    leading zeros, or in how an accent is written.
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(_appearance(name), []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _appearance(label: str) -> str:
+    text = "".join(c for c in unicodedata.normalize("NFKC", label) if unicodedata.category(c) != "Cf")
+    text = " ".join(text.replace("\ufe0f", "").split())
+    return str(int(text)) if is_integer(text) else text
+
+
+def with_code_points(label: str) -> str:
+    """Return a label for a message, with the code points of its first characters."""
+    points = " ".join(f"U+{ord(character):04X}" for character in label[:MAX_CODE_POINTS])
+    return f"{excerpt(label)} ({points}{' ...' if len(label) > MAX_CODE_POINTS else ''})"

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import shorten
+from ..errors import listed, shorten
 from .dataset import Dataset
+from .labels import look_alikes, missing_values, with_code_points
 from .long_texts import CUT
 from .tokens import TokenStore
 
@@ -15,6 +16,8 @@ PERCENTILES = (5, 50, 95, 99, 100)
 MAX_CLASSES = 50
 # Largest and smallest of more classes
 ENDS = 5
+# Of labels that look alike
+MAX_GROUPS = 5
 # Rows counted at once
 CHUNK = 1 << 16
 
@@ -81,6 +84,7 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
             )
     if dataset.relabelled:
         lines += _relabelled_lines(dataset.relabelled)
+    lines += _label_lines(dataset.label_names)
     for name, statistics in dataset.statistics.items():
         lines += _split_lines(name, statistics, tokens[name])
     return "\n".join(lines)
@@ -94,6 +98,18 @@ def _relabelled_lines(found: dict) -> list[str]:
         f"{found['changed']:,} of them "
         f"had another label{unused if found['unused'] else ''}"
     ]
+
+
+def _label_lines(label_names: list[str]) -> list[str]:
+    """Return a warning about labels that look alike, and one about labels that are no labels."""
+    lines = []
+    if groups := look_alikes(label_names):
+        shown = [" and ".join(map(with_code_points, group)) for group in groups[:MAX_GROUPS]]
+        more = f"; and {len(groups) - MAX_GROUPS:,} more groups" if len(groups) > MAX_GROUPS else ""
+        lines.append(f"  warning: labels that look alike are different classes: {'; '.join(shown)}{more}")
+    if missing := missing_values(label_names):
+        lines.append(f"  warning: the class {listed(map(repr, missing))} looks like a missing label")
+    return lines
 
 
 def _classes(counts: dict[str, int], rows: int) -> str:

@@ -9,6 +9,9 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, shorten
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OF_THE_SYSTEM = (*FULL, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.EROFS)
@@ -39,6 +42,30 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_json(path: Path, value: object) -> None:
     """Write JSON with Chinese characters as they are, whole or not at all."""
     write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file in UTF-8.
+
+    Raises InputError for what is no regular file (a pipe would be waited for), for invalid JSON, and for an
+    object that has a key twice; OSError for a file that cannot be read.
+    """
+    if path.exists() and not path.is_file():
+        what = "a directory" if path.is_dir() else "a pipe or a device"
+        raise InputError(f"{path}: a regular file is needed, found {what}")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique_keys)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a readable JSON file: {error}") from error
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise ValueError(f"the key '{shorten(key)}' is twice in an object; keep one of them")
+        values[key] = value
+    return values
 
 
 def copy_file(source: Path, target: Path) -> None:

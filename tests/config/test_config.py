@@ -278,6 +278,8 @@ ARGUMENTS = {
     "unknown group": (["--trian.epochs", "3"], "there is no setting 'trian.epochs'; did you mean 'train.epochs'?"),
     "setting without its group": (["--epochs", "3"], "there is no setting 'epochs'; did you mean 'train.epochs'?"),
     "mistyped and without its group": (["--lerning_rate", "1"], "there is no setting 'lerning_rate'", "--help lists them all"),
+    "group": (["--model", "hfl/x"], "model is a group of settings, not a setting; did you mean --model.name?"),
+    "group of a mode": (["--ddp={}"], "ddp is a group of settings, not a setting (--help lists them all)"),
     "wrong type": (["--train.epochs", "x"], "train.epochs must be auto or an integer, found x"),
     "no value": (["--train.epochs"], "--train.epochs: expected one argument"),
     "empty value": (["--train.epochs", ""], "train.epochs must be auto or an integer, found nothing"),

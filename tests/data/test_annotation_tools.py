@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from app.commands.labels import main
-from app.data.annotation_tools import labelling_configuration
+from app.data.annotation_export import label_studio_interface
 from app.data.readers import LabelSetOptions
 from app.data.relabel import read_fixes
 
@@ -135,7 +135,8 @@ def test_label_sets_to_doccano_and_back(tmp_path, write, capsys):
 
 def test_a_label_cannot_leave_its_place_in_the_interface():
     hostile = '"/><Choice value="x"/> <script>'
-    (choice,) = ElementTree.fromstring(labelling_configuration([hostile], has_pairs=True)).iter("Choice")
+    issue = {"text_pair": "甲", "given": hostile, "suggested": hostile}
+    (choice,) = ElementTree.fromstring(label_studio_interface([issue])).iter("Choice")
     assert choice.get("value") == hostile
 
 
@@ -181,3 +182,11 @@ def test_no_file_is_overwritten_and_other_csv_files_are_refused(issues, write, t
         "a label_issues.csv has the columns given, suggested, score, text_hash, found text, label"
         in capsys.readouterr().err
     )
+
+
+def test_a_score_that_is_no_number_is_named_with_its_line_and_leaves_no_file(write, tmp_path, capsys):
+    wrong = write("wrong.csv", ISSUES.replace("0.200000", "high"))
+    target = tmp_path / "tasks.json"
+    assert main(["export", str(wrong), str(target), "--to", "label-studio"]) == 2
+    assert "wrong.csv, line 4: score must be a number, found 'high'" in capsys.readouterr().err
+    assert not target.exists()

@@ -1,0 +1,38 @@
+"""Files that are read and written whole: python -m pytest tests/runtime/test_disk.py"""
+
+import os
+
+import pytest
+
+from app.errors import InputError
+from app.runtime.disk import read_json, write_json
+
+
+def test_what_is_written_is_read(tmp_path):
+    write_json(tmp_path / "a.json", {"好": [1, None]})
+    assert read_json(tmp_path / "a.json") == {"好": [1, None]}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b'{"a": 1, "b": {"c": 1, "c": 2}}', "not a readable JSON file: the key 'c' is twice in an object"),
+        (b'{"a": 1', "not a readable JSON file: Expecting"),
+        (b"\xff", "not a readable JSON file: .*can't decode"),
+        (b"[" * 100_000, "not a readable JSON file: "),
+    ],
+    ids=["key twice", "cut off", "no UTF-8", "too deep"],
+)
+def test_files_that_are_no_json(write, content, problem):
+    with pytest.raises(InputError, match=rf"a\.json: {problem}"):
+        read_json(write("a.json", content))
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.json")
+    for path, what in ((tmp_path / "a.json", "a pipe or a device"), (tmp_path, "a directory")):
+        with pytest.raises(InputError, match=f"a regular file is needed, found {what}"):
+            read_json(path)
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "no.json")
