@@ -166,8 +166,8 @@ def check_config_file(folder: Path) -> None:
     path = folder / CONFIG
     if (path.exists() or path.is_symlink()) and not is_written_by_run(folder):
         raise InputError(
-            f"a run writes its settings to {path}, but there is a file that no run wrote, or that was changed "
-            "since then; rename it, or choose another output.dir"
+            f"a run writes its settings to {path}, but there is a file that no run wrote, or that was "
+            "changed since then; rename it, or choose another output.dir"
         )
 
 

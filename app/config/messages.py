@@ -39,7 +39,10 @@ def explain_parser_error(message: str) -> str:
         near = nearest(value, [choice for member in (hint, *get_args(hint)) for choice in _choices(member)])
         return f"{key[1]} must be {describe_type(hint)}, found {value or 'nothing'}{near}"
     if message.startswith("unrecognized arguments"):
-        message += "; a value needs the name of its setting before it, as in --data.train FILE (--help lists them all)"
+        message += (
+            "; a value needs the name of its setting before it, "
+            "as in --data.train FILE (--help lists them all)"
+        )
     return " ".join(message.split())
 
 

@@ -32,7 +32,8 @@ def labels_in_cell(value: Any, separator: str | None) -> list:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise ValueError(
-                f'a list of labels must be JSON, like ["a", "b"], found {excerpt(value)}; fix the row, or set '
+                f'a list of labels must be JSON, like ["a", "b"], found {excerpt(value)}; '
+                "fix the row, or set "
                 "--data.label_separator for labels without brackets"
             ) from error
     if isinstance(value, list):

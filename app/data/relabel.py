@@ -136,7 +136,8 @@ def _label_set(where: str, value: object, options: LabelSetOptions) -> str:
         # There is no separator to set
         if options.label_columns is not None:
             raise InputError(
-                f'{where}: several labels of a fix must be a JSON list, like ["a", "b"], found {excerpt(value)}; write one'
+                f'{where}: several labels of a fix must be a JSON list, like ["a", "b"], found '
+                f"{excerpt(value)}; write one"
             ) from error
         raise InputError(f"{where}: {error}") from error
     names = [_string(where, label, "label").strip() for label in labels]

@@ -24,9 +24,22 @@ BATCH_CHARACTERS = 1 << 22
 MAX_ADDED = 64
 # What makes the words of a text from what is near them. Others, such as a pattern of the checkpoint, may look
 # further.
-LOCAL = {"Sequence", "BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Nmt", "Precompiled",
-         "Prepend", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel", "Punctuation", "Digits",
-         "CharDelimiterSplit", "UnicodeScripts"}  # fmt: skip
+LOCAL = {
+    *(
+        "Sequence",
+        "BertNormalizer",
+        "NFC",
+        "NFD",
+        "NFKC",
+        "NFKD",
+        "Lowercase",
+        "StripAccents",
+        "Strip",
+        "Nmt",
+    ),
+    *("Precompiled", "Prepend", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace"),
+    *("ByteLevel", "Punctuation", "Digits", "CharDelimiterSplit", "UnicodeScripts"),
+}
 Place = Callable[[int], str]
 
 

@@ -21,7 +21,8 @@ MAGIC = {
     b"\xfd7zXZ\x00": "an xz file; unpack it first",
     b"\x28\xb5\x2f\xfd": "a Zstandard file; unpack it first",
     b"PK\x03\x04": "a ZIP or Excel file; unpack it, or set --data.format xlsx",
-    b"\xd0\xcf\x11\xe0": "an old Excel or Word file, or one with a password; save it as .xlsx or CSV (UTF-8), without a password",
+    b"\xd0\xcf\x11\xe0": "an old Excel or Word file, or one with a password; "
+    "save it as .xlsx or CSV (UTF-8), without a password",
     b"PAR1\x15": "a Parquet file; set --data.format parquet",
 }
 UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -90,7 +91,8 @@ def _check_text(path: Source, start: bytes, codec: str) -> None:
     _refuse_known(path, start, "text")
     if start.startswith(codecs.BOM_UTF8) and not codec.startswith("utf"):
         raise InputError(
-            f"{path}: {codec} text is needed, found UTF-8 text with a byte order mark; set --data.encoding utf-8"
+            f"{path}: {codec} text is needed, found UTF-8 text with a byte order mark; "
+            "set --data.encoding utf-8"
         )
     if start.startswith(UTF16_MARKS) and not codec.startswith(("utf-16", "utf-32")):
         raise InputError(f"{path}: {codec} text is needed, found UTF-16 text; set --data.encoding utf-16")
@@ -135,7 +137,10 @@ def _check_path(path: Path) -> None:
 def _what_is_there(path: Path) -> str:
     """Return what is at `path` instead of a file, and the remedy."""
     if path.is_dir():
-        return f"a file is needed, found a directory; name one of its files: {_first_names(path) or '(it is empty)'}"
+        return (
+            "a file is needed, found a directory; name one of its files: "
+            f"{_first_names(path) or '(it is empty)'}"
+        )
     if path.exists():
         return "a regular file is needed, found a pipe or a device; save its content to a file first"
     if path.is_symlink():

@@ -45,7 +45,10 @@ def _check_hub(name: str, revision: str | None) -> None:
     if constants.ENDPOINT != HUB:
         # Its downloads would leave the mirror for the hub's own storage
         constants.HF_HUB_DISABLE_XET = True
-    rule = f"model.name must be {E5_SMALL}, a hub name or a folder with a checkpoint; '{name}' could not be loaded"
+    rule = (
+        f"model.name must be {E5_SMALL}, a hub name or a folder with a checkpoint; "
+        f"'{name}' could not be loaded"
+    )
     try:
         hf_hub_download(name, "config.json", revision=revision)
     except errors.HFValidationError as error:

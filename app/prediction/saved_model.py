@@ -127,7 +127,8 @@ def _check_loaded(folder: Path, model: torch.nn.Module, info: dict, tokenizer) -
         raise InputError(
             f"{folder}: weights are missing or of the wrong size: {wrong[0]}"
             + (f" and {len(wrong) - 1} more" if wrong[1:] else "")
-            + f"; a trained classifier is needed, found architectures {architectures}; train one with --model.name {folder}"
+            + f"; a trained classifier is needed, found architectures {architectures}; "
+            f"train one with --model.name {folder}"
         )
     if not tokenizer.is_fast:
         raise InputError(

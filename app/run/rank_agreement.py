@@ -43,9 +43,9 @@ def check_ranks(group: Group, config: Config, mode: str, components: Components)
         listed = "".join(f"  {line}\n" for line in lines[:MAX_LISTED]).rstrip()
         more = f"\n  ... and {len(lines) - MAX_LISTED} more" if len(lines) > MAX_LISTED else ""
         raise InputError(
-            f"all ranks must have the same data, settings and code, but they do not:\n{listed}{more}\ncopy the "
-            "files of rank 0 to the other machines, install the same versions there, and start all ranks with "
-            "the same command"
+            f"all ranks must have the same data, settings and code, but they do not:\n{listed}{more}\ncopy "
+            "the files of rank 0 to the other machines, install the same versions there, and start all "
+            "ranks with the same command"
         )
 
 

@@ -49,7 +49,10 @@ class Heartbeat:
                 cause = f"rank {self.watched} has not responded"
             except RuntimeError:
                 beat = last_beat
-                cause = "the store by which the ranks find each other (in the launcher or rank 0) has not responded"
+                cause = (
+                    "the store by which the ranks find each other "
+                    "(in the launcher or rank 0) has not responded"
+                )
             silent = beat == last_beat and beat != b"left"
             silent_seconds = silent_seconds + BEAT_SECONDS + time.monotonic() - asked_at if silent else 0.0
             last_beat = beat

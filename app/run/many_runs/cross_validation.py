@@ -110,15 +110,16 @@ def render_injected(figures: dict, fraction: float, folds: int) -> str:
     """Return how well injected errors were found as text."""
     if not figures["k"]:
         return (
-            f"No error could be injected: {fraction:.1%} of the rows is less than one text, or all classes are "
-            "small."
+            f"No error could be injected: {fraction:.1%} of the rows is less than one text, "
+            "or all classes are small."
         )
     low, high = figures["interval"]
     return (
-        f"How good is this ranking? In {fraction:.1%} of the rows a label was made wrong at random, and {folds} "
-        "fold(s) trained and tested so.\n"
+        f"How good is this ranking? In {fraction:.1%} of the rows a label was made wrong at random, and "
+        f"{folds} fold(s) trained and tested so.\n"
         f"  Of the first {figures['k']:,} places {figures['found']:,} are injected errors: precision "
-        f"{figures['precision_at_k']:.4f} (95 % interval {low:.4f} to {high:.4f}); in random order {figures['random']:.4f}\n"
+        f"{figures['precision_at_k']:.4f} (95 % interval {low:.4f} to {high:.4f}); "
+        f"in random order {figures['random']:.4f}\n"
         f"  Of the first {figures['half_k']:,} places: precision {figures['precision_at_half_k']:.4f}\n"
         "  The other places may be real errors of the data. Real errors are harder to find than these: "
         "people confuse similar classes."

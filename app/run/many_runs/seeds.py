@@ -63,10 +63,9 @@ def render_seeds(figures: dict) -> str:
     for key in keys:
         spread, (low, high) = figures[key], figures[key]["sampling_interval"]
         lines.append(
-            f"{BY_KEY[key].english}: another seed moves it by ±{spread['seed_standard_deviation']:.4f} (standard "
-            "deviation of a single run, "
-            f"same rows)\n  other test rows move the mean by ±{spread['sampling_standard_deviation']:.4f}; "
-            "95 % interval of the mean "
-            f"{low:.4f} to {high:.4f} (bootstrap over the rows)"
+            f"{BY_KEY[key].english}: another seed moves it by ±{spread['seed_standard_deviation']:.4f} "
+            "(standard deviation of a single run, same rows)\n  other test rows move the mean by "
+            f"±{spread['sampling_standard_deviation']:.4f}; 95 % interval of the mean {low:.4f} to "
+            f"{high:.4f} (bootstrap over the rows)"
         )
     return "\n".join([*lines, *([figures["note"]] if "note" in figures else [])])
