@@ -10,9 +10,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..errors import InputError
-from ..evaluation.calibration import CALIBRATION
 from ..evaluation.logits_file import LOGITS
-from ..evaluation.multi_label.decisions import THRESHOLDS
+from ..outcomes import fitted_files
 from .card_file import CARD_FILES, is_card_of_run
 from .run_history import CONFIG, HISTORY, SKIPPED, is_written_by_run
 from .run_lock import LOCK
@@ -23,7 +22,7 @@ MODEL = "model.safetensors"
 REPORT = "report.json"
 TEXT, PREDICTIONS, PAGE = "report.txt", "predictions.csv", "report.html"
 # In the order in which they are written and put aside
-REPORT_FILES = (LOGITS, CALIBRATION, THRESHOLDS, TEXT, PREDICTIONS, PAGE, REPORT)
+REPORT_FILES = (LOGITS, *fitted_files(), TEXT, PREDICTIONS, PAGE, REPORT)
 STATES, CURVES, TRACKED = "state", "tensorboard", "trackers"
 # The run that is being replaced, until its successor is finished
 REPLACED = "replaced_run"

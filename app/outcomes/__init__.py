@@ -31,6 +31,11 @@ def open_outcome(task: str, label_names: list[str]) -> Outcome:
     return outcome_class(task)(label_names)
 
 
+def fitted_files() -> list[str]:
+    """Return the names of the files with a fitted decision in a run folder, of all outcomes."""
+    return [known.fitted_file for known in map(outcome_class, OUTCOMES) if known.has_labels]
+
+
 def outcome_of_model(problem_type: str | None, label_names: list[str]) -> Outcome | None:
     """Return the outcome of a checkpoint by `problem_type` of its config.json; None for an unknown one.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import InputError
+from ..runtime.disk import read_json, write_json
 from .outcome import Outcome
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ class LabelledOutcome(Outcome):
 
     `beside_baselines` are the metrics that are shown with the baselines. `label_column` is the name of the
     column of answers in files. `own_words` are those of the page and the card, in English and Chinese.
-    `pipeline_arguments` is what transformers' pipeline needs on the card. `note` says how the rows of several
+    `fitted_file` is what a run folder has of the fitted decision; `fitted_rule` and `fitted_remedy` are words
+    for a damaged one. `pipeline_arguments` is what transformers' pipeline needs on the card. `note` says how the rows of several
     runs were decided, where people must know.
     """
 
@@ -43,6 +46,9 @@ class LabelledOutcome(Outcome):
     label_column = "label"
     own_words: dict[str, tuple[str, str]] = {}
     pipeline_arguments = ""
+    fitted_file: str
+    fitted_rule: str
+    fitted_remedy: str
     note: str | None = None
 
     def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
@@ -96,10 +102,21 @@ class LabelledOutcome(Outcome):
 
     def write_fitted(self, folder: Path, step: int, effect: dict) -> None:
         """Write what was fitted for the model of `step` into its run folder, with its `effect_of_fit`."""
+        if values := self.fitted_values():
+            write_json(folder / self.fitted_file, values | effect | {"step": step})
 
     def read_fitted(self, folder: Path, calibrate: bool = True) -> None:
         """Decide as the run in `folder` does; without its file by the defaults. Without `calibrate`,
         probabilities are as the model gives them. Raises InputError for a damaged file."""
+        path = folder / self.fitted_file
+        if not path.exists():
+            return
+        try:
+            self.use_fitted(read_json(path))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(
+                f"{path}: {self.fitted_rule}, and this file cannot be read: {error!r}; {self.fitted_remedy}"
+            ) from error
 
     def effect_of_fit(self, labels: np.ndarray, logits: np.ndarray, measured_on: str) -> dict:
         """Return what the fitted part changes on rows, for people; empty where nothing is to be said."""

@@ -3,13 +3,13 @@ encoder."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import InputError
-from ..evaluation.perplexity import masked_token_metrics, render_masked_tokens
+from ..errors import InputError, TrainingError
 from .outcome import Outcome
 
 if TYPE_CHECKING:
@@ -88,7 +88,13 @@ class MaskedLanguageModelling(Outcome):
         return masked_token_metrics(results)
 
     def report_text(self, metrics: dict, start: dict, title: str) -> str:
-        return render_masked_tokens(metrics, start, title)
+        """Return perplexity and accuracy of the same masked tokens before and after the training."""
+        tokens, rows = metrics["targets"], metrics["rows"]
+        lines = [title, f"{tokens:,} masked tokens of {rows:,} rows, the same before and after"]
+        for name in ("perplexity", "accuracy", "loss"):
+            before = f"{start[name]:10.4f} before " if name in start else ""
+            lines.append(f"  {name:10} {before}{metrics[name]:10.4f} after")
+        return "\n".join(lines)
 
     def next_command(self, folder: Path) -> str:
         command = f"python run_single.py --model.name {folder} --data.train labelled.tsv"
@@ -103,3 +109,25 @@ def token_counts(tokens: np.ndarray, vocabulary: int) -> torch.Tensor:
     for start in range(0, len(tokens), CHUNK):
         counts += np.bincount(tokens[start : start + CHUNK], minlength=vocabulary)[:vocabulary]
     return torch.from_numpy(counts)
+
+
+def masked_token_metrics(results: np.ndarray) -> dict:
+    """Return loss (mean over targets), perplexity, accuracy, and how many targets and rows there are.
+
+    `results` (num_rows, 3) are for each row the sum of its losses, its targets, and how many of them were
+    predicted right.
+    """
+    loss_sum, targets, right = results.astype(np.float64).sum(axis=0).tolist()
+    if not targets:
+        raise TrainingError(
+            "the rows of the evaluation have no token that can be masked; use longer texts, or more of them"
+        )
+    loss = loss_sum / targets
+    perplexity = math.exp(min(loss, 700.0))
+    return {
+        "rows": len(results),
+        "targets": int(targets),
+        "loss": loss,
+        "perplexity": perplexity,
+        "accuracy": right / targets,
+    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,24 +14,13 @@ from ..data.labels import resolve_label
 from ..errors import InputError
 from ..evaluation.logits_file import SplitLogits
 from ..evaluation.measures.selective import RowDecisions
-from ..evaluation.multi_label.abstaining import held_out_decisions
-from ..evaluation.multi_label.decisions import (
-    choose_thresholds,
-    default_rule,
-    describe_rule,
-    read_rule,
-    rule_of,
-    rule_values,
-    sigmoid,
-    write_rule,
-)
-from ..evaluation.multi_label.row_sets import RowSets
 from ..evaluation.page.report_page import PageContent
 from ..evaluation.text_table import short_label
 from .baselines import LinearModel, measured
 from .injected_errors import inject_list_errors
 from .label_counts import LabelCounts, distinct_label_lists
 from .label_issues import flag_lists, in_chunks, list_quality
+from .label_list_scores import LabelListScores
 from .label_metrics import label_metrics
 from .label_report import interval_lines, label_table
 from .labelled_outcome import LabelledOutcome
@@ -40,6 +28,15 @@ from .metrics import BY_KEY
 from .multi_label_page import page_sections
 from .outcome import FITTED_ON
 from .texts import Texts
+from .thresholds import (
+    choose_thresholds,
+    default_rule,
+    describe_rule,
+    held_out_decisions,
+    rule_of,
+    rule_values,
+    sigmoid,
+)
 from .words import MULTI_LABEL
 
 if TYPE_CHECKING:
@@ -66,6 +63,9 @@ class MultiLabel(LabelledOutcome):
     beside_baselines = ("micro_f1", "macro_f1")
     label_column = "labels"
     own_words = MULTI_LABEL
+    fitted_file = "thresholds.json"
+    fitted_rule = "a threshold for each label is needed"
+    fitted_remedy = "restore it, or remove it to use 0.5 for all"
     pipeline_arguments = ', top_k=None, function_to_apply="sigmoid"'
     note = (
         "Each run decides by its own thresholds (thresholds.json), which have the best F1 of each label on "
@@ -139,19 +139,15 @@ class MultiLabel(LabelledOutcome):
     def use_fitted(self, values: dict) -> None:
         self.rule = rule_of(values, self.label_names)
 
-    def write_fitted(self, folder: Path, step: int, effect: dict) -> None:
-        write_rule(folder, self.rule, self.label_names, step)
-
-    def read_fitted(self, folder: Path, calibrate: bool = True) -> None:
-        self.rule = read_rule(folder, self.label_names)
-
-    def score(self, labels: np.ndarray, logits: np.ndarray, predicted: np.ndarray | None = None) -> RowSets:
+    def score(
+        self, labels: np.ndarray, logits: np.ndarray, predicted: np.ndarray | None = None
+    ) -> LabelListScores:
         labels = np.asarray(labels, dtype=bool)
         if predicted is not None:
-            return RowSets(labels, predicted, logits)
-        return RowSets(labels, self.decide(logits), logits, self.rule)
+            return LabelListScores(labels, predicted, logits)
+        return LabelListScores(labels, self.decide(logits), logits, self.rule)
 
-    def measure(self, scores: RowSets) -> dict:
+    def measure(self, scores: LabelListScores) -> dict:
         """Return metrics of rows and of each label, the averages, and the threshold of each label.
 
         `loss` is the mean binary cross entropy over rows and labels, without positive weights. `samples_f1`

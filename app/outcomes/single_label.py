@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..data.labels import resolve_label
-from ..evaluation.calibration import CALIBRATION, effect, render_calibration, run_calibration
 from ..evaluation.logits_file import SplitLogits
-from ..evaluation.measures.row_scores import RowScores, score_rows
-from ..evaluation.measures.temperature import fit_temperature
-from ..evaluation.metrics import probabilities
 from ..evaluation.page.report_page import PageContent
 from ..evaluation.text_table import short_label
-from ..runtime.disk import write_json
 from .baselines import LinearModel, measured
+from .class_scores import ClassScores, score_classes, softmax
 from .injected_errors import inject_class_errors
 from .label_counts import LabelCounts, distinct_classes
 from .label_issues import class_quality, flag_classes, in_chunks
@@ -25,6 +22,7 @@ from .label_report import confusion_lines, interval_lines, label_table
 from .labelled_outcome import LabelledOutcome
 from .outcome import FITTED_ON
 from .single_label_page import page_sections
+from .temperature import effect, fit_temperature, render_calibration
 from .texts import Texts
 from .words import SINGLE_LABEL
 
@@ -48,6 +46,9 @@ class SingleLabel(LabelledOutcome):
     log_metrics = ("loss", "accuracy", "macro_f1", "weighted_f1")
     beside_baselines = ("accuracy", "macro_f1")
     own_words = SINGLE_LABEL
+    fitted_file = "calibration.json"
+    fitted_rule = "a temperature above 0 is needed"
+    fitted_remedy = "restore it, or classify without it: --calibrate none"
 
     def __init__(self, label_names: list[str]) -> None:
         super().__init__(label_names)
@@ -65,7 +66,7 @@ class SingleLabel(LabelledOutcome):
         return np.asarray(labels)
 
     def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
-        return probabilities(logits / self.temperature if calibrated else logits)
+        return softmax(logits / self.temperature if calibrated else logits)
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
         return np.asarray(logits).argmax(axis=1)
@@ -73,9 +74,9 @@ class SingleLabel(LabelledOutcome):
     def confidence(self, probabilities: np.ndarray) -> np.ndarray:
         return probabilities.max(axis=1)
 
-    def held_out_decisions(self, dev: SplitLogits) -> RowScores:
+    def held_out_decisions(self, dev: SplitLogits) -> ClassScores:
         """Return the scores of dev rows: a single temperature for all rows does not overfit."""
-        return score_rows(dev.labels, dev.logits, self.temperature)
+        return score_classes(dev.labels, dev.logits, self.temperature)
 
     def fit(self, dev: SplitLogits) -> None:
         self.use_fitted({"temperature": fit_temperature(dev.labels, dev.logits), "rows": len(dev)})
@@ -84,28 +85,29 @@ class SingleLabel(LabelledOutcome):
         return self.fitted
 
     def use_fitted(self, values: dict) -> None:
-        self.temperature = float(values["temperature"])
-        self.fitted = {"temperature": values["temperature"], "fitted_on": FITTED_ON, "rows": values["rows"]}
-
-    def write_fitted(self, folder: Path, step: int, effect: dict) -> None:
-        if self.fitted:
-            write_json(folder / CALIBRATION, self.fitted | effect | {"step": step})
+        temperature = values["temperature"]
+        if not (type(temperature) in (int, float) and math.isfinite(temperature) and temperature > 0):
+            raise ValueError(f"temperature {temperature!r}")
+        self.temperature = float(temperature)
+        rows = int(values.get("rows", 0))
+        self.fitted = {"temperature": temperature, "fitted_on": FITTED_ON, "rows": rows}
 
     def read_fitted(self, folder: Path, calibrate: bool = True) -> None:
-        values = run_calibration(folder) if calibrate else {}
-        if values:
-            self.use_fitted(values)
+        if calibrate:
+            super().read_fitted(folder)
 
     def effect_of_fit(self, labels: np.ndarray, logits: np.ndarray, measured_on: str) -> dict:
         return effect(self.temperature, labels, logits, measured_on) if self.fitted else {}
 
-    def score(self, labels: np.ndarray, logits: np.ndarray, predicted: np.ndarray | None = None) -> RowScores:
-        return score_rows(labels, logits)
+    def score(
+        self, labels: np.ndarray, logits: np.ndarray, predicted: np.ndarray | None = None
+    ) -> ClassScores:
+        return score_classes(labels, logits)
 
-    def calibrated(self, labels: np.ndarray, logits: np.ndarray) -> RowScores | None:
-        return score_rows(labels, logits, self.temperature) if self.fitted else None
+    def calibrated(self, labels: np.ndarray, logits: np.ndarray) -> ClassScores | None:
+        return score_classes(labels, logits, self.temperature) if self.fitted else None
 
-    def measure(self, scores: RowScores) -> dict:
+    def measure(self, scores: ClassScores) -> dict:
         """Return accuracy, loss, the metrics of each class, macro and weighted averages, and confusions.
 
         `loss` is the mean cross entropy over rows, without label smoothing or class weights.
@@ -137,10 +139,10 @@ class SingleLabel(LabelledOutcome):
         }
 
     def label_quality(self, labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        return in_chunks(lambda *rows: class_quality(rows[0], probabilities(rows[1])), labels, logits)
+        return in_chunks(lambda *rows: class_quality(rows[0], softmax(rows[1])), labels, logits)
 
     def flag_labels(self, labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, dict]:
-        flagged, overlaps = flag_classes(np.asarray(labels, np.int64), probabilities(np.asarray(logits)))
+        flagged, overlaps = flag_classes(np.asarray(labels, np.int64), softmax(np.asarray(logits)))
         names = self.label_names
         pairs = [{"classes": [names[a], names[b]], "rows": rows} for a, b, rows in overlaps[:MAX_PATTERNS]]
         return flagged, {"overlapping_classes": pairs}

@@ -9,7 +9,7 @@ import torch
 
 from ..batching.loader import Batch, Loader
 from ..batching.plan import evaluation_batches
-from ..evaluation.metrics import check_rows
+from ..evaluation.every_row import check_rows
 from ..strategies.strategy import Strategy
 
 # Outputs of a batch -> what is kept of each row

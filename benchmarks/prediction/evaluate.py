@@ -10,7 +10,7 @@ import numpy as np
 
 from app.batching.loader import Loader
 from app.config.command_line import load_config
-from app.evaluation.metrics import probabilities
+from app.outcomes.class_scores import softmax as probabilities
 from app.run.assembly import assemble, set_up
 from app.runtime.machine import set_up_machine
 from app.strategies import load_strategy

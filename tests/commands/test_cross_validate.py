@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.commands.cross_validate import main
-from tests.label_set_runs import write_posts
+from tests.multi_label_runs import write_posts
 from tests.tiny import LABELS, write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]

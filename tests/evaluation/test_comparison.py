@@ -17,12 +17,12 @@ from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.evaluation.comparison import Comparison, check_same_rows, mcnemar
 from app.evaluation.logits_file import SplitLogits, logits_of, read_logits, write_logits
-from app.evaluation.metrics import probabilities
-from app.evaluation.multi_label.decisions import LabelRule, write_rule
 from app.outcomes import open_outcome
+from app.outcomes.class_scores import softmax as probabilities
 from app.outcomes.predictions_file import write_predictions
 from app.outcomes.resampling import compare
-from tests.label_set_runs import NAMES, write_posts
+from app.outcomes.thresholds import LabelRule
+from tests.multi_label_runs import NAMES, write_posts, write_rule
 from tests.tiny import LABELS, open_tiny
 
 

@@ -16,7 +16,7 @@ from app.errors import InputError
 from app.evaluation.multi_label.decisions import read_rule
 from app.prediction.exported_model import RECORD, read_record
 from app.prediction.open_model import ComputeOptions, open_model
-from tests.label_set_runs import NAMES, read_predictions, train, write_posts
+from tests.multi_label_runs import NAMES, read_predictions, train, write_posts
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from app.evaluation.multi_label.decisions import default_rule
 from app.outcomes import open_outcome
 from app.outcomes.texts import Texts, split_texts
+from app.outcomes.thresholds import default_rule
 from tests.outcomes.rows_case import random_rows
 from tests.tiny import open_tiny
 

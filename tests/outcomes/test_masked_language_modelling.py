@@ -13,8 +13,8 @@ from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError
-from app.evaluation.perplexity import masked_token_metrics
 from app.outcomes import prepare_outcome
+from app.outcomes.masked_language_modelling import masked_token_metrics
 from app.run.entry import work
 from tests.stopped_run import stop_after
 from tests.tiny import SIZES, WORDS, tiny_lines, tiny_tokenizer

@@ -14,11 +14,11 @@ from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.evaluation.logits_file import read_logits
-from app.evaluation.multi_label.decisions import choose_thresholds, sigmoid
 from app.outcomes import prepare_outcome
 from app.outcomes.losses import BinaryCrossEntropy
 from app.outcomes.multi_label import MultiLabel
-from tests.label_set_runs import NAMES, arguments, read_predictions, train, write_posts
+from app.outcomes.thresholds import choose_thresholds, sigmoid
+from tests.multi_label_runs import NAMES, arguments, read_predictions, train, write_posts
 from tests.stopped_run import stop_after
 from tests.tiny import tiny_tokenizer
 

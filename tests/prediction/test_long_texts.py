@@ -12,8 +12,8 @@ import yaml
 from app.commands.predict import main as predict
 from app.data.long_texts import LongTexts
 from app.errors import InputError
-from app.evaluation.metrics import probabilities
 from app.explanation.plain_model import load_plain_model
+from app.outcomes.class_scores import softmax as probabilities
 from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.predictor import Predictor
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint

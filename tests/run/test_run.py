@@ -24,7 +24,7 @@ from app.checkpoints.run_files import REPLACED, drop_replaced_run
 from app.checkpoints.run_folder import open_run_folder
 from app.config.schema import OutputConfig
 from app.errors import InputError
-from app.evaluation.metrics import probabilities
+from app.outcomes.class_scores import softmax as probabilities
 from app.run.entry import main
 from tests.tiny import LABELS, write_tiny
 

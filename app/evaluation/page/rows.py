@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ...data.dataset import Split
 from ...data.tokens import TokenStore
 from ..long_rows import row_parts
-from ..measures.row_scores import RowScores
 from ..measures.selective import proportion_interval
-from ..multi_label.row_sets import RowSets
 
 # Rows whose tokens are in memory at once
 CHUNK = 1 << 16
@@ -23,14 +22,14 @@ UNKNOWN_EDGES = (0.0, 0.02, 0.1)
 
 @dataclass(frozen=True)
 class EvaluatedRows:
-    """Rows with labels; arrays are (num_rows,), None where it is not known.
+    """Rows with the scores of an outcome; arrays are (num_rows,), None where it is not known.
 
     `text` and `where` return the text, and the file and line, of the row at a position. `lengths` are in
     tokens, `unknown` is the share of unknown tokens, `seen` whether the text is a training text, `parts` what
     was read of it (`row_parts`).
     """
 
-    scores: RowScores | RowSets
+    scores: Any
     label_names: list[str]
     text: Callable[[int], str]
     where: Callable[[int], str]
@@ -45,7 +44,7 @@ def rows_of_split(
     train: Split,
     store: TokenStore,
     unknown_id: int | None,
-    scores: RowScores | RowSets,
+    scores: Any,
     label_names: list[str],
 ) -> EvaluatedRows:
     """Return the rows of a split with their `scores`; `store` has the tokens of its table."""

@@ -5,18 +5,18 @@ import pytest
 from scipy.stats import binomtest
 
 from app.errors import InputError
-from app.evaluation.measures.row_scores import RowScores
 from app.evaluation.measures.selective import choose_threshold, lower_bound, risk_coverage
+from app.outcomes.class_scores import ClassScores
 
 
-def calibrated_rows(num_rows: int, seed: int = 0, highest: float = 1) -> tuple[RowScores, np.ndarray]:
+def calibrated_rows(num_rows: int, seed: int = 0, highest: float = 1) -> tuple[ClassScores, np.ndarray]:
     """Rows that are right as often as their confidence says, and hashes of their texts."""
     generator = np.random.default_rng(seed)
     confidence = generator.uniform(0.5, highest, num_rows)
     labels = (generator.random(num_rows) >= confidence).astype(int)
     others = (np.zeros(num_rows),) * 2
     predicted = np.zeros(num_rows, int)
-    return RowScores(labels, predicted, confidence, 2 * confidence - 1, *others), generator.integers(
+    return ClassScores(labels, predicted, confidence, 2 * confidence - 1, *others), generator.integers(
         0, 1 << 63, num_rows
     )
 
@@ -42,7 +42,7 @@ def test_curve_ends_with_all_rows_and_all_errors():
 
 def test_rows_of_equal_confidence_are_decided_together():
     scores, _ = calibrated_rows(500)
-    rounded = RowScores(scores.labels, scores.predicted, scores.confidence.round(1), *([scores.margin] * 3))
+    rounded = ClassScores(scores.labels, scores.predicted, scores.confidence.round(1), *([scores.margin] * 3))
     assert len(risk_coverage(rounded)[0]) == 6
 
 

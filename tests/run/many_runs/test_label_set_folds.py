@@ -17,13 +17,13 @@ from app.data.readers import LabelSetOptions
 from app.data.relabel import LabelSetFixes, read_fixes
 from app.errors import InputError
 from app.evaluation.logits_file import logits_of, write_logits
-from app.evaluation.multi_label.decisions import LabelRule, write_rule
+from app.outcomes.thresholds import LabelRule
 from app.run.many_runs.cross_validation import fold_datasets, fold_figures, render_folds, render_label_issues
 from app.run.many_runs.label_issues import list_issues, write_injected
 from app.run.many_runs.out_of_fold import OutOfFold, gather_folds, write_oof
 from app.run.many_runs.seeds import render_seeds, train_seeds
 from app.run.many_runs.series import Series
-from tests.label_set_runs import NAMES, write_posts
+from tests.multi_label_runs import NAMES, write_posts, write_rule
 
 FOLDS = 3
 # Of each fold's run

@@ -1,4 +1,4 @@
-"""Small runs with any number of labels a row, for the tests."""
+"""Small runs with several labels a row, for the tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import random
 from pathlib import Path
 
 from app.config.command_line import load_config
+from app.outcomes import open_outcome
+from app.outcomes.thresholds import LabelRule
 from app.run.entry import work
 from tests.tiny import SIZES, WORDS
 
@@ -55,3 +57,10 @@ def read_predictions(path: Path) -> list[dict]:
     """Return the rows of a CSV file of predictions."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def write_rule(folder: Path, rule: LabelRule, names: list[str], step: int) -> None:
+    """Write the thresholds of a run into its folder."""
+    outcome = open_outcome("multi_label", names)
+    outcome.rule = rule
+    outcome.write_fitted(folder, step, {})

@@ -1,4 +1,4 @@
-"""The metrics: python -m pytest tests/evaluation/test_metrics.py"""
+"""The metrics: python -m pytest tests/outcomes/test_metrics.py"""
 
 import math
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, precision_recall_fscore_support
 
-from app.evaluation.metrics import check_rows, compute_metrics, probabilities
+from app.outcomes import open_outcome
+from app.outcomes.class_scores import softmax
 from app.outcomes.metrics import is_better
 from tests.tiny import LABELS
 
@@ -19,16 +20,21 @@ def random_case(num_rows: int, num_labels: int, seed: int) -> tuple[np.ndarray, 
     return labels, logits
 
 
+def measured(labels: np.ndarray, logits: np.ndarray, names: list[str]) -> dict:
+    outcome = open_outcome("single_label", names)
+    return outcome.measure(outcome.score(labels, logits))
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("num_rows", "num_labels"), [(1, 2), (7, 2), (300, 3), (1000, 15)])
 def test_metrics_are_those_of_sklearn(num_rows, num_labels, seed):
     labels, logits = random_case(num_rows, num_labels, seed)
     names = [f"label {index}" for index in range(num_labels)]
-    metrics = compute_metrics(labels, logits, names)
+    metrics = measured(labels, logits, names)
     predicted, ids = logits.argmax(1), list(range(num_labels))
     assert metrics["rows"] == num_rows
     assert metrics["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
-    assert metrics["loss"] == pytest.approx(log_loss(labels, probabilities(logits), labels=ids), abs=1e-9)
+    assert metrics["loss"] == pytest.approx(log_loss(labels, softmax(logits), labels=ids), abs=1e-9)
     assert metrics["confusion_matrix"] == confusion_matrix(labels, predicted, labels=ids).tolist()
     by_class = precision_recall_fscore_support(labels, predicted, labels=ids, zero_division=0)
     for name, *expected in zip(names, *by_class, strict=True):
@@ -45,7 +51,7 @@ def test_metrics_are_those_of_sklearn(num_rows, num_labels, seed):
 def test_class_that_is_never_predicted_or_absent_counts_as_zero(recwarn):
     labels = np.array([0, 0, 1, 1])
     logits = np.array([[2, 0, 0], [2, 0, 0], [2, 0, 0], [3, 0, 0]], dtype=np.float32)
-    metrics = compute_metrics(labels, logits, LABELS)
+    metrics = measured(labels, logits, LABELS)
     assert metrics["classes"][LABELS[1]] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 2}
     assert metrics["classes"][LABELS[2]] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
     assert metrics["macro_f1"] == pytest.approx((2 / 3) / 3)
@@ -54,17 +60,17 @@ def test_class_that_is_never_predicted_or_absent_counts_as_zero(recwarn):
 
 def test_loss_of_extreme_logits_is_exact():
     logits = np.array([[0.0, 5000.0], [1e30, 0.0]], dtype=np.float32)
-    assert compute_metrics(np.array([0, 0]), logits, ["a", "b"])["loss"] == pytest.approx(2500.0)
+    assert measured(np.array([0, 0]), logits, ["a", "b"])["loss"] == pytest.approx(2500.0)
 
 
 def test_probabilities_sum_to_one():
-    rows = probabilities(np.array([[1e4, 0.0], [-1e4, -1e4], [0.0, math.log(3)]], dtype=np.float32))
+    rows = softmax(np.array([[1e4, 0.0], [-1e4, -1e4], [0.0, math.log(3)]], dtype=np.float32))
     assert rows.dtype == np.float64
     np.testing.assert_allclose(rows, [[1, 0], [0.5, 0.5], [0.25, 0.75]], atol=1e-7)
 
 
 def test_metrics_are_plain_numbers_for_json():
-    metrics = compute_metrics(*random_case(20, 3, 0), LABELS)
+    metrics = measured(*random_case(20, 3, 0), LABELS)
 
     def leaves(value):
         if isinstance(value, dict):
@@ -72,27 +78,6 @@ def test_metrics_are_plain_numbers_for_json():
         return [leaf for item in value for leaf in leaves(item)] if isinstance(value, list) else [value]
 
     assert {type(leaf) for leaf in leaves(metrics)} == {int, float}
-
-
-@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 0, 2]])
-def test_all_rows_once_in_any_order_are_accepted(order):
-    check_rows(np.array(order), 4, "test")
-
-
-@pytest.mark.parametrize(
-    ("positions", "problem"),
-    [
-        ([0, 1, 2], "1 are missing and 0 repeated"),
-        ([0, 1, 2, 3, 3], "0 are missing and 1 repeated"),
-        ([0, 1, 1, 3], "1 are missing and 1 repeated"),
-        ([], "4 are missing and 0 repeated"),
-        ([0, 1, 2, 3, 4], "of 4 rows"),
-    ],
-)
-def test_missing_or_repeated_rows_are_refused(positions, problem):
-    with pytest.raises(RuntimeError, match="every row of dev must be evaluated exactly once") as error:
-        check_rows(np.array(positions, dtype=np.int64), 4, "dev")
-    assert problem in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,22 @@
-"""Thresholds, limits and metrics of label sets: python -m pytest tests/evaluation/multi_label"""
+"""Thresholds, limits and metrics of several labels a row: python -m pytest tests/outcomes"""
 
 import json
+import os
 
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, hamming_loss, log_loss, precision_score, recall_score
 
 from app.errors import InputError
-from app.evaluation.multi_label.decisions import (
-    THRESHOLDS,
-    LabelRule,
-    choose_thresholds,
-    default_rule,
-    read_rule,
-    sigmoid,
-    write_rule,
-)
-from app.evaluation.multi_label.metrics import label_set_metrics
+from app.outcomes import open_outcome
+from app.outcomes.thresholds import LabelRule, choose_thresholds, default_rule, sigmoid
+from tests.multi_label_runs import write_rule
+
+
+def measured(labels: np.ndarray, logits: np.ndarray, rule: LabelRule, names: list[str]) -> dict:
+    outcome = open_outcome("multi_label", names)
+    outcome.rule = rule
+    return outcome.measure(outcome.score(labels, logits))
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_figures_are_those_of_scikit_learn(rows):
     labels, logits = rows
     rule = LabelRule(np.array([0.5, 0.3, 0.6, 0.2, 0.9]))
     names = list("abcde")
-    found = label_set_metrics(labels, logits, rule, names)
+    found = measured(labels, logits, rule, names)
     predicted = sigmoid(logits) >= rule.thresholds
     for average in ("micro", "macro", "weighted"):
         for name, score in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
@@ -98,25 +98,35 @@ def test_a_row_gets_as_many_labels_as_it_may_have():
 
 def test_extreme_logits_have_finite_figures():
     logits = np.array([[1e4, -1e4], [-1e4, 1e4]], dtype=np.float32)
-    found = label_set_metrics(np.array([[1, 0], [0, 1]]), logits, default_rule(2), ["a", "b"])
+    found = measured(np.array([[1, 0], [0, 1]]), logits, default_rule(2), ["a", "b"])
     assert found["loss"] == 0
     assert found["subset_accuracy"] == 1
 
 
 def test_a_row_without_labels_that_gets_none_counts_as_right():
     logits = np.array([[-3.0, -3.0], [3.0, -3.0]])
-    found = label_set_metrics(np.array([[0, 0], [1, 0]]), logits, default_rule(2), ["a", "b"])
+    found = measured(np.array([[0, 0], [1, 0]]), logits, default_rule(2), ["a", "b"])
     assert found["samples_f1"] == 1
     assert found["classes"]["b"]["f1"] == 0
 
 
 def test_the_rule_of_a_run_is_written_and_read(tmp_path):
-    assert read_rule(tmp_path, ["a", "b"]).thresholds.tolist() == [0.5, 0.5]
+    outcome = open_outcome("multi_label", ["a", "b"])
+    outcome.read_fitted(tmp_path)
+    assert outcome.rule.thresholds.tolist() == [0.5, 0.5]
     rule = LabelRule(np.array([0.25, 0.125]), 1, 2, "dev", 20)
     write_rule(tmp_path, rule, ["b", "a"], step=3)
-    found = read_rule(tmp_path, ["a", "b"])
+    outcome.read_fitted(tmp_path)
+    found = outcome.rule
     assert found.thresholds.tolist() == [0.125, 0.25]
     assert (found.min_labels, found.max_labels, found.chosen_on, found.rows) == (1, 2, "dev", 20)
-    (tmp_path / THRESHOLDS).write_text(json.dumps({"thresholds": {"a": 0.5}}))
+    (tmp_path / "thresholds.json").write_text(json.dumps({"thresholds": {"a": 0.5}}))
     with pytest.raises(InputError, match="a threshold for each label is needed"):
-        read_rule(tmp_path, ["a", "b"])
+        outcome.read_fitted(tmp_path)
+
+
+def test_a_pipe_in_place_of_the_file_does_not_hang(tmp_path):
+    for task, name in (("multi_label", "thresholds.json"), ("single_label", "calibration.json")):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(InputError, match="a regular file is needed"):
+            open_outcome(task, ["a", "b"]).read_fitted(tmp_path)

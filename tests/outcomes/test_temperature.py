@@ -1,4 +1,4 @@
-"""Temperature scaling and calibration.json: python -m pytest tests/evaluation/measures/test_temperature.py"""
+"""Temperature scaling and calibration.json: python -m pytest tests/outcomes/test_temperature.py"""
 
 import json
 
@@ -8,9 +8,9 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 from app.errors import InputError
-from app.evaluation.calibration import calibrate, render_calibration, run_temperature
 from app.evaluation.logits_file import SplitLogits
-from app.evaluation.measures.temperature import fit_temperature
+from app.outcomes import open_outcome
+from app.outcomes.temperature import fit_temperature, render_calibration
 
 
 def overconfident(num_rows: int, temperature: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -46,19 +46,26 @@ def test_calibrated_rows_that_were_not_seen_are_better():
         SplitLogits(ids, labels, ids, logits)
         for labels, logits in (overconfident(2000, 3, n) for n in (1, 2))
     )
-    figures = calibrate(dev, test, "test")
+    outcome = open_outcome("single_label", list("abcd"))
+    outcome.fit(dev)
+    figures = outcome.fitted_values() | outcome.effect_of_fit(test.labels, test.logits, "test")
     assert figures["after"]["loss"] < figures["before"]["loss"] - 0.2
     assert figures["after"]["ece"] < figures["before"]["ece"] / 3
     assert "fitted on 2,000 rows of dev; on test: loss " in render_calibration(figures)
-    assert "the rows it was fitted on" in render_calibration(calibrate(dev, dev, "dev"))
+    of_dev = outcome.fitted_values() | outcome.effect_of_fit(dev.labels, dev.logits, "dev")
+    assert "the rows it was fitted on" in render_calibration(of_dev)
 
 
 def test_temperature_of_a_run_is_read_or_refused(tmp_path):
-    path = tmp_path / "calibration.json"
-    assert run_temperature(tmp_path) == 1
+    path, outcome = tmp_path / "calibration.json", open_outcome("single_label", ["a", "b"])
+    outcome.read_fitted(tmp_path)
+    assert outcome.temperature == 1
     path.write_text(json.dumps({"temperature": 1.5}))
-    assert run_temperature(tmp_path) == 1.5
+    outcome.read_fitted(tmp_path, calibrate=False)
+    assert outcome.temperature == 1
+    outcome.read_fitted(tmp_path)
+    assert outcome.temperature == 1.5
     for content in ("", "[]", "{}", '{"temperature": 0}', '{"temperature": NaN}', '{"temperature": "2"}'):
         path.write_text(content)
         with pytest.raises(InputError, match="--calibrate none"):
-            run_temperature(tmp_path)
+            outcome.read_fitted(tmp_path)
