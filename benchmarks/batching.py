@@ -24,7 +24,7 @@ from app.config.command_line import load_config
 from app.run.assembly import Components, assemble, set_up
 from app.strategies import open_strategy
 from app.strategies.strategy import Strategy
-from app.training.forward_backward import run_pass
+from app.training.step import TrainingStep
 from benchmarks.harness.command import command_parser, run_benchmark
 
 
@@ -52,8 +52,9 @@ def stepper(strategy: Strategy, parts: Components) -> Callable[[Loader, np.ndarr
 
     def step(loader: Loader, positions: np.ndarray) -> tuple[int, int]:
         batch = loader.load(positions, strategy.device)
-        run_pass(strategy, parts.outcome.loss, batch, len(positions))
-        strategy.step(0)
+        training_step = TrainingStep(strategy, loader, parts.outcome.loss, strategy.config.train)
+        training_step.forward_backward(batch, len(positions))
+        training_step.update()
         if strategy.device.type == "cuda":
             torch.cuda.synchronize()
         return batch.inputs["input_ids"].numel(), int(loader.lengths(positions).sum())

@@ -188,18 +188,19 @@ def keep_final_state(job_class: type) -> None:
 def disturb(strategy_class: type, rank: int, disturbances: list[Disturbance]) -> None:
     """Have what is planned for this rank happen in its steps."""
     plan = {entry.step: entry.what for entry in disturbances if entry.rank == rank}
-    step, seen = strategy_class.step, []
+    unscale, seen = strategy_class.unscale, []
 
-    def disturbed_step(self, max_norm: float):
+    def disturbed(self) -> None:
         what = plan.get(len(seen))
         seen.append(1)
         if what in ACTIONS:
             ACTIONS[what](self)
         elif what:
             os.kill(os.getpid(), signal.Signals[what])
-        return step(self, max_norm)
+        unscale(self)
 
-    strategy_class.step = disturbed_step
+    # The first thing a step does with the whole gradients
+    strategy_class.unscale = disturbed
 
 
 def fail(strategy) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from .buckets import Bucket, filled_shape
-
 # The length of a padded batch is a multiple of this many tokens
 PAD_TO = 8
 
@@ -20,18 +18,13 @@ class Layout:
     """The form of the inputs that a model takes.
 
     `packed`: rows are laid end to end, without padding. `varlen`: attention of packed batches takes rows of
-    any lengths, not groups of similar length. `filled`: a packed batch for varlen attention ends with an
-    additional row of padding tokens, so that different batches have one of a few total lengths: a recorded
-    CUDA graph fits one total length only. `buckets`: the shapes of filled batches, as far as they were chosen
-    beforehand. `pad_id`: the id of the padding token. `first_position`: the position id of a row's first
-    token (RoBERTa counts from pad_id + 1). `token_types`: whether the model tells the two texts of a pair
-    apart. `max_positions`: the most tokens of a row, or None for no limit.
+    any lengths, not groups of similar length. `pad_id`: the id of the padding token. `first_position`: the
+    position id of a row's first token (RoBERTa counts from pad_id + 1). `token_types`: whether the model tells
+    the two texts of a pair apart. `max_positions`: the most tokens of a row, or None for no limit.
     """
 
     packed: bool
     varlen: bool = False
-    filled: bool = False
-    buckets: tuple[Bucket, ...] = ()
     pad_id: int = 0
     first_position: int = 0
     token_types: bool = True
@@ -61,8 +54,7 @@ def collate(
     Packed: `input_ids`, `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64;
     `first_tokens` (num_rows,) int64, the index of each row's first token; and what attention needs:
     `row_offsets` (num_rows + 1,) int32, the index of each row's first token and the end of the last row, and
-    `longest`, at least the tokens of the longest row; or the arrays of `_grouped_layout`. A filled batch has
-    one row more than `rows`; ignore the logits of that row.
+    `longest`, the tokens of the longest row; or the arrays of `_grouped_layout`.
     """
     if not layout.token_types:
         second_starts = None
@@ -97,13 +89,6 @@ def _pad(
 def _pack(
     rows: Sequence[np.ndarray], lengths: np.ndarray, second_starts: Sequence[int] | None, layout: Layout
 ) -> dict[str, Any]:
-    total, longest = int(lengths.sum()), int(lengths.max())
-    if layout.filled:
-        filled, longest = filled_shape(len(rows), total, longest, layout.buckets)
-        padding = filled - total
-        rows = [*rows, np.full(padding, layout.pad_id)]
-        lengths = np.append(lengths, padding)
-        second_starts = None if second_starts is None else np.append(second_starts, padding)
     starts = np.cumsum(lengths) - lengths
     row_of_token = np.repeat(np.arange(len(rows)), lengths)
     position = np.arange(lengths.sum()) - starts[row_of_token]
@@ -112,16 +97,12 @@ def _pack(
         "position_ids": (position + layout.first_position)[None],
         "first_tokens": starts,
     }
-    # The row of padding may be longer than the model has positions
-    if layout.filled:
-        arrays["position_ids"][:, total:] = layout.first_position
     if second_starts is not None:
         second = position >= np.asarray(second_starts, dtype=np.int64)[row_of_token]
         arrays["token_type_ids"] = second.astype(np.int64)[None]
     if layout.varlen:
-        # `longest` is an upper bound of the tokens in a row, from which kernels derive how much to launch.
         row_offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        return arrays | {"row_offsets": row_offsets, "longest": longest}
+        return arrays | {"row_offsets": row_offsets, "longest": int(lengths.max())}
     return arrays | _grouped_layout(lengths, row_of_token, position)
 
 

@@ -10,10 +10,9 @@ import torch
 
 from ..data.dataset import Split
 from ..data.tokens import TokenStore
+from ..runtime.precision import at_least_float32
 from .collate import Layout, collate
 
-# An input, where rows have windows; the others are then of windows
-WINDOWS_PER_ROW = "windows_per_row"
 # The `draw` of evaluations, which no step has
 EVALUATION = -1
 
@@ -35,11 +34,24 @@ class Batch:
     positions: torch.Tensor
     num_rows: int
     label_rows: torch.Tensor | None = None
+    windows_per_row: torch.Tensor | None = None
 
     @property
     def label_positions(self) -> torch.Tensor:
         """The position of each label's row in the split, (num_labels,) int64."""
         return self.positions if self.label_rows is None else self.positions[self.label_rows]
+
+    def row_outputs(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of the labels, (num_labels, any), of the model's `outputs` for these inputs, in
+        float32 or float64.
+
+        The outputs of a row with windows are the means over its windows. The model never sees which windows
+        are of one row: a mode may split them over several devices.
+        """
+        outputs = at_least_float32(outputs)
+        if self.windows_per_row is not None:
+            outputs = means_of_rows(outputs, self.windows_per_row)
+        return outputs[: len(self.labels)]
 
 
 class Loader:
@@ -87,12 +99,30 @@ class Loader:
             windows = [windows[0][:1]]
         second_starts = None if self.store.second_starts is None else self.store.second_starts[rows]
         inputs = collate([window for of_row in windows for window in of_row], second_starts, self.layout)
+        targets = {"labels": torch.from_numpy(np.asarray(self.split.labels[positions], dtype=np.int64))}
         if self.store.has_windows:
-            inputs[WINDOWS_PER_ROW] = torch.tensor([len(of_row) for of_row in windows])
+            targets["windows_per_row"] = torch.tensor([len(of_row) for of_row in windows])
         self.store.release()
-        labels = torch.from_numpy(np.asarray(self.split.labels[positions], dtype=np.int64))
-        labels = to_device({"labels": labels}, device)["labels"]
-        return Batch(to_device(inputs, device), labels, torch.from_numpy(positions), len(positions))
+        return Batch(
+            to_device(inputs, device),
+            positions=torch.from_numpy(positions),
+            num_rows=len(positions),
+            **to_device(targets, device),
+        )
+
+
+def means_of_rows(outputs: torch.Tensor, windows_per_row: torch.Tensor) -> torch.Tensor:
+    """Return the mean output of the windows of each row, (num_rows, any); `outputs` (num_windows, any), row
+    after row.
+
+    `windows_per_row` (num_rows,) int64, at least 1 each. The output of a row of one window has the bits of
+    this window's.
+    """
+    num_rows = len(windows_per_row)
+    rows = torch.arange(num_rows, device=outputs.device)
+    row_of_window = rows.repeat_interleave(windows_per_row, output_size=len(outputs))
+    shares = outputs / windows_per_row[row_of_window, None]
+    return outputs.new_zeros(num_rows, outputs.shape[1]).index_add(0, row_of_window, shares)
 
 
 def to_device(inputs: dict[str, Any], device: torch.device) -> dict[str, Any]:

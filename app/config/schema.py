@@ -54,8 +54,7 @@ class DDPConfig:
     slightly)."""
     wrapper: bool = True
     """Send gradients while backward computes, as torch's DistributedDataParallel does; false: all of them at
-    once after the last backward pass, so that passes can be recorded as CUDA graphs.
-    """
+    once after the last backward pass."""
 
 
 @dataclass(frozen=True)

@@ -81,14 +81,12 @@ class TrainConfig:
     for any lengths); auto: varlen where the device has a fast kernel for it (CUDA, compute capability 8.0 or
     higher).
     """
-    cuda_graphs: Literal["passes"] | bool | None = None
-    """Replay training as CUDA graphs, with varlen attention, in run_single.py (and DDP with ddp.wrapper
-    false); none: where possible; true: or stop with an error; passes: where possible, without the optimizer's
-    update.
-    """
+    cuda_graphs: bool = False
+    """Replay training steps as CUDA graphs, in one process with AdamW; off, because no GPU has verified it
+    yet."""
     joint_casts: bool | None = None
-    """Cast weights to bf16 or fp16 by one call, and their gradients back by one; none: on CUDA, in the modes
-    named above."""
+    """Cast weights to bf16 or fp16 by one call, and their gradients back by one; none: on CUDA, in
+    run_single.py (and DDP with ddp.wrapper false)."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
     learning_rate: NumberOrNone = None

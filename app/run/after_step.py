@@ -13,9 +13,9 @@ from ..config.schema import TrainConfig
 from ..errors import TrainingError
 from ..runtime.signals import StopSignals
 from ..strategies.strategy import Strategy
-from ..training.loop import StepLog
 from ..training.non_finite import FiniteCheck, check_trained
 from ..training.progress import RunProgress
+from ..training.step import StepResult
 from .assembly import Components
 from .best_checkpoint import BestCheckpoint
 from .evaluation import evaluate_split
@@ -61,7 +61,7 @@ class AfterStep:
         self.failure: Exception | None = None
         self.best_dev_logits: np.ndarray | None = None
 
-    def __call__(self, progress: RunProgress, step: StepLog) -> None:
+    def __call__(self, progress: RunProgress, step: StepResult) -> None:
         self.log_step(step)
         self.stopped_by = self.agree()
         self.check_trained()
@@ -122,7 +122,7 @@ class AfterStep:
             name = signal.Signals(self.stopped_by).name
             self.log.say(f"Stopped by {name} after step {self.progress.step}; {remedy}.")
 
-    def log_step(self, step: StepLog) -> None:
+    def log_step(self, step: StepResult) -> None:
         """Count a step, and show those since the last line where a line is due."""
         self.losses.add(step)
         self.log.count(step)

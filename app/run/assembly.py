@@ -11,7 +11,7 @@ from ..batching.balanced_plan import build_plan
 from ..batching.collate import Layout
 from ..batching.loader import Loader
 from ..batching.plan import BatchPlan
-from ..config.schema import Config, DataConfig
+from ..config.schema import Config, DataConfig, TrainConfig
 from ..data.dataset import Dataset, open_dataset
 from ..data.long_texts import long_texts
 from ..data.tokenizer import load_tokenizer
@@ -24,6 +24,7 @@ from ..model.recipe import with_recipe
 from ..model.source import checkpoint_place
 from ..outcomes import prepare_outcome
 from ..outcomes.outcome import Outcome
+from ..runtime.cuda_graphs import can_record
 from ..strategies.strategy import Strategy
 from ..training.optimizer import build_optimizer
 
@@ -64,13 +65,8 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
     layout = model.layout(packed, choose_varlen(settings.attention, model, packed, strategy.device))
     has_fixed_shape = outcome.has_fixed_shape and data.long != "windows"
-    training = replace(
-        layout, filled=choose_recorded(settings.cuda_graphs, layout, strategy, has_fixed_shape)
-    )
-    loaders = {
-        name: outcome.loader(split, stores[name], training if name == "train" else layout)
-        for name, split in dataset.splits.items()
-    }
+    check_cuda_graphs(settings, layout, strategy, has_fixed_shape)
+    loaders = {name: outcome.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
     classes = None
     if settings.sampling == "balanced":
         classes = outcome.sampling_classes(dataset.splits["train"].labels)
@@ -79,7 +75,7 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     class_sizes = tuple(dataset.statistics["train"]["classes"].values())
     config = with_epochs(config, plan.steps_per_epoch, class_sizes, has_pairs)
     config = with_recipe(config, plan.steps_per_epoch, has_pairs)
-    return Components(config, dataset, tokenizer, stores, model, training, loaders, plan, outcome)
+    return Components(config, dataset, tokenizer, stores, model, layout, loaders, plan, outcome)
 
 
 def set_up(strategy: Strategy, components: Components) -> None:
@@ -126,21 +122,28 @@ def choose_varlen(attention: str, model: PackedModel, packed: bool, device: torc
     return attention == "varlen"
 
 
-def choose_recorded(
-    cuda_graphs: str | bool | None, layout: Layout, strategy: Strategy, has_fixed_shape: bool = True
-) -> bool:
-    """Return whether training is recorded as CUDA graphs, as set in `train.cuda_graphs`; none, passes: if
-    possible."""
-    is_possible = layout.varlen and strategy.recorder_class is not None and has_fixed_shape
-    if cuda_graphs in (None, "passes"):
-        return is_possible
-    if cuda_graphs and not is_possible:
-        raise InputError(
-            "train.cuda_graphs true needs run_single.py (or run_ddp.py or run_mp.py with ddp.wrapper false), "
-            "a CUDA device, "
-            "train.attention varlen, and data.long other than windows; leave it out"
-        )
-    return cuda_graphs
+def check_cuda_graphs(
+    settings: TrainConfig, layout: Layout, strategy: Strategy, has_fixed_shape: bool
+) -> None:
+    """Raise InputError, naming what is missing, where `train.cuda_graphs` is set and steps cannot be recorded.
+
+    `has_fixed_shape`: batches with as many rows have as many inputs and targets.
+    """
+    needs = {
+        "one process of run_single.py": strategy.can_cast_jointly and strategy.group.world_size == 1,
+        "a CUDA device": strategy.device.type == "cuda",
+        "torch 2.13 or newer": can_record(),
+        "train.attention varlen": layout.varlen,
+        "data.long other than windows, and no masked_words": has_fixed_shape,
+        "train.optimizer adamw": settings.optimizer == "adamw",
+        "train.precision bf16 or fp32": settings.precision != "fp16",
+        "train.on_nonfinite stop": settings.on_nonfinite == "stop",
+        "train.accumulation_steps 1": settings.accumulation_steps == 1,
+        "train.micro_batch_size none or auto": not isinstance(settings.micro_batch_size, int),
+    }
+    missing = [need for need, is_met in needs.items() if not is_met]
+    if settings.cuda_graphs and missing:
+        raise InputError(f"train.cuda_graphs true needs {', '.join(missing)}; or leave it out")
 
 
 def make_deterministic(deterministic: bool) -> None:

@@ -23,8 +23,8 @@ def describe(
     return (
         f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, "
         f"{settings.precision}, "
-        f"{describe_layout(components.layout)}\n  {strategy.group.world_size} process(es), "
-        f"{strategy.device}, "
+        f"{describe_layout(components.layout)}{describe_graphs(settings, strategy)}\n  "
+        f"{strategy.group.world_size} process(es), {strategy.device}, "
         f"{torch.get_num_threads()} threads; {total_steps:,} steps of {batch_size} "
         f"rows{components.plan.drawn}\n  run folder {folder}"
     )
@@ -33,4 +33,13 @@ def describe(
 def describe_layout(layout: Layout) -> str:
     """Return what the batches to train on are, and how they are computed."""
     attention = ", attention over rows of any length" if layout.varlen else ""
-    return f"{'packed' if layout.packed else 'padded'} batches{attention}{', CUDA graphs' if layout.filled else ''}"
+    return f"{'packed' if layout.packed else 'padded'} batches{attention}"
+
+
+def describe_graphs(settings: TrainConfig, strategy: Strategy) -> str:
+    """Return whether steps are replayed as CUDA graphs, on a CUDA device."""
+    if strategy.device.type != "cuda":
+        return ""
+    if settings.cuda_graphs:
+        return ", steps as CUDA graphs"
+    return ", CUDA graphs off (no GPU has verified train.cuda_graphs yet)"

@@ -6,11 +6,15 @@ https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import torch
 
 Output = TypeVar("Output")
+# After a recording that fails, older versions leave the generator of random numbers and the allocator in it
+# (https://github.com/pytorch/pytorch/pull/176752, https://github.com/pytorch/pytorch/pull/180395)
+MIN_TORCH = (2, 13)
 
 
 class GraphRecorder:
@@ -34,7 +38,7 @@ class GraphRecorder:
     def record(self, work: Callable[[], Output]) -> Callable[[], Output]:
         """Return a function that replays recorded work and fills the same tensors each time.
 
-        Nothing is computed yet.
+        Nothing is computed yet. After an error the device can be used as before, without the recording.
         """
         graph = torch.cuda.CUDAGraph()
         current = torch.cuda.current_stream(self.stream.device)
@@ -42,10 +46,7 @@ class GraphRecorder:
             with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
                 output = work()
         except BaseException:
-            # A recording that fails may keep its pool for good
-            # (https://github.com/pytorch/pytorch/pull/190348); in a new one the next recordings share nothing
-            # with it.
-            self.pool = torch.cuda.graph_pool_handle()
+            self.end_failed_recording()
             raise
         finally:
             # torch.cuda.graph does not reset it where the recording fails
@@ -56,3 +57,22 @@ class GraphRecorder:
             return output
 
         return replay
+
+    def end_failed_recording(self) -> None:
+        """Take the allocator and the generator out of a recording that has failed, where they still are in it.
+
+        Later recordings get a new pool, because a failed one may keep its pool for good
+        (https://github.com/pytorch/pytorch/pull/190348).
+        """
+        index = self.stream.device.index
+        # Raised where the recording has ended already
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(index, self.pool)
+        generator = torch.cuda.default_generators[index]
+        generator.graphsafe_set_state(generator.clone_state())
+        self.pool = torch.cuda.graph_pool_handle()
+
+
+def can_record() -> bool:
+    """Return whether this torch leaves a recording that fails."""
+    return tuple(map(int, torch.__version__.split(".")[:2])) >= MIN_TORCH

@@ -1,5 +1,4 @@
-"""Host memory: of tensors, taken in huge pages, and kept by glibc's malloc or returned to the system when
-freed; of compiled kernels."""
+"""Malloc thresholds and kernel caches: how much host memory a process keeps."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from contextlib import suppress
 import torch
 
 # glibc's names and numbers, https://man7.org/linux/man-pages/man3/mallopt.3.html
-# free bytes at the end of the heap above which they are returned to the system
+# Free bytes at the end of the heap above which they are returned to the system
 M_TRIM_THRESHOLD = -1
 # Bytes above which a block is taken from the system, and returned to it when freed
 M_MMAP_THRESHOLD = -3
@@ -21,25 +20,14 @@ NEVER = -1
 KERNEL_CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 
 
-def use_huge_pages() -> None:
-    """Let torch ask Linux for pages of 2 MB for tensors that are as large; to be called before the first
-    tensor is made.
-
-    A step of BERT-base goes several times through more than a gigabyte, and in pages of 4 KB a processor
-    often has to look up where they are, above all a virtual one. torch's own switch
-    (https://github.com/pytorch/pytorch/pull/107697); a value in the user's environment counts.
-    """
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-
-
 def keep_few_kernels() -> None:
     """Let oneDNN and torch keep the newest 64 compiled kernels each, not 1,024; to be called before the first
     matrix product.
 
-    In bf16 they compile one for each size of a matrix. Packed batches have ever other numbers of tokens: of
-    BERT-base, each number takes 5 MB of kernels, and these lie between the tensors, so that freed memory is
-    reused less. A pass needs about 30; to compile them again takes 9 ms. Values in the user's environment
-    count.
+    In bf16 they compile a kernel for each size of a matrix, and nearly every packed batch has another number
+    of tokens. For BERT-base each number takes 5 MB of kernels, and these lie between the tensors, so that less
+    of the freed memory can be reused. A pass needs about 30 kernels; compiling them again takes 9 ms. The
+    user's own environment variables come first.
     """
     for name in KERNEL_CACHES:
         os.environ.setdefault(name, "64")
@@ -49,10 +37,10 @@ def keep_freed_memory() -> None:
     """Make malloc keep freed memory for this process, except blocks of more than 32 MB, the most that glibc
     allows.
 
-    A step asks for what the previous step has freed. Pages that were returned to the system in between come
-    back as new ones: 16,000 to 95,000 of 4 KiB in a step of BERT-base, at 3 to 8 microseconds each in a
-    virtual machine, 5 % of the step. The fixed threshold also keeps the largest blocks of batches of many
-    sizes from fragmenting the heap.
+    A step asks for the memory that the previous step has freed. Pages that were returned to the system in
+    between come back as new pages: 16,000 to 95,000 of 4 KiB in a step of BERT-base, which takes 3 to 8
+    microseconds each in a virtual machine, 5 % of the step. The fixed threshold also keeps the largest blocks
+    of batches of many sizes from fragmenting the heap.
     """
     _set_malloc(32 << 20, NEVER)
 

@@ -42,10 +42,9 @@ def open_strategy(mode: str, config: Config) -> Iterator[Strategy]:
 
     Its `config` is `config` with every setting that follows from the device.
     """
-    from ..runtime.host_memory import keep_few_kernels, use_huge_pages
+    from ..runtime.host_memory import keep_few_kernels
     from ..runtime.machine import set_up_machine
 
-    use_huge_pages()
     keep_few_kernels()
     with load_strategy(mode)(config) as strategy:
         set_up_machine(strategy.config.train, strategy.device, strategy.group.local_world_size)

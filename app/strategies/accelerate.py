@@ -16,7 +16,7 @@ from torch import nn
 
 from ..errors import InputError
 from .ddp import DDP
-from .strategy import BuildOptimizer, StepResult
+from .strategy import BuildOptimizer
 
 
 class Accelerate(DDP):
@@ -93,14 +93,14 @@ class Accelerate(DDP):
     def backward(self, loss: torch.Tensor) -> None:
         self.accelerator.backward(loss * self.group.world_size)
 
-    def step(self, max_norm: float) -> StepResult:
+    def unscale(self) -> None:
         self.accelerator.unscale_gradients()
-        norm = self.clip(max_norm)
+
+    def update(self, norm: torch.Tensor) -> tuple[torch.Tensor, bool]:
         skipped = self.scaler is None and self.should_skip_step(norm)
         if not skipped:
             self.optimizer.step()
-        self.zero_grad()
-        return StepResult(norm, skipped or self.accelerator.optimizer_step_was_skipped)
+        return norm, skipped or self.accelerator.optimizer_step_was_skipped
 
 
 def requested_processes() -> int | None:

@@ -16,7 +16,6 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from ..runtime.cuda_graphs import GraphRecorder
 from ..runtime.precision import DTYPES
 from .strategy import BuildOptimizer
 from .torch_group import ProcessGroupStrategy
@@ -38,10 +37,6 @@ class DDP(ProcessGroupStrategy):
     @property
     def can_cast_jointly(self) -> bool:
         return not self.wraps
-
-    @property
-    def recorder_class(self) -> type[GraphRecorder] | None:
-        return GraphRecorder if self.device.type == "cuda" and not self.wraps else None
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         super().wrap(model, build_optimizer)

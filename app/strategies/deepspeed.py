@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..model.windows import row_outputs
 from .deepspeed_config import deepspeed_config, import_deepspeed
 from .full_state import FullState
-from .strategy import BuildOptimizer, StepResult
+from .strategy import BuildOptimizer
 from .torch_group import ProcessGroupStrategy
 from .zero_state import Stage0State, ZeroScaler, ZeroState
 
@@ -83,7 +82,7 @@ class DeepSpeed(ProcessGroupStrategy):
         return self.engine.module
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        return row_outputs(self.module, inputs)
+        return self.module(**inputs)
 
     @contextmanager
     def micro_batch(self, is_last: bool) -> Iterator[None]:
@@ -101,13 +100,20 @@ class DeepSpeed(ProcessGroupStrategy):
             self.optimizer.override_loss_scale(self.scaler.get_scale())
         self.engine.backward(loss, scale_wrt_gas=False)
 
-    def step(self, max_norm: float) -> StepResult:
-        # The engine has reduced the gradients, and the optimizer is torch's own
+    def unscale(self) -> None:
+        # With ZeRO the engine unscales in its step; at stage 0 the optimizer is torch's own
         if self.stage == 0:
-            return super().step(max_norm)
+            super().unscale()
+
+    def clip(self, max_norm: float) -> torch.Tensor | None:
+        # With ZeRO the engine clips in its step, and knows the norm only then
+        return super().clip(max_norm) if self.stage == 0 else None
+
+    def update(self, norm: torch.Tensor | None) -> tuple[torch.Tensor, bool]:
+        if self.stage == 0:
+            return super().update(norm)
         self.engine.step()
         skipped = bool(self.optimizer.overflow)
         if self.scaler:
             self.scaler.update_after(skipped)
-        norm = float("inf") if skipped else float(self.engine.get_global_grad_norm())
-        return StepResult(torch.tensor(norm), skipped)
+        return torch.tensor(float("inf") if skipped else float(self.engine.get_global_grad_norm())), skipped

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 from .horovod_group import HorovodGroup, HorovodState
 from .launchers import Horovodrun
-from .strategy import BuildOptimizer, StepResult, Strategy
+from .strategy import BuildOptimizer, Strategy
 
 
 class Horovod(Strategy):
@@ -55,6 +56,6 @@ class Horovod(Strategy):
             # Before unscaling and clipping, which need the whole gradients
             self.optimizer.synchronize()
 
-    def step(self, max_norm: float) -> StepResult:
+    def update(self, norm: torch.Tensor) -> tuple[torch.Tensor, bool]:
         with self.optimizer.skip_synchronize():
-            return super().step(max_norm)
+            return super().update(norm)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,8 +13,6 @@ from torch import nn
 from ..config.schema import Config
 from ..errors import InputError
 from ..model.joint_casts import JointCasts
-from ..model.windows import row_outputs
-from ..runtime.cuda_graphs import GraphRecorder
 from ..runtime.devices import choose_device, fastest_precision
 from ..runtime.group import Group
 from ..runtime.precision import DTYPES, Precision
@@ -22,19 +20,6 @@ from .full_state import FullState, full_tensor
 from .launchers import Launcher
 
 BuildOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """What an optimizer step did.
-
-    `grad_norm`: L2 norm of all gradients before clipping, a tensor without dimensions. `skipped`: no weight
-    has changed, because the gradients overflowed under fp16, or were not finite and `train.on_nonfinite` is
-    skip.
-    """
-
-    grad_norm: torch.Tensor | None
-    skipped: bool
 
 
 class Strategy:
@@ -54,10 +39,8 @@ class Strategy:
     # Whether each rank has memory for the whole model in low precision during a step
     caches_casts = True
     evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
-    # Whether all gradients of a pass may arrive at its end
+    # Whether nothing is exchanged or gathered while a pass runs, so that all its gradients may arrive at its end
     can_cast_jointly = False
-    # What records passes, where the mode and the device allow it
-    recorder_class: type[GraphRecorder] | None = None
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -69,8 +52,6 @@ class Strategy:
         self.scaler: torch.amp.GradScaler | None = None
         self.full_state: FullState
         self.joint_casts: JointCasts | None = None
-        # Whether gradients keep their memory from step to step
-        self.keep_gradients = False
 
     @classmethod
     def unavailable_reason(cls) -> str | None:
@@ -158,37 +139,23 @@ class Strategy:
         return nullcontext()
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return float32 logits, (num_rows, num_labels), of inputs on this rank's device."""
+        """Return the model's outputs for inputs on this rank's device, in the precision of the model."""
         casts = self.joint_casts.in_use() if self.joint_casts and self.module.training else nullcontext()
         with self.precision.autocast(), casts:
-            return row_outputs(self.module, inputs)
+            return self.module(**inputs)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients of `loss`: this rank's sum over rows, divided by the rows of the global batch."""
         (self.scaler.scale(loss) if self.scaler else loss).backward()
 
-    def step(self, max_norm: float) -> StepResult:
-        """Unscale, clip to `max_norm` (0: only measure), step, update the scaler, zero the gradients, in this
-        order."""
+    def unscale(self) -> None:
+        """Divide the gradients by the loss scale, where there is one."""
         if self.scaler:
             self.scaler.unscale_(self.optimizer)
-        norm = self.clip(max_norm)
-        skipped = False
-        if self.scaler:
-            scale = self.scaler.get_scale()
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-            skipped = self.scaler.get_scale() < scale
-        elif self.should_skip_step(norm):
-            skipped = True
-        else:
-            self.optimizer.step()
-        self.zero_grad()
-        return StepResult(norm, skipped)
 
-    def clip(self, max_norm: float) -> torch.Tensor:
+    def clip(self, max_norm: float) -> torch.Tensor | None:
         """Scale all gradients down to an L2 norm of at most `max_norm` (0: only measure); return the norm
-        before."""
+        before, without dimensions."""
         parameters = list(self.module.parameters())
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         norm = full_tensor(nn.utils.get_total_norm(gradients))
@@ -196,18 +163,26 @@ class Strategy:
             nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
         return norm
 
+    def update(self, norm: torch.Tensor | None) -> tuple[torch.Tensor | None, bool]:
+        """Change the weights by the optimizer; return the norm of the gradients, and whether it was skipped."""
+        if self.scaler:
+            scale = self.scaler.get_scale()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            return norm, self.scaler.get_scale() < scale
+        skipped = self.should_skip_step(norm)
+        if not skipped:
+            self.optimizer.step()
+        return norm, skipped
+
     def should_skip_step(self, norm: torch.Tensor) -> bool:
         """Return whether gradients of this norm are not finite and such steps are to be skipped; waits for
         the device."""
         return self.config.train.on_nonfinite == "skip" and not norm.isfinite()
 
     def zero_grad(self) -> None:
-        """Reset all gradients: to None, or to zero in the same memory where `keep_gradients`."""
-        if self.keep_gradients:
-            self.optimizer.zero_grad(set_to_none=False)
-        else:
-            # Horovod's takes no arguments
-            self.optimizer.zero_grad()
+        """Free all gradients."""
+        self.optimizer.zero_grad()
 
 
 def is_known_below(norm: torch.Tensor, max_norm: float) -> bool:

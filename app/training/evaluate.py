@@ -36,7 +36,7 @@ def evaluate(
         shard = group.world_size, group.rank
         for positions in evaluation_batches(loader.lengths(), batch_size, *shard, loader.windows()):
             batch = loader.load(positions, strategy.device)
-            outputs = strategy.forward(batch.inputs)[: len(batch.labels)]
+            outputs = batch.row_outputs(strategy.forward(batch.inputs))
             own_results.append(row_results(outputs, batch))
             own_positions.append(batch.positions)
             on_batch(batch.num_rows * group.world_size)

@@ -13,8 +13,8 @@ from ..batching.loader import Loader
 from ..data.dataset import Split
 from ..errors import TrainingError
 from ..strategies.strategy import Strategy
-from .loop import StepLog
 from .progress import RunProgress
+from .step import StepResult
 
 logger = logging.getLogger(__name__)
 SHOWN_ROWS = 10
@@ -33,7 +33,7 @@ class FiniteCheck:
         self.on_nonfinite = on_nonfinite
         self.skipped_in_a_row = 0
 
-    def __call__(self, steps: list[StepLog], losses: list[float]) -> None:
+    def __call__(self, steps: list[StepResult], losses: list[float]) -> None:
         """Check steps with their sums of losses over all ranks.
 
         Raises TrainingError for the first step that is not finite, or warns of each where such steps are
@@ -50,25 +50,25 @@ class FiniteCheck:
                     f"finite: the model no longer learns; {REMEDY}"
                 )
 
-    def report(self, step: StepLog, loss: float) -> None:
+    def report(self, step: StepResult, loss: float) -> None:
         """Warn of a step that is not finite, or raise TrainingError where the run is to stop."""
         norm = math.nan if step.grad_norm is None else float(step.grad_norm)
-        problem = f"step {step.step}: the loss is {loss / step.passes.divisor:.4g} and the gradient norm {norm:.4g}; {self.rows(step)}"
+        problem = f"step {step.step}: the loss is {loss / step.divisor:.4g} and the gradient norm {norm:.4g}; {self.rows(step)}"
         if self.on_nonfinite == "stop":
             raise TrainingError(f"{problem}. No training state was written since; {self.advice(step)}")
         if self.strategy.group.rank == 0:
             logger.warning("%s; the step was skipped", problem)
 
-    def advice(self, step: StepLog) -> str:
+    def advice(self, step: StepResult) -> str:
         """Return what to do about a step that is not finite; every rank calls it."""
-        if not self.strategy.group.reduce_sum(step.passes.finite.sum()):
+        if not self.strategy.group.reduce_sum(step.finite.sum()):
             return f"no row has finite logits, so the weights are to blame and skipping steps would skip all of them: {REMEDY}"
         return (
             "look at these rows, lower train.learning_rate, or skip such steps: --output.resume auto "
             "--train.on_nonfinite skip"
         )
 
-    def is_fine(self, step: StepLog, loss: float, norm: float | None) -> bool:
+    def is_fine(self, step: StepResult, loss: float, norm: float | None) -> bool:
         """Return whether the loss and the gradient `norm` of a step are finite, or only overflowed under
         fp16."""
         if not math.isfinite(loss):
@@ -77,11 +77,11 @@ class FiniteCheck:
         overflowed = self.strategy.config.train.precision == "fp16" and step.skipped
         return norm is None or overflowed or math.isfinite(norm)
 
-    def rows(self, step: StepLog) -> str:
+    def rows(self, step: StepResult) -> str:
         """Return the rows of a step whose logits are not finite, over all ranks, by row id and line of the
         file."""
-        own = torch.from_numpy(step.passes.positions).to(self.strategy.device)
-        positions = self.strategy.group.gather(own[~step.passes.finite])
+        own = torch.from_numpy(step.positions).to(self.strategy.device)
+        positions = self.strategy.group.gather(own[~step.finite])
         description = "rows whose logits are not finite"
         if not len(positions):
             positions, description = (
@@ -91,7 +91,7 @@ class FiniteCheck:
         return f"{description}: {named_rows(self.loader.split, positions.cpu().numpy())}"
 
 
-def norms_on_host(steps: list[StepLog]) -> list[float | None]:
+def norms_on_host(steps: list[StepResult]) -> list[float | None]:
     """Return the gradient norm of each step, copied from the device at once: a copy of each would wait for
     each."""
     norms = [step.grad_norm for step in steps if step.grad_norm is not None]

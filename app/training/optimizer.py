@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterable
@@ -11,20 +12,23 @@ import torch
 from ..config.schema import TrainConfig
 from ..model.recipe import USUAL_WARMUP
 
+logger = logging.getLogger(__name__)
+
 
 def parameter_groups(
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]],
     weight_decay: float,
     layer_lr_decay: float,
     num_layers: int,
+    encoder_scale: float = 1.0,
     head_scale: float = 1.0,
 ) -> list[dict]:
     """Return groups of parameters with their `weight_decay` and their `lr_scale`, in an order that depends on
     names only.
 
-    Biases and norms have no weight decay. The scale is `head_scale` for the head and 1 for the last layer;
-    with `layer_lr_decay` below 1 it is multiplied by that for each layer below the head, down to the
-    embeddings.
+    Biases and norms have no weight decay. The scale is `head_scale` for the head and `encoder_scale` for the
+    last layer; with `layer_lr_decay` below 1 it is multiplied by that for each layer below the head, down to
+    the embeddings.
     """
     groups: dict[tuple[float, float], dict] = {}
     for name, parameter in named_parameters:
@@ -32,7 +36,7 @@ def parameter_groups(
             continue
         plain = name.endswith("bias") or "norm" in name.lower()
         below = num_layers + 1 - layer_depth(name, num_layers)
-        scale = layer_lr_decay**below if below else head_scale
+        scale = encoder_scale * layer_lr_decay**below if below else head_scale
         key = (0.0 if plain else weight_decay, scale)
         group = groups.setdefault(key, {"params": [], "weight_decay": key[0], "lr_scale": scale})
         group["params"].append(parameter)
@@ -49,14 +53,28 @@ def layer_depth(name: str, num_layers: int) -> int:
 
 def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int) -> torch.optim.Optimizer:
     """Return AdamW (fused on CPU and CUDA) or SGD over the model's trainable parameters."""
-    head_scale = (config.head_learning_rate or config.learning_rate) / (config.learning_rate or 1.0)
+    peak = peak_learning_rate(config)
+    if not peak:
+        logger.warning("train.learning_rate is 0, so nothing is trained")
+    scales = [rate / peak if peak else 0.0 for rate in (config.learning_rate, head_learning_rate(config))]
     groups = parameter_groups(
-        model.named_parameters(), config.weight_decay, config.layer_lr_decay, num_layers, head_scale
+        model.named_parameters(), config.weight_decay, config.layer_lr_decay, num_layers, *scales
     )
     if config.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=config.learning_rate)
+        return torch.optim.SGD(groups, lr=peak)
     device = groups[0]["params"][0].device.type
-    return torch.optim.AdamW(groups, lr=config.learning_rate, fused=device in ("cpu", "cuda"))
+    return torch.optim.AdamW(groups, lr=peak, fused=device in ("cpu", "cuda"))
+
+
+def head_learning_rate(config: TrainConfig) -> float:
+    """Return the peak learning rate of the head, that of the encoder where none is set."""
+    return config.learning_rate if config.head_learning_rate is None else config.head_learning_rate
+
+
+def peak_learning_rate(config: TrainConfig) -> float:
+    """Return the peak learning rate of the encoder, by which `lr_scale` is multiplied; that of the head where
+    the encoder's is 0 (a linear probe)."""
+    return config.learning_rate if config.learning_rate else head_learning_rate(config)
 
 
 def warmup_steps(warmup: float | None, total_steps: int) -> int:

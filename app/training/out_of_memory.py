@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -11,7 +12,8 @@ from ..batching.plan import micro_batches
 from ..config.schema import TrainConfig
 from ..errors import TrainingError, first_line
 from ..runtime.host_memory import give_back_memory
-from ..strategies.strategy import Strategy
+from .progress import RunProgress
+from .step import StepResult, TrainingStep
 
 logger = logging.getLogger(__name__)
 # oneDNN gives no reason when it finds no memory for a kernel, and the thread gets no more kernels from it:
@@ -21,28 +23,73 @@ NO_KERNEL = "could not create a primitive"
 MESSAGES = ("can't allocate memory", "out of memory", NO_KERNEL)
 
 
-class MicroBatches:
-    """Cuts each rank's rows of a global batch into micro-batches of at most `limit` rows; None: no limit yet.
+class OtherRankOutOfMemory(RuntimeError):
+    """Memory has run out on another rank, so that this one has to repeat the step too."""
 
-    Where the mode `can_retry`, a step whose memory ran out on some rank is repeated by all of them. Several
-    processes need `train.micro_batch_size auto` for that: they then exchange gradients in a pass of no rows,
-    after the micro-batches, once all ranks have reported that theirs succeeded. A rank that failed during the
-    exchange could not tell the others.
+
+class RetryOutOfMemory:
+    """Makes steps, and where memory runs out the same step again with smaller micro-batches.
+
+    Each rank's rows of a global batch are cut into micro-batches of at most `limit` rows (None: no limit yet).
+    Where memory runs out `limit` is halved, for this step and all later ones, also in `state`.
+
+    One process just repeats the step. Several processes need a mode that `can_retry` and
+    `train.micro_batch_size auto`: they then exchange gradients in a pass of no rows, after the micro-batches,
+    once all ranks have reported that theirs succeeded. A rank that failed during the exchange could not tell
+    the others.
     """
 
-    def __init__(self, strategy: Strategy, config: TrainConfig, limit: int | None = None) -> None:
-        self.strategy = strategy
+    def __init__(self, step: TrainingStep, config: TrainConfig, state: RunProgress) -> None:
+        self.step = step
+        self.strategy = step.strategy
         self.config = config
-        self.limit = limit
+        self.state = state
+        self.limit = state.micro_batch_size
         if isinstance(config.micro_batch_size, int):
-            self.limit = min(limit or config.micro_batch_size, config.micro_batch_size)
-        is_alone = strategy.group.world_size == 1
-        self.asks_others = not is_alone and strategy.can_retry and config.micro_batch_size == "auto"
-        self.can_retry = strategy.can_retry and (is_alone or self.asks_others)
+            self.limit = min(self.limit or config.micro_batch_size, config.micro_batch_size)
+        is_alone = self.strategy.group.world_size == 1
+        self.asks_others = not is_alone and self.strategy.can_retry and config.micro_batch_size == "auto"
+        self.can_retry = self.strategy.can_retry and (is_alone or self.asks_others)
+        # Frees what others keep on the device, before a step is repeated
+        self.free_memory: Callable[[], None] = lambda: None
+        # From when on the step cannot be repeated: gradients are exchanged, or weights change
+        self.is_committed = False
 
-    def rows_per_rank(self, batch_rows: int) -> int:
-        """Return the most rows of a global batch that a rank gets."""
-        return -(-batch_rows // self.strategy.group.world_size)
+    def __call__(self, index: int, batch: np.ndarray, learning_rate: float) -> StepResult:
+        """Make the step `index`, from 0, on the rows at `batch`, a global batch; every rank calls it."""
+        while True:
+            try:
+                return self.step(index, batch, self.micro_batches(batch), learning_rate)
+            except OtherRankOutOfMemory:
+                pass
+            except (RuntimeError, MemoryError) as error:
+                self.check(error)
+                if self.asks_others:
+                    self.failed_ranks(1)
+            # After `except`, which keeps the tensors of the failed step alive
+            self.strategy.zero_grad()
+            self.free_memory()
+            self.halve(index + 1, len(batch))
+
+    def micro_batches(self, batch: np.ndarray) -> Iterator[tuple[np.ndarray, bool]]:
+        """Give this rank's micro-batches of a global batch, as row positions, and whether each is the last.
+
+        Where ranks ask each other, the last has no rows. Raises OtherRankOutOfMemory before the last one where
+        memory has run out on another rank.
+        """
+        group, lengths = self.strategy.group, self.step.loader.lengths(batch)
+        self.is_committed = False
+        own = micro_batches(batch, lengths, group.world_size, group.rank, self.count(len(batch)))
+        if self.asks_others:
+            yield from ((positions, False) for positions in own)
+            if self.failed_ranks(0):
+                raise OtherRankOutOfMemory
+            self.is_committed = True
+            yield batch[:0], True
+        else:
+            yield from ((positions, False) for positions in own[:-1])
+            yield own[-1], True
+        self.is_committed = True
 
     def count(self, batch_rows: int) -> int:
         """Return the number of micro-batches into which each rank cuts its rows."""
@@ -50,26 +97,20 @@ class MicroBatches:
             return self.config.accumulation_steps
         return -(-self.rows_per_rank(batch_rows) // self.limit)
 
-    def cut(self, batch: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
-        """Return this rank's micro-batches of a global batch; the last has no rows where gradients are
-        exchanged apart."""
-        group = self.strategy.group
-        own = micro_batches(batch, lengths, group.world_size, group.rank, self.count(len(batch)))
-        return [*own, batch[:0]] if self.asks_others else own
+    def rows_per_rank(self, batch_rows: int) -> int:
+        """Return the most rows of a global batch that a rank gets."""
+        return -(-batch_rows // self.strategy.group.world_size)
 
-    def may_exchange_gradients(self, enough_memory: bool) -> bool:
-        """Return whether memory was enough on every rank, as far as they ask each other; every rank calls it."""
-        if not self.asks_others:
-            return True
-        failures = self.strategy.group.start_sum(torch.tensor([int(not enough_memory)]))
-        return not failures().item()
+    def failed_ranks(self, failed: int) -> int:
+        """Return on how many ranks memory has run out; every rank calls it once in each try, with 0 or 1."""
+        return int(self.strategy.group.start_sum(torch.tensor([failed]))().item())
 
-    def check(self, error: Exception, in_exchange: bool) -> None:
+    def check(self, error: Exception) -> None:
         """Raise `error` if memory has not run out, and TrainingError if it has but the step cannot be
         repeated."""
-        if not is_out_of_memory(error):
+        if not is_out_of_memory(error) or (self.is_committed and not self.asks_others):
             raise error
-        if not self.can_retry or (in_exchange and self.asks_others):
+        if not self.can_retry or self.is_committed:
             size = (
                 "auto"
                 if self.strategy.can_retry and not self.asks_others
@@ -77,18 +118,13 @@ class MicroBatches:
             )
             raise TrainingError(
                 f"memory ran out on rank {self.strategy.group.rank}, which cannot tell the others: "
-                f"{first_line(error)}; resume "
-                f"from the last training state with --output.resume auto --train.micro_batch_size {size}"
+                f"{first_line(error)}; resume from the last training state with --output.resume auto "
+                f"--train.micro_batch_size {size}"
             ) from error
-        if NO_KERNEL in str(error) and torch.backends.mkldnn.enabled:
-            torch.backends.mkldnn.set_flags(False)
-            logger.warning(
-                "oneDNN found no memory for a kernel: torch's own kernels are used from now on; in bf16 they "
-                "are slower"
-            )
+        replace_onednn(error)
 
-    def halve(self, step: int, batch_rows: int) -> int:
-        """Halve the micro-batches from now on, on every rank alike, and return their most rows.
+    def halve(self, step: int, batch_rows: int) -> None:
+        """Halve the micro-batches from now on, on every rank alike.
 
         Raises TrainingError where they have one row already.
         """
@@ -96,18 +132,26 @@ class MicroBatches:
         if largest <= 1:
             raise TrainingError(
                 f"memory ran out in step {step} with micro-batches of one row; lower data.max_length (with "
-                "data.long windows also "
-                "data.max_windows), or use a smaller model"
+                "data.long windows also data.max_windows), or use a smaller model"
             )
-        self.limit = -(-largest // 2)
+        self.limit = self.state.micro_batch_size = -(-largest // 2)
         give_back_memory(self.strategy.device)
         logger.info(
             "memory ran out in step %d with micro-batches of %d rows; the step is repeated, and from now on "
-            "they have at "
-            "most %d rows: %d micro-batches a step in each process; the global batch stays the same",
+            "they have at most %d rows: %d micro-batches a step in each process; the global batch stays the "
+            "same",
             *(step, largest, self.limit, self.count(batch_rows)),
         )
-        return self.limit
+
+
+def replace_onednn(error: Exception) -> None:
+    """Compute without oneDNN from now on, where it is what found no memory: it would find none again."""
+    if NO_KERNEL in str(error) and torch.backends.mkldnn.enabled:
+        torch.backends.mkldnn.set_flags(False)
+        logger.warning(
+            "oneDNN found no memory for a kernel: torch's own kernels are used from now on; in bf16 they are "
+            "slower"
+        )
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -15,8 +15,9 @@ from app.run.job import Job as Run
 from app.run.log.setup import start_logging
 from app.runtime.signals import StopSignals
 from app.strategies import open_strategy
-from app.training.loop import StepLog, train
+from app.training.loop import train
 from app.training.progress import RunProgress
+from app.training.step import StepResult
 from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.reference_job.job import Job
 
@@ -53,9 +54,9 @@ def main(job: Job, meter: Meter) -> None:
             strategy, components, settings, run.state, run.total_steps, run.log, run.saver, signals
         )
 
-        def after_step(state: RunProgress, step: StepLog) -> None:
+        def after_step(state: RunProgress, step: StepResult) -> None:
             steps.log_step(step)
-            meter.step_done(lambda: step.passes.loss_sum / step.passes.divisor)
+            meter.step_done(lambda: step.loss_sum / step.divisor)
 
         loader = components.loaders["train"]
         try:

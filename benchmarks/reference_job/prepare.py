@@ -108,7 +108,9 @@ def prepare(
 
 
 def _gains_by_bf16(device: str) -> bool:
-    return torch.cuda.is_bf16_supported() if device == "cuda" else bf16_speedup() > 1
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bf16_speedup() > 1
 
 
 def _our_arguments(

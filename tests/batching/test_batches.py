@@ -118,3 +118,9 @@ def test_evaluation_covers_each_row_once(num_rows, num_shards, batch_size):
     assert len({len(batches) for batches in shards}) == 1
     assert all(len(batch) <= batch_size for batches in shards for batch in batches)
     assert all(len(batches) >= 1 for batches in shards)
+
+
+@pytest.mark.parametrize("num_shards", SHARDS)
+def test_a_step_behind_the_last_row_has_one_empty_micro_batch(num_shards):
+    none = np.empty(0, np.int64)
+    assert [len(rows) for rows in micro_batches(none, none, num_shards, 0, 3)] == [0]

@@ -7,6 +7,7 @@ import signal
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError
@@ -25,11 +26,11 @@ from app.runtime.disk import checksum
 from app.runtime.group import Group
 from app.runtime.signals import StopSignals
 from app.strategies.single import Single
-from app.training.forward_backward import PassResults
-from app.training.loop import StepLog
 from app.training.non_finite import FiniteCheck
 from app.training.progress import RunProgress
+from app.training.step import StepResult
 from tests.tiny import loaders_of, open_tiny, tiny_model
+from tests.training.tiny_training import step_result
 
 FILES = ("best.safetensors", "manifest.json", "optimizer.safetensors", "progress.json", "weights.safetensors")
 
@@ -275,11 +276,8 @@ def loader(tmp_path_factory):
     return loaders_of(dataset, stores, tiny_model(), packed=True)["train"]
 
 
-def step_log(finite: list[bool], norm: float, skipped: bool = False) -> StepLog:
-    passes = PassResults(
-        torch.tensor(0.0), torch.arange(len(finite)).numpy() + 3, torch.tensor(finite), len(finite)
-    )
-    return StepLog(17, len(finite), 0.1, torch.tensor(norm), skipped, passes)
+def step_log(finite: list[bool], norm: float, skipped: bool = False) -> StepResult:
+    return step_result(17, finite, positions=np.arange(len(finite)) + 3, grad_norm=norm, skipped=skipped)
 
 
 def place(loader, position: int) -> str:
@@ -287,7 +285,7 @@ def place(loader, position: int) -> str:
     return f"{row} (line {loader.split.table.array('lines')[row]})"
 
 
-def check(loader, step: StepLog, loss: float, on_nonfinite: str = "stop", precision: str = "fp32") -> None:
+def check(loader, step: StepResult, loss: float, on_nonfinite: str = "stop", precision: str = "fp32") -> None:
     FiniteCheck(Single(Config(train=TrainConfig(precision=precision))), loader, on_nonfinite)([step], [loss])
 
 

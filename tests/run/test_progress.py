@@ -4,25 +4,21 @@ import json
 import logging
 import re
 
-import numpy as np
-import torch
-
 from app.config.schema import Config, OutputConfig
 from app.run.log.losses import Losses
 from app.run.log.metrics_file import drop_later_lines
 from app.run.log.run_log import RunLog
 from app.run.log.setup import start_logging
 from app.strategies.single import Single
-from app.training.forward_backward import PassResults
-from app.training.loop import StepLog
+from app.training.step import StepResult
+from tests.training.tiny_training import step_result
 
 METRICS = ("loss", "accuracy", "macro_f1", "weighted_f1")
 QUIET = OutputConfig(tensorboard=False, progress=False)
 
 
-def step_log(step: int, loss_sum: float, rows: int, skipped: bool = False) -> StepLog:
-    passes = PassResults(torch.tensor(loss_sum), np.arange(rows), torch.ones(rows, dtype=torch.bool), rows)
-    return StepLog(step, rows, 0.001, torch.tensor(2.5), skipped, passes)
+def step_log(step: int, loss_sum: float, rows: int, skipped: bool = False) -> StepResult:
+    return step_result(step, [True] * rows, loss_sum=loss_sum, grad_norm=2.5, skipped=skipped)
 
 
 def read_log(folder) -> list[str]:

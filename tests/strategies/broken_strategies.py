@@ -7,7 +7,6 @@ from torch import nn
 
 from app.strategies.ddp import DDP
 from app.strategies.single import Single
-from app.strategies.strategy import StepResult
 
 
 class MeanOfMeans(DDP):
@@ -26,21 +25,15 @@ class MeanOfMeans(DDP):
 class ForgottenZeroGrad(DDP):
     """Never zeroes the gradients, so each step adds to those before."""
 
-    def step(self, max_norm: float) -> StepResult:
-        norm = self.clip(max_norm or float("inf"))
-        self.optimizer.step()
-        return StepResult(norm, False)
+    def zero_grad(self) -> None:
+        pass
 
 
 class MissingUnscale(DDP):
     """Clips gradients that still carry the loss scale."""
 
-    def step(self, max_norm: float) -> StepResult:
-        norm = self.clip(max_norm)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
-        return StepResult(norm, False)
+    def unscale(self) -> None:
+        pass
 
 
 class UnsynchronisedGradients(DDP):

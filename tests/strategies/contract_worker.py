@@ -157,8 +157,6 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     packed = choose_packed(case.collate, model, strategy)
     varlen = packed and choose_varlen(config.attention, model, packed, strategy.device)
     layout = model.layout(packed, varlen)
-    if packed and strategy.recorder_class:
-        layout = replace(layout, varlen=True, filled=True)
     loader = outcome.loader(split, store, layout)
     classes = outcome.sampling_classes(split.labels) if config.sampling == "balanced" else None
     plan = build_plan(len(split), config.batch_size, 1, classes)
@@ -170,19 +168,19 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     result = {"losses": [], "norms": [], "learning_rates": [], "skipped": []}
     state = RunProgress()
 
-    def before_step() -> None:
+    def before_update() -> None:
         # Gathering them all takes longer than the step
         if state.step == config.max_steps - 1:
             result["gradients"] = strategy.full_state.gradients()
 
     def after_step(state: RunProgress, step) -> None:
-        result["losses"].append(float(strategy.group.reduce_sum(step.passes.loss_sum)) / step.passes.divisor)
+        result["losses"].append(float(strategy.group.reduce_sum(step.loss_sum)) / step.divisor)
         result["norms"].append(float(step.grad_norm))
         result["learning_rates"].append(step.learning_rate)
         result["skipped"].append(step.skipped)
         result["updates"] = state.updates
 
-    train(strategy, loader, plan, outcome.loss, config, state, after_step, before_step)
+    train(strategy, loader, plan, outcome.loss, config, state, after_step, before_update)
     # Splits of every small size, also of fewer rows than processes, must come back whole.
     sizes = {}
     for size in (1, 2, 3, 5, len(split)):

@@ -161,15 +161,6 @@ def test_ddp_without_its_wrapper_is_the_same_job(nprocs, data, single, tmp_path)
             assert found["losses"] == wrapped["losses"], case
 
 
-@pytest.mark.slow
-def test_recorded_passes_of_several_processes_are_the_same_job(data, single, tmp_path):
-    """Gradients are exchanged after the last pass, outside of what is recorded."""
-    cases = ["sgd", "adamw", "accumulation_3", "tiny_last_batch", "clipped"]
-    launch(unwrapped_ddp.Recorded, 2, data, tmp_path / "out", cases)
-    for case in cases:
-        assert not compare(load(single, case), load(tmp_path / "out", case), case), case
-
-
 def test_single_does_what_its_cases_say(single):
     """The reference itself: clipping is active, overflow is skipped and the schedule waits, accumulation
     changes nothing."""

@@ -15,7 +15,7 @@ from app.strategies.ddp import DDP
 from app.strategies.single import Single
 from tests.model.test_masked_language_model import random_model
 from tests.tiny import open_tiny, tiny_model, token_rows
-from tests.training.test_cuda_graphs import GPU, SETTINGS, Recording, assert_same_job, filled, run
+from tests.training.tiny_training import SETTINGS, TOLERANCES, Training
 
 
 @pytest.fixture(scope="module")
@@ -23,19 +23,14 @@ def rows(tmp_path_factory):
     return open_tiny(tmp_path_factory.mktemp("rows"), rows_per_label=20, pairs=True)
 
 
-def assert_same_bits(found, expected) -> None:
-    assert found[1] == expected[1]
-    assert all(torch.equal(found[0][name], value) for name, value in expected[0].items())
-
-
 @pytest.mark.parametrize("accumulation", [1, 3])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_training_has_the_bits_of_autocast(rows, precision, accumulation):
     config = replace(SETTINGS, precision=precision, accumulation_steps=accumulation)
-    expected = run(rows, config, dropout=0.3)
-    found = run(rows, replace(config, joint_casts=True), dropout=0.3)
-    assert_same_bits(found, expected)
-    (found_linear, expected_linear) = (linear_layers(result[3].module) for result in (found, expected))
+    expected = Training(rows, config, dropout=0.3).run()
+    joint = Training(rows, replace(config, joint_casts=True), dropout=0.3).run()
+    joint.assert_same_bits(expected)
+    (found_linear, expected_linear) = (linear_layers(of.strategy.module) for of in (joint, expected))
     assert len(found_linear) == len(expected_linear) > 12
     if precision != "fp32":
         assert {type(layer) for layer in found_linear} == {CastLinear}
@@ -46,14 +41,6 @@ def test_training_has_the_bits_of_autocast(rows, precision, accumulation):
 
 def linear_layers(module: torch.nn.Module) -> list[torch.nn.Linear]:
     return [layer for layer in module.modules() if isinstance(layer, torch.nn.Linear)]
-
-
-@pytest.mark.parametrize("cuda_graphs", [None, "passes"])
-def test_recorded_work_reads_the_weights_of_its_step(rows, cuda_graphs):
-    config = replace(SETTINGS, precision="bf16", cuda_graphs=cuda_graphs, joint_casts=True)
-    found = run(rows, config, Recording, filled)
-    assert found[3].recorder.counts["replayed"] > 10
-    assert_same_bits(found, run(rows, replace(config, joint_casts=None), Recording, filled))
 
 
 class Calls(TorchDispatchMode):
@@ -127,9 +114,13 @@ def test_masked_language_modelling_have_the_gradients_of_autocast():
         assert torch.equal(parameter.grad, joint.get_parameter(name).grad), name
 
 
-def test_other_modes_refuse_them(rows):
-    with pytest.raises(InputError, match="train.joint_casts true needs run_single.py"):
-        run(rows, replace(SETTINGS, joint_casts=True), DDP)
+def test_other_modes_refuse_them():
+    config = Config(train=replace(SETTINGS, precision="bf16", joint_casts=True))
+    with (
+        pytest.raises(InputError, match="train.joint_casts true needs run_single.py"),
+        DDP(config) as strategy,
+    ):
+        strategy.setup(tiny_model(), lambda module: torch.optim.SGD(module.parameters()))
     assert not torch.distributed.is_initialized(), "another job of this process could not start"
 
 
@@ -140,11 +131,9 @@ def test_the_default_is_off_on_the_cpu():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("cuda_graphs", [None, "passes", False])
-def test_joint_casts_are_the_same_job_on_a_gpu(rows, cuda_graphs, caplog):
-    config = replace(SETTINGS, device="cuda", precision="bf16", cuda_graphs=cuda_graphs)
-    layout = filled if cuda_graphs is not False else lambda layout: layout
-    found = run(rows, config, Single, layout)
-    assert found[3].joint_casts
+def test_joint_casts_are_the_same_job_on_a_gpu(rows, caplog):
+    config = replace(SETTINGS, device="cuda", precision="bf16")
+    joint = Training(rows, config).run()
+    assert joint.strategy.joint_casts
     assert not caplog.records
-    assert_same_job(found, run(rows, replace(config, joint_casts=False), Single, layout), 10 * GPU["bf16"][1])
+    joint.assert_same_job(Training(rows, replace(config, joint_casts=False)).run(), 10 * TOLERANCES["bf16"])

@@ -9,11 +9,11 @@ import torch
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
 from app.strategies.single import Single
-from app.training.forward_backward import PassResults
-from app.training.loop import StepLog
 from app.training.non_finite import MAX_SKIPPED, FiniteCheck, check_trained, norms_on_host
 from app.training.progress import RunProgress
+from app.training.step import StepResult
 from tests.tiny import loaders_of, open_tiny, tiny_model
+from tests.training.tiny_training import step_result
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +22,8 @@ def loader(tmp_path_factory):
     return loaders_of(dataset, stores, tiny_model(), packed=True)["train"]
 
 
-def step_log(number: int, finite: list[bool], skipped: bool) -> StepLog:
-    passes = PassResults(
-        torch.tensor(0.0), torch.arange(len(finite)).numpy(), torch.tensor(finite), len(finite)
-    )
-    return StepLog(number, len(finite), 0.1, torch.tensor(float("nan") if skipped else 1.0), skipped, passes)
+def step_log(number: int, finite: list[bool], skipped: bool) -> StepResult:
+    return step_result(number, finite, grad_norm=float("nan") if skipped else 1.0, skipped=skipped)
 
 
 def new_check(loader, on_nonfinite: str, precision: str = "fp32") -> FiniteCheck:

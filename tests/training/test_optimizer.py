@@ -1,6 +1,7 @@
 """Parameter groups and the learning rate: python -m pytest tests/training/test_optimizer.py"""
 
 import math
+import re
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from app.training.optimizer import (
     layer_depth,
     learning_rate_factor,
     parameter_groups,
+    peak_learning_rate,
     set_learning_rate,
     warmup_steps,
 )
@@ -161,3 +163,24 @@ def test_the_head_has_a_learning_rate_of_its_own():
     assert found["model.classifier.weight"] == found["model.bert.pooler.dense.bias"] == pytest.approx(1e-3)
     assert found["model.bert.encoder.layer.1.output.dense.weight"] == pytest.approx(5e-5)
     assert found["model.bert.embeddings.word_embeddings.weight"] == pytest.approx(1.25e-5)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "head", "expected"),
+    [(0.0, 1e-3, (0.0, 1e-3)), (1e-4, 0.0, (1e-4, 0.0)), (1e-4, None, (1e-4, 1e-4)), (0.0, 0.0, (0.0, 0.0))],
+)
+def test_a_learning_rate_of_0_is_not_taken_for_none(encoder, head, expected, caplog):
+    """0 for the encoder and not for the head is a linear probe; 0 for both trains nothing, with a warning."""
+    config = TrainConfig(learning_rate=encoder, head_learning_rate=head, weight_decay=0.1)
+    model = tiny_model()
+    optimizer = build_optimizer(model, config, num_layers=2)
+    set_learning_rate(optimizer, peak_learning_rate(config))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+    is_head = re.compile("classifier|pooler").search
+    wanted = {name for name in before if expected[1 if is_head(name) else 0]}
+    assert moved == wanted & {name for name, _ in model.named_parameters()}
+    assert ("nothing is trained" in caplog.text) == (not any(expected))

@@ -15,12 +15,12 @@ from app.config.schema import Config, TrainConfig
 from app.outcomes.losses import CrossEntropy
 from app.runtime.group import Group
 from app.strategies.single import Single
-from app.strategies.strategy import StepResult, Strategy
+from app.strategies.strategy import Strategy
 from app.training.evaluate import evaluate
-from app.training.forward_backward import step_seed
-from app.training.loop import StepLog, planned_steps, train
+from app.training.loop import planned_steps, train
 from app.training.optimizer import build_optimizer
 from app.training.progress import RunProgress
+from app.training.step import StepResult, step_seed
 from tests.tiny import SIZES, loaders_of, open_tiny, tiny_model
 
 WEIGHTS = [0.5, 1.0, 3.0]
@@ -91,17 +91,17 @@ def run(
     weights: list[float] | None = WEIGHTS,
     after_step=lambda state, log, strategy: None,
     prepare=lambda strategy: None,
-) -> tuple[dict[str, torch.Tensor], list[StepLog], Strategy]:
+) -> tuple[dict[str, torch.Tensor], list[StepResult], Strategy]:
     """Train as a job does; returns the weights, what each step logged, and the strategy."""
     dataset, tokenizer, stores = rows
-    logs: list[StepLog] = []
+    logs: list[StepResult] = []
     with strategy_class(Config(train=config)) as strategy:
         model = new_model(tokenizer, dropout)
         loader = loaders_of(dataset, stores, model, packed)["train"]
         strategy.setup(model, lambda module: build_optimizer(module, config, num_layers=2))
         prepare(strategy)
 
-        def keep(state: RunProgress, log: StepLog) -> None:
+        def keep(state: RunProgress, log: StepResult) -> None:
             logs.append(log)
             after_step(state, log, strategy)
 
@@ -198,7 +198,7 @@ def test_weights_are_those_of_a_hand_written_loop(rows, expected, optimizer, acc
     wanted, losses, norms = expected[optimizer]
     assert difference(weights, wanted, WITHOUT_GRADIENT[optimizer]) <= 1e-6
     assert [log.rows for log in logs] == [10, 10, 10, 10, 8] * 2
-    assert [float(log.passes.loss_sum) / log.rows for log in logs] == pytest.approx(losses, abs=1e-4)
+    assert [float(log.loss_sum) / log.rows for log in logs] == pytest.approx(losses, abs=1e-4)
     assert [float(log.grad_norm) for log in logs] == pytest.approx(norms, rel=1e-3)
 
 
@@ -232,9 +232,11 @@ def sharded(num_shards: int, shard: int) -> type[Strategy]:
     class Shard(Strategy):
         group_class = ShardGroup
 
-        def step(self, max_norm: float) -> StepResult:
+        def unscale(self) -> None:
             self.gradients = {name: p.grad.clone() for name, p in self.module.named_parameters()}
-            return StepResult(None, skipped=False)
+
+        def update(self, norm: torch.Tensor) -> tuple[torch.Tensor, bool]:
+            return norm, False
 
     return Shard
 
@@ -254,8 +256,8 @@ def test_gradients_of_all_shards_add_up_to_those_of_the_batch(
     for name, gradient in whole[2].gradients.items():
         total = sum(strategy.gradients[name] for _, _, strategy in shards)
         torch.testing.assert_close(total, gradient, atol=2e-6, rtol=1e-4, msg=name)
-    loss_sum = sum(float(logs[0].passes.loss_sum) for _, logs, _ in shards)
-    assert loss_sum == pytest.approx(float(whole[1][0].passes.loss_sum), rel=1e-5)
+    loss_sum = sum(float(logs[0].loss_sum) for _, logs, _ in shards)
+    assert loss_sum == pytest.approx(float(whole[1][0].loss_sum), rel=1e-5)
 
 
 def test_learning_rate_reaches_the_parameter_groups(singles):
@@ -365,8 +367,8 @@ def test_bf16_trains_near_fp32(singles):
     plain, exact, _ = run(singles, config)
     weights, logs, strategy = run(singles, changed(config, precision="bf16"))
     assert {value.dtype for value in weights.values()} == {torch.float32}
-    assert [float(log.passes.loss_sum) for log in logs] == pytest.approx(
-        [float(log.passes.loss_sum) for log in exact], rel=0.1
+    assert [float(log.loss_sum) for log in logs] == pytest.approx(
+        [float(log.loss_sum) for log in exact], rel=0.1
     )
     assert 0 < difference(weights, plain) < 0.05
     assert strategy.scaler is None
@@ -398,7 +400,7 @@ def test_autocast_casts_a_weight_once_a_step(singles, monkeypatch):
             found[keeps] = (*run(singles, config)[:2], counter.count)
     (weights, logs, casts), (plain_weights, plain_logs, plain_casts) = found[True], found[False]
     assert (casts, plain_casts) == (2 * SIZES["num_hidden_layers"], 2 * 3 * SIZES["num_hidden_layers"])
-    assert [float(log.passes.loss_sum) for log in logs] == [float(log.passes.loss_sum) for log in plain_logs]
+    assert [float(log.loss_sum) for log in logs] == [float(log.loss_sum) for log in plain_logs]
     assert all(torch.equal(weights[name], plain_weights[name]) for name in weights)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from ...strategies.strategy import Strategy
-from ...training.loop import StepLog
+from ...training.step import StepResult
 
 
 class Losses:
@@ -16,13 +16,13 @@ class Losses:
     def __init__(self, strategy: Strategy, window: list[tuple[float, int]]) -> None:
         self.strategy = strategy
         self.window = window
-        self.on_device: list[StepLog] = []
+        self.on_device: list[StepResult] = []
 
-    def add(self, step: StepLog) -> None:
+    def add(self, step: StepResult) -> None:
         """Take in a step; its loss stays on the device."""
         self.on_device.append(step)
 
-    def collect(self) -> tuple[list[StepLog], list[float]]:
+    def collect(self) -> tuple[list[StepResult], list[float]]:
         """Return the steps since the last call and the sums of their losses over all ranks, which the window
         gets too.
 
@@ -31,8 +31,8 @@ class Losses:
         steps, self.on_device = self.on_device, []
         if not steps:
             return [], []
-        sums = self.strategy.group.reduce_sum(torch.stack([step.passes.loss_sum for step in steps])).tolist()
-        self.window += [(loss_sum, step.passes.divisor) for loss_sum, step in zip(sums, steps, strict=True)]
+        sums = self.strategy.group.reduce_sum(torch.stack([step.loss_sum for step in steps])).tolist()
+        self.window += [(loss_sum, step.divisor) for loss_sum, step in zip(sums, steps, strict=True)]
         return steps, sums
 
     def take_mean(self) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ...config.schema import OutputConfig
-from ...training.loop import StepLog
+from ...training.step import StepResult
 from .metrics_file import append_metrics, drop_later_lines
 from .progress_bar import ProgressBar
 from .setup import close_log_file, open_log_file
@@ -61,7 +61,7 @@ class RunLog:
             drop_later_lines(folder / "metrics.jsonl", first_step)
         self.bar = ProgressBar(config.progress, folder is not None, total_steps, first_step)
 
-    def count(self, step: StepLog) -> None:
+    def count(self, step: StepResult) -> None:
         """Count a step."""
         self.speed.count(step.rows)
         self.skipped += step.skipped
@@ -71,7 +71,7 @@ class RunLog:
         """Return whether a step gets a line: every `log_every` steps, the first and the last."""
         return step % self.log_every == 0 or step in (1, self.total_steps)
 
-    def step(self, step: StepLog, loss: float) -> None:
+    def step(self, step: StepResult, loss: float) -> None:
         """Show a step, and the mean `loss` of rows since the last line. Waits for the device."""
         if self.folder is None:
             return

@@ -22,8 +22,9 @@ from ...runtime.precision import DTYPES
 from ...strategies import load_strategy, open_strategy
 from ...strategies.strategy import Strategy
 from ...training.evaluate import evaluate
-from ...training.loop import StepLog, train
+from ...training.loop import train
 from ...training.progress import RunProgress
+from ...training.step import StepResult
 from ..assembly import Components, assemble, set_up
 from .environment import module_environment
 
@@ -56,13 +57,16 @@ class Outcome:
 def comparable(config: Config, steps: int, precision: str) -> Config:
     """Return the configuration in a precision, with what makes modes differ by design, dropout, turned off.
 
-    Recorded steps would leave no gradients to compare, so only passes may be recorded.
+    Recorded steps would leave no gradients to compare.
     """
     train_settings = replace(
-        config.train, max_steps=steps, precision=precision, log_every=1, early_stopping=None
+        config.train,
+        max_steps=steps,
+        precision=precision,
+        log_every=1,
+        early_stopping=None,
+        cuda_graphs=False,
     )
-    if train_settings.cuda_graphs is not False:
-        train_settings = replace(train_settings, cuda_graphs="passes")
     return replace(config, model=replace(config.model, dropout=0.0), train=train_settings)
 
 
@@ -77,14 +81,14 @@ def probe(config: Config, mode: str, result: str) -> int:
         losses: list[float] = []
         gradients: dict[str, torch.Tensor] = {}
 
-        def before_step() -> None:
+        def before_update() -> None:
             gradients.update(strategy.full_state.gradients())
 
-        def after_step(state: RunProgress, step: StepLog) -> None:
-            losses.append(float(strategy.group.reduce_sum(step.passes.loss_sum)) / step.passes.divisor)
+        def after_step(state: RunProgress, step: StepResult) -> None:
+            losses.append(float(strategy.group.reduce_sum(step.loss_sum)) / step.divisor)
 
         loader, plan, loss = components.loaders["train"], components.plan, components.outcome.loss
-        train(strategy, loader, plan, loss, config.train, RunProgress(), after_step, before_step)
+        train(strategy, loader, plan, loss, config.train, RunProgress(), after_step, before_update)
         tensors = {"losses": torch.tensor(losses, dtype=torch.float64)}
         tensors |= {f"gradients/{name}": value.contiguous() for name, value in gradients.items()}
         write_result(strategy, components, config.train.eval_batch_size, tensors, dtypes, result)

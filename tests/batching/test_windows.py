@@ -1,4 +1,4 @@
-"""The logits of a row are the mean of those of its windows: python -m pytest tests/model/test_windows.py"""
+"""The logits of a row are the mean of those of its windows: python -m pytest tests/batching/test_windows.py"""
 
 import json
 
@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from app.batching.loader import WINDOWS_PER_ROW, Loader
+from app.batching.loader import Loader, means_of_rows
 from app.batching.plan import evaluation_batches
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import open_dataset
 from app.data.tokenizer import load_tokenizer
-from app.model.windows import means_of_rows, row_outputs
 from app.run.assembly import open_stores
 from tests.tiny import tiny_model
 
@@ -59,7 +58,8 @@ def test_logits_and_gradients_are_those_of_the_means(windows, packed, varlen):
     model = tiny_model()
     loader = Loader(split, store, model.layout(packed, varlen))
     positions = np.array([2, 0, 5, 4])
-    logits = row_outputs(model, loader.load(positions, CPU).inputs)
+    batch = loader.load(positions, CPU)
+    logits = batch.row_outputs(model(**batch.inputs))
     one_by_one = [
         torch.stack(
             [model(torch.from_numpy(window.astype(np.int64))[None])[0] for window in store.windows(row)]
@@ -80,7 +80,7 @@ def test_one_window_keeps_its_bits_and_a_part_without_rows_has_one(windows):
     outputs = torch.randn(3, 4)
     assert torch.equal(means_of_rows(outputs, torch.ones(3, dtype=torch.int64)), outputs)
     batch = Loader(split, store, tiny_model().layout(True)).load(np.empty(0, np.int64), CPU)
-    assert batch.inputs[WINDOWS_PER_ROW].tolist() == [1]
+    assert batch.windows_per_row.tolist() == [1]
     assert (len(batch.labels), batch.num_rows) == (0, 0)
 
 

@@ -1,0 +1,138 @@
+"""One optimizer step, top to bottom: batch, forward, loss, backward, exchange, clip, update, zero.
+
+Around it: `out_of_memory.py` repeats a step with smaller micro-batches, and `recorded_step.py` replays it as a
+CUDA graph. The step itself knows neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..batching.loader import Batch, Loader
+from ..config.schema import TrainConfig
+from ..strategies.strategy import Strategy
+from .optimizer import set_learning_rate
+
+# outputs, targets -> the sum of the losses
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+# (positions of rows, whether it is the last) of each micro-batch of this rank
+MicroBatchRows = Iterable[tuple[np.ndarray, bool]]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one step did; tensors stay on the device, so that a step never waits for it.
+
+    `step` is its number, from 1, and `rows` counts the rows of the global batch. `loss_sum` is this rank's sum
+    of losses; the step's loss is the sum over all ranks divided by `divisor`. `finite` (targets,) bool says of
+    this rank's targets, of the rows at `positions` (targets,), whether all outputs are finite. `grad_norm` is
+    the L2 norm of all gradients before clipping, without dimensions. `skipped`: no weight has changed, because
+    the gradients overflowed under fp16, or were not finite and `train.on_nonfinite` is skip.
+    """
+
+    step: int
+    rows: int
+    learning_rate: float
+    loss_sum: torch.Tensor
+    divisor: int
+    positions: np.ndarray
+    finite: torch.Tensor
+    grad_norm: torch.Tensor | None
+    skipped: bool
+
+
+class TrainingStep:
+    """Trains one global batch; every rank calls it with the same batches.
+
+    The loss of a step is the sum over the targets of its global batch divided by their number, for any number
+    of processes and micro-batches. Every rank calls `before_update` when the gradients are complete.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        loader: Loader,
+        loss: Loss,
+        config: TrainConfig,
+        before_update: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.strategy = strategy
+        self.loader = loader
+        self.loss = loss
+        self.seed = config.seed
+        self.max_grad_norm = config.max_grad_norm
+        self.before_update = before_update
+
+    def __call__(
+        self, index: int, batch: np.ndarray, micro_batches: MicroBatchRows, learning_rate: float
+    ) -> StepResult:
+        """Train the rows at `batch`, the global batch of step `index` from 0; `micro_batches` are this rank's
+        part of it."""
+        strategy, device = self.strategy, self.strategy.device
+        self.begin(index, learning_rate)
+        divisor = self.loader.divisor(batch, index)
+        loss_sum, positions, finite = torch.zeros((), device=device), [], []
+        with strategy.cached_autocast():
+            for rows, is_last in micro_batches:
+                micro_batch = self.loader.load(rows, device, index)
+                # The gradients of the last one are exchanged with the other ranks
+                with strategy.micro_batch(is_last):
+                    micro_loss, micro_finite = self.forward_backward(micro_batch, divisor)
+                loss_sum += micro_loss
+                positions.append(micro_batch.label_positions.numpy())
+                finite.append(micro_finite)
+        self.before_update()
+        norm, skipped = self.update()
+        return StepResult(
+            step=index + 1,
+            rows=len(batch),
+            learning_rate=learning_rate,
+            loss_sum=loss_sum,
+            divisor=divisor,
+            positions=np.concatenate(positions),
+            finite=torch.cat(finite),
+            grad_norm=norm,
+            skipped=skipped,
+        )
+
+    def begin(self, index: int, learning_rate: float) -> None:
+        """Set the learning rate and the random numbers of step `index`."""
+        self.strategy.module.train()
+        set_learning_rate(self.strategy.optimizer, learning_rate)
+        # Dropout is a function of the step and the rank, so that resuming needs no generator state.
+        torch.manual_seed(step_seed(self.seed, index, self.strategy.group.rank))
+
+    def forward_backward(self, batch: Batch, divisor: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Add the gradients of a micro-batch; return the sum of its losses, and which targets have finite
+        outputs."""
+        outputs = batch.row_outputs(self.strategy.forward(batch.inputs))
+        loss_sum = self.loss(outputs, batch.labels)
+        self.strategy.backward(loss_sum / divisor)
+        return loss_sum.detach(), outputs.detach().isfinite().all(dim=1)
+
+    def update(self) -> tuple[torch.Tensor | None, bool]:
+        """Change the weights by the gradients, which are gone afterwards; return their norm, and whether the
+        update was skipped."""
+        strategy = self.strategy
+        strategy.unscale()
+        norm = strategy.clip(self.max_grad_norm)
+        norm, skipped = strategy.update(norm)
+        strategy.zero_grad()
+        return norm, skipped
+
+    def warm_up(self) -> None:
+        """Do what the mode does in its first pass only; the generators of random numbers are afterwards as
+        they were."""
+        device = self.strategy.device
+        self.strategy.module.train()
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            self.strategy.warm_up(self.loader.load(np.empty(0, np.int64), device).inputs)
+
+
+def step_seed(seed: int, index: int, rank: int) -> int:
+    """Return a seed that differs for every step and rank."""
+    return int(np.random.SeedSequence([seed, index, rank]).generate_state(1, np.uint64)[0])

@@ -1,0 +1,91 @@
+"""Attention over rows of any length: python -m pytest tests/model/test_varlen.py"""
+
+import pytest
+import torch
+
+from app.batching.collate import collate
+from app.errors import InputError
+from app.model import varlen as varlen_attention
+from app.run.assembly import choose_varlen
+from tests.tiny import tiny_model, token_rows
+
+
+def test_what_is_asked_for_must_be_possible():
+    model, cpu = tiny_model(), torch.device("cpu")
+    assert not choose_varlen("auto", model, True, cpu), "groups are faster on the CPU"
+    assert choose_varlen("varlen", model, True, cpu)
+    assert not choose_varlen("grouped", model, True, cpu)
+    with pytest.raises(InputError, match="train.attention varlen needs packed batches"):
+        choose_varlen("varlen", model, False, cpu)
+
+
+@pytest.mark.parametrize("longest_query", [7, 1], ids=["all tokens", "first tokens"])
+def test_varlen_kernels_take_what_they_are_given(longest_query):
+    """No values, only shapes: torch checks the arguments of its CUDA kernels on the meta device."""
+    offsets = torch.empty(4, dtype=torch.int32, device="meta")
+    queries = 16 if longest_query == 7 else 3
+    states = [
+        torch.empty(tokens, 2, 64, device="meta", dtype=torch.bfloat16, requires_grad=True)
+        for tokens in (queries, 16, 16)
+    ]
+    found = varlen_attention.attend_varlen(*states, offsets, offsets, longest_query, 7, 0.1, 0.125)
+    assert (found.shape, found.dtype) == (states[0].shape, torch.bfloat16)
+    gradients = torch.autograd.grad(found.sum(), states)
+    assert [gradient.shape for gradient in gradients] == [part.shape for part in states]
+    with torch.no_grad():
+        exact = varlen_attention.attend_varlen(
+            *(part.float() for part in states), offsets, offsets, longest_query, 7, 0.1, 0.125
+        )
+    assert exact.shape == states[0].shape
+
+
+def test_varlen_kernels_are_tried_before_they_are_used(monkeypatch, caplog):
+    device = torch.device("cpu")
+    for dtype in varlen_attention.TOLERANCES:
+        assert varlen_attention.varlen_agrees(device, 8, dtype)
+    right = varlen_attention.attend_varlen
+    monkeypatch.setattr(varlen_attention, "attend_varlen", lambda query, *rest: right(query * 1.1, *rest))
+    assert not varlen_attention.varlen_agrees(device, 8, torch.float32)
+    has_kernels, cuda = varlen_attention.has_varlen_kernels.__wrapped__, torch.device("cuda")
+    assert not has_kernels(device, 64), "the CPU has none"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(varlen_attention, "varlen_agrees", lambda device, head_size, dtype: True)
+    assert has_kernels(cuda, 64)
+    assert not has_kernels(cuda, 12)
+    assert not caplog.records
+    monkeypatch.setattr(
+        varlen_attention, "varlen_agrees", lambda device, head_size, dtype: dtype != torch.bfloat16
+    )
+    assert not has_kernels(cuda, 64)
+    assert "variable-length attention is not used on cuda: wrong results for torch.bfloat16" in caplog.text
+    monkeypatch.setattr(varlen_attention, "varlen_agrees", fails)
+    assert not has_kernels(cuda, 64)
+    assert "variable-length attention is not used on cuda: no kernel image" in caplog.text
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert not has_kernels(cuda, 64)
+
+
+def fails(*given):
+    raise RuntimeError("no kernel image is available\nmore")
+
+
+GPU = {"fp32": (torch.float32, 1e-4), "bf16": (torch.bfloat16, 2e-2)}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", GPU)
+def test_varlen_kernels_do_what_groups_do(precision):
+    dtype, tolerance = GPU[precision]
+    rows = token_rows([5, 9, 3, 20, 2, 7, 32])
+    found = {}
+    for name in ("grouped", "varlen"):
+        model = tiny_model().train().to("cuda")
+        inputs = collate(rows, None, model.layout(True, varlen=name == "varlen"))
+        inputs = {key: value.cuda() if torch.is_tensor(value) else value for key, value in inputs.items()}
+        with torch.autocast("cuda", dtype, enabled=precision != "fp32"):
+            logits = model(**inputs).float()
+        logits.square().sum().backward()
+        found[name] = {"logits": logits} | {key: value.grad for key, value in model.named_parameters()}
+    for name, value in found["grouped"].items():
+        scale = float(value.abs().max()) or 1.0
+        torch.testing.assert_close(found["varlen"][name], value, atol=tolerance * scale, rtol=0, msg=name)
