@@ -94,7 +94,8 @@ def _about(record: dict) -> dict[str, str]:
 
 
 def _decisions(where: str, record: dict) -> Iterator[list[str]]:
-    """Yield the labels that each person has chosen for a row; only an annotation can say that there are none."""
+    """Yield the labels that each person has chosen for a row; only an annotation can say that there are
+    none."""
     if "annotations" in record:
         for annotation in _list(where, "annotations", record["annotations"]):
             results = annotation.get("result") if isinstance(annotation, dict) else None

@@ -17,9 +17,9 @@ SINGLE_LABEL = {
         "calibration error on {measured_on} goes from {before[ece]:.4f} to {after[ece]:.4f}, the loss from "
         "{before[loss]:.4f} to {after[loss]:.4f}. The pipeline above does not do this; the number is in "
         "`calibration.json`.",
-        "**校准。** logits 应除以 {temperature:.3f}（在验证集 {rows:,} 行上拟合）：{measured_on} 上的校准误差由 "
-        "{before[ece]:.4f} 变为 {after[ece]:.4f}，损失由 {before[loss]:.4f} 变为 {after[loss]:.4f}。"
-        "transformers 的 pipeline 不做这一步；这个数在 `calibration.json` 里。",
+        "**校准。** logits 应除以 {temperature:.3f}（在验证集 {rows:,} 行上拟合）："
+        "{measured_on} 上的校准误差由 {before[ece]:.4f} 变为 {after[ece]:.4f}，损失由 {before[loss]:.4f} "
+        "变为 {after[loss]:.4f}。transformers 的 pipeline 不做这一步；这个数在 `calibration.json` 里。",
     ),
     "card_no_calibration": (
         "**Calibration.** There were no dev rows, so probabilities are as the model gives them.",

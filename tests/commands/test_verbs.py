@@ -50,9 +50,14 @@ def test_help_that_cannot_be_written_is_one_error(arguments):
 def test_help_of_a_run_script_that_cannot_be_written_is_one_error():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "run_single.py", "--help"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=120,
+            [sys.executable, "run_single.py", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            timeout=120,
             check=False,
-        )  # fmt: skip
+        )
     assert done.returncode == 2
     assert done.stderr == "error: the help cannot be written to standard output: No space left on device\n"
 

@@ -95,7 +95,9 @@ def count(paths: list[Path]) -> dict:
 # they stand in the file; without the line feed at the end of 5,000 of them, as we count, they are 143.
 README = {
     "weibo": (
-        ["weibo"], {"labels": list(EMOTIONS), "remove_spaces": True}, {"train conflicting": 143, "train classes": EMOTIONS}
+        ["weibo"],
+        {"labels": list(EMOTIONS), "remove_spaces": True},
+        {"train conflicting": 143, "train classes": EMOTIONS},
     ),
     "waimai": (["waimai"], {}, {"train conflicting": 7, "train classes 1": 4000, "train classes 0": 7987}),
     "smp": (["smp train", "smp dev", "smp test"], {}, {"test also_in train": 237}),

@@ -186,18 +186,28 @@ def sets_of(dataset: Dataset) -> list[list[str]]:
     [
         ("f.csv", 'text,label\n甲一,"[""c"", ""b""]"\n乙二,a\n丙三,\n丁四,[]\n不在,a\n', None),
         ("f.csv", "text,label\n甲一,b|c\n乙二,a\n丁四,[]\n不在,a\n", "|"),
-        ("f.jsonl", '{"text": "甲一", "label": ["b", "c", "b"]}\n{"text": "丙三", "label": null}\n'
-                    '{"text": "乙二", "label": "a"}\n{"text": "丁四", "label": []}\n{"text": "不在", "label": ["a"]}\n', None),
+        (
+            "f.jsonl",
+            '{"text": "甲一", "label": ["b", "c", "b"]}\n{"text": "丙三", "label": null}\n'
+            '{"text": "乙二", "label": "a"}\n{"text": "丁四", "label": []}\n'
+            '{"text": "不在", "label": ["a"]}\n',
+            None,
+        ),
     ],
-)  # fmt: skip
+)
 def test_fixes_of_label_sets(tmp_path, write, name, content, separator):
     lines = "".join(f"{text}\t{(separator or '|').join(labels)}\n" for text, labels in SETS)
     if separator is None:
         lines = "".join(f"{text}\t{json.dumps(labels)}\n" for text, labels in SETS)
     data = DataConfig(
-        task="multi_label", train=str(write("rows.tsv", lines)), dev_size=0, test_size=0, label_separator=separator,
-        relabel=str(write(name, content)), cache_dir=str(tmp_path / "cache"),
-    )  # fmt: skip
+        task="multi_label",
+        train=str(write("rows.tsv", lines)),
+        dev_size=0,
+        test_size=0,
+        label_separator=separator,
+        relabel=str(write(name, content)),
+        cache_dir=str(tmp_path / "cache"),
+    )
     dataset = open_dataset(data)
     assert sets_of(dataset) == [["b", "c"], ["a"], ["c"], [], ["b", "c"], ["b", "c"]]
     found = {key: dataset.relabelled[key] for key in ("fixes", "rows", "changed", "unused")}

@@ -226,7 +226,8 @@ SCRIPT = """
 import hashlib, sys
 from pathlib import Path
 
-if __name__ == "__main__":  # the process that prepares the data imports this file, and has no need of the rest
+# The process that prepares the data imports this file, and does not need the rest
+if __name__ == "__main__":
     from transformers import BertTokenizer
     from app.config.schema import DataConfig
     from app.data.dataset import open_dataset
@@ -236,8 +237,8 @@ if __name__ == "__main__":  # the process that prepares the data imports this fi
     vocabulary, cache, source = map(Path, sys.argv[1:])
     tokens = vocabulary.read_text(encoding="utf-8").split("\\n")
     tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)})
-    is_file = source.is_file()
-    table = open_dataset(DataConfig(train=str(source), cache_dir=str(cache))).tables[0] if is_file else Table(source)
+    data = DataConfig(train=str(source), cache_dir=str(cache))
+    table = open_dataset(data).tables[0] if source.is_file() else Table(source)
     store = open_store(table, tokenizer, 16, str(cache))
     print(hashlib.sha256(store.tokens.tobytes() + store.offsets.tobytes()).hexdigest())
 """

@@ -37,8 +37,9 @@ def data(tmp_path_factory) -> list[str]:
     for number in range(120):
         label = LABELS[number % 3]
         filler = "的一" * (generator.randint(12, 30) if number % 4 == 0 else 2)
-        text = f"{'的一' * 50_000 if number == 60 else filler}{number}{''.join(generator.choices(WORDS[label], k=6))}"
-        lines.append(f"{text}\t{label}")
+        beginning = "的一" * 50_000 if number == 60 else filler
+        end = "".join(generator.choices(WORDS[label], k=6))
+        lines.append(f"{beginning}{number}{end}\t{label}")
     (folder / "rows.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return ["--data.train", str(folder / "rows.tsv"), "--data.cache_dir", str(folder / "cache")]
 

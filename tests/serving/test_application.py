@@ -22,7 +22,10 @@ from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoin
 from tests.serving.running_server import running
 
 CPU = ComputeOptions("cpu")
-HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+HEAD = (
+    b"POST /predict HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+)
 HTTP = httpx2.Client(timeout=60)
 CHARACTER = "今天真开心气死我了不好喜欢讨厌电影手机质"
 
