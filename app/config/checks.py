@@ -54,12 +54,6 @@ def _check_long(data: DataConfig) -> None:
     if data.long != "cut":
         rule = f"left out with data.long {data.long}, which reads single texts"
         require("data.text_pair_column", data.text_pair_column, data.text_pair_column is None, rule)
-        require(
-            "data.long",
-            data.long,
-            data.task != "masked_language_modelling",
-            "cut with data.task masked_language_modelling",
-        )
 
 
 def _check_imbalance(train: TrainConfig) -> None:

@@ -22,6 +22,7 @@ from .rules import (
 MAX_ROWS = 10**12
 MAX_TOKENS = 1_000_000
 FormatName = Literal["auto", *FORMATS]
+LongTextMode = Literal["cut", "head_tail", "windows"]
 WITH_LABELS = NotFor("masked_language_modelling")
 SplitSize = Annotated[
     float,
@@ -127,7 +128,7 @@ class DataConfig:
     max_length: Annotated[int, at_least(4, "tokens"), at_most(MAX_TOKENS, "tokens")] = 128
     """Most tokens of a row, with special tokens; `long` says what is read of longer texts, and the data
     report counts them."""
-    long: Literal["cut", "head_tail", "windows"] = "cut"
+    long: Annotated[LongTextMode, WITH_LABELS] = "cut"
     """What is read of a text of more tokens. cut: the first max_length. head_tail: a quarter of them from its
     beginning, the others from its end. windows: all, in windows of max_length; the logits of a row are the
     mean of those of its windows.

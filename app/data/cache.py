@@ -62,20 +62,17 @@ def is_complete(folder: Path) -> bool:
         return False
 
 
-def build_once(
-    folder: Path, build: Callable[..., None], *arguments: Any, earlier_name: str | None = None
-) -> Path:
+def build_once(folder: Path, build: Callable[..., None], *arguments: Any) -> Path:
     """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it in
     another process.
 
     `build` must be importable by name; what it raises is raised here. Any number of processes may call this
-    at the same time: one builds, the others wait. A damaged folder is built again. With `earlier_name`, a
-    whole folder of that name beside it has the same content, and is renamed. Raises InputError if `folder`
+    at the same time: one builds, the others wait. A damaged folder is built again. Raises InputError if `folder`
     cannot be written, and TrainingError for a full disk, and for files that cannot be read now, which are not
     damaged and stay.
     """
     try:
-        return folder if is_complete(folder) else _build_locked(folder, build, arguments, earlier_name)
+        return folder if is_complete(folder) else _build_locked(folder, build, arguments)
     except OSError as error:
         remedy = (
             "free space on the disk, or set data.cache_dir to a folder on another one"
@@ -87,9 +84,7 @@ def build_once(
         ) from error
 
 
-def _build_locked(
-    folder: Path, build: Callable[..., None], arguments: tuple, earlier_name: str | None
-) -> Path:
+def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder.parent):
@@ -102,8 +97,6 @@ def _build_locked(
     with FileLock(f"{folder}.lock"):
         if is_complete(folder):
             return folder
-        if earlier_name and not folder.exists() and is_complete(folder.with_name(earlier_name)):
-            return folder.with_name(earlier_name).rename(folder)
         if folder.exists():
             logger.warning("%s is damaged and is built again", folder)
             shutil.rmtree(folder)

@@ -23,10 +23,9 @@ from .statistics import dataset_statistics
 from .table import Table, open_table
 from .table_labels import LABEL_SETS, labels_of_rows, names_of_labels
 
-VERSION = 1
+VERSION = 2
 RELABELLED_FILE = "relabelled.json"
-# Its name in caches that were written before
-STATISTICS_FILE = "figures.json"
+STATISTICS_FILE = "statistics.json"
 SPLITS = ("train", "dev", "test")
 # Tasks whose files have texts only
 UNLABELLED = ("masked_language_modelling",)
@@ -55,9 +54,8 @@ class Dataset:
     """The splits that have rows, the class names in the order of their ids, and statistics for the data
     report.
 
-    `files` has the table of each configured file, by split; `earlier_name` is the folder's name in caches of
-    earlier versions. `vocabulary_folder` has the ids of the rows from which a vocabulary is made, the same
-    for all folds of a cross-validation. `relabelled` says what the corrected labels of data.relabel did, if
+    `files` has the table of each configured file, by split. `vocabulary_folder` has the ids of the rows from
+    which a vocabulary is made, the same for all folds of a cross-validation. `relabelled` says what the corrected labels of data.relabel did, if
     there are any; `fixes_content` is a digest of them.
     """
 
@@ -66,7 +64,6 @@ class Dataset:
     statistics: dict
     folder: Path
     files: dict[str, Table]
-    earlier_name: str
     vocabulary_folder: Path
     relabelled: dict | None = None
     fixes_content: str | None = None
@@ -113,17 +110,10 @@ def open_dataset(config: DataConfig) -> Dataset:
         [config.folds, config.fold, fixes_content, fixes and fixes.lines] if config.folds or fixes else []
     )
     split_settings = [config.split, config.split_seed, float(config.dev_size), float(config.test_size)]
-    name, earlier_name = (
-        f"dataset-{content_key('dataset', VERSION, label_names, split_settings, tables_of, *changed)}"
-        for tables_of in (
-            {name: table.folder.name for name, table in tables.items()},
-            {name: table.earlier_name for name, table in tables.items()},
-        )
-    )
-    folder = Path(config.cache_dir) / name
-    build_once(
-        folder, build_dataset, tables, label_names, config, folds_folder, fixes, earlier_name=earlier_name
-    )
+    table_names = {name: table.folder.name for name, table in tables.items()}
+    key = content_key("dataset", VERSION, label_names, split_settings, table_names, *changed)
+    folder = Path(config.cache_dir) / f"dataset-{key}"
+    build_once(folder, build_dataset, tables, label_names, config, folds_folder, fixes)
     statistics = json.loads((folder / STATISTICS_FILE).read_text(encoding="utf-8"))
     splits = {}
     for name in SPLITS:
@@ -142,7 +132,6 @@ def open_dataset(config: DataConfig) -> Dataset:
         statistics,
         folder,
         tables,
-        earlier_name,
         vocabulary_folder,
         relabelled,
         fixes_content,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
-from ..config.schema import DataConfig
+from ..config.data_settings import DataConfig, LongTextMode
 from ..errors import InputError, excerpt
 
-WAYS = ("cut", "head_tail", "windows")
 # One token in so many is of the head, the others are of the tail
 HEAD = 4
 
@@ -28,20 +27,14 @@ class EncodedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class LongTexts:
-    """`way` is one of `WAYS`. For windows: `stride`, the tokens from the start of one window to that of the
-    next (None: three quarters of the tokens of a text in a window), and `max_windows`, the most of a row.
+    """The setting `data.long` as `way`, and for windows: `stride`, the tokens from the start of one window to
+    that of the next (None: three quarters of the tokens of a text in a window), and the maximum windows of a
+    row.
     """
 
     way: str = "cut"
     stride: int | None = None
     max_windows: int = 8
-
-    @property
-    def identity(self) -> tuple:
-        """What tokens depend on; nothing where texts are cut, as stores of earlier versions have them."""
-        return {"cut": (), "head_tail": (self.way, HEAD)}.get(
-            self.way, (self.way, self.stride, self.max_windows)
-        )
 
     @property
     def most_windows(self) -> int:
@@ -74,17 +67,18 @@ def long_texts(settings: DataConfig) -> LongTexts:
 
 
 def saved_long_texts(values: dict, path: Path) -> LongTexts:
-    """Return what a run has written as `data.long`, `data.stride` and `data.max_windows`; a run of an earlier
-    version has none.
+    """Return what a run has written as `data.long`, `data.stride` and `data.max_windows`; defaults for a
+    checkpoint of another program, which has none.
 
     Raises InputError for other values, naming the file, `path`.
     """
     way, stride, windows = (
         values.get(name, default) for name, default in (("long", "cut"), ("stride", None), ("max_windows", 8))
     )
-    if way not in WAYS or not (stride is None or _is_count(stride)) or not _is_count(windows):
+    modes = get_args(LongTextMode)
+    if way not in modes or not (stride is None or _is_count(stride)) or not _is_count(windows):
         raise InputError(
-            f"{path}: data.long must be one of {', '.join(WAYS)}, and data.stride and data.max_windows "
+            f"{path}: data.long must be one of {', '.join(modes)}, and data.stride and data.max_windows "
             "numbers from 1; found "
             f"{excerpt(way)}, {excerpt(stride)} and {excerpt(windows)}; fix the file"
         )

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import printable_path
 from .cache import build_once, content_key, file_digest
-from .formats import file_format, named_format
+from .formats import file_format
 from .readers import ReadOptions
 from .table_builder import build_table
 from .text_files import check_file
@@ -29,17 +29,13 @@ class Table:
     """The rows of one data file; texts are read from disk when they are asked for.
 
     `source` names the file in messages; files of the same content share a folder, which has the name of the
-    first. `content` is its format and a digest of what is in it; `earlier_name` is the folder's name in
-    caches of earlier versions.
+    first. `content` is the format and a digest of the file.
     """
 
-    def __init__(
-        self, folder: Path, source: str | None = None, content: str = "", earlier_name: str | None = None
-    ) -> None:
+    def __init__(self, folder: Path, source: str | None = None, content: str = "") -> None:
         self.folder = folder
         self.content = content
         self._arrays: dict[str, np.ndarray] = {}
-        self.earlier_name = earlier_name
         meta = json.loads((folder / "table.json").read_text(encoding="utf-8"))
         self.source: str = meta["source"] if source is None else printable_path(source)
         self.row_unit: str = meta["place"]
@@ -53,7 +49,7 @@ class Table:
 
     def __reduce__(self) -> tuple:
         """Send the place of a table, and not its content, to another process."""
-        return Table, (self.folder, self.source, self.content, self.earlier_name)
+        return Table, (self.folder, self.source, self.content)
 
     def keep_open(self) -> None:
         """Map all files, so that the report can be written after the cache was removed."""
@@ -140,14 +136,10 @@ def open_table(
     source = Path(path)
     format = file_format(source, options.format, options.encoding)
     check_file(source, format, options.encoding)
-    if options.format == "auto" and format != named_format(source):
-        # So that a table that was read by the name is not taken for it
-        options = replace(options, format=format)
+    options = replace(options, format=format)
     digest = file_digest(source)
     rules = (skip_bad_rows, label_names, accept_ids)
-    kind = "table" if need_label else "texts"
-    key = content_key(kind, VERSION, asdict(replace(options, format=format)), *rules, digest)
-    earlier_name = f"table-{content_key(kind, VERSION, str(path), asdict(options), *rules, digest)}"
+    key = content_key("table" if need_label else "texts", VERSION, asdict(options), *rules, digest)
     folder = Path(cache_dir) / f"table-{key}"
-    build_once(folder, build_table, path, options, *rules, digest, need_label, earlier_name=earlier_name)
-    return Table(folder, str(path), f"{format} {digest.hex()[:32]}", earlier_name)
+    build_once(folder, build_table, path, options, *rules, digest, need_label)
+    return Table(folder, str(path), f"{format} {digest.hex()[:32]}")

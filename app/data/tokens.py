@@ -27,7 +27,7 @@ from .long_texts import CUT, EncodedRow, LongTexts
 from .row_encoder import RowEncoder
 from .table import Table
 
-VERSION = 1
+VERSION = 2
 # Rows tokenised at once
 CHUNK = 8192
 # Of their texts
@@ -42,10 +42,8 @@ class TokenStore:
     `has_windows`: a row has one or more windows of at most `max_length` tokens; else it has one.
     """
 
-    def __init__(self, folder: Path, earlier_name: str | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Of the folder in caches of earlier versions
-        self.earlier_name = earlier_name
         meta = json.loads((folder / "store.json").read_text())
         self.max_length: int = meta["max_length"]
         self.unknown_tokens: int = meta["unknown_tokens"]
@@ -55,7 +53,7 @@ class TokenStore:
         self.second_starts = (
             np.load(folder / "second_starts.npy", mmap_mode="r") if meta["has_second"] else None
         )
-        self.long = LongTexts(**meta.get("long", {}))
+        self.long = LongTexts(**meta["long"])
         self.has_windows = self.long.way == "windows"
         if self.has_windows:
             self.window_ends = np.load(folder / "window_ends.npy", mmap_mode="r")
@@ -102,13 +100,9 @@ def open_store(table: Table, tokenizer, max_length: int, cache_dir: str, long: L
     backend.no_padding()
     definition = backend.to_str()
     side = tokenizer.truncation_side
-    name, earlier_name = (
-        f"tokens-{content_key('tokens', VERSION, table_name, definition, max_length, side, *long.identity)}"
-        for table_name in (table.folder.name, table.earlier_name)
-    )
+    key = content_key("tokens", VERSION, table.folder.name, definition, max_length, side, asdict(long))
     arguments = (table.folder, definition, max_length, tokenizer.unk_token_id, side, long)
-    folder = build_once(Path(cache_dir) / name, build_store, *arguments, earlier_name=earlier_name)
-    return TokenStore(folder, earlier_name)
+    return TokenStore(build_once(Path(cache_dir) / f"tokens-{key}", build_store, *arguments))
 
 
 def build_store(
@@ -163,9 +157,8 @@ def build_store(
         "unknown_tokens": unknown,
         "has_second": has_second,
         "num_rows": table.num_rows,
+        "long": asdict(long),
     }
-    if long != CUT:
-        meta["long"] = asdict(long)
     if long.way == "windows":
         np.save(folder / "window_ends.npy", offsets[1:])
         np.save(folder / "first_windows.npy", first_windows)

@@ -4,16 +4,14 @@ tests/data/test_cache.py"""
 import errno
 import resource
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from app.config.schema import DataConfig
-from app.data.cache import build_once, content_key, file_digest
+from app.data.cache import build_once, file_digest
 from app.data.dataset import open_dataset
 from app.data.readers import ReadOptions
-from app.data.table import VERSION
 from app.data.table_builder import build_table
 from app.data.tokens import open_store
 from app.errors import InputError, TrainingError
@@ -49,26 +47,6 @@ def test_the_same_content_in_another_format_has_another_cache(tmp_path, write):
     assert one.folder != two.folder
     assert one.label_names == two.label_names
     assert one.splits["train"].table.text(0) != two.splits["train"].table.text(0)
-
-
-def test_a_cache_of_an_earlier_version_is_used(tmp_path, tiny_tokenizer):
-    """Its names had the path of the file in them."""
-    path, cache = write_tiny(tmp_path / "rows.tsv"), tmp_path / "cache"
-    dataset, store = open_all(path, cache, tiny_tokenizer)
-    table, known = dataset.splits["train"].table, folders(cache)
-    values = (str(path), asdict(ReadOptions()), False, None, True, file_digest(path))
-    assert table.earlier_name == f"table-{content_key('table', VERSION, *values)}"
-    inodes = {}
-    for folder, name in (
-        (table.folder, table.earlier_name),
-        (dataset.folder, dataset.earlier_name),
-        (store.folder, store.earlier_name),
-    ):
-        inodes[folder] = folder.stat().st_ino
-        folder.rename(folder.with_name(name))
-    open_all(path, cache, tiny_tokenizer)
-    assert folders(cache) == known
-    assert {folder: folder.stat().st_ino for folder in inodes} == inodes
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
