@@ -96,11 +96,11 @@ def check_options(options: argparse.Namespace) -> None:
 def plan_mode(options: argparse.Namespace, config: Config) -> PlannedMode:
     """Return the mode to run; raises InputError where it cannot, and for a task or settings that do not
     fit."""
-    if config.data.task == "masked_language_modelling":
-        raise InputError(
-            "cross-validate needs labels, with data.task single_label or multi_label; found data.task "
-            "masked_language_modelling"
-        )
+    from ..outcomes import outcome_class
+
+    task = config.data.task
+    if not outcome_class(task).has_labels:
+        raise InputError(f"cross-validate needs labels, found data.task {task}; choose another data.task")
     if config.data.folds is not None:
         raise InputError(
             "data.folds and data.fold are set by cross-validate; leave them out and give --folds"

@@ -51,7 +51,7 @@ def cross_validate(folder: Path, *words: str) -> subprocess.CompletedProcess:
         (["--data.folds", "3", "--data.fold", "0"], "data.folds and data.fold are set by cross-validate"),
         (
             ["--data.task", "masked_language_modelling", "--data.train", "a.txt"],
-            "needs labels, with data.task single_label or multi_label",
+            "needs labels, found data.task masked_language_modelling",
         ),
         (["--train.epoch", "3"], "there is no setting 'train.epoch'"),
     ],

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, precision_recall_fscore_support
 
+from app.outcomes import metrics as table
 from app.outcomes import open_outcome
 from app.outcomes.class_scores import softmax
-from app.outcomes.metrics import is_better
+from app.outcomes.metrics import Metric, is_better
+from app.outcomes.model_card import CardContent, SplitFacts, render_card
+from app.outcomes.resampling import compare, seed_variance, values
+from tests.outcomes.rows_case import TASKS, page_content
 from tests.tiny import LABELS
 
 
@@ -97,3 +101,37 @@ def test_metrics_are_plain_numbers_for_json():
 )
 def test_is_better(value, best, metric, better):
     assert is_better(value, best, metric) is better
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_metric_is_one_entry_of_the_table(task, monkeypatch):
+    """Report, page, card, comparison, seeds and folds show it with its interval."""
+    error_rate = Metric(
+        "error_rate",
+        "error rate",
+        "错误率",
+        (task,),
+        of_counts=lambda drawn: 1 - drawn.accuracy,
+        higher_is_better=False,
+    )
+    monkeypatch.setattr(table, "METRICS", (*table.METRICS, error_rate))
+    monkeypatch.setitem(table.BY_KEY, "error_rate", error_rate)
+    outcome, content = page_content(task, 200, ["甲", "乙", "丙"])
+    metrics, scores = content.metrics, content.rows.scores
+    low, high = metrics["intervals"]["error_rate"]
+    assert low < metrics["error_rate"] < high
+    assert metrics["error_rate"] == pytest.approx(1 - scores.correct.mean())
+    shown = f"{metrics['error_rate']:.4f}"
+    assert f"  {'error rate':17} {shown}   {low:.4f} to {high:.4f}" in outcome.report_text(
+        metrics, {}, "title"
+    )
+    assert f"错误率<b>{shown}</b><small>[{low:.4f}, {high:.4f}]" in outcome.render_page(content, "zh")
+    facts = SplitFacts("rows.csv", 200, "abcd", "ef01")
+    settings = ("bert", None, None, 128, {"seed": 42}, False)
+    card = render_card(CardContent("run", outcome, "test", metrics, {}, {"test": facts}, *settings))
+    assert f"| error rate | {shown} | {low:.4f} to {high:.4f} |" in card
+    assert f"| 错误率 | {shown} | {low:.4f} 至 {high:.4f} |" in card
+    assert "error_rate" in compare(outcome, scores, scores).differences
+    assert seed_variance(outcome, [scores, scores])["error_rate"].values == [metrics["error_rate"]] * 2
+    assert "error_rate" in values(outcome, scores)
+    assert is_better(0.1, 0.2, "error_rate")
