@@ -71,30 +71,26 @@ class Model:
         return f"Model({str(self.folder)!r}, {len(self.label_names)} labels)"
 
     def predict(self, texts: Iterable) -> np.ndarray:
-        """Return the label of each text, (num_texts,) strings; with any number of labels a text, (num_texts,)
-        lists of strings.
+        """Return the label of each text, (num_texts,) strings; of a model with several labels a text,
+        (num_texts,) lists of strings.
 
         `texts` are strings or, for a model that was trained on pairs, pairs of strings. Raises InputError for
         texts that `rows_of` in texts.py refuses, and TrainingError for logits that are not finite.
         """
-        predictor = self._opened.predictor
-        if predictor.has_label_sets:
-            decided = predictor.rule.decide(self.predict_proba(texts))
-            found = np.empty(len(decided), dtype=object)
-            for at, row in enumerate(decided):
-                found[at] = [self.label_names[label] for label in np.flatnonzero(row)]
-            return found
-        labels = np.array(self.label_names)
-        return labels[self.predict_proba(texts).argmax(axis=1)]
+        outcome = self._opened.predictor.outcome
+        return outcome.answers(outcome.decide(self._logits(texts)))
 
     def predict_proba(self, texts: Iterable) -> np.ndarray:
         """Return the probability of each label, (num_texts, num_labels) float64; raises as `predict` does."""
+        return self._opened.predictor.outcome.probabilities(self._logits(texts))
+
+    def _logits(self, texts: Iterable) -> np.ndarray:
         opened = self._opened
         rows = rows_of(texts, opened.remove_spaces)
         if not rows:
-            return np.empty((0, len(self.label_names)))
+            return np.empty((0, len(self.label_names)), dtype=np.float32)
         check_pairs(self.folder, opened.recorded, rows[0].pair is not None, "give texts of that kind")
-        return np.array([prediction.probabilities for prediction in opened.predictor.predict(rows)])
+        return np.concatenate(list(opened.predictor.logits_of_rows(rows)))
 
     def save(self, folder: str | Path) -> Path:
         """Write the files of the model into a new folder, which `load`, predict.py and transformers open;

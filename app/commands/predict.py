@@ -20,25 +20,26 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ..config.shipped import MODULE, PROGRAM
 from ..data.json_values import json_layout
+from ..data.label_cells import LABEL_SETS
 from ..data.run_options import LABEL_SETTINGS
 from ..errors import InputError
 from ..prediction.excel import check_excel
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
-from ..prediction.output import WRITERS, check_output, open_output, progress
+from ..prediction.output import check_output, open_output, progress
 from ..prediction.sources import Source, open_file, open_texts
 from ..runtime.quick_imports import quick_imports
 from .exit_status import exit_status, say
 from .predict_options import build_parser, parse
 
 if TYPE_CHECKING:
-    from ..prediction.label_sets import Abstention
-    from ..prediction.predictor import Predictor
+    # They import NumPy, which --help does without
+    from ..evaluation.measures.selective import Threshold
+    from ..outcomes.outcome import Outcome
 
 PAIRS_REMEDY = "pairs are read from a file, with the columns of the run's training or --text_pair_column"
 # Options that say how a file is read; where one is not given, the file is read as in the run's training
@@ -97,14 +98,32 @@ def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
         return open_model(folder, compute)
 
 
+def choose_run_threshold(folder: Path, outcome: Outcome, precision: float) -> Threshold:
+    """Return the threshold for a precision, chosen on the dev rows of a run; raises InputError where there is
+    none."""
+    from ..evaluation.logits_file import LOGITS, read_logits
+    from ..evaluation.measures.selective import choose_threshold
+    from ..outcomes.outcome import FITTED_ON
+
+    path = folder / LOGITS
+    remedy = "set --threshold yourself"
+    if not path.exists():
+        raise InputError(
+            f"--abstain needs the logits of a run, and there is no {path}; train again, or {remedy}"
+        )
+    splits = read_logits(path).splits
+    if FITTED_ON not in splits:
+        raise InputError(f"--abstain needs a run with dev rows, and {path} has none; {remedy}")
+    dev = splits[FITTED_ON]
+    return choose_threshold(outcome.held_out_decisions(dev), dev.hashes, precision)
+
+
 def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | None:
     """Return the threshold from which on rows are decided, None where they are not; says how well a chosen
     one does on other rows."""
     if args.abstain is None:
         return args.threshold
-    from ..prediction.decisions import choose_run_threshold
-
-    threshold = choose_run_threshold(opened.folder, opened.predictor, args.abstain)
+    threshold = choose_run_threshold(opened.folder, opened.predictor.outcome, args.abstain)
     say(threshold.describe(args.abstain))
     if threshold.bound < args.abstain:
         say(
@@ -112,24 +131,6 @@ def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | N
             "surer"
         )
     return threshold.value
-
-
-def as_writers_take_it(threshold: float | None, predictor: Predictor) -> float | Abstention | None:
-    """Return a threshold as the writers of a model's predictions take it."""
-    if threshold is None or not predictor.has_label_sets:
-        return threshold
-    from ..prediction.label_sets import Abstention
-
-    return Abstention(predictor.rule, threshold)
-
-
-def writers(predictor: Predictor) -> dict[str, Callable]:
-    """Return what writes the predictions of a model, by the name of the format."""
-    if not predictor.has_label_sets:
-        return WRITERS
-    from ..prediction.label_sets import LABEL_SET_WRITERS
-
-    return LABEL_SET_WRITERS
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
@@ -157,8 +158,10 @@ def run(args: argparse.Namespace) -> None:
         check_excel()
     total = count_rows(source, args)
     opened = open_chosen(args, folder)
+    from ..prediction.prediction_writer import PredictionWriter
+
     predictor = opened.predictor
-    threshold = as_writers_take_it(choose_threshold(args, opened), predictor)
+    threshold = choose_threshold(args, opened)
     rows = source.good_rows(args.on_bad_row == "skip")
     shown = _is_terminal(sys.stderr) and not (args.output is None and _is_terminal(sys.stdout))
     with open_output(args.output) as file, progress(total, shown) as on_batch:
@@ -168,8 +171,8 @@ def run(args: argparse.Namespace) -> None:
         predictions = predictor.predict(
             rows, on_batch=on_batch, **({"chunk_rows": 1} if source.is_terminal else {})
         )
-        write = writers(predictor)[args.output_format]
-        write(file, predictions, predictor.label_names, source.has_pairs, threshold)
+        writer = PredictionWriter(predictor.outcome, source.has_pairs, threshold)
+        writer.write(args.output_format, file, predictions)
     if args.input is not None or source.num_bad:
         say(source.summary())
     if (
@@ -186,7 +189,7 @@ def run(args: argparse.Namespace) -> None:
 
 def check_label_settings(args: argparse.Namespace, opened: OpenedModel) -> None:
     """Raise InputError for options of several labels a row that do not fit together, or not the model."""
-    if not opened.predictor.has_label_sets:
+    if opened.predictor.outcome.task not in LABEL_SETS:
         for name in ("label_separator", "label_columns"):
             if getattr(args, name) is not None:
                 raise InputError(
@@ -206,11 +209,11 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
     folder = check_report_folder(args.report)
     opened = open_chosen(args, model_folder)
     check_label_settings(args, opened)
-    task = "multi_label" if opened.predictor.has_label_sets else "single_label"
-    source = open_file(args.input, opened.recorded | {"task": task}, asked_settings(args), need_label=True)
+    recorded = opened.recorded | {"task": opened.predictor.outcome.task}
+    source = open_file(args.input, recorded, asked_settings(args), need_label=True)
     check_pairs(model_folder, opened.recorded, source.has_pairs, PAIRS_REMEDY)
     total = count_rows(source, args)
-    threshold = as_writers_take_it(choose_threshold(args, opened), opened.predictor)
+    threshold = choose_threshold(args, opened)
     with progress(total, _is_terminal(sys.stderr)) as on_batch:
         rows = source.good_rows(args.on_bad_row == "skip")
         text = report_on(opened, rows, source, folder, threshold, args.language, on_batch)

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..config.file_formats import FORMATS
 from ..errors import InputError, nearest
 from ..prediction.open_model import RUNTIMES
-from ..prediction.output import WRITERS
+from ..prediction.output import FORMATS as OUTPUT_FORMATS
 from ..prediction.sources import is_pipe
 
 OUTPUT_SUFFIXES = {".csv": "csv", ".xlsx": "xlsx", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -93,7 +93,7 @@ def _add_output_options(add: Callable) -> None:
     report = "for rows with labels: a new folder for report.html, report.txt, report.json and predictions.csv (default: none)"
     add("--report", metavar="FOLDER", help=report)
     add("--language", choices=["en", "zh"], default="en", help="language of report.html (default: en)")
-    add("--output_format", choices=["auto", *WRITERS], default="auto", help=formats)
+    add("--output_format", choices=["auto", *OUTPUT_FORMATS], default="auto", help=formats)
     add(
         "--bom",
         action="store_true",

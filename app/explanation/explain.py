@@ -76,7 +76,7 @@ def explain(
     Where no label is predicted, it is the most probable one that is explained. The same arguments give the
     same explanation. Raises InputError for an empty text and an unknown label.
     """
-    chosen = None if label is None else [find_label(label, model.label_names)]
+    chosen = None if label is None else [find_label(label, model.outcome.label_names)]
     [row] = text_rows([texts if len(texts) > 1 else texts[0]], ReadOptions(remove_spaces=remove_spaces))
     if isinstance(row, BadRow):
         raise InputError(f"the text cannot be explained: {row.problem}")
@@ -84,7 +84,7 @@ def explain(
     encoder = TextEncoder(backend, model.max_length, model.tokenizer.truncation_side)
     text = tokenise(encoder, row, model.tokenizer.unk_token_id)
     probabilities = model.probabilities(text.input_ids, text.token_types)
-    predicted = model.predicted(probabilities)
+    predicted = model.outcome.explained_labels(probabilities)
     neutral = text.input_ids.copy()
     neutral[[position for unit in text.units for position in unit.tokens]] = model.neutral_id
     explanations = []
@@ -93,7 +93,9 @@ def explain(
         values = unit_values(text, attributions.values)
         test = run_deletion_test(model, text, values, label_id, draws, seed)
         explanations.append(
-            Explanation(text, model.label_names, probabilities, predicted, label_id, attributions, test)
+            Explanation(
+                text, model.outcome.label_names, probabilities, predicted, label_id, attributions, test
+            )
         )
     return explanations
 

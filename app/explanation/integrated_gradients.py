@@ -63,7 +63,7 @@ def attribute(
     types = torch.as_tensor(token_types, device=model.device)[None]
 
     def forward(embeddings: torch.Tensor) -> torch.Tensor:
-        return model.log_odds(model.logits(embeddings, types.expand(len(embeddings), -1)), label)
+        return model.outcome.log_odds(model.logits(embeddings, types.expand(len(embeddings), -1)), label)
 
     with torch.no_grad():
         ends = [float(forward(row)) for row in (text, neutral)]

@@ -11,12 +11,11 @@ import torch
 
 from ..data.long_texts import CUT
 from ..errors import InputError, TrainingError
-from ..evaluation.calibration import run_temperature
-from ..evaluation.multi_label.decisions import LabelRule, read_rule
-from ..prediction.exported_model import MULTI_LABEL, SINGLE_LABEL, is_exported
+from ..outcomes.outcome import Outcome
+from ..prediction.exported_model import is_exported
 from ..prediction.recorded_settings import run_long_texts, run_settings
 from ..prediction.saved_model import load_checkpoint, longest_row
-from ..prediction.torch_runtime import label_names
+from ..prediction.torch_runtime import outcome_of_checkpoint
 from ..runtime.devices import choose_device
 
 # Of a pass: its rows times its longest row
@@ -24,31 +23,22 @@ BATCH_TOKENS = 4096
 
 
 class PlainModel:
-    """The classifier of a run as transformers computes it, on `device`, in fp32, with the temperature of its
+    """The classifier of a run as transformers computes it, on `device`, in fp32, with the `outcome` of its
     run.
 
     The log-odds of a label are log(p / (1 - p)) of its probability p. Unlike p they do not flatten where the
-    model is sure. `rule` says which labels a row has, for a model of any number of labels a row; else it is
-    None.
+    model is sure.
     """
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        tokenizer,
-        max_length: int | None,
-        temperature: float,
-        device: str,
-        rule: LabelRule | None = None,
+        self, model: torch.nn.Module, tokenizer, max_length: int | None, outcome: Outcome, device: str
     ) -> None:
         self.device = choose_device(device)
         model.set_attn_implementation("eager")
         self.model = model.eval().to(self.device).requires_grad_(False)
         self.tokenizer = tokenizer
         self.max_length = max_length
-        self.temperature = temperature
-        self.rule = rule
-        self.label_names = label_names(model.config)
+        self.outcome = outcome
         names = signature(model.forward).parameters
         self.takes_types = "token_type_ids" in names and getattr(model.config, "type_vocab_size", 2) > 1
         if "inputs_embeds" not in names:
@@ -68,15 +58,13 @@ class PlainModel:
         return self.model.get_input_embeddings()(torch.as_tensor(input_ids, device=self.device))
 
     def logits(self, embeddings: torch.Tensor, token_types: torch.Tensor) -> torch.Tensor:
-        """Return the logits / temperature, (num_rows, num_labels), of embeddings (num_rows, length, width)."""
-        return self._forward(token_types, inputs_embeds=embeddings)
+        """Return the logits, (num_rows, num_labels), of embeddings (num_rows, length, width), as
+        `Outcome.scale_logits` returns them."""
+        return self.outcome.scale_logits(self._forward(token_types, inputs_embeds=embeddings))
 
     def _forward(self, token_types: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
         types = {"token_type_ids": token_types} if self.takes_types else {}
-        return (
-            self.model(attention_mask=torch.ones_like(token_types), **inputs, **types).logits
-            / self.temperature
-        )
+        return self.model(attention_mask=torch.ones_like(token_types), **inputs, **types).logits
 
     @torch.no_grad()
     def log_odds_of_rows(
@@ -93,20 +81,8 @@ class PlainModel:
             for batch in np.array_split(same, -(-len(same) * int(length) // BATCH_TOKENS)):
                 ids, token_types = (np.stack([values[at] for at in batch]) for values in (rows, types))
                 logits = self.logits(self.embed(ids), torch.as_tensor(token_types, device=self.device))
-                found[batch] = self.log_odds(logits, label).double().cpu().numpy()
+                found[batch] = self.outcome.log_odds(logits, label).double().cpu().numpy()
         return found
-
-    def log_odds(self, logits: torch.Tensor, label: int) -> torch.Tensor:
-        """Return the log-odds of a label, (num_rows,), for logits (num_rows, num_labels)."""
-        return log_odds(logits, label) if self.rule is None else logits[:, label]
-
-    def predicted(self, probabilities: np.ndarray) -> list[int]:
-        """Return the ids of the labels of one row, the most probable first: one, or any number;
-        `probabilities` (num_labels,)."""
-        if self.rule is None:
-            return [int(probabilities.argmax())]
-        chosen = np.flatnonzero(self.rule.decide(probabilities[None])[0])
-        return chosen[np.argsort(-probabilities[chosen], kind="stable")].tolist()
 
     def probabilities(self, input_ids: np.ndarray, token_types: np.ndarray) -> np.ndarray:
         """Return the probabilities of one row, (num_labels,) float64.
@@ -119,7 +95,7 @@ class PlainModel:
                 torch.as_tensor(values, device=self.device)[None] for values in (input_ids, token_types)
             )
             logits = self._forward(types, input_ids=ids)
-            by_embeddings = self.logits(self.embed(input_ids)[None], types)
+            by_embeddings = self._forward(types, inputs_embeds=self.embed(input_ids)[None])
         if not logits.isfinite().all():
             raise TrainingError(
                 "the model's logits must be finite numbers; its weights are damaged or too large, choose "
@@ -131,15 +107,7 @@ class PlainModel:
                 "embeddings; use a BERT-like "
                 "encoder"
             )
-        logits = logits[0].double()
-        return (logits.softmax(-1) if self.rule is None else logits.sigmoid()).cpu().numpy()
-
-
-def log_odds(logits: torch.Tensor, label: int) -> torch.Tensor:
-    """Return log(p / (1 - p)) of a label's probability, (num_rows,), for logits (num_rows, num_labels),
-    without rounding p to 1."""
-    others = torch.cat([logits[:, :label], logits[:, label + 1 :]], dim=1)
-    return logits[:, label] - others.logsumexp(dim=1)
+        return self.outcome.probabilities(logits.double().cpu().numpy())[0]
 
 
 def load_plain_model(folder: Path, device: str = "auto") -> PlainModel:
@@ -151,19 +119,12 @@ def load_plain_model(folder: Path, device: str = "auto") -> PlainModel:
             "export.json"
         )
     model, tokenizer = load_checkpoint(folder)
-    config = model.config
-    if config.num_labels < 2 or config.problem_type not in (None, SINGLE_LABEL, MULTI_LABEL):
-        raise InputError(
-            f"{folder}: the model must choose from two or more labels, found {config.num_labels} label(s) "
-            "and problem_type "
-            f"{config.problem_type}"
-        )
+    outcome = outcome_of_checkpoint(folder, model.config)
     if run_long_texts(folder) != CUT:
         raise InputError(
             f"{folder}: a model trained with data.long cut is needed, found {run_long_texts(folder).way}; "
             "texts that are read in "
             "parts are not explained yet"
         )
-    length = longest_row(config, tokenizer, run_settings(folder).get("max_length"))
-    rule = read_rule(folder, label_names(config)) if config.problem_type == MULTI_LABEL else None
-    return PlainModel(model, tokenizer, length, run_temperature(folder), device, rule)
+    length = longest_row(model.config, tokenizer, run_settings(folder).get("max_length"))
+    return PlainModel(model, tokenizer, length, outcome, device)

@@ -19,19 +19,16 @@ import numpy as np
 from ..errors import InputError
 from ..evaluation.calibration import CALIBRATION
 from ..evaluation.logits_file import LOGITS
-from ..evaluation.multi_label.decisions import read_rule, rule_values
+from ..evaluation.multi_label.decisions import THRESHOLDS
 from ..prediction.cpu_check import make_check
 from ..prediction.exported_model import (
     GRAPH,
-    MULTI_LABEL,
-    SINGLE_LABEL,
     TOKENIZER,
     WEIGHTS,
     ExportRecord,
     read_record,
     write_record,
 )
-from ..prediction.label_sets import LabelSetPredictor
 from ..prediction.onnx_runtime import load_exported, padded
 from ..prediction.predictor import token_batches
 from ..prediction.recorded_settings import run_long_texts, run_settings, settings_of_reading
@@ -39,13 +36,15 @@ from ..prediction.saved_model import check_folder, load_checkpoint
 from ..prediction.torch_runtime import load_predictor
 from ..runtime.disk import sync
 from .onnx_graph import OPSET, move_weights, write_graph
-from .proof import Proof, compare
+from .proof import Proof, prove
 from .proof_rows import rows_of_file, rows_of_run
 from .quantized_graph import Quantizer
 
 if TYPE_CHECKING:
     from ..prediction.predictor import Predictor
 
+# Where runs keep what was fitted on dev
+FITTED_FILES = (CALIBRATION, THRESHOLDS)
 LIBRARIES = ("torch", "transformers", "onnx", "onnxruntime", "tokenizers")
 # Rows in all, tokens of a batch
 CALIBRATION_ROWS, CALIBRATION_TOKENS = 128, 512
@@ -53,8 +52,8 @@ CALIBRATION_ROWS, CALIBRATION_TOKENS = 128, 512
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """`precision` is fp32 or int8. The export is kept under its name if at most `tolerance` of the labels (or
-    sets of labels) change, a share, and no logit differs by more than `logit_tolerance` (None: any
+    """`precision` is fp32 or int8. The export is kept under its name if at most `tolerance` of the
+    predictions change, a share, and no logit differs by more than `logit_tolerance` (None: any
     difference). It is compared on `num_rows` rows, those of the file `rows`, or the dev rows of the run.
     `quantization`, of int8, is dynamic or static.
     """
@@ -88,8 +87,6 @@ def export(folder: Path, output: Path, options: ExportOptions, say: Callable[[st
     original = load_predictor(
         folder, run_settings(folder).get("max_length"), run_long_texts(folder), device="cpu"
     )
-    if isinstance(original, LabelSetPredictor):
-        original.rule = read_rule(folder, original.label_names)
     rows, labels = _rows(folder, original, options, options.num_rows)
     aside = output.with_name(f"{output.name}.rejected-{secrets.token_hex(4)}")
     aside.mkdir()
@@ -104,7 +101,7 @@ def export(folder: Path, output: Path, options: ExportOptions, say: Callable[[st
             move_weights(aside / GRAPH, aside / WEIGHTS)
             write_record(aside, _sized(record, aside))
             exported = load_exported(aside)[0]
-            proof = compare(before, exported, rows, labels)
+            proof = prove(before, exported, rows, labels)
             return exported, proof, _problem(proof, options)
 
         if options.precision == "int8":
@@ -130,8 +127,8 @@ def export(folder: Path, output: Path, options: ExportOptions, say: Callable[[st
 
 def _sized(record: ExportRecord, folder: Path) -> ExportRecord:
     """Return a record with the sizes of the graph's files in `folder`."""
-    graph_bytes, weights_bytes = ((folder / name).stat().st_size for name in (GRAPH, WEIGHTS))
-    return replace(record, graph_bytes=graph_bytes, weights_bytes=weights_bytes)
+    sizes = {name: (folder / name).stat().st_size for name in (GRAPH, WEIGHTS)}
+    return replace(record, files=record.files | sizes)
 
 
 def _check_output(output: Path) -> None:
@@ -203,11 +200,10 @@ def _write_model(folder: Path, aside: Path, original: Predictor, precision: str)
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.save(str(aside / TOKENIZER))
-    sets = isinstance(original, LabelSetPredictor)
-    # What --calibrate and --abstain read
-    for name in (CALIBRATION, LOGITS):
-        if (folder / name).is_file():
-            shutil.copyfile(folder / name, aside / name)
+    # What a prediction reads, and --abstain
+    beside = [name for name in (*FITTED_FILES, LOGITS) if (folder / name).is_file()]
+    for name in beside:
+        shutil.copyfile(folder / name, aside / name)
     record = ExportRecord(
         labels=original.label_names,
         max_length=original.max_length,
@@ -216,10 +212,8 @@ def _write_model(folder: Path, aside: Path, original: Predictor, precision: str)
         inputs=inputs,
         precision=precision,
         data=settings_of_reading(run_settings(folder)),
-        graph_bytes=(aside / GRAPH).stat().st_size,
-        weights_bytes=0,
-        problem_type=MULTI_LABEL if sets else SINGLE_LABEL,
-        label_rule=rule_values(original.rule, original.label_names) if sets else {},
+        problem_type=original.outcome.problem_type,
+        files=dict.fromkeys((TOKENIZER, *beside)),
         proof={},
         made={
             "from": folder.resolve().name,
@@ -236,9 +230,11 @@ def _write_model(folder: Path, aside: Path, original: Predictor, precision: str)
 def _problem(proof: Proof, options: ExportOptions) -> str | None:
     """Return why an export is not accepted, or None."""
     if proof.flipped_share > options.tolerance:
-        return f"{proof.flipped:,} of {proof.rows:,} {proof.what} changed, allowed is a share of {options.tolerance:g} (--tolerance)"
-    most = options.logit_tolerance
-    if most is not None and not proof.largest_logit_difference <= most:
-        found = proof.largest_logit_difference
-        return f"a logit differs by {found:.3g}, allowed is {most:g} (--logit_tolerance)"
+        return (
+            f"{proof.flipped:,} of {proof.rows:,} predictions changed, allowed is a share of "
+            f"{options.tolerance:g} (--tolerance)"
+        )
+    allowed, largest = options.logit_tolerance, proof.largest_logit_difference
+    if allowed is not None and not largest <= allowed:
+        return f"a logit differs by {largest:.3g}, allowed is {allowed:g} (--logit_tolerance)"
     return None

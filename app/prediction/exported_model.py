@@ -11,21 +11,18 @@ from ..runtime.disk import write_json
 
 RECORD, GRAPH, WEIGHTS, TOKENIZER = "export.json", "model.onnx", "model.onnx.data", "tokenizer.json"
 FORMAT = 1
-SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classification"
 
 
 @dataclass(frozen=True)
 class ExportRecord:
     """What is known about an exported model.
 
-    `labels` are in the order of their ids. Rows are cut at `max_length` tokens (None: never) at
-    `truncation_side`, unless `data` says otherwise: the settings with which the run read its files, empty
-    where they are not known. `inputs` are the names of the graph's inputs, `graph_bytes` and `weights_bytes` the sizes of
-    its files. `problem_type` is transformers' word for one label or any
-    number; with any number, `label_rule` has the thresholds and limits of
-    app/evaluation/multi_label/decisions.py. `proof` is how it was compared with the model that it was made
-    from, `made` from what and with what; a quantised model has a `cpu_check`, see
-    app/prediction/cpu_check.py.
+    `labels` are in the order of their ids, `problem_type` is transformers' word for the kind of answer. Rows
+    are cut at `max_length` tokens (None: never) at `truncation_side`, unless `data` says otherwise: the
+    settings with which the run read its files, empty where they are not known. `inputs` are the names of the
+    graph's inputs. `files` are the files that the folder must have, by name, with their bytes (None: any).
+    `proof` is how it was compared with the model that it was made from, `made` from what and with what; a
+    quantised model has a `cpu_check`, see app/prediction/cpu_check.py.
     """
 
     labels: list[str]
@@ -34,14 +31,12 @@ class ExportRecord:
     pad_id: int
     inputs: list[str]
     precision: str
+    problem_type: str
     data: dict
-    graph_bytes: int
-    weights_bytes: int
+    files: dict
     proof: dict
     made: dict
     cpu_check: dict = field(default_factory=dict)
-    problem_type: str = SINGLE_LABEL
-    label_rule: dict = field(default_factory=dict)
     format: int = FORMAT
 
 
@@ -70,34 +65,34 @@ def read_record(folder: Path) -> ExportRecord:
         raise InputError(
             f"{path}: format must be {FORMAT}, found {excerpt(version)}; export again with this version"
         )
-    needed = [
-        known.name for known in fields(ExportRecord) if known.default is known.default_factory is MISSING
-    ]
-    missing = [name for name in needed if name not in values]
-    labels = values.get("labels")
-    if (
-        missing
-        or not isinstance(labels, list)
-        or len(labels) < 2
-        or not all(isinstance(name, str) for name in labels)
-        or not isinstance(values["data"], dict)
-    ):
-        raise InputError(
-            f"{path}: the record is damaged ({', '.join(missing) or 'labels or data'}); export again"
-        )
-    record = ExportRecord(
-        **{known.name: values[known.name] for known in fields(ExportRecord) if known.name in values}
-    )
-    sizes = {GRAPH: record.graph_bytes, WEIGHTS: record.weights_bytes, TOKENIZER: None}
-    for name, size in sizes.items():
+    known = fields(ExportRecord)
+    needed = [entry.name for entry in known if entry.default is entry.default_factory is MISSING]
+    damaged = [name for name in needed if name not in values] or _damaged(values)
+    if damaged:
+        raise InputError(f"{path}: the record is damaged ({', '.join(damaged)}); export again")
+    record = ExportRecord(**{entry.name: values[entry.name] for entry in known if entry.name in values})
+    _check_files(folder, record.files)
+    return record
+
+
+def _damaged(values: dict) -> list[str]:
+    """Return the names of values of a wrong type."""
+    labels = values["labels"]
+    if not isinstance(labels, list) or len(labels) < 2 or not all(isinstance(name, str) for name in labels):
+        return ["labels"]
+    return [name for name in ("data", "files") if not isinstance(values[name], dict)]
+
+
+def _check_files(folder: Path, files: dict[str, int | None]) -> None:
+    """Raise InputError for a file that is not there, or not whole."""
+    for name, size in files.items():
         file = folder / name
         if not file.is_file():
             raise InputError(
                 f"{folder}: an exported folder must have {name}, found none; copy it or export again"
             )
-        found = file.stat().st_size
-        if size not in (None, found):
+        bytes_there = file.stat().st_size
+        if size not in (None, bytes_there):
             raise InputError(
-                f"{file}: the file must have {size:,} bytes, found {found:,}; copy it or export again"
+                f"{file}: the file must have {size:,} bytes, found {bytes_there:,}; copy it or export again"
             )
-    return record

@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from ..data.long_texts import saved_long_texts
-from ..errors import InputError, shorten
-from ..evaluation.multi_label.decisions import LabelRule, rule_of
+from ..errors import InputError, excerpt, shorten
+from ..outcomes import outcome_of_model
 from ..runtime.cores import num_cores
 from ..runtime.telemetry import turn_off_telemetry
 from .cpu_check import run_check
-from .exported_model import GRAPH, MULTI_LABEL, RECORD, TOKENIZER, WEIGHTS, ExportRecord, read_record
-from .label_sets import LabelSetPredictor
+from .exported_model import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord, read_record
 from .predictor import Predictor, Tokens
 
 # Larger batches are padded more, and compute no faster
@@ -94,8 +93,13 @@ def _threads() -> int:
     return int(given) if given.isdecimal() and int(given) else num_cores()
 
 
-def load_exported(folder: Path, batch_tokens: int | None = None) -> tuple[Predictor, ExportRecord]:
-    """Return the predictor of an exported folder and its record; raises InputError for a damaged folder."""
+def load_exported(
+    folder: Path, batch_tokens: int | None = None, calibrate: bool = True
+) -> tuple[Predictor, ExportRecord]:
+    """Return the predictor of an exported folder and its record; raises InputError for a damaged folder.
+
+    `calibrate` is whether probabilities are those of the temperature of the run.
+    """
     from tokenizers import Tokenizer
 
     record = read_record(folder)
@@ -107,22 +111,13 @@ def load_exported(folder: Path, batch_tokens: int | None = None) -> tuple[Predic
         ) from error
     runtime = OnnxRuntime(folder / GRAPH, record, batch_tokens)
     long = saved_long_texts(record.data, folder / RECORD)
-    predictor_class = LabelSetPredictor if record.problem_type == MULTI_LABEL else Predictor
-    predictor = predictor_class(
-        runtime, tokenizer, record.labels, record.max_length, record.truncation_side, long
-    )
-    if isinstance(predictor, LabelSetPredictor):
-        predictor.rule = _label_rule(folder, record)
+    outcome = outcome_of_model(record.problem_type, record.labels)
+    if outcome is None:
+        raise InputError(
+            f"{folder / RECORD}: problem_type must be one of transformers, found "
+            f"{excerpt(record.problem_type)}; export again"
+        )
+    outcome.read_fitted(folder, calibrate)
+    predictor = Predictor(runtime, tokenizer, outcome, record.max_length, record.truncation_side, long)
     run_check(folder, predictor, record.cpu_check)
     return predictor, record
-
-
-def _label_rule(folder: Path, record: ExportRecord) -> LabelRule:
-    try:
-        return rule_of(record.label_rule, record.labels)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{folder / RECORD}: a model of several labels needs a threshold for each label, and label_rule "
-            "cannot be read: "
-            f"{error!r}; export again"
-        ) from error

@@ -63,7 +63,6 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
     """
     if folder is not None and is_exported(folder):
         return _open_exported(folder, options)
-    from ..evaluation.calibration import run_temperature
     from .recorded_settings import newest_run, run_long_texts, run_settings
 
     folder = newest_run() if folder is None else folder
@@ -75,18 +74,19 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
     from .torch_runtime import load_predictor
 
     settings = run_settings(folder)
-    compute = {"device": options.device, "precision": options.precision, "batch_tokens": options.batch_tokens}
-    predictor = load_predictor(folder, settings.get("max_length"), run_long_texts(folder), **compute)
-    predictor.temperature = run_temperature(folder) if options.calibrate else 1.0
-    if predictor.has_label_sets:
-        from ..evaluation.multi_label.decisions import read_rule
-
-        predictor.rule = read_rule(folder, predictor.label_names)
+    predictor = load_predictor(
+        folder,
+        settings.get("max_length"),
+        run_long_texts(folder),
+        options.calibrate,
+        device=options.device,
+        precision=options.precision,
+        batch_tokens=options.batch_tokens,
+    )
     return OpenedModel(folder, predictor, settings)
 
 
 def _open_exported(folder: Path, options: ComputeOptions) -> OpenedModel:
-    from ..evaluation.calibration import run_temperature
     from .onnx_runtime import load_exported
 
     if options.runtime == "torch":
@@ -103,6 +103,5 @@ def _open_exported(folder: Path, options: ComputeOptions) -> OpenedModel:
             f"{options.precision}; "
             "leave it out"
         )
-    predictor, record = load_exported(folder, options.batch_tokens)
-    predictor.temperature = run_temperature(folder) if options.calibrate else 1.0
+    predictor, record = load_exported(folder, options.batch_tokens, options.calibrate)
     return OpenedModel(folder, predictor, record.data)

@@ -1,39 +1,25 @@
-"""Predictions written to a file, standard output or the terminal."""
+"""The file that predictions are written to, standard output, or the terminal."""
 
 from __future__ import annotations
 
-import csv
-import json
 import logging
 import os
-import re
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from ..errors import InputError, TrainingError, shorten
-from ..evaluation.text_table import short_label
 from ..runtime.disk import is_full
-from .excel import write_sheet
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    # Imports numpy; bad input is reported before that
-    from .predictor import Prediction
 
 logger = logging.getLogger(__name__)
-# Control characters, and those that change the direction of what follows.
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # Bytes of the name of an output in the name of its unfinished file; a name may have 255
 MAX_START = 200
-# Of a prediction for people
-MAX_LABELS = 10
+# What `PredictionWriter` writes
+FORMATS = ("csv", "jsonl", "xlsx", "lines")
 
 
 def check_output(path: str | None, input_path: str | None) -> None:
@@ -152,106 +138,3 @@ def progress(total: int | None, shown: bool) -> Iterator[Callable[[int], None]]:
         total=total, unit=" rows", unit_scale=True, dynamic_ncols=True, disable=not shown, delay=1
     ) as bar:
         yield bar.update
-
-
-def decision(probabilities: np.ndarray, threshold: float) -> dict[str, str | float]:
-    """Return whether a prediction is accepted, and its margin: the largest probability minus the second
-    largest."""
-    second, first = probabilities[probabilities.argpartition(-2)[-2:]]
-    return {
-        "decision": "accept" if first >= threshold else "abstain",
-        "margin": round(float(first - second), 6),
-    }
-
-
-def write_csv(
-    file: TextIO,
-    predictions: Iterable[Prediction],
-    label_names: list[str],
-    has_pairs: bool,
-    threshold: float | None = None,
-) -> None:
-    """Write predictions as CSV with a header: line, text, text_pair, label, probability, p_<label> for each
-    label.
-
-    With a threshold, the columns decision and margin follow the probability: see `decision`. Texts are
-    written as they were read, even those that a spreadsheet would run as formulas: see docs/data.md.
-    """
-    writer = csv.writer(file)
-    pairs = ["text_pair"] if has_pairs else []
-    decided = [] if threshold is None else ["decision", "margin"]
-    writer.writerow(
-        ["line", "text", *pairs, "label", "probability", *decided, *(f"p_{name}" for name in label_names)]
-    )
-    for row, label, probabilities in predictions:
-        texts = [row.text, row.pair] if has_pairs else [row.text]
-        by_label = (f"{probability:.6f}" for probability in probabilities)
-        decided = [] if threshold is None else decision(probabilities, threshold).values()
-        writer.writerow([row.line, *texts, label, f"{probabilities.max():.6f}", *decided, *by_label])
-
-
-def _records(
-    predictions: Iterable[Prediction], label_names: list[str], has_pairs: bool, threshold: float | None
-) -> Iterator[dict]:
-    """Yield for each prediction the values of the columns of `write_csv`, by their names."""
-    for row, label, probabilities in predictions:
-        record = {"line": row.line, "text": row.text} | ({"text_pair": row.pair} if has_pairs else {})
-        record |= {"label": label, "probability": round(float(probabilities.max()), 6)}
-        record |= {} if threshold is None else decision(probabilities, threshold)
-        by_label = zip(label_names, probabilities, strict=True)
-        yield record | {f"p_{name}": round(float(probability), 6) for name, probability in by_label}
-
-
-def write_jsonl(
-    file: TextIO,
-    predictions: Iterable[Prediction],
-    label_names: list[str],
-    has_pairs: bool,
-    threshold: float | None = None,
-) -> None:
-    """Write predictions as JSON Lines, one object a line with the columns of `write_csv` as keys."""
-    for record in _records(predictions, label_names, has_pairs, threshold):
-        file.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-
-def write_xlsx(
-    file: TextIO,
-    predictions: Iterable[Prediction],
-    label_names: list[str],
-    has_pairs: bool,
-    threshold: float | None = None,
-) -> None:
-    """Write predictions as an Excel file with the columns of `write_csv`, all at the end."""
-    records = _records(predictions, label_names, has_pairs, threshold)
-    first = next(records, {})
-    write_sheet(file, list(first), (record.values() for record in chain([first] if first else [], records)))
-
-
-def write_lines(
-    file: TextIO,
-    predictions: Iterable[Prediction],
-    label_names: list[str],
-    has_pairs: bool,
-    threshold: float | None = None,
-) -> None:
-    """Write predictions for people: label, probability and text, then the other labels from the most probable
-    on."""
-    for row, label, probabilities in predictions:
-        ranked = sorted(zip(probabilities, label_names, strict=True), reverse=True)
-        others = [f"{short_label(name)} {probability:.4f}" for probability, name in ranked[1:MAX_LABELS]]
-        others += [f"and {len(ranked) - MAX_LABELS:,} more labels"] if len(ranked) > MAX_LABELS else []
-        decided = "" if threshold is None else f" {decision(probabilities, threshold)['decision']}"
-        lines = (
-            f"{short_label(label)} {probabilities.max():.4f}{decided}  {' '.join(row.text.split())}",
-            f"    {'  '.join(others)}",
-        )
-        file.writelines(without_controls(line) + "\n" for line in lines)
-
-
-def without_controls(line: str) -> str:
-    """Return a line with escapes in place of control characters: a terminal would act on the characters
-    themselves."""
-    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), line)
-
-
-WRITERS = {"csv": write_csv, "jsonl": write_jsonl, "xlsx": write_xlsx, "lines": write_lines}

@@ -12,14 +12,10 @@ from ..data.long_texts import CUT, LongTexts
 from ..data.row_encoder import RowEncoder
 from ..data.rows import Row
 from ..errors import TrainingError, excerpt, listed
-from ..evaluation.metrics import probabilities
+from ..outcomes.outcome import Outcome
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-    from ..evaluation.logits_file import SplitLogits
-    from ..evaluation.measures.row_scores import RowScores
-    from ..evaluation.measures.selective import RowDecisions
 
 # Tokenised and sorted together: large enough for batches of similar lengths, small enough for a moving bar.
 CHUNK_ROWS = 2048
@@ -27,11 +23,11 @@ CHUNK_CHARACTERS = 1 << 23
 
 
 class Prediction(NamedTuple):
-    """The label of one row, or the list of its labels; `probabilities` (num_labels,) float64 in the order of
-    the label ids."""
+    """The answer on one row: a label, or a list of labels; `probabilities` (num_labels,) float64 in the order
+    of the label ids."""
 
     row: Row
-    label: str | list[str]
+    answer: str | list[str]
     probabilities: np.ndarray
 
 
@@ -90,41 +86,30 @@ class Predictor:
     """Classifies rows in their order, holding one chunk of them in memory.
 
     `tokenizer` is one of the library tokenizers. Rows are cut at `max_length` tokens (None: never), at their
-    end or, with `truncation_side` left, at their start, unless `long` says otherwise. Probabilities are
-    softmax(logits / `temperature`).
+    end or, with `truncation_side` left, at their start, unless `long` says otherwise. `outcome` makes answers
+    and probabilities of the logits.
     """
-
-    temperature: float = 1.0
-    # A row has one label
-    has_label_sets = False
 
     def __init__(
         self,
         runtime: Runtime,
         tokenizer: Tokenizer,
-        label_names: list[str],
+        outcome: Outcome,
         max_length: int | None,
         truncation_side: str = "right",
         long: LongTexts = CUT,
     ) -> None:
         self.runtime = runtime
-        self.label_names = label_names
+        self.outcome = outcome
         self.max_length = max_length
         self.tokenizer = tokenizer
         self.long = CUT if max_length is None else long
         self.encoder = RowEncoder(tokenizer, max_length, truncation_side, self.long)
 
-    def label_rule(self) -> dict | None:
-        """Return how the labels of a row are chosen, as values for JSON, where it may have any number; else
-        None."""
-        return None
-
-    def decisions_on(self, dev: SplitLogits) -> RowScores | RowDecisions:
-        """Return how sure the predictions of dev rows are, and whether they are right; a threshold may be
-        chosen on them."""
-        from ..evaluation.measures.row_scores import score_rows
-
-        return score_rows(dev.labels, dev.logits, self.temperature)
+    @property
+    def label_names(self) -> list[str]:
+        """The names of the labels, in the order of their ids."""
+        return self.outcome.label_names
 
     def predict(
         self,
@@ -140,13 +125,21 @@ class Predictor:
         for chunk in _chunks(rows, chunk_rows):
             yield from self.predictions(chunk, self.logits(self.tokenize(chunk), on_batch))
 
+    def logits_of_rows(self, rows: Iterable[Row]) -> Iterator[np.ndarray]:
+        """Yield the logits of chunks of rows, (chunk_rows, num_labels) float32; raises as `predict` does."""
+        for chunk in _chunks(rows, CHUNK_ROWS):
+            logits = self.logits(self.tokenize(chunk))
+            self._check_finite(chunk, logits)
+            yield logits
+
     def predictions(self, rows: list[Row], logits: np.ndarray) -> list[Prediction]:
         """Return the predictions that follow from logits, (num_rows, num_labels); raises TrainingError where
         one is not finite."""
         self._check_finite(rows, logits)
+        probabilities, decided = self.outcome.probabilities(logits), self.outcome.decide(logits)
         return [
-            Prediction(row, self.label_names[int(by_label.argmax())], by_label)
-            for row, by_label in zip(rows, probabilities(logits / self.temperature), strict=True)
+            Prediction(row, self.outcome.answer(label), by_label)
+            for row, label, by_label in zip(rows, decided, probabilities, strict=True)
         ]
 
     def _check_finite(self, rows: list[Row], logits: np.ndarray) -> None:

@@ -13,11 +13,11 @@ from ..batching.loader import to_device
 from ..data.long_texts import CUT, LongTexts
 from ..errors import InputError, listed
 from ..model.classifier import Classifier, check_passes
+from ..outcomes import outcome_of_model
+from ..outcomes.outcome import Outcome
 from ..runtime.devices import choose_device
 from ..runtime.host_memory import keep_freed_memory
 from ..runtime.precision import Precision
-from .exported_model import MULTI_LABEL, SINGLE_LABEL
-from .label_sets import LabelSetPredictor
 from .predictor import Predictor, Tokens
 from .saved_model import load_checkpoint, longest_row
 
@@ -31,8 +31,7 @@ class TorchRuntime:
     """Computes logits with a classifier.
 
     `precision` is fp32 or bf16 (autocast). A batch has at most `batch_tokens` tokens (None: a default for the
-    device). Raises InputError for a model that does not choose from two or more labels, and for a missing
-    device.
+    device). Raises InputError for a missing device.
     """
 
     def __init__(
@@ -42,13 +41,6 @@ class TorchRuntime:
         precision: str = "fp32",
         batch_tokens: int | None = None,
     ) -> None:
-        config = model.model.config
-        if config.num_labels < 2 or config.problem_type not in (None, SINGLE_LABEL, MULTI_LABEL):
-            raise InputError(
-                f"the model must choose from two or more labels, found {config.num_labels} label(s) and "
-                "problem_type "
-                f"{config.problem_type}"
-            )
         self.device = choose_device(device)
         self.model = model.eval().to(self.device)
         self.layout = self.model.layout(self.model.can_pack, self.model.has_varlen_kernels(self.device))
@@ -93,24 +85,40 @@ def label_names(config) -> list[str]:
     return names
 
 
+def outcome_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Outcome:
+    """Return the outcome of a checkpoint, which decides as its run does; raises InputError for a model that
+    does not choose from two or more labels."""
+    outcome = outcome_of_model(config.problem_type, label_names(config))
+    if config.num_labels < 2 or outcome is None:
+        raise InputError(
+            f"{folder}: the model must choose from two or more labels, found {config.num_labels} label(s) and "
+            f"problem_type {config.problem_type}"
+        )
+    outcome.read_fitted(folder, calibrate)
+    return outcome
+
+
 def load_predictor(
-    folder: Path, trained_length: int | None = None, long: LongTexts = CUT, **settings
+    folder: Path,
+    trained_length: int | None = None,
+    long: LongTexts = CUT,
+    calibrate: bool = True,
+    **settings,
 ) -> Predictor:
     """Return the predictor of a checkpoint folder; `settings` are `device`, `precision` and `batch_tokens` of
     `TorchRuntime`.
 
     `trained_length` is the `max_length`, in tokens, that a run was trained with, `long` how it read longer
-    texts. Raises InputError as `load_checkpoint` and `TorchRuntime` do, and for a model that cannot classify
-    a text, or whose logits change with padding.
+    texts; `calibrate` is whether probabilities are those of the temperature of the run. Raises InputError as
+    `load_checkpoint`, `outcome_of_checkpoint` and `TorchRuntime` do, and for a model that cannot classify a
+    text, or whose logits change with padding.
     """
     keep_freed_memory()
     model, tokenizer = load_checkpoint(folder)
+    outcome = outcome_of_checkpoint(folder, model.config, calibrate)
     length = longest_row(model.config, tokenizer, trained_length)
     classifier = Classifier(model)
     backend = tokenizer.backend_tokenizer
     check_passes(classifier, *(backend.encode(text).ids[:length] for text in ("好", "好" * 20)))
     runtime = TorchRuntime(classifier, **settings)
-    predictor_class = LabelSetPredictor if model.config.problem_type == MULTI_LABEL else Predictor
-    return predictor_class(
-        runtime, backend, label_names(model.config), length, tokenizer.truncation_side, long
-    )
+    return Predictor(runtime, backend, outcome, length, tokenizer.truncation_side, long)

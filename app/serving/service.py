@@ -15,6 +15,7 @@ from starlette.requests import Request as HttpRequest
 
 from ..data.rows import Row
 from ..errors import InputError, TrainingError
+from ..outcomes.outcome import Outcome
 from ..prediction.open_model import OpenedModel
 from ..prediction.predictor import Prediction
 from .hosts import LOCAL_HOSTS
@@ -106,8 +107,7 @@ class Service:
         wanted = parse_request(body, options.limits, model.has_pairs, model.remove_spaces)
         work = unless_gone(request, self._classify(model, wanted.rows))
         predictions = await self._in_time(work, options.timeout, 504, "there was no answer")
-        names = model.predictor.label_names
-        labels = [ranked(prediction, names, wanted.top_k) for prediction in predictions]
+        labels = [ranked(prediction, model.predictor.outcome, wanted.top_k) for prediction in predictions]
         return labels if wanted.is_list else labels[0]
 
     async def _classify(self, model: OpenedModel, rows: list[Row]) -> list[Prediction]:
@@ -160,7 +160,7 @@ class Service:
             "max_length": model.predictor.max_length,
             "long": model.predictor.long.way,
             "threshold": model.threshold,
-            "label_rule": model.predictor.label_rule(),
+            "label_rule": model.predictor.outcome.label_rule(),
             **model.predictor.runtime.description,
             "max_body_bytes": limits.body_bytes,
             "max_texts": limits.texts,
@@ -216,14 +216,9 @@ async def unless_gone(request: HttpRequest, work: Awaitable[Result]) -> Result:
             task.cancel()
 
 
-def ranked(prediction: Prediction, label_names: list[str], top_k: int | None) -> list[dict]:
-    """Return the labels of one row with their probabilities, to six digits as in files of predictions, best
-    first.
-
-    Where a row may have any number of labels, each also says whether the row has it, `chosen`.
-    """
+def ranked(prediction: Prediction, outcome: Outcome, top_k: int | None) -> list[dict]:
+    """Return the labels of one row as `Outcome.scored_label` does, the most probable first."""
     order = (-prediction.probabilities).argsort(kind="stable")[:top_k]
-    labels = [{"score": round(float(prediction.probabilities[i]), 6), "label": label_names[i]} for i in order]
-    if isinstance(prediction.label, str):
-        return labels
-    return [entry | {"chosen": entry["label"] in prediction.label} for entry in labels]
+    return [
+        outcome.scored_label(label, prediction.probabilities[label], prediction.answer) for label in order
+    ]

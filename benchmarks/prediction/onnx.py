@@ -21,5 +21,5 @@ def main(job: PredictionJob, meter: Meter) -> None:
     while True:
         predictions = list(predictor.predict(text_rows(texts, ReadOptions())))
         meter.step_done(
-            [[prediction.label, float(prediction.probabilities.max())] for prediction in predictions]
+            [[prediction.answer, float(prediction.probabilities.max())] for prediction in predictions]
         )

@@ -31,5 +31,5 @@ def main(job: PredictionJob, meter: Meter) -> None:
     while True:
         predictions = classify(precision, texts)
         meter.step_done(
-            [[prediction.label, float(prediction.probabilities.max())] for prediction in predictions]
+            [[prediction.answer, float(prediction.probabilities.max())] for prediction in predictions]
         )

@@ -70,7 +70,7 @@ def test_files_of_every_format(tmp_path, checkpoint, format, output_format):
     assert [record["text"] for record in records] == texts
     assert [int(record["line"]) for record in records] == list(range(first, first + 12))
     wanted = list(load_predictor(checkpoint, device="cpu").predict(as_rows(texts)))
-    assert [record["label"] for record in records] == [prediction.label for prediction in wanted]
+    assert [record["label"] for record in records] == [prediction.answer for prediction in wanted]
     np.testing.assert_allclose(
         probabilities_of(records), [prediction.probabilities for prediction in wanted], atol=1e-5
     )

@@ -24,7 +24,9 @@ from app.data.text_files import Stream
 from app.data.tokenizer import load_tokenizer
 from app.data.tokens import open_store
 from app.errors import InputError
-from app.prediction.output import check_output, write_csv, write_lines
+from app.outcomes import open_outcome
+from app.prediction.output import check_output
+from app.prediction.prediction_writer import PredictionWriter
 
 
 def read(path, need_label=True, **options) -> list:
@@ -308,7 +310,8 @@ def predictions_of(texts: list[str]):
 def test_formulas_are_written_as_they_were_read():
     """A quote put before them would make other texts of them; docs/data.md says so."""
     file = io.StringIO(newline="")
-    write_csv(file, predictions_of(FORMULAS), ["=正面", "负面"], has_pairs=False)
+    writer = PredictionWriter(open_outcome("single_label", ["=正面", "负面"]), has_pairs=False)
+    writer.write("csv", file, predictions_of(FORMULAS))
     found = list(csv.DictReader(io.StringIO(file.getvalue(), newline="")))
     assert [row["text"] for row in found] == FORMULAS
 
@@ -316,9 +319,9 @@ def test_formulas_are_written_as_they_were_read():
 def test_what_people_see_holds_no_control_characters():
     """Escape sequences in a text would steer the terminal."""
     file = io.StringIO()
-    write_lines(
-        file, predictions_of(["\x1b[2J\x00好\x9b31m\u202e"]), ["=正面", "\x07" + "长" * 99], has_pairs=False
-    )
+    outcome = open_outcome("single_label", ["=正面", "\x07" + "长" * 99])
+    predictions = predictions_of(["\x1b[2J\x00好\x9b31m\u202e"])
+    PredictionWriter(outcome, has_pairs=False).write("lines", file, predictions)
     assert "\\x1b[2J\\x00好\\x9b31m\\u202e" in file.getvalue()
     assert "\\x07长" in file.getvalue()
     assert "长" * 20 not in file.getvalue()

@@ -15,7 +15,7 @@ from app.explanation.deletion_test import MIN_UNITS, DeletionTest, delete, run_d
 from app.explanation.explain import Explanation, explain
 from app.explanation.integrated_gradients import attribute
 from app.explanation.page import render_page
-from app.explanation.plain_model import PlainModel, load_plain_model, log_odds
+from app.explanation.plain_model import PlainModel, load_plain_model
 from app.explanation.sentences import cut_notes, render_text, verdict
 from app.explanation.text_units import tokenise
 from tests.outcomes.test_report_page import HOSTILE, Checker
@@ -104,7 +104,9 @@ def test_attributions_are_the_integral_of_the_gradients(model, found):
     steps = (torch.arange(400) + 0.5) / 400
     points = (start + steps[:, None, None] * (end - start)).requires_grad_()
     types = torch.as_tensor(text.token_types)[None].expand(400, -1)
-    [gradients] = torch.autograd.grad(log_odds(model.logits(points, types), found.label).sum(), points)
+    [gradients] = torch.autograd.grad(
+        model.outcome.log_odds(model.logits(points, types), found.label).sum(), points
+    )
     expected = (gradients.mean(0) * (end - start)[0]).sum(-1).numpy()
     np.testing.assert_allclose(found.attributions.values, expected, atol=5e-3)
 

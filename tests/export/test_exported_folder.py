@@ -50,7 +50,7 @@ def test_labels_and_probabilities_are_those_of_torch(exported):
         wanted = list(load_predictor(checkpoint, device="cpu").predict(rows))
         found = list(load_exported(folder)[0].predict(rows, chunk_rows=16))
         assert [prediction.row for prediction in found] == rows
-        assert [prediction.label for prediction in found] == [prediction.label for prediction in wanted]
+        assert [prediction.answer for prediction in found] == [prediction.answer for prediction in wanted]
         np.testing.assert_allclose(
             [p.probabilities for p in found], [p.probabilities for p in wanted], atol=1e-5
         )

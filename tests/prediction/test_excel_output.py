@@ -7,8 +7,10 @@ from app.commands.predict import main
 from app.data.readers import ReadOptions
 from app.data.rows import Row, read_rows
 from app.errors import InputError
+from app.outcomes import open_outcome
 from app.prediction import excel
-from app.prediction.output import open_output, write_xlsx
+from app.prediction.output import open_output
+from app.prediction.prediction_writer import PredictionWriter
 from tests.saved_classifier import save_checkpoint
 
 openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements-excel.txt")
@@ -20,7 +22,8 @@ def write(path, texts, pair=None):
         (Row(n, text, pair, None), "正面", np.array([0.25, 0.75])) for n, text in enumerate(texts, 1)
     ]
     with open_output(str(path)) as file:
-        write_xlsx(file, predictions, ["=负面", "正面"], pair is not None)
+        outcome = open_outcome("single_label", ["=负面", "正面"])
+        PredictionWriter(outcome, pair is not None).write("xlsx", file, predictions)
 
 
 def test_texts_are_text_cells_and_the_same_when_read_again(tmp_path):

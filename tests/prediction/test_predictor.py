@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification
+from tokenizers import Tokenizer, models
 
 from app.errors import InputError, TrainingError
-from app.model.classifier import Classifier
+from app.prediction.labelled_rows import unknown_token_id
 from app.prediction.predictor import token_batches
 from app.prediction.recorded_settings import newest_run
-from app.prediction.torch_runtime import TorchRuntime, load_predictor
+from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 
 
@@ -35,7 +35,7 @@ def test_predictions_are_those_of_transformers_in_the_order_of_the_rows(tmp_path
         folder, [{"text": row.text, "text_pair": row.pair} if has_pairs else row.text for row in rows]
     )
     assert [prediction.row for prediction in predictions] == rows
-    assert [prediction.label for prediction in predictions] == [
+    assert [prediction.answer for prediction in predictions] == [
         LABELS[label] for label in wanted.argmax(axis=1)
     ]
     assert np.ptp(wanted, axis=0).max() > 0.1
@@ -119,8 +119,18 @@ def test_the_newest_run_that_finished(tmp_path):
     assert newest_run(tmp_path).name != "newest"
 
 
-def test_predictor_refuses_a_single_label(checkpoint):
-    model = AutoModelForSequenceClassification.from_pretrained(checkpoint)
-    model.config.num_labels = 1
+def test_predictor_refuses_a_single_label(tmp_path):
+    folder = save_checkpoint(tmp_path, num_labels=1, id2label={0: "负面"}, label2id={"负面": 0})
     with pytest.raises(InputError, match="choose from two or more labels"):
-        TorchRuntime(Classifier(model), "cpu")
+        load_predictor(folder, device="cpu")
+
+
+def test_the_unknown_token_of_every_kind_of_tokenizer():
+    """The default model has a Unigram tokenizer, which knows the token by its place only."""
+    unigram = Tokenizer(models.Unigram([("<s>", 0.0), ("<unk>", -9.0), ("好", -1.0)], unk_id=1))
+    pieces = Tokenizer(models.WordPiece({"好": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    words = Tokenizer(models.WordLevel({"好": 0, "<unk>": 1}, unk_token="<unk>"))
+    merges = Tokenizer(models.BPE({"好": 0, "?": 1}, [], unk_token="?"))
+    for tokenizer in (unigram, pieces, words, merges):
+        assert tokenizer.encode("鼎").ids == [unknown_token_id(tokenizer)] == [1]
+    assert unknown_token_id(Tokenizer(models.BPE({"好": 0}, []))) is None

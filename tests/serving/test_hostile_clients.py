@@ -39,7 +39,7 @@ def checkpoint(tmp_path_factory) -> Path:
 def expected(checkpoint: Path, texts: list[str]) -> list[tuple[str, float]]:
     """Return the best label and its probability of each text, as `predict` has them."""
     predictions = open_model(checkpoint, ComputeOptions("cpu")).predictor.predict(as_rows(texts))
-    return [(prediction.label, float(prediction.probabilities.max())) for prediction in predictions]
+    return [(prediction.answer, float(prediction.probabilities.max())) for prediction in predictions]
 
 
 def assert_answers(body: bytes, wanted: tuple[str, float]) -> None:

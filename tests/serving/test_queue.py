@@ -49,7 +49,7 @@ class Counted:
 @pytest.fixture
 def counted(model) -> Predictor:
     plain = model.predictor
-    return Predictor(Counted(plain.runtime), plain.tokenizer, plain.label_names, plain.max_length)
+    return Predictor(Counted(plain.runtime), plain.tokenizer, plain.outcome, plain.max_length)
 
 
 async def in_queue(predictor: Predictor, ask, wait: float = HOUR) -> None:

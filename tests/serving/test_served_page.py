@@ -61,7 +61,7 @@ def open_page(browser: Browser, address: str, problems: list[str], locale: str =
 
 
 def labels_of(model: OpenedModel, texts: list[str]) -> list[str]:
-    return [prediction.label for prediction in model.predictor.predict(as_rows(texts))]
+    return [prediction.answer for prediction in model.predictor.predict(as_rows(texts))]
 
 
 def downloaded(page) -> list[dict]:

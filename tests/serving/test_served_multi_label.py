@@ -1,4 +1,4 @@
-"""A server of a model with any number of labels a row: python -m pytest
+"""A server of a multi-label model: python -m pytest
 tests/serving/test_served_label_sets.py"""
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def checkpoint(tmp_path_factory) -> Path:
     return folder
 
 
-def label_sets(model: OpenedModel) -> list[set[str]]:
+def wanted_labels(model: OpenedModel) -> list[set[str]]:
     """Return the labels of TEXTS; a good example has rows with none, one and several."""
-    found = [set(prediction.label) for prediction in model.predictor.predict(as_rows(TEXTS))]
+    found = [set(prediction.answer) for prediction in model.predictor.predict(as_rows(TEXTS))]
     assert {len(names) for names in found} == {0, 1, 2}
     return found
 
@@ -64,7 +64,7 @@ def check_served(model: OpenedModel, wanted: list[set[str]]) -> None:
 
 def test_answers_say_which_labels_a_row_has(checkpoint):
     model = open_model(checkpoint, ComputeOptions("cpu"))
-    check_served(model, label_sets(model))
+    check_served(model, wanted_labels(model))
 
 
 def test_an_exported_folder_gives_the_same_label_sets(checkpoint, tmp_path):
@@ -76,7 +76,7 @@ def test_an_exported_folder_gives_the_same_label_sets(checkpoint, tmp_path):
     output = tmp_path / "exported"
     assert export([str(checkpoint), "--output", str(output), "--rows", str(tmp_path / "texts.txt")]) == 0
     check_served(
-        open_model(output, ComputeOptions()), label_sets(open_model(checkpoint, ComputeOptions("cpu")))
+        open_model(output, ComputeOptions()), wanted_labels(open_model(checkpoint, ComputeOptions("cpu")))
     )
 
 
@@ -106,7 +106,7 @@ def downloaded(page: Page) -> list[dict]:
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 def test_the_page_shows_label_sets(checkpoint):
     model = open_model(checkpoint, ComputeOptions("cpu"))
-    wanted = label_sets(model)
+    wanted = wanted_labels(model)
     with classified(model) as page:
         items = page.locator("#results li").all()
         assert [set(item.locator(".first").all_inner_texts()) for item in items] == wanted
@@ -126,7 +126,7 @@ def test_the_page_shows_label_sets(checkpoint):
 def test_the_page_marks_label_sets_that_are_not_sure_enough(checkpoint):
     model = open_model(checkpoint, ComputeOptions("cpu"))
     probabilities = np.stack([row.probabilities for row in model.predictor.predict(as_rows(TEXTS))])
-    confidence = model.predictor.rule.confidence(probabilities)
+    confidence = model.predictor.outcome.confidence(probabilities)
     # Between two rows: six of twelve are sure enough
     threshold = float(np.sort(confidence)[5:7].mean())
     wanted = ["accept" if value >= threshold else "abstain" for value in confidence]

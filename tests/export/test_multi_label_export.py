@@ -1,7 +1,7 @@
-"""Exported models with any number of labels a row give the label sets of their run: python -m pytest
-tests/export"""
+"""Exported multi-label models decide as their run does: python -m pytest tests/export"""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from app.commands.export import main as export
 from app.commands.predict import main as predict
 from app.errors import InputError
 from app.evaluation.multi_label.decisions import read_rule
-from app.prediction.exported_model import RECORD, read_record
+from app.prediction.exported_model import read_record
 from app.prediction.open_model import ComputeOptions, open_model
 from tests.multi_label_runs import NAMES, read_predictions, train, write_posts
 
@@ -32,10 +32,10 @@ def exported(tmp_path_factory) -> tuple[Path, Path]:
 
 def test_the_record_has_the_thresholds_and_the_proof(exported):
     run, folder = exported
-    record, rule = read_record(folder), read_rule(run, NAMES)
+    record = read_record(folder)
     assert record.problem_type == "multi_label_classification"
-    assert record.label_rule["thresholds"] == dict(zip(NAMES, rule.thresholds.tolist(), strict=True))
-    assert (record.label_rule["min_labels"], record.label_rule["max_labels"]) == (1, 2)
+    assert (folder / "thresholds.json").read_bytes() == (run / "thresholds.json").read_bytes()
+    assert "thresholds.json" in record.files
     assert record.proof["rows"] == 30
     assert record.proof["flipped"] == 0
     assert record.proof["micro_f1_before"] == record.proof["micro_f1_after"] > 0
@@ -43,7 +43,7 @@ def test_the_record_has_the_thresholds_and_the_proof(exported):
     assert "macro_f1_before" not in record.proof
 
 
-def test_predict_gives_the_label_sets_of_the_run(exported, tmp_path):
+def test_predict_gives_the_labels_of_the_run(exported, tmp_path):
     run, folder = exported
     rows = read_predictions(run / "predictions.csv")
     source = tmp_path / "rows.csv"
@@ -84,22 +84,23 @@ def test_int8_says_how_much_changed(quantization, exported, tmp_path, capsys):
     ]
     assert export([str(run), *options]) == 0
     printed = capsys.readouterr().out
-    assert "label sets that changed" in printed
+    assert "predictions that changed" in printed
     assert "micro F1 before, after" in printed
     proof = read_record(output).proof
     low, high = proof["micro_f1_change"]
     assert low <= proof["micro_f1_after"] - proof["micro_f1_before"] <= high
     opened = open_model(output, ComputeOptions())
-    assert np.array_equal(opened.predictor.rule.thresholds, read_rule(run, NAMES).thresholds)
+    assert np.array_equal(opened.predictor.outcome.rule.thresholds, read_rule(run, NAMES).thresholds)
 
 
-def test_a_record_without_thresholds_is_refused(exported, tmp_path):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    for path in exported[1].iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
-    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    del record["label_rule"]["thresholds"][NAMES[0]]
-    (folder / RECORD).write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(InputError, match="needs a threshold for each label"):
+def test_an_export_without_its_thresholds_is_refused(exported, tmp_path):
+    folder = shutil.copytree(exported[1], tmp_path / "model")
+    path = folder / "thresholds.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    del values["thresholds"][NAMES[0]]
+    path.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(InputError, match="a threshold for each label is needed"):
+        open_model(folder, ComputeOptions())
+    path.unlink()
+    with pytest.raises(InputError, match=r"an exported folder must have thresholds\.json, found none"):
         open_model(folder, ComputeOptions())

@@ -1,4 +1,4 @@
-"""Explanations of models with any number of labels a row: python -m pytest tests/explanation"""
+"""Explanations of multi-label models: python -m pytest tests/explanation"""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def probabilities_of(folder: Path, text: str) -> np.ndarray:
 def test_each_predicted_label_is_explained(folder, found):
     [prediction] = open_model(folder, ComputeOptions("cpu")).predictor.predict(as_rows([TEXT]))
     assert len(found) == 2
-    assert {LABELS[one.label] for one in found} == set(prediction.label)
+    assert {LABELS[one.label] for one in found} == set(prediction.answer)
     assert [one.label for one in found] == found[0].predicted
     for one in found:
         np.testing.assert_allclose(one.probabilities, probabilities_of(folder, TEXT), atol=1e-5)
@@ -76,7 +76,7 @@ def test_a_label_that_is_not_predicted_can_be_explained(model, found):
 
 def test_without_a_predicted_label_the_most_probable_one_is_explained(folder, model, tmp_path):
     model = load_plain_model(folder, "cpu")
-    model.rule = LabelRule(np.full(3, 2.0))
+    model.outcome.rule = LabelRule(np.full(3, 2.0))
     [one] = explain(model, (TEXT,))
     assert one.label == one.probabilities.argmax()
     assert "the model predicts no label" in heading(one, "en")

@@ -1,4 +1,5 @@
-"""predict with a threshold for label sets: python -m pytest tests/commands/test_predict_set_decisions.py"""
+"""predict with a threshold for multi-label models: python -m pytest
+tests/commands/test_predict_multi_label_decisions.py"""
 
 import json
 from pathlib import Path
