@@ -9,6 +9,7 @@ from pathlib import Path
 
 from app.config.command_line import load_config
 from app.outcomes import open_outcome
+from app.outcomes.multi_label import MultiLabel
 from app.outcomes.thresholds import LabelRule
 from app.run.entry import work
 from tests.tiny import SIZES, WORDS
@@ -64,3 +65,10 @@ def write_rule(folder: Path, rule: LabelRule, names: list[str], step: int) -> No
     outcome = open_outcome("multi_label", names)
     outcome.rule = rule
     outcome.write_fitted(folder, step, {})
+
+
+def write_thresholds(folder: Path, rule: LabelRule, label_names: list[str]) -> None:
+    """Write the thresholds and limits of a model into its folder, as a run does."""
+    outcome = MultiLabel(label_names)
+    outcome.rule = rule
+    outcome.write_fitted(folder, 1, {})

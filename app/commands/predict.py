@@ -39,7 +39,7 @@ from .predict_options import build_parser, parse
 if TYPE_CHECKING:
     # They import NumPy, which --help does without
     from ..evaluation.measures.selective import Threshold
-    from ..outcomes.outcome import Outcome
+    from ..outcomes.labelled_outcome import LabelledOutcome
 
 PAIRS_REMEDY = "pairs are read from a file, with the columns of the run's training or --text_pair_column"
 # Options that say how a file is read; where one is not given, the file is read as in the run's training
@@ -98,7 +98,7 @@ def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
         return open_model(folder, compute)
 
 
-def choose_run_threshold(folder: Path, outcome: Outcome, precision: float) -> Threshold:
+def choose_run_threshold(folder: Path, outcome: LabelledOutcome, precision: float) -> Threshold:
     """Return the threshold for a precision, chosen on the dev rows of a run; raises InputError where there is
     none."""
     from ..evaluation.logits_file import LOGITS, read_logits

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..evaluation.page.charts import Axes, around
-from ..evaluation.page.page import visible
+from ..evaluation.page.report_page import visible
 from ..runtime.disk import write_text
 from .explain import Explanation
 from .sentences import cut_notes, figures, heading, strongest, verdict

@@ -11,7 +11,7 @@ import torch
 
 from ..data.long_texts import CUT
 from ..errors import InputError, TrainingError
-from ..outcomes.outcome import Outcome
+from ..outcomes.labelled_outcome import LabelledOutcome
 from ..prediction.exported_model import is_exported
 from ..prediction.recorded_settings import run_long_texts, run_settings
 from ..prediction.saved_model import load_checkpoint, longest_row
@@ -31,7 +31,7 @@ class PlainModel:
     """
 
     def __init__(
-        self, model: torch.nn.Module, tokenizer, max_length: int | None, outcome: Outcome, device: str
+        self, model: torch.nn.Module, tokenizer, max_length: int | None, outcome: LabelledOutcome, device: str
     ) -> None:
         self.device = choose_device(device)
         model.set_attn_implementation("eager")
@@ -59,7 +59,7 @@ class PlainModel:
 
     def logits(self, embeddings: torch.Tensor, token_types: torch.Tensor) -> torch.Tensor:
         """Return the logits, (num_rows, num_labels), of embeddings (num_rows, length, width), as
-        `Outcome.scale_logits` returns them."""
+        `LabelledOutcome.scale_logits` returns them."""
         return self.outcome.scale_logits(self._forward(token_types, inputs_embeds=embeddings))
 
     def _forward(self, token_types: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluation.page.page import visible
+from ..evaluation.page.report_page import visible
 from ..evaluation.text_table import text_table
 from .deletion_test import LEVEL, MIN_UNITS
 from .explain import Explanation

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InputError
-from ..evaluation.calibration import CALIBRATION
 from ..evaluation.logits_file import LOGITS
-from ..evaluation.multi_label.decisions import THRESHOLDS
+from ..outcomes import fitted_files
 from ..prediction.cpu_check import make_check
 from ..prediction.exported_model import (
     GRAPH,
@@ -43,8 +42,6 @@ from .quantized_graph import Quantizer
 if TYPE_CHECKING:
     from ..prediction.predictor import Predictor
 
-# Where runs keep what was fitted on dev
-FITTED_FILES = (CALIBRATION, THRESHOLDS)
 LIBRARIES = ("torch", "transformers", "onnx", "onnxruntime", "tokenizers")
 # Rows in all, tokens of a batch
 CALIBRATION_ROWS, CALIBRATION_TOKENS = 128, 512
@@ -201,7 +198,7 @@ def _write_model(folder: Path, aside: Path, original: Predictor, precision: str)
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.save(str(aside / TOKENIZER))
     # What a prediction reads, and --abstain
-    beside = [name for name in (*FITTED_FILES, LOGITS) if (folder / name).is_file()]
+    beside = [name for name in (*fitted_files(), LOGITS) if (folder / name).is_file()]
     for name in beside:
         shutil.copyfile(folder / name, aside / name)
     record = ExportRecord(

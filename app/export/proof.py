@@ -8,8 +8,8 @@ import numpy as np
 
 from ..data.rows import Row
 from ..evaluation.measures.intervals import Interval
+from ..outcomes.labelled_outcome import LabelledOutcome
 from ..outcomes.metrics import BY_KEY
-from ..outcomes.outcome import Outcome
 from ..outcomes.resampling import compare
 from ..prediction.predictor import Predictor
 
@@ -93,7 +93,7 @@ def prove(before: np.ndarray, exported: Predictor, rows: list[Row], labels: np.n
 
 
 def _metric_change(
-    outcome: Outcome, labels: np.ndarray, before: np.ndarray, after: np.ndarray
+    outcome: LabelledOutcome, labels: np.ndarray, before: np.ndarray, after: np.ndarray
 ) -> MetricChange:
     scores = [outcome.score(labels, np.nan_to_num(logits)) for logits in (before, after)]
     metric = outcome.main_metric

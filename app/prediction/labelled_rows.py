@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from ..data.rows import Row
 from ..errors import InputError, excerpt, listed, nearest
 from ..evaluation.long_rows import cost_of_length, parts_read, render_cost_of_length
-from ..evaluation.page.page import PageContent
+from ..evaluation.page.report_page import PageContent
 from ..evaluation.page.rows import EvaluatedRows
 from ..outcomes.resampling import all_metrics
 from ..runtime.disk import write_json, write_text

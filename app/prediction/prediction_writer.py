@@ -11,7 +11,7 @@ from typing import TextIO
 import numpy as np
 
 from ..evaluation.text_table import short_label
-from ..outcomes.outcome import Outcome
+from ..outcomes.labelled_outcome import LabelledOutcome
 from .excel import write_sheet
 from .predictor import Prediction
 
@@ -25,11 +25,11 @@ class PredictionWriter:
     """Writes predictions of an outcome in one of `FORMATS`.
 
     A row has the columns line, text, text_pair (with `has_pairs`), the answer, and those of
-    `Outcome.columns`, with a `threshold` also its decision. Texts are written as they were read, even those
+    `LabelledOutcome.columns`, with a `threshold` also its decision. Texts are written as they were read, even those
     that a spreadsheet would run as formulas: see docs/data.md.
     """
 
-    def __init__(self, outcome: Outcome, has_pairs: bool, threshold: float | None = None) -> None:
+    def __init__(self, outcome: LabelledOutcome, has_pairs: bool, threshold: float | None = None) -> None:
         self.outcome = outcome
         self.has_pairs = has_pairs
         self.threshold = threshold

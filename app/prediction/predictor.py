@@ -12,7 +12,7 @@ from ..data.long_texts import CUT, LongTexts
 from ..data.row_encoder import RowEncoder
 from ..data.rows import Row
 from ..errors import TrainingError, excerpt, listed
-from ..outcomes.outcome import Outcome
+from ..outcomes.labelled_outcome import LabelledOutcome
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -94,7 +94,7 @@ class Predictor:
         self,
         runtime: Runtime,
         tokenizer: Tokenizer,
-        outcome: Outcome,
+        outcome: LabelledOutcome,
         max_length: int | None,
         truncation_side: str = "right",
         long: LongTexts = CUT,

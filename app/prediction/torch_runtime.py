@@ -14,7 +14,7 @@ from ..data.long_texts import CUT, LongTexts
 from ..errors import InputError, listed
 from ..model.classifier import Classifier, check_passes
 from ..outcomes import outcome_of_model
-from ..outcomes.outcome import Outcome
+from ..outcomes.labelled_outcome import LabelledOutcome
 from ..runtime.devices import choose_device
 from ..runtime.host_memory import keep_freed_memory
 from ..runtime.precision import Precision
@@ -85,7 +85,7 @@ def label_names(config) -> list[str]:
     return names
 
 
-def outcome_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Outcome:
+def outcome_of_checkpoint(folder: Path, config, calibrate: bool = True) -> LabelledOutcome:
     """Return the outcome of a checkpoint, which decides as its run does; raises InputError for a model that
     does not choose from two or more labels."""
     outcome = outcome_of_model(config.problem_type, label_names(config))

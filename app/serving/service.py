@@ -15,7 +15,7 @@ from starlette.requests import Request as HttpRequest
 
 from ..data.rows import Row
 from ..errors import InputError, TrainingError
-from ..outcomes.outcome import Outcome
+from ..outcomes.labelled_outcome import LabelledOutcome
 from ..prediction.open_model import OpenedModel
 from ..prediction.predictor import Prediction
 from .hosts import LOCAL_HOSTS
@@ -216,8 +216,8 @@ async def unless_gone(request: HttpRequest, work: Awaitable[Result]) -> Result:
             task.cancel()
 
 
-def ranked(prediction: Prediction, outcome: Outcome, top_k: int | None) -> list[dict]:
-    """Return the labels of one row as `Outcome.scored_label` does, the most probable first."""
+def ranked(prediction: Prediction, outcome: LabelledOutcome, top_k: int | None) -> list[dict]:
+    """Return the labels of one row as `LabelledOutcome.scored_label` does, the most probable first."""
     order = (-prediction.probabilities).argsort(kind="stable")[:top_k]
     return [
         outcome.scored_label(label, prediction.probabilities[label], prediction.answer) for label in order

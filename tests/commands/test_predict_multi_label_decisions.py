@@ -9,9 +9,9 @@ import pytest
 
 from app.commands.predict import main
 from app.evaluation.logits_file import SplitLogits, write_logits
-from app.evaluation.multi_label.abstaining import held_out_decisions
-from app.evaluation.multi_label.decisions import LabelRule, choose_thresholds, sigmoid, write_rule
+from app.outcomes.thresholds import LabelRule, choose_thresholds, held_out_decisions, sigmoid
 from tests.commands.predicted_rows import predict
+from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, save_checkpoint
 
 
@@ -30,7 +30,7 @@ def run(tmp_path_factory) -> Path:
     dev = dev_rows()
     write_logits(folder / "logits.safetensors", {"dev": dev}, LABELS, 5)
     rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)), 0, 2, "dev", len(dev))
-    write_rule(folder, rule, LABELS, 5)
+    write_thresholds(folder, rule, LABELS)
     return folder
 
 

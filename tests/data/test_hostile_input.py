@@ -282,8 +282,8 @@ def test_a_vocabulary_with_a_byte_order_mark(write):
 
 def test_names_that_are_too_long_for_a_file(capsys):
     name = "n" * 300
-    assert predict(["--input", name]) == 2
-    assert predict(["--input", f"{name}.txt"]) == 2
+    assert predict(["--checkpoint", "model", "--input", name]) == 2
+    assert predict(["--checkpoint", "model", "--input", f"{name}.txt"]) == 2
     assert "cannot be read: File name too long" in capsys.readouterr().err
     with pytest.raises(InputError, match="cannot be written: File name too long"):
         check_output(f"{name}.csv", None)

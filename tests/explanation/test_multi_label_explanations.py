@@ -9,11 +9,12 @@ from transformers import pipeline
 pytest.importorskip("captum")
 
 from app.commands.explain import main
-from app.evaluation.multi_label.decisions import LabelRule, write_rule
 from app.explanation.explain import Explanation, explain
 from app.explanation.plain_model import PlainModel, load_plain_model
 from app.explanation.sentences import heading
+from app.outcomes.thresholds import LabelRule
 from app.prediction.open_model import ComputeOptions, open_model
+from tests.multi_label_runs import write_thresholds
 from tests.outcomes.test_report_page import Checker
 from tests.saved_classifier import LABELS, as_rows, save_checkpoint
 
@@ -24,7 +25,7 @@ TEXT = "今天真开心，手机质量abc不好鼎"
 def folder(tmp_path_factory) -> Path:
     """A model that gives TEXT two of its three labels."""
     folder = save_checkpoint(tmp_path_factory.mktemp("sets"), problem_type="multi_label_classification")
-    write_rule(folder, LabelRule(np.full(3, 0.01), 0, 2), LABELS, 1)
+    write_thresholds(folder, LabelRule(np.full(3, 0.01), 0, 2), LABELS)
     return folder
 
 

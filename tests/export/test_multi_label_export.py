@@ -13,7 +13,7 @@ pytest.importorskip("onnx")
 from app.commands.export import main as export
 from app.commands.predict import main as predict
 from app.errors import InputError
-from app.evaluation.multi_label.decisions import read_rule
+from app.outcomes import open_outcome
 from app.prediction.exported_model import read_record
 from app.prediction.open_model import ComputeOptions, open_model
 from tests.multi_label_runs import NAMES, read_predictions, train, write_posts
@@ -90,7 +90,9 @@ def test_int8_says_how_much_changed(quantization, exported, tmp_path, capsys):
     low, high = proof["micro_f1_change"]
     assert low <= proof["micro_f1_after"] - proof["micro_f1_before"] <= high
     opened = open_model(output, ComputeOptions())
-    assert np.array_equal(opened.predictor.outcome.rule.thresholds, read_rule(run, NAMES).thresholds)
+    original = open_outcome("multi_label", NAMES)
+    original.read_fitted(run)
+    assert np.array_equal(opened.predictor.outcome.rule.thresholds, original.rule.thresholds)
 
 
 def test_an_export_without_its_thresholds_is_refused(exported, tmp_path):

@@ -19,9 +19,10 @@ import pytest
 pytest.importorskip("fastapi")
 import httpx2
 
-from app.evaluation.multi_label.decisions import LabelRule, write_rule
+from app.outcomes.thresholds import LabelRule
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.serving.service import ServeOptions, Service
+from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.serving.running_server import running
 
@@ -38,7 +39,7 @@ def checkpoint(tmp_path_factory) -> Path:
     folder = save_checkpoint(
         tmp_path_factory.mktemp("sets") / "model", problem_type="multi_label_classification"
     )
-    write_rule(folder, LabelRule(np.array(THRESHOLDS), 0, 2, "dev", 10), LABELS, 1)
+    write_thresholds(folder, LabelRule(np.array(THRESHOLDS), 0, 2, "dev", 10), LABELS)
     return folder
 
 
