@@ -1,1 +1,0 @@
-"""Evaluating rows with any number of labels: thresholds, metrics, report."""
