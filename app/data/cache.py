@@ -67,9 +67,9 @@ def build_once(folder: Path, build: Callable[..., None], *arguments: Any) -> Pat
     another process.
 
     `build` must be importable by name; what it raises is raised here. Any number of processes may call this
-    at the same time: one builds, the others wait. A damaged folder is built again. Raises InputError if `folder`
-    cannot be written, and TrainingError for a full disk, and for files that cannot be read now, which are not
-    damaged and stay.
+    at the same time: one builds, the others wait. A damaged folder is built again. Raises InputError if
+    `folder` cannot be written, and TrainingError for a full disk, and for files that cannot be read now,
+    which are not damaged and stay.
     """
     try:
         return folder if is_complete(folder) else _build_locked(folder, build, arguments)

@@ -103,7 +103,8 @@ class AfterStep:
 
     @contextmanager
     def failure_of_rank_0(self) -> Iterator[None]:
-        """Return a context in which a file that cannot be written is not raised before all ranks know of it."""
+        """Return a context in which a file that cannot be written is not raised before all ranks know of
+        it."""
         try:
             yield
         except (OSError, TrainingError) as error:
@@ -171,8 +172,8 @@ class AfterStep:
         if self.best.should_stop:
             progress.stopped_early = True
             self.log.say(
-                f"Stopped early after step {progress.step}: {self.best.metric} has not been better than at step "
-                f"{progress.best_step} in {progress.evaluations_without_improvement} evaluations."
+                f"Stopped early after step {progress.step}: {self.best.metric} has not been better than at "
+                f"step {progress.best_step} in {progress.evaluations_without_improvement} evaluations."
             )
         return is_best
 

@@ -125,7 +125,8 @@ def choose_varlen(attention: str, model: PackedModel, packed: bool, device: torc
 def check_cuda_graphs(
     settings: TrainConfig, layout: Layout, strategy: Strategy, has_fixed_shape: bool
 ) -> None:
-    """Raise InputError, naming what is missing, where `train.cuda_graphs` is set and steps cannot be recorded.
+    """Raise InputError, naming what is missing,
+    where `train.cuda_graphs` is set and steps cannot be recorded.
 
     `has_fixed_shape`: batches with as many rows have as many inputs and targets.
     """

@@ -36,7 +36,10 @@ def headline(machine: dict) -> str:
     """Return the machine in one line, for people."""
     versions = ", ".join(f"{name} {machine['versions'].get(name)}" for name in ("torch", "transformers"))
     busy = f"; LOAD {machine['load_before']:.1f} BEFORE THE START" if machine["load_before"] > 0.5 else ""
-    return f"{machine['time']}: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {versions}{busy}"
+    return (
+        f"{machine['time']}: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
+        f"{versions}{busy}"
+    )
 
 
 def peak_memory() -> int:

@@ -47,7 +47,8 @@ class Shapes:
 
 
 def main(job: Shapes, meter: Meter) -> None:
-    """Serve the measurement; the outcome of a step is the rate in operations per second for each precision."""
+    """Serve the measurement; the outcome of a step is the rate in operations per second for each
+    precision."""
     meter.start(lambda steps: Sizes(0, 0, 0))
     while True:
         meter.step_done({name: highest_rate(job, DTYPES[name]) for name in job.precisions})

@@ -19,7 +19,8 @@ from benchmarks.harness.machine import peak_memory
 
 
 class Finished(Exception):
-    """There are no more commands; raised out of `start` or `step_done`, through whatever library calls them."""
+    """There are no more commands; raised out of `start` or `step_done`,
+    through whatever library calls them."""
 
 
 @dataclass(frozen=True)

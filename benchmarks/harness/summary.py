@@ -77,7 +77,8 @@ def render_table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def median_rates(rounds: list[dict[str, float]]) -> dict[str, float]:
-    """Return the median over the rounds of the rate of matrix products, by precision; nothing without rounds."""
+    """Return the median over the rounds of the rate of matrix products, by precision;
+    nothing without rounds."""
     return {name: statistics.median(rates[name] for rates in rounds) for name in rounds[0]} if rounds else {}
 
 

@@ -89,7 +89,8 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
 
 
 def measure_runtimes(args: argparse.Namespace, job, shapes, folder: Path, report: dict) -> bool:
-    """Time every runtime and precision, and count the labels that differ from those of the pipeline in fp32."""
+    """Time every runtime and precision, and count the labels that differ from those of the pipeline in
+    fp32."""
     from benchmarks.prediction.runtimes import flipped_labels, runtime_programs
 
     programs = runtime_programs(job, folder)
@@ -109,7 +110,8 @@ def measure_runtimes(args: argparse.Namespace, job, shapes, folder: Path, report
 def put_results(
     report: dict, rounds: list[dict], details: dict[str, dict], rates: list[dict[str, float]]
 ) -> None:
-    """Put the results of the rounds into the report; `rates` of matrix products, by precision, of each round."""
+    """Put the results of the rounds into the report; `rates` of matrix products, by precision,
+    of each round."""
     names = list(details)
     answers = {name: [one_round[name] for one_round in rounds] for name in names}
     report["programs"] = {

@@ -1,9 +1,9 @@
 """How good the classifiers are: accuracy and macro F1 of each system on each job, over several seeds, on the
 same test rows.
 
-python -m benchmarks.quality --jobs sample                                     all baselines, the random BERT, e5-small-zh
-python -m benchmarks.quality --jobs configs/waimai_10k.yaml reviews.csv --systems ngrams+svm e5-small-zh checkpoints/first
-python -m benchmarks.quality --jobs sample --systems masked:e5-small-zh        after pretraining on the training texts
+python -m benchmarks.quality --jobs sample                                 all systems
+python -m benchmarks.quality --jobs configs/waimai_10k.yaml reviews.csv --systems ngrams+svm e5-small-zh
+python -m benchmarks.quality --jobs sample --systems masked:e5-small-zh    after pretraining on its texts
 
 A job is `sample`, a YAML file of settings, of which only `data` is used, or a labelled file. A system is a
 baseline, random-bert, or any value of --model.name. Settings of the baselines are chosen on dev rows, never

@@ -28,7 +28,8 @@ def logistic(strength: float, seed: int) -> Any:
 
 
 def hashed_bag(strength: float, seed: int) -> Any:
-    """Return hashed n-grams and a linear model trained by SGD, as fastText has it; `strength` is 1 / alpha."""
+    """Return hashed n-grams and a linear model trained by SGD, as fastText has it;
+    `strength` is 1 / alpha."""
     from sklearn.feature_extraction.text import HashingVectorizer
     from sklearn.linear_model import SGDClassifier
     from sklearn.pipeline import make_pipeline

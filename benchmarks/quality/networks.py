@@ -1,4 +1,5 @@
-"""Neural systems: the published commands, each run in a separate process, resumed where it was interrupted."""
+"""Neural systems: the published commands, each run in a separate process,
+resumed where it was interrupted."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def predict(
 
 
 def pretrain(name: str, settings: DataConfig, dataset: Dataset, folder: Path) -> Path:
-    """Return the run folder of a model that has gone on with masked words on the training texts of a dataset."""
+    """Return the run folder of a model pretrained further (masked language modelling) on the training texts of a
+    dataset."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = folder / "texts.txt"
     lines = (" ".join(text.split()) for text in rows_of(dataset, "train").texts)

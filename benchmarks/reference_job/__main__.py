@@ -1,9 +1,9 @@
 """Train the reference job with this project and with what people use instead, side by side.
 
-python -m benchmarks.reference_job --peers all --steps 48 --rounds 6         a whole epoch of the reference job
+python -m benchmarks.reference_job --peers all --steps 48 --rounds 6         an epoch of the reference job
 python -m benchmarks.reference_job --peers trainer_tuned --steps 10 --output results.json
 python -m benchmarks.reference_job --peers all --check                       only that all do the same work
-python -m benchmarks.reference_job --model small --data.train reviews.csv    settings of run_single.py change the job
+python -m benchmarks.reference_job --model small --data.train reviews.csv    settings change the job
 
 Exit status: 0; 1 where the programs do not do the same work, or one failed; 2 for bad input.
 """

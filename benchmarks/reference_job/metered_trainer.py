@@ -9,7 +9,8 @@ from benchmarks.harness.meter import Meter
 
 
 class MeteredTrainer(Trainer):
-    """A Trainer that trains the rows in `order`, and reports each optimizer step and its loss to the meter."""
+    """A Trainer that trains the rows in `order`,
+    and reports each optimizer step and its loss to the meter."""
 
     def __init__(self, meter: Meter, order: list[int], **arguments) -> None:
         super().__init__(**arguments)

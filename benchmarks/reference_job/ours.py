@@ -68,7 +68,8 @@ def main(job: Job, meter: Meter) -> None:
 
 
 def sizes_of(run: Run, plan: BatchPlan, steps: int) -> Sizes:
-    """Return the sizes of the last `steps` global batches, made once more; the plan says which rows they had."""
+    """Return the sizes of the last `steps` global batches, made once more;
+    the plan says which rows they had."""
     loader = run.components.loaders["train"]
     rows = real_tokens = tokens = 0
     for step in range(run.state.step - steps, run.state.step):

@@ -77,7 +77,10 @@ def same_rows(programs: dict[str, dict]) -> str:
         for name, result in programs.items()
         if result["rows"] < ours["rows"]
     ]
-    same = f"in each round all trained the same rows, {ours['rows']:,} in all; their number and real tokens are checked"
+    same = (
+        f"in each round all trained the same rows, {ours['rows']:,} in all; "
+        "their number and real tokens are checked"
+    )
     return "; ".join([same, *fewer])
 
 

@@ -1,1 +1,2 @@
-"""Servers of the same model under load: this project's, transformers' pipeline behind FastAPI, and LitServe."""
+"""Servers of the same model under load: this project's, transformers' pipeline behind FastAPI,
+and LitServe."""

@@ -19,7 +19,8 @@ from app.config.command_line import load_config
 from app.strategies import open_strategy
 
 class HeapFigures(ctypes.Structure):
-    _fields_ = [(str(number), ctypes.c_size_t) for number in range(7)] + [("used", ctypes.c_size_t), ("rest", ctypes.c_size_t * 2)]
+    _fields_ = [(str(number), ctypes.c_size_t) for number in range(7)]
+    _fields_ += [("used", ctypes.c_size_t), ("rest", ctypes.c_size_t * 2)]
 
 heap_figures = ctypes.CDLL(None).mallinfo2
 heap_figures.restype = HeapFigures

@@ -1,8 +1,8 @@
 """The contract of all modes: the same job as one process. Finds the strategies by itself; real processes over
 gloo.
 
-python -m pytest tests/strategies/test_contract.py                        DataParallel, and DDP with two processes
-python -m pytest tests/strategies/test_contract.py -m "slow or not slow"  all modes; one, two and three; strategies that are broken
+python -m pytest tests/strategies/test_contract.py   DataParallel, and DDP with two processes
+python -m pytest tests/strategies/test_contract.py -m "slow or not slow"  all modes, broken ones too
 """
 
 import os
