@@ -49,8 +49,7 @@ def predict(
 
 
 def pretrain(name: str, settings: DataConfig, dataset: Dataset, folder: Path) -> Path:
-    """Return the run folder of a model pretrained further (masked language modelling) on the training texts of a
-    dataset."""
+    """Return the run folder of a model that was pretrained further on the training texts of a dataset."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = folder / "texts.txt"
     lines = (" ".join(text.split()) for text in rows_of(dataset, "train").texts)
