@@ -2,9 +2,9 @@
 
 python -m app predict 今天真开心                                        with the run that finished last
 python -m app predict --checkpoint checkpoints/sample-001 今天真开心 气死我了
-python -m app predict --input reviews.csv --output labels.csv           a file; one that ends in .txt is one text a line
+python -m app predict --input reviews.csv --output labels.csv           a file; .txt is one text a line
 cat lines.txt | python -m app predict --input - --output_format jsonl
-python -m app predict --input new.csv --label_column 标签 --report out/   rows with labels: how good is the model on them?
+python -m app predict --input new.csv --label_column 标签 --report out/   rows with labels: how good is it?
 
 The output has a row for each row of the input, in its order: line (the row's number in its file), text,
 text_pair where there is one, label, probability, and p_<label> for each label (of a model with any number of

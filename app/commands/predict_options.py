@@ -34,7 +34,10 @@ def build_parser(program: str, description: str) -> Parser:
     )
     add = parser.add_argument
     add("texts", nargs="*", metavar="TEXT", help="texts to classify; after -- they may begin with a dash")
-    folder = "a run, an exported folder, or any transformers checkpoint for sequence classification (default: the newest finished run)"
+    folder = (
+        "a run, an exported folder, or any transformers checkpoint for sequence classification "
+        "(default: the newest finished run)"
+    )
     add("--checkpoint", metavar="FOLDER", help=folder)
     _add_input_options(parser.add_argument_group("input").add_argument)
     _add_output_options(parser.add_argument_group("output").add_argument)
@@ -69,8 +72,8 @@ def _add_input_options(add: Callable) -> None:
     )
     add("--label_columns", type=_names, metavar="LIST", help=columns)
     header = (
-        "whether the first line of CSV, TSV or Excel names the columns (default: as in the run, else if it has "
-        "usual names)"
+        "whether the first line of CSV, TSV or Excel names the columns "
+        "(default: as in the run, else if it has usual names)"
     )
     add("--header", choices=["true", "false"], help=header)
     encoding = "encoding of text files: utf-8, gb18030, ... (default: as in the run, else utf-8)"
@@ -90,7 +93,10 @@ def _add_output_options(add: Callable) -> None:
         "format of the output (default: auto, by its file's name; standard output: csv, TEXTs to a terminal: "
         "lines)"
     )
-    report = "for rows with labels: a new folder for report.html, report.txt, report.json and predictions.csv (default: none)"
+    report = (
+        "for rows with labels: a new folder for report.html, report.txt, "
+        "report.json and predictions.csv (default: none)"
+    )
     add("--report", metavar="FOLDER", help=report)
     add("--language", choices=["en", "zh"], default="en", help="language of report.html (default: en)")
     add("--output_format", choices=["auto", *OUTPUT_FORMATS], default="auto", help=formats)
@@ -116,7 +122,10 @@ def add_decision_options(add: Callable) -> None:
         "is (default: none)"
     )
     add("--threshold", type=_probability, metavar="PROBABILITY", help=threshold)
-    abstain = "the same, with the lowest threshold that has this precision on half of the run's dev rows; says how it does on the other half (default: none)"
+    abstain = (
+        "the same, with the lowest threshold that has this precision on half of the run's dev rows; "
+        "says how it does on the other half (default: none)"
+    )
     add("--abstain", type=_wanted_precision, metavar="precision=P", help=abstain)
 
 
@@ -146,7 +155,10 @@ def add_device_options(add: Callable) -> None:
     devices = "auto, cpu, cuda, cuda:N or mps (default: auto, CUDA if available, else MPS, else CPU)"
     add("--device", default="auto", help=devices)
     add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
-    tokens = "maximum tokens in a batch, its rows times its longest row (default: 1024 on the CPU, with ONNX Runtime 256, 32768 on other devices)"
+    tokens = (
+        "maximum tokens in a batch, its rows times its longest row "
+        "(default: 1024 on the CPU, with ONNX Runtime 256, 32768 on other devices)"
+    )
     add("--batch_tokens", type=int, metavar="TOKENS", help=tokens)
 
 

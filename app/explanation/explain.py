@@ -101,7 +101,8 @@ def explain(
 
 
 def find_label(name: str, label_names: list[str]) -> int:
-    """Return the id of a label; raises InputError with the nearest name for one that the model does not have."""
+    """Return the id of a label; raises InputError with the nearest name for one that the model does not
+    have."""
     if name not in label_names:
         raise InputError(
             f"--label must be a label of the model, found {excerpt(name)}{nearest(name, label_names)} "

@@ -25,8 +25,8 @@ class PredictionWriter:
     """Writes predictions of an outcome in one of `FORMATS`.
 
     A row has the columns line, text, text_pair (with `has_pairs`), the answer, and those of
-    `LabelledOutcome.columns`, with a `threshold` also its decision. Texts are written as they were read, even those
-    that a spreadsheet would run as formulas: see docs/data.md.
+    `LabelledOutcome.columns`, with a `threshold` also its decision. Texts are written as they were read, even
+    those that a spreadsheet would run as formulas: see docs/data.md.
     """
 
     def __init__(self, outcome: LabelledOutcome, has_pairs: bool, threshold: float | None = None) -> None:

@@ -91,8 +91,8 @@ def outcome_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Label
     outcome = outcome_of_model(config.problem_type, label_names(config))
     if config.num_labels < 2 or outcome is None:
         raise InputError(
-            f"{folder}: the model must choose from two or more labels, found {config.num_labels} label(s) and "
-            f"problem_type {config.problem_type}"
+            f"{folder}: the model must choose from two or more labels, found {config.num_labels} label(s) "
+            f"and problem_type {config.problem_type}"
         )
     outcome.read_fitted(folder, calibrate)
     return outcome

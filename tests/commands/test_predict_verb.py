@@ -450,7 +450,10 @@ def test_an_output_that_is_full(tmp_path, checkpoint, options):
 def test_a_disk_that_fills_up_keeps_the_rows_so_far(tmp_path, checkpoint):
     """A limit of the size of files stands for the disk."""
     (tmp_path / "lines.txt").write_text("今天真好\n" * 2000, encoding="utf-8")
-    command = f"ulimit -f 8; exec {sys.executable} {ROOT}/predict.py --checkpoint {checkpoint} --input lines.txt --output o.csv"
+    command = (
+        f"ulimit -f 8; exec {sys.executable} {ROOT}/predict.py "
+        f"--checkpoint {checkpoint} --input lines.txt --output o.csv"
+    )
     ended = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True)
     (part,) = tmp_path.glob("o.csv.*.part")
     assert ended.stderr == (
@@ -492,7 +495,10 @@ def test_names_that_are_not_utf8(tmp_path, checkpoint, capsys):
 
 
 def test_help_lists_every_default_without_torch():
-    code = "import sys\nfrom app.commands.predict import main\ntry:\n    main(['--help'])\nfinally:\n    print('torch' in sys.modules)"
+    code = (
+        "import sys\nfrom app.commands.predict import main\n"
+        "try:\n    main(['--help'])\nfinally:\n    print('torch' in sys.modules)"
+    )
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
     text = ended.stdout.decode()
     assert text.endswith("False\n")

@@ -1,4 +1,5 @@
-"""Bugs that the fuzz has found in the readers, one by one: python -m pytest tests/data/test_hostile_input.py"""
+"""Bugs that the fuzz has found in the readers, one by one: python -m pytest
+tests/data/test_hostile_input.py"""
 
 import csv
 import io
@@ -197,7 +198,8 @@ LONG = 2_000_000
 
 
 def test_messages_about_megabytes_are_short(write, tmp_path):
-    """A name of that size, or millions of them, were listed whole, and compared with each other for minutes."""
+    """A name of that size, or millions of them, were listed whole,
+    and compared with each other for minutes."""
     for content, options in (
         ("x," * (LONG // 2), {"header": True, "text_column": "text"}),
         ("x" * LONG + ",label,b\n1,2,3\n", {"header": True}),

@@ -247,8 +247,8 @@ def test_a_text_of_a_million_characters_is_cut_and_says_so(model):
     assert len(long.text.input_ids) == model.max_length
     [note] = cut_notes(long, "en")
     assert (
-        note
-        == "The model reads at most 60 tokens: characters 1 to 58 of 1,020,000 are explained, the others it never saw."
+        note == "The model reads at most 60 tokens: "
+        "characters 1 to 58 of 1,020,000 are explained, the others it never saw."
     )
     page = render_page([long])
     assert note in Checker(page).text

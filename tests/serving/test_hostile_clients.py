@@ -28,7 +28,10 @@ from tests.serving.running_server import running, server_process
 STATUSES = {200, 400, 404, 405, 413, 415, 422}
 # seconds, before a test fails
 MINUTE = 60
-HEAD = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+HEAD = (
+    "POST /predict HTTP/1.1\r\nHost: localhost\r\n"
+    "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+)
 
 
 @pytest.fixture(scope="module")
