@@ -19,8 +19,8 @@ class Layout:
 
     `packed`: rows are laid end to end, without padding. `varlen`: attention of packed batches takes rows of
     any lengths, not groups of similar length. `pad_id`: the id of the padding token. `first_position`: the
-    position id of a row's first token (RoBERTa counts from pad_id + 1). `token_types`: whether the model tells
-    the two texts of a pair apart. `max_positions`: the most tokens of a row, or None for no limit.
+    position id of a row's first token (RoBERTa counts from pad_id + 1). `token_types`: whether the model
+    tells the two texts of a pair apart. `max_positions`: maximum tokens per row, or None for no limit.
     """
 
     packed: bool

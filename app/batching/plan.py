@@ -74,8 +74,8 @@ def micro_batches(
     """Return this shard's micro-batches of a global batch, as arrays of row positions.
 
     `batch` (batch_rows,) are row positions, `lengths` (batch_rows,) their tokens. All shards get the same
-    number of micro-batches, at most `accumulation_steps` and at least one; some are empty if the batch has too
-    few rows.
+    number of micro-batches, at most `accumulation_steps` and at least one; some are empty if the batch has
+    too few rows.
     """
     rows = shard_rows(lengths, num_shards)[shard_index]
     max_rows = -(-len(batch) // num_shards)

@@ -61,7 +61,7 @@ def packed_attention(
             None
         ], None
     if head_layout is not None and 0 < levels(dropout) < LEVELS:
-        scaling = scaling or query.shape[-1] ** -0.5
+        scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
         return GroupedAttention.apply(*by_token, head_layout, levels(dropout), scaling)[None], None
     by_row = [ToRows.apply(states, to_padded, from_padded) for states in by_token]
     queries_per_row = [longest for _, longest, _ in group_shapes]
@@ -169,7 +169,8 @@ def attend_with_dropout(
         if mask is not None:
             bias = queries.new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))
             bias = bias.expand(num_rows, heads, 1, -1).reshape(num_rows * heads, 1, -1)
-        scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=scaling or head_size**-0.5)
+        alpha = head_size**-0.5 if scaling is None else scaling
+        scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=alpha)
         weights = drop(scores.softmax(-1), dropout)
         return torch.bmm(weights, values).view(query.shape).to(query.dtype)
 

@@ -29,7 +29,8 @@ class Embedding(nn.Embedding):
         self.train(plain.training)
         self.memory = ReusedMemory()
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name that nn.Embedding gives it
+    # The name is that of nn.Embedding
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
         if self.weight.device.type != "cpu":
             return super().forward(input)
         return _LookUp.apply(self.weight, input, self.padding_idx, self.memory)

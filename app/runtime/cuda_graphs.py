@@ -59,7 +59,7 @@ class GraphRecorder:
         return replay
 
     def end_failed_recording(self) -> None:
-        """Take the allocator and the generator out of a recording that has failed, where they still are in it.
+        """Take the allocator and the generator out of a recording that has failed.
 
         Later recordings get a new pool, because a failed one may keep its pool for good
         (https://github.com/pytorch/pytorch/pull/190348).
@@ -74,5 +74,5 @@ class GraphRecorder:
 
 
 def can_record() -> bool:
-    """Return whether this torch leaves a recording that fails."""
+    """Return whether this torch can be used after a recording that fails."""
     return tuple(map(int, torch.__version__.split(".")[:2])) >= MIN_TORCH

@@ -25,9 +25,9 @@ def keep_few_kernels() -> None:
     matrix product.
 
     In bf16 they compile a kernel for each size of a matrix, and nearly every packed batch has another number
-    of tokens. For BERT-base each number takes 5 MB of kernels, and these lie between the tensors, so that less
-    of the freed memory can be reused. A pass needs about 30 kernels; compiling them again takes 9 ms. The
-    user's own environment variables come first.
+    of tokens. For BERT-base each number takes 5 MB of kernels, and these lie between the tensors, so that
+    less of the freed memory can be reused. A pass needs about 30 kernels; compiling them again takes 9 ms.
+    The user's own environment variables come first.
     """
     for name in KERNEL_CACHES:
         os.environ.setdefault(name, "64")

@@ -1,4 +1,4 @@
-"""The ways of running in parallel, one file each; only the module of the mode that is asked for is imported."""
+"""The modes, one file each; only the module of the mode that is asked for is imported."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def load_strategy(mode: str) -> type[Strategy]:
 
 @contextmanager
 def open_strategy(mode: str, config: Config) -> Iterator[Strategy]:
-    """Give the strategy of a mode, with its group joined and this process's threads, memory and arithmetic
-    set up for it.
+    """Give the strategy of a mode: its group is joined, and threads, memory and arithmetic of this process
+    are set up.
 
-    Its `config` is `config` with every setting that follows from the device.
+    Its `config` has every setting that follows from the device.
     """
     from ..runtime.host_memory import keep_few_kernels
     from ..runtime.machine import set_up_machine

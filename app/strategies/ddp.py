@@ -76,7 +76,7 @@ class DDP(ProcessGroupStrategy):
 
     @contextmanager
     def averaging(self) -> Iterator[None]:
-        """Average the gradients over the ranks at the end, by one all-reduce; not where the pass has failed."""
+        """Average the gradients over the ranks at the end, by one all-reduce, unless the pass has failed."""
         yield
         gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients])

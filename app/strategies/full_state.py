@@ -55,7 +55,7 @@ class FullState:
         self.module.load_state_dict(weights)
 
     def optimizer(self) -> Tensors:
-        """Return the optimizer state; its keys are `parameter/name`, for example `classifier.bias/exp_avg`."""
+        """Return the optimizer state; its keys are `parameter/name`, such as `classifier.bias/exp_avg`."""
         tensors = {}
         for parameter_name, parameter in self.module.named_parameters():
             for name, value in self.strategy.optimizer.state.get(parameter, {}).items():

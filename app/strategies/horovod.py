@@ -30,7 +30,10 @@ class Horovod(Strategy):
         try:
             import horovod.torch  # noqa: F401
         except ImportError as error:
-            return f"Horovod is not installed for this torch ({error}); install it: bash scripts/install_horovod.sh"
+            return (
+                f"Horovod is not installed for this torch ({error}); install it: "
+                "bash scripts/install_horovod.sh"
+            )
         return None
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:

@@ -39,7 +39,7 @@ class Strategy:
     # Whether each rank has memory for the whole model in low precision during a step
     caches_casts = True
     evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
-    # Whether nothing is exchanged or gathered while a pass runs, so that all its gradients may arrive at its end
+    # Whether nothing is exchanged or gathered during a pass, so that all gradients may arrive at its end
     can_cast_jointly = False
 
     def __init__(self, config: Config) -> None:
@@ -127,7 +127,7 @@ class Strategy:
         return self.group.world_size == 1
 
     def warm_up(self, inputs: dict[str, torch.Tensor]) -> None:
-        """Do what the mode does in its first pass only, with inputs that do not count; every rank calls it."""
+        """Do what the mode does in its first pass only, on inputs that do not count; every rank calls it."""
 
     def cached_autocast(self) -> AbstractContextManager:
         """Return the context of all passes of a step, in which each weight is cast once, not once a
@@ -135,7 +135,7 @@ class Strategy:
         return self.precision.cached_autocast() if self.caches_casts else nullcontext()
 
     def micro_batch(self, is_last: bool) -> AbstractContextManager:
-        """Return the context around forward *and* backward; unless `is_last`, gradients are not synchronised."""
+        """Return the context of forward *and* backward; unless `is_last`, gradients are not synchronised."""
         return nullcontext()
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -164,7 +164,7 @@ class Strategy:
         return norm
 
     def update(self, norm: torch.Tensor | None) -> tuple[torch.Tensor | None, bool]:
-        """Change the weights by the optimizer; return the norm of the gradients, and whether it was skipped."""
+        """Make the optimizer's step; return the norm of the gradients, and whether the step was skipped."""
         if self.scaler:
             scale = self.scaler.get_scale()
             self.scaler.step(self.optimizer)

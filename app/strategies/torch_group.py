@@ -44,12 +44,13 @@ class TorchGroup(Group):
         end_with_launcher()
 
     def join(self, device: torch.device, timeout: int) -> None:
-        """Join the process group: gloo for the CPU, and NCCL too where the device is CUDA."""
-        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        """Join the process group: gloo for the CPU, NCCL for CUDA where it is available (not on Windows)."""
+        has_nccl = device.type == "cuda" and dist.is_nccl_available()
+        backend = "cpu:gloo,cuda:nccl" if has_nccl else "gloo"
         store = rendezvous_store(self.rank, self.world_size)
         # Told its device, NCCL connects at once, and never guesses the device of a rank that has not sent a
         # tensor yet.
-        bound = device if device.type == "cuda" else None
+        bound = device if has_nccl else None
         dist.init_process_group(
             backend, store=store, rank=self.rank, world_size=self.world_size, timeout=TIMEOUT, device_id=bound
         )

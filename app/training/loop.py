@@ -27,7 +27,8 @@ def train(
 ) -> None:
     """Train from `state.step` to the last step of the plan, or until `state.stop`.
 
-    Every rank calls `before_update` when the gradients of a step are complete, and `after_step` after the step.
+    Every rank calls `before_update` when the gradients of a step are complete, and `after_step` after the
+    step.
     """
     total_steps = planned_steps(plan, config)
     warmup, peak = warmup_steps(config.warmup, total_steps), peak_learning_rate(config)

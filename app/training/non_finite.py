@@ -53,7 +53,10 @@ class FiniteCheck:
     def report(self, step: StepResult, loss: float) -> None:
         """Warn of a step that is not finite, or raise TrainingError where the run is to stop."""
         norm = math.nan if step.grad_norm is None else float(step.grad_norm)
-        problem = f"step {step.step}: the loss is {loss / step.divisor:.4g} and the gradient norm {norm:.4g}; {self.rows(step)}"
+        problem = (
+            f"step {step.step}: the loss is {loss / step.divisor:.4g} and the gradient norm {norm:.4g}; "
+            f"{self.rows(step)}"
+        )
         if self.on_nonfinite == "stop":
             raise TrainingError(f"{problem}. No training state was written since; {self.advice(step)}")
         if self.strategy.group.rank == 0:
@@ -62,7 +65,10 @@ class FiniteCheck:
     def advice(self, step: StepResult) -> str:
         """Return what to do about a step that is not finite; every rank calls it."""
         if not self.strategy.group.reduce_sum(step.finite.sum()):
-            return f"no row has finite logits, so the weights are to blame and skipping steps would skip all of them: {REMEDY}"
+            return (
+                "no row has finite logits, so the weights are to blame and skipping steps would skip all of "
+                f"them: {REMEDY}"
+            )
         return (
             "look at these rows, lower train.learning_rate, or skip such steps: --output.resume auto "
             "--train.on_nonfinite skip"

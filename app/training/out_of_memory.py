@@ -30,7 +30,7 @@ class OtherRankOutOfMemory(RuntimeError):
 class RetryOutOfMemory:
     """Makes steps, and where memory runs out the same step again with smaller micro-batches.
 
-    Each rank's rows of a global batch are cut into micro-batches of at most `limit` rows (None: no limit yet).
+    Each rank's rows of a global batch are cut into micro-batches of at most `limit` rows; None: no limit yet.
     Where memory runs out `limit` is halved, for this step and all later ones, also in `state`.
 
     One process just repeats the step. Several processes need a mode that `can_retry` and
@@ -74,8 +74,8 @@ class RetryOutOfMemory:
     def micro_batches(self, batch: np.ndarray) -> Iterator[tuple[np.ndarray, bool]]:
         """Give this rank's micro-batches of a global batch, as row positions, and whether each is the last.
 
-        Where ranks ask each other, the last has no rows. Raises OtherRankOutOfMemory before the last one where
-        memory has run out on another rank.
+        Where ranks ask each other, the last has no rows; before it this raises OtherRankOutOfMemory if memory
+        has run out on another rank.
         """
         group, lengths = self.strategy.group, self.step.loader.lengths(batch)
         self.is_committed = False

@@ -200,7 +200,7 @@ class RecordedStep:
 
     @contextmanager
     def capturable(self) -> Iterator[None]:
-        """Return the context in which torch lets AdamW be recorded; in other steps it warns of `capturable`."""
+        """Return the context in which torch lets AdamW be recorded; elsewhere it warns of `capturable`."""
         groups = self.strategy.optimizer.param_groups
         for group in groups:
             group["capturable"] = True

@@ -1,7 +1,7 @@
 """One optimizer step, top to bottom: batch, forward, loss, backward, exchange, clip, update, zero.
 
-Around it: `out_of_memory.py` repeats a step with smaller micro-batches, and `recorded_step.py` replays it as a
-CUDA graph. The step itself knows neither.
+Around it: `out_of_memory.py` repeats a step with smaller micro-batches, and `recorded_step.py` replays it as
+a CUDA graph. The step itself knows neither.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MicroBatchRows = Iterable[tuple[np.ndarray, bool]]
 class StepResult:
     """What one step did; tensors stay on the device, so that a step never waits for it.
 
-    `step` is its number, from 1, and `rows` counts the rows of the global batch. `loss_sum` is this rank's sum
-    of losses; the step's loss is the sum over all ranks divided by `divisor`. `finite` (targets,) bool says of
-    this rank's targets, of the rows at `positions` (targets,), whether all outputs are finite. `grad_norm` is
-    the L2 norm of all gradients before clipping, without dimensions. `skipped`: no weight has changed, because
-    the gradients overflowed under fp16, or were not finite and `train.on_nonfinite` is skip.
+    `step`: its number, from 1. `rows`: rows of the global batch. `loss_sum`: this rank's sum of losses; the
+    step's loss is the sum over all ranks divided by `divisor`. `positions` (targets,): the row of each of this
+    rank's targets; `finite` (targets,) bool: whether all outputs of the target are finite. `grad_norm`: L2
+    norm of all gradients before clipping, without dimensions. `skipped`: no weight has changed, because the
+    gradients overflowed under fp16, or were not finite and `train.on_nonfinite` is skip.
     """
 
     step: int

@@ -1,4 +1,4 @@
-"""The logits of a row are the mean of those of its windows: python -m pytest tests/batching/test_windows.py"""
+"""The logits of a row are the mean of its windows': python -m pytest tests/batching/test_windows.py"""
 
 import json
 

@@ -84,11 +84,22 @@ def test_one_process_needs_no_meeting_place(environment, variables):
     assert "RANK" not in os.environ
 
 
-@pytest.mark.parametrize(("device", "bound"), [("cpu", None), ("cuda:1", torch.device("cuda", 1))])
-def test_nccl_is_told_its_device_from_the_start(environment, monkeypatch, device, bound):
+CUDA = torch.device("cuda", 1)
+
+
+@pytest.mark.parametrize(
+    ("device", "has_nccl", "backend", "bound"),
+    [("cpu", True, "gloo", None), (CUDA, True, "cpu:gloo,cuda:nccl", CUDA), (CUDA, False, "gloo", None)],
+)
+def test_nccl_where_it_is_available_is_told_its_device_from_the_start(
+    environment, monkeypatch, device, has_nccl, backend, bound
+):
     """Without a GPU nothing more than what torch is asked for can be seen."""
     asked = {}
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **given: asked.update(given))
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: has_nccl)
+    monkeypatch.setattr(
+        torch.distributed, "init_process_group", lambda name, **given: asked.update(given, backend=name)
+    )
     environment({})
     TorchGroup().join(torch.device(device), timeout=60)
-    assert asked["device_id"] == bound
+    assert (asked["backend"], asked["device_id"]) == (backend, bound)

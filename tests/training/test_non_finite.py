@@ -1,4 +1,4 @@
-"""Training that cannot learn any more ends with an error: python -m pytest tests/training/test_non_finite.py"""
+"""Training that can learn no more is an error: python -m pytest tests/training/test_non_finite.py"""
 
 from dataclasses import replace
 from unittest.mock import patch

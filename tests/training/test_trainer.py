@@ -223,7 +223,7 @@ def test_the_comparison_sees_what_it_should(rows, expected):
 
 
 def sharded(num_shards: int, shard: int) -> type[Strategy]:
-    """A mode of several processes, of which only one is here; its gradients stay what this shard's rows gave."""
+    """A mode of several processes, of which only one is here; it keeps the gradients of its own rows."""
 
     class ShardGroup(Group):
         rank = shard

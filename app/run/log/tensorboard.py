@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,25 +19,26 @@ class TensorBoard:
     replaced."""
 
     def __init__(self, folder: Path, first_step: int = 0) -> None:
-        """Raises InputError where TensorBoard is not installed."""
-        if find_spec("tensorboard") is None:
-            raise InputError(NOT_INSTALLED)
+        """Raises InputError where TensorBoard, or a library that it needs, is not installed.
+
+        Imports it here, before the training: that takes about a second, which would count as time of a step.
+        """
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise InputError(f"{NOT_INSTALLED} ({error})") from error
+        self.writer_class = SummaryWriter
         self.folder = folder
         self.first_step = first_step
 
     @cached_property
     def writer(self) -> SummaryWriter:
-        """The writer, imported and opened with the first point, so that the first step need not wait for it."""
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            # Of a library that TensorBoard needs
-            raise InputError(f"{NOT_INSTALLED} ({error})") from error
+        """The writer, opened with the first point: a run without any has no file."""
         # TensorBoard reads the files in the order of their names, which begin with the time; the clock may
         # have been set back.
         for number, path in enumerate(sorted(self.folder.glob("events.out.tfevents.*"))):
             path.rename(path.with_name(f"events.out.tfevents.{number:010d}.{path.name.split('.', 4)[4]}"))
-        return SummaryWriter(str(self.folder), purge_step=self.first_step + 1)
+        return self.writer_class(str(self.folder), purge_step=self.first_step + 1)
 
     def add(self, group: str, values: dict[str, float], step: int) -> None:
         """Add a point at `step` to the curve `group/name` of each value."""
@@ -46,6 +46,6 @@ class TensorBoard:
             self.writer.add_scalar(f"{group}/{name}", value, step)
 
     def close(self) -> None:
-        """Write what is left and close the file; a run without any point has none."""
+        """Write what is left and close the file."""
         if "writer" in vars(self):
             self.writer.close()
