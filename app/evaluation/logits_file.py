@@ -50,7 +50,12 @@ class RunLogits(NamedTuple):
 def logits_of(split: Split, logits: np.ndarray) -> SplitLogits:
     """Return a split with the logits of its rows, (num_rows, num_labels) float32."""
     hashes = split.table.array("hashes")[split.rows]
-    return SplitLogits(np.asarray(split.rows), np.asarray(split.labels, np.int64), hashes, logits)
+    return SplitLogits(np.asarray(split.rows), _numbers(split.labels), hashes, logits)
+
+
+def _numbers(values: np.ndarray) -> np.ndarray:
+    """Return a copy of integers as int64, or of other numbers as float32."""
+    return np.array(values, dtype=np.float32 if np.asarray(values).dtype.kind == "f" else np.int64)
 
 
 def write_logits(
@@ -67,9 +72,7 @@ def write_logits(
             values = getattr(split, key)
             # The rest is small, may be read-only, and two arrays in one file must not share memory
             if key != "logits":
-                values = (
-                    np.array(values, dtype=np.int64) if key != "hashes" else np.array(values).view(np.int64)
-                )
+                values = np.array(values).view(np.int64) if key == "hashes" else _numbers(values)
             tensors[f"{name}.{key}"] = torch.from_numpy(np.ascontiguousarray(values))
     aside = path.with_name(f".{path.name}")
     aside.touch()

@@ -73,7 +73,7 @@ def split_content(hashes: np.ndarray, labels: np.ndarray) -> str:
     labels = np.asarray(labels)
     order = np.lexsort((*labels.reshape(len(labels), -1).T, hashes))
     digest = hashlib.sha256(np.asarray(hashes)[order].astype("<u8").tobytes())
-    digest.update(labels[order].astype("<i8" if labels.ndim == 1 else "u1").tobytes())
+    digest.update(labels[order].astype({"i": "<i8", "u": "u1", "f": "<f8"}[labels.dtype.kind]).tobytes())
     return digest.hexdigest()[:32]
 
 

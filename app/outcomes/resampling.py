@@ -63,14 +63,14 @@ def answer_intervals(
 
 def intervals(outcome: LabelledOutcome, scores: Any, seed: int = 0) -> dict[str, Interval]:
     """Return the 95 % intervals of all metrics of an outcome that have one."""
-    found = answer_intervals(outcome, scores.labels, scores.predicted, seed) if counted(outcome) else {}
+    ends = answer_intervals(outcome, scores.labels, scores.predicted, seed) if counted(outcome) else {}
     generator = np.random.default_rng(seed)
     for metric in outcome.metrics:
         if metric.of_rows:
-            found[metric.key] = mean_interval(metric.of_rows(scores), generator)
+            ends[metric.key] = mean_interval(metric.of_rows(scores), generator)
         elif metric.of_scores:
-            found[metric.key] = metric.interval(scores, generator)
-    return {metric.key: found[metric.key] for metric in outcome.metrics if metric.has_interval}
+            ends[metric.key] = metric.interval(scores, generator)
+    return {metric.key: ends[metric.key] for metric in outcome.metrics if metric.has_interval}
 
 
 def all_metrics(outcome: LabelledOutcome, scores: Any) -> dict:

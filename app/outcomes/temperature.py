@@ -28,19 +28,19 @@ def fit_temperature(labels: np.ndarray, logits: np.ndarray) -> float:
     from scipy.optimize import minimize_scalar
 
     labels = np.asarray(labels)
-    most_rows = max(MIN_ROWS, MAX_NUMBERS // logits.shape[1])
-    step = -(-len(labels) // most_rows)
+    max_rows = max(MIN_ROWS, MAX_NUMBERS // logits.shape[1])
+    step = -(-len(labels) // max_rows)
     labels, logits = labels[::step], np.asarray(logits[::step])
     if (logits.argmax(axis=1) == labels).all():
         return 1.0
     bounds = (math.log(SMALLEST), math.log(LARGEST))
-    found = minimize_scalar(
+    optimum = minimize_scalar(
         lambda log_temperature: float(score_classes(labels, logits, math.exp(log_temperature)).loss.mean()),
         bounds=bounds,
         method="bounded",
         options={"xatol": 1e-4},
     )
-    return math.exp(float(found.x))
+    return math.exp(float(optimum.x))
 
 
 def effect(temperature: float, labels: np.ndarray, logits: np.ndarray, split: str) -> dict:
@@ -61,8 +61,6 @@ def render_calibration(calibration: dict) -> str:
     same = ", the rows it was fitted on" if calibration["measured_on"] == calibration["fitted_on"] else ""
     return (
         f"Calibration: temperature {calibration['temperature']:.3f}, fitted on {calibration['rows']:,} rows "
-        "of "
-        f"{calibration['fitted_on']}; on {calibration['measured_on']}{same}: loss {before['loss']:.4f} to "
-        f"{after['loss']:.4f}, "
-        f"calibration error {before['ece']:.4f} to {after['ece']:.4f}"
+        f"of {calibration['fitted_on']}; on {calibration['measured_on']}{same}: loss {before['loss']:.4f} to "
+        f"{after['loss']:.4f}, calibration error {before['ece']:.4f} to {after['ece']:.4f}"
     )

@@ -21,11 +21,11 @@ class Texts:
     labels: np.ndarray
     read: Callable[[np.ndarray], list[str]]
 
-    def sample(self, most: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
-        """Return the texts and labels of at most `most` rows, drawn at random."""
+    def sample(self, max_rows: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
+        """Return the texts and labels of at most `max_rows` rows, drawn at random."""
         positions = np.arange(len(self.labels))
-        if len(positions) > most:
-            positions = np.sort(np.random.default_rng(seed).choice(positions, most, replace=False))
+        if len(positions) > max_rows:
+            positions = np.sort(np.random.default_rng(seed).choice(positions, max_rows, replace=False))
         return [text[:MAX_CHARACTERS] for text in self.read(positions)], self.labels[positions]
 
 

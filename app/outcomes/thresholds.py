@@ -47,9 +47,9 @@ class LabelRule:
         decided = above >= 0
         if self.min_labels == 0 and self.max_labels is None:
             return decided
-        most = len(self.thresholds) if self.max_labels is None else self.max_labels
+        max_labels = len(self.thresholds) if self.max_labels is None else self.max_labels
         place = np.argsort(np.argsort(-above, axis=1, kind="stable"), axis=1, kind="stable")
-        return (decided | (place < self.min_labels)) & (place < most)
+        return (decided | (place < self.min_labels)) & (place < max_labels)
 
     def confidence(self, probabilities: np.ndarray) -> np.ndarray:
         """Return how sure decisions are, (num_rows,): that on a row is as sure as its least certain label.
@@ -97,9 +97,9 @@ def _best_threshold(has_label: np.ndarray, probabilities: np.ndarray) -> float:
     right = np.cumsum(has_label[order], dtype=np.int64)
     f1 = 2 * right / (np.arange(1, len(order) + 1) + num_positive)
     below = np.append(falling[1:], 0.0)
-    f1[
-        falling - below <= CLOSE * falling * (1 - falling)
-    ] = -1  # the right side is CLOSE as a difference of probabilities
+    # CLOSE as a difference of probabilities
+    too_close = CLOSE * falling * (1 - falling)
+    f1[falling - below <= too_close] = -1
     candidates = (falling + below)[f1 == f1.max()] / 2
     return float(candidates[np.abs(candidates - DEFAULT_THRESHOLD).argmin()])
 
@@ -114,10 +114,11 @@ def rule_values(rule: LabelRule, label_names: list[str]) -> dict:
 def rule_of(values: dict, label_names: list[str]) -> LabelRule:
     """Return the rule of `rule_values`; raises ValueError, LookupError or TypeError for damaged values."""
     thresholds = np.array([values["thresholds"][name] for name in label_names], dtype=np.float64)
-    least, most = values["min_labels"], values["max_labels"]
-    if not (np.isfinite(thresholds).all() and type(least) is int and (most is None or type(most) is int)):
+    limits = values["min_labels"], values["max_labels"]
+    are_numbers = type(limits[0]) is int and (limits[1] is None or type(limits[1]) is int)
+    if not (np.isfinite(thresholds).all() and are_numbers):
         raise ValueError("numbers are needed")
-    return LabelRule(thresholds, least, most, values.get("chosen_on"), int(values.get("rows") or 0))
+    return LabelRule(thresholds, *limits, values.get("chosen_on"), int(values.get("rows") or 0))
 
 
 def describe_rule(rule: LabelRule) -> str:
@@ -125,10 +126,8 @@ def describe_rule(rule: LabelRule) -> str:
     limits = f"; at least {rule.min_labels} labels a row" if rule.min_labels else ""
     limits += "" if rule.max_labels is None else f"; at most {rule.max_labels} labels a row"
     if rule.chosen_on is None:
-        return (
-            f"Threshold {DEFAULT_THRESHOLD} for every label: "
-            f"there are no dev rows to choose others on{limits}"
-        )
+        default = f"Threshold {DEFAULT_THRESHOLD} for every label"
+        return f"{default}: there are no dev rows to choose others on{limits}"
     absent = rule.labels_without_rows
     default = f"; {absent:,} labels without a row there have {DEFAULT_THRESHOLD}" if absent else ""
     return f"Threshold of each label: the best F1 on {rule.rows:,} rows of {rule.chosen_on}{default}{limits}"
