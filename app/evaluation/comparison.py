@@ -1,4 +1,4 @@
-"""Two classifiers on the same rows: which is better, and how sure is that?"""
+"""Two models on the same rows: which is better, and how sure is that?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 
 from ..errors import InputError
 from .logits_file import SplitLogits
-from .measures.intervals import Interval, mean_interval, percentiles, resampled_counts
-from .measures.row_scores import RowScores, score_rows
+from .measures.intervals import Interval
 
 
 @dataclass(frozen=True)
@@ -60,57 +59,7 @@ def check_same_rows(one: SplitLogits, other: SplitLogits) -> None:
             )
 
 
-def compare_rows(one: SplitLogits, other: SplitLogits, num_labels: int, seed: int = 0) -> Comparison:
-    """Return how `other` does against `one`; raises InputError unless their rows are the same."""
-    check_same_rows(one, other)
-    first, second = (score_rows(split.labels, split.logits) for split in (one, other))
-    generator = np.random.default_rng(seed)
-    differences = _differences(first, second, num_labels, generator)
-    loss = second.loss - first.loss
-    differences["loss"] = (float(loss.mean()), mean_interval(loss, generator))
-    return Comparison(first, second, *won_and_lost(first.correct, second.correct), differences)
-
-
 def won_and_lost(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of the rows that only `other` has right, and of those that only `one` has; both
     (num_rows,) bool."""
     return np.flatnonzero(other & ~one), np.flatnonzero(one & ~other)
-
-
-def _differences(
-    one: RowScores, other: RowScores, num_labels: int, generator: np.random.Generator
-) -> dict[str, tuple[float, Interval]]:
-    """Return the differences of accuracy and macro F1: both are of the same resampled rows, so what they
-    share cancels."""
-    from scipy.sparse import csr_array
-
-    codes = (one.labels * num_labels + one.predicted) * num_labels + other.predicted
-    cells, counts = np.unique(codes, return_counts=True)
-    labels, predictions = cells // num_labels**2, (cells // num_labels % num_labels, cells % num_labels)
-    order, ones, shape = np.arange(len(cells)), np.ones(len(cells)), (len(cells), num_labels)
-    of_label = csr_array((ones, (order, labels)), shape)
-    tables = [
-        (
-            csr_array(((labels == chosen) * 1.0, (order, labels)), shape),
-            of_label + csr_array((ones, (order, chosen)), shape),
-        )
-        for chosen in predictions
-    ]
-
-    def figures(drawn: np.ndarray) -> np.ndarray:
-        """Return the differences of accuracy and macro F1, (2, num_resamples), of counts (num_resamples,
-        num_cells)."""
-        scores = []
-        for right, both in tables:
-            found, sizes = drawn @ right, drawn @ both
-            scores.append(
-                np.stack([found.sum(axis=1) / len(one), (2 * found / np.maximum(sizes, 1)).mean(axis=1)])
-            )
-        return scores[1] - scores[0]
-
-    resampled = np.concatenate([figures(drawn) for drawn in resampled_counts(counts, generator)], axis=1)
-    measured = figures(counts[None])[:, 0]
-    return {
-        name: (float(measured[at]), percentiles(resampled[at]))
-        for at, name in enumerate(("accuracy", "macro_f1"))
-    }

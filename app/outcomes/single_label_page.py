@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..evaluation.measures.calibration_error import confidence_bins
-from ..evaluation.measures.row_scores import RowScores
 from ..evaluation.measures.selective import risk_coverage
 from ..evaluation.page.charts import Axes, around
 from ..evaluation.page.report_page import PageContent
 from ..evaluation.page.rows import EvaluatedRows
+from .class_scores import ClassScores
 from .label_metrics import confused_pairs, worst_labels
 
 # Classes
@@ -65,7 +65,7 @@ def surest_errors(rows: EvaluatedRows) -> list[dict]:
     ]
 
 
-def _surest(scores: RowScores, label: int, predicted: int) -> list[int]:
+def _surest(scores: ClassScores, label: int, predicted: int) -> list[int]:
     """Return the positions of rows of a class that were predicted as another, the surest first."""
     positions = np.flatnonzero((scores.labels == label) & (scores.predicted == predicted))
     return positions[np.argsort(-scores.confidence[positions], kind="stable")[:MAX_EXAMPLES]].tolist()

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from .calibration_error import bin_of_rows
-from .row_scores import RowScores
 
 LEVEL = 0.95
 RESAMPLES = 1000
@@ -27,21 +26,6 @@ VALUE_CELLS = 2048
 FINE_BINS = 20
 
 Interval = tuple[float, float]
-
-
-def score_intervals(scores: RowScores, num_labels: int, seed: int = 0) -> dict[str, Interval]:
-    """Return the 95 % intervals of `accuracy`, `macro_f1`, `loss`, `brier` and `ece` of the rows of `scores`.
-
-    They are percentiles of the resampled figures, for `ece` of their distance to the figure: noise only ever
-    adds to it.
-    """
-    generator = np.random.default_rng(seed)
-    return {
-        **label_intervals(scores.labels, scores.predicted, num_labels, seed),
-        "loss": mean_interval(scores.loss, generator),
-        "brier": mean_interval(scores.brier, generator),
-        "ece": calibration_interval(scores.confidence, scores.correct, generator),
-    }
 
 
 def resampled_counts(counts: np.ndarray, generator: np.random.Generator) -> Iterator[np.ndarray]:
@@ -100,33 +84,3 @@ def calibration_interval(
     resampled = [np.abs(drawn @ in_bin).sum(axis=1) for drawn in resampled_counts(counts, generator)]
     low, high = percentiles(np.concatenate(resampled) / len(confidence))
     return max(0.0, 2 * figure - high), max(0.0, 2 * figure - low)
-
-
-def label_intervals(
-    labels: np.ndarray, predicted: np.ndarray, num_labels: int, seed: int = 0
-) -> dict[str, Interval]:
-    """Return the intervals of `accuracy` and `macro_f1`, in which a class without rows and predictions counts
-    as 0.
-
-    Macro F1 of a resample is lower on average, because it lacks rows of rare classes: with very many classes
-    all of its percentiles are below the figure. So they are moved by that difference.
-    """
-    from scipy.sparse import csr_array
-
-    cells, counts = np.unique(np.asarray(labels) * num_labels + predicted, return_counts=True)
-    true, chosen, order = cells // num_labels, cells % num_labels, np.arange(len(cells))
-    ones = np.ones(len(cells))
-    shape = (len(cells), num_labels)
-    generator = np.random.default_rng(seed)
-    right = csr_array(((true == chosen).astype(float), (order, true)), shape)
-    both = csr_array((ones, (order, true)), shape) + csr_array((ones, (order, chosen)), shape)
-    accuracies, scores = [], []
-    for drawn in resampled_counts(counts, generator):
-        # (num_resamples, num_labels): true positives; rows + predictions
-        found, sizes = drawn @ right, drawn @ both
-        accuracies.append(found.sum(axis=1) / len(labels))
-        scores.append((2 * found / np.maximum(sizes, 1)).mean(axis=1))
-    figure = (2 * (counts @ right) / np.maximum(counts @ both, 1)).mean()
-    resampled = np.concatenate(scores)
-    macro_f1 = percentiles(np.clip(resampled + (figure - resampled.mean()), 0, 1))
-    return {"accuracy": percentiles(np.concatenate(accuracies)), "macro_f1": macro_f1}

@@ -4,11 +4,11 @@ is."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from ...errors import InputError
-from .row_scores import RowScores
 
 # Of the lower bound
 LEVEL = 0.95
@@ -25,6 +25,15 @@ class RowDecisions:
 
     def __len__(self) -> int:
         return len(self.confidence)
+
+
+class Decisions(Protocol):
+    """What a threshold is chosen on: `RowDecisions`, or the scores of an outcome."""
+
+    confidence: np.ndarray
+    correct: np.ndarray
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,7 @@ def proportion_interval(right: int, rows: int) -> tuple[float, float]:
     return low, float(betaincinv(right + 1, wrong, 1 - tail)) if wrong else 1.0
 
 
-def risk_coverage(scores: RowScores | RowDecisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def risk_coverage(scores: Decisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return confidences, falling, with the share of rows of at least that confidence, and the share of
     errors among these.
 
@@ -91,7 +100,7 @@ def choosing_half(hashes: np.ndarray) -> np.ndarray:
     return np.asarray(hashes) % 2 == 0
 
 
-def choose_threshold(scores: RowScores | RowDecisions, hashes: np.ndarray, precision: float) -> Threshold:
+def choose_threshold(scores: Decisions, hashes: np.ndarray, precision: float) -> Threshold:
     """Return the lowest confidence from which on predictions have the wanted precision, on half of the rows
     of `scores`.
 
@@ -119,5 +128,5 @@ def choose_threshold(scores: RowScores | RowDecisions, hashes: np.ndarray, preci
     return Threshold(value, len(other), int(decided.sum()), int(other.correct[decided].sum()))
 
 
-def _part(scores: RowScores | RowDecisions, rows: np.ndarray) -> RowDecisions:
+def _part(scores: Decisions, rows: np.ndarray) -> RowDecisions:
     return RowDecisions(scores.confidence[rows], scores.correct[rows])
