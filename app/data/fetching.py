@@ -61,9 +61,9 @@ def copy(known: PublicFile, source: Path, part: Path) -> None:
     """Copy a file that must be the known one."""
     if not source.is_file():
         raise InputError(f"{source} is needed, and is not there; copy {known.name} into that folder")
-    if (found := checksum(source)) != known.sha256:
+    if (actual := checksum(source)) != known.sha256:
         raise InputError(
-            f"{source} must have the SHA-256 {known.sha256[:12]}..., found {found[:12]}...; it is another "
+            f"{source} must have the SHA-256 {known.sha256[:12]}..., found {actual[:12]}...; it is another "
             "file"
         )
     shutil.copyfile(source, part)
@@ -79,10 +79,10 @@ def download(known: PublicFile, part: Path, timeout: float) -> None:
             has_beginning = part.exists() and part.stat().st_size > 0
             try:
                 receive(url, known, part, timeout)
-                if (found := checksum(part)) == known.sha256:
+                if (actual := checksum(part)) == known.sha256:
                     return
                 part.unlink()
-                raise MirrorError(f"another file, SHA-256 {found[:12]}... instead of {known.sha256[:12]}...")
+                raise MirrorError(f"another file, SHA-256 {actual[:12]}... instead of {known.sha256[:12]}...")
             except MirrorError as error:
                 problem = f"{url}: {error}"
             if part.exists() or not has_beginning:

@@ -59,14 +59,14 @@ def _folds_of_classes(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: 
             f"found {folds} folds for "
             f"{len(first):,} texts and {int(np.bincount(targets).max()):,} rows of that class"
         )
-    found = np.empty(len(targets), np.int64)
+    fold = np.empty(len(targets), np.int64)
     with warnings.catch_warnings():
         # A class with fewer rows than folds is in some folds only
         warnings.simplefilter("ignore")
         splitter = StratifiedGroupKFold(folds, **options) if is_small else StratifiedKFold(folds, **options)
         for number, (_, tested) in enumerate(splitter.split(targets, targets, group if is_small else None)):
-            found[tested] = number
-    return found if is_small else found[group]
+            fold[tested] = number
+    return fold if is_small else fold[group]
 
 
 def split_of_fold(

@@ -1,4 +1,4 @@
-"""The labels of a row with any number of labels, from a cell of a file or from one 0/1 column for each label.
+"""The labels of a multi-label row, from a cell of a file or from one 0/1 column for each label.
 
 In a table such a set is text, the JSON list of its labels in order of code points, so that equal sets are
 equal text.
@@ -42,12 +42,12 @@ def labels_in_cell(value: Any, separator: str | None) -> list:
         return [value]
     if separator is not None:
         return [label for label in value.split(separator) if label.strip()]
-    found = next((character for character in USUAL_SEPARATORS if character in value), None)
-    if found is not None:
+    usual = next((character for character in USUAL_SEPARATORS if character in value), None)
+    if usual is not None:
         raise ValueError(
             f"cannot tell whether this is one label or several: found {excerpt(value)}; set "
             "--data.label_separator "
-            f"'{found}', or write a JSON list"
+            f"'{usual}', or write a JSON list"
         )
     return [value]
 
@@ -57,13 +57,13 @@ def labels_in_columns(values: list, names: list[str]) -> list[str]:
     1."""
     labels = []
     for value, name in zip(values, names, strict=True):
-        found = ZERO_OR_ONE.get(str(value).strip())
-        if found is None:
+        is_one = ZERO_OR_ONE.get(str(value).strip())
+        if is_one is None:
             shown = value.found if value is EMPTY else excerpt(value)
             raise ValueError(
                 f"the column {excerpt(name)} of data.label_columns must be 0 or 1, found {shown}; fix the row"
             )
-        labels += [name] if found else []
+        labels += [name] if is_one else []
     return labels
 
 

@@ -21,8 +21,8 @@ def split_label_sets(
         [{"dev": dev, "test": test}.get(name, len(labels) - dev - test) for name in names]
     ) / len(labels)
     part = deal_label_sets(labels, hashes, shares, seed)
-    found = {name: np.flatnonzero(part == number) for number, name in enumerate(names)}
-    return {name: found.get(name, np.empty(0, np.int64)) for name in ("train", "dev", "test")}
+    rows = {name: np.flatnonzero(part == number) for number, name in enumerate(names)}
+    return {name: rows.get(name, np.empty(0, np.int64)) for name in ("train", "dev", "test")}
 
 
 def deal_label_sets(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray, seed: int) -> np.ndarray:

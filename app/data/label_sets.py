@@ -1,5 +1,4 @@
-"""Label sets, of rows with any number of labels: from their text in a table to a matrix of 0 and 1, and what
-is counted there."""
+"""The label sets of multi-label rows: from their text in a table to a matrix of 0 and 1, and counts."""
 
 from __future__ import annotations
 

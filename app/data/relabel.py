@@ -3,7 +3,7 @@ stay as they are.
 
 A fix is a row of a CSV file (or TSV, Excel, JSON Lines) with the column `label`, and `text_hash` as
 label_issues.csv has it, or `text` (and `text_pair`). A row without a label is no fix, so a list of label
-issues may be filled in part by part. For rows with any number of labels, `label` is a set of labels as the
+issues may be filled in part by part. For multi-label rows, `label` is a set of labels as the
 data has them; the list [] is no label.
 """
 
@@ -26,6 +26,7 @@ from .readers import BadRow, LabelSetOptions, ReadOptions
 from .readers.excel import NotText
 from .table_builder import text_hash
 from .table_labels import LABEL_SETS
+from .text_files import is_utf8
 
 COLUMNS = ("text_hash", "text", "text_pair", "label")
 # The letter keeps spreadsheets from reading it as a number
@@ -52,14 +53,14 @@ class Fixes:
         return np.array([self._id(at, label, names) for at, label in enumerate(self.labels)], np.int64)
 
     def _id(self, at: int, label: str, names: list[str]) -> int:
-        found = resolve_label(label, names)
-        if found is None:
+        label_id = resolve_label(label, names)
+        if label_id is None:
             raise InputError(
                 f"{self.source}, {self.unit} {self.lines[at]}: a fix must have a label of the data, found "
                 f"{excerpt(label)}{nearest(label, names)} (known: {listed(names)}); correct it, or set "
                 "--data.labels"
             )
-        return found
+        return label_id
 
 
 class LabelSetFixes(Fixes):
@@ -97,16 +98,17 @@ def read_fixes(
     label_sets: LabelSetOptions | None = None,
 ) -> Fixes:
     """Read a file of fixes; texts are cleaned as those of the data are. `label_sets` says how sets of labels
-    are written.
+    are written. `encoding` is that of the data: a file in UTF-8, as a list of label issues is, is read as such.
 
     Raises InputError, with file and line, for rows that are no fixes and for two different labels of one
     text.
     """
     file = Path(path)
+    encoding = "utf-8" if is_utf8(file) else encoding
     options = ReadOptions(encoding=encoding)
     format = file_format(file, "auto", encoding)
     unit, source = row_unit(format), printable_path(str(path))
-    found: dict[int, tuple[str, int]] = {}
+    label_and_line: dict[int, tuple[str, int]] = {}
     for line, values in _rows(file, options, format):
         where = f"{source}, {unit} {line}"
         given = values.get("label")
@@ -114,15 +116,15 @@ def read_fixes(
         if not label:
             continue
         key = _key(where, values, remove_spaces)
-        before = found.setdefault(key, (label, line))
+        before = label_and_line.setdefault(key, (label, line))
         if before[0] != label:
             raise InputError(
                 f"{where}: a text can have one {'set of labels' if label_sets else 'label'} only, found "
                 f"{excerpt(label)} "
                 f"here and {excerpt(before[0])} in {unit} {before[1]}; keep one of the two"
             )
-    hashes = sorted(found)
-    labels, lines = ([found[key][at] for key in hashes] for at in (0, 1))
+    hashes = sorted(label_and_line)
+    labels, lines = ([label_and_line[key][at] for key in hashes] for at in (0, 1))
     return (LabelSetFixes if label_sets else Fixes)(source, unit, np.array(hashes, np.uint64), labels, lines)
 
 

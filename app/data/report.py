@@ -90,13 +90,15 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
     return "\n".join(lines)
 
 
-def _relabelled_lines(found: dict) -> list[str]:
+def _relabelled_lines(effect: dict) -> list[str]:
     """Return what the corrected labels of data.relabel did."""
-    unused = f"; {found['unused']:,} of texts that are not in the data, the first in {found['first_unused']}"
+    unused = (
+        f"; {effect['unused']:,} of texts that are not in the data, the first in {effect['first_unused']}"
+    )
     return [
-        f"  {found['source']}: {found['fixes']:,} corrected labels, for {found['rows']:,} rows, "
-        f"{found['changed']:,} of them "
-        f"had another label{unused if found['unused'] else ''}"
+        f"  {effect['source']}: {effect['fixes']:,} corrected labels, for {effect['rows']:,} rows, "
+        f"{effect['changed']:,} of them "
+        f"had another label{unused if effect['unused'] else ''}"
     ]
 
 

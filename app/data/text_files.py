@@ -134,6 +134,18 @@ def _check_path(path: Path) -> None:
         raise InputError(f"{shorten(str(path))}: cannot be read: {error.strerror}") from error
 
 
+def is_utf8(path: Path) -> bool:
+    """Return whether a file is text in UTF-8; raises InputError for what is no regular file."""
+    _check_path(path)
+    try:
+        path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return False
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    return True
+
+
 def _what_is_there(path: Path) -> str:
     """Return what is at `path` instead of a file, and the remedy."""
     if path.is_dir():

@@ -56,7 +56,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a readable JSON file: {error}") from error
+        raise InputError(f"{path}: not valid JSON: {error}") from error
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict:

@@ -16,6 +16,7 @@ import torch
 
 from ..config.schema import Config
 from ..errors import InputError
+from ..runtime import disk
 
 # Sections that our own settings replace: a key in them that is not checked against ours has no effect, so it
 # is refused.
@@ -97,13 +98,13 @@ def decided(config: Config, ours: dict[str, Any]) -> dict[str, tuple[Any, str]]:
 def read_json(path: str) -> dict[str, Any]:
     """Return the mapping in a JSON file; raises InputError where there is none."""
     try:
-        settings = json.loads(Path(path).read_text(encoding="utf-8"))
+        settings = disk.read_json(Path(path))
     except OSError as error:
         raise InputError(
             f"deepspeed.config must name a JSON file; {path} cannot be read: {error.strerror}"
         ) from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"deepspeed.config: {path} is not valid JSON: {error}") from error
+    except InputError as error:
+        raise InputError(f"deepspeed.config: {error}") from error
     if not isinstance(settings, dict):
         raise InputError(
             f"deepspeed.config: {path} must hold a mapping of keys to values, found {settings!r:.60}"

@@ -251,3 +251,12 @@ def test_a_label_of_a_set_must_be_one_of_the_data(write):
         InputError, match=r"f.csv, line 3: a fix must have a label of the data, found 'd'.*known: a, b"
     ):
         fixes.new_labels(["a", "b"])
+
+
+def test_a_list_of_label_issues_is_read_in_utf_8_whatever_the_encoding_of_the_data(write):
+    """cross-validate writes it in UTF-8; fixes of a person may have the encoding of the data."""
+    content = "text,label\n今天,高兴\n"
+    files = [write(f"{encoding}.csv", content.encode(encoding)) for encoding in ("utf-8", "gb18030")]
+    fixes = [read_fixes(file, "gb18030") for file in files]
+    assert [one.labels for one in fixes] == [["高兴"]] * 2
+    assert fixes[0].hashes.tolist() == fixes[1].hashes.tolist()

@@ -16,10 +16,10 @@ def test_what_is_written_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b'{"a": 1, "b": {"c": 1, "c": 2}}', "not a readable JSON file: the key 'c' is twice in an object"),
-        (b'{"a": 1', "not a readable JSON file: Expecting"),
-        (b"\xff", "not a readable JSON file: .*can't decode"),
-        (b"[" * 100_000, "not a readable JSON file: "),
+        (b'{"a": 1, "b": {"c": 1, "c": 2}}', "not valid JSON: the key 'c' is twice in an object"),
+        (b'{"a": 1', "not valid JSON: Expecting"),
+        (b"\xff", "not valid JSON: .*can't decode"),
+        (b"[" * 100_000, "not valid JSON: "),
     ],
     ids=["key twice", "cut off", "no UTF-8", "too deep"],
 )

@@ -39,7 +39,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class LabelSetOptions(ReadOptions):
-    """The settings for rows with any number of labels, see app/data/label_sets.py."""
+    """The settings for multi-label rows, see app/data/label_cells.py."""
 
     label_separator: str | None = DataConfig.label_separator
     label_columns: list[str] | None = DataConfig.label_columns
