@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..evaluation.page.page_words import words
 from ..evaluation.page.report_page import visible
-from ..evaluation.page.words import words
 from .label_metrics import worst_labels
 from .labelled_outcome import LabelledOutcome
 from .metrics import BY_KEY, is_better

@@ -7,8 +7,8 @@ import numpy as np
 from ..evaluation.measures.calibration_error import confidence_bins
 from ..evaluation.measures.selective import risk_coverage
 from ..evaluation.page.charts import Axes, around
+from ..evaluation.page.evaluated_rows import EvaluatedRows
 from ..evaluation.page.report_page import PageContent
-from ..evaluation.page.rows import EvaluatedRows
 from .class_scores import ClassScores
 from .label_metrics import confused_pairs, worst_labels
 

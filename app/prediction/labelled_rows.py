@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 
 from ..data.rows import Row
 from ..errors import InputError, excerpt, listed, nearest
-from ..evaluation.long_rows import cost_of_length, parts_read, render_cost_of_length
+from ..evaluation.long_rows import cost_of_length, readings_of, render_cost_of_length
+from ..evaluation.page.evaluated_rows import EvaluatedRows
 from ..evaluation.page.report_page import PageContent
-from ..evaluation.page.rows import EvaluatedRows
 from ..outcomes.resampling import all_metrics
 from ..runtime.disk import write_json, write_text
 from .open_model import OpenedModel
@@ -67,7 +67,7 @@ class LabelledRows:
         self.logits: list[np.ndarray] = []
         self.lengths: list[int] = []
         self.unknown: list[float] = []
-        self.parts: list[np.ndarray] = []
+        self.readings: list[np.ndarray] = []
         self.unknown_id = unknown_token_id(predictor.tokenizer)
 
     def predict(self, rows: Iterable[Row], on_batch: Callable[[int], None]) -> Iterator[Prediction]:
@@ -85,7 +85,7 @@ class LabelledRows:
             windows = (
                 None if tokens.window_ends is None else np.array([len(ends) for ends in tokens.window_ends])
             )
-            self.parts.append(parts_read(tokens.cut, windows))
+            self.readings.append(readings_of(tokens.cut, windows))
             self.unknown += [float((ids == self.unknown_id).mean()) for ids in tokens.rows]
 
     def _label(self, text: str, line: int) -> np.ndarray | int:
@@ -111,7 +111,7 @@ class LabelledRows:
             lambda at: f"{source.name}, {source.place} {self.lines[at]}",
             np.array(self.lengths),
             unknown,
-            parts=np.concatenate(self.parts),
+            readings=np.concatenate(self.readings),
         )
 
 
@@ -144,7 +144,7 @@ def report_on(
         metrics["calibration"] = outcome.fitted_values() | effect
     text = outcome.report_text(metrics, {}, title)
     evaluated = labelled.evaluated(scores)
-    if long := cost_of_length(evaluated.parts, scores.correct, predictor.long.way, predictor.max_length):
+    if long := cost_of_length(evaluated.readings, scores.correct, predictor.long.way, predictor.max_length):
         metrics["long_texts"] = long
         text += f"\n\n{render_cost_of_length(long)}"
     page = PageContent(title, evaluated, metrics, outcome.calibrated(labels, logits))

@@ -15,6 +15,7 @@ from ..config.yaml_files import read_yaml
 from ..data.long_texts import LongTexts, saved_long_texts
 from ..data.readers import LabelSetOptions
 from ..errors import InputError, excerpt
+from ..outcomes import OUTCOMES, outcome_class
 from .exported_model import is_exported, read_record
 
 MODEL = "model.safetensors"
@@ -49,7 +50,8 @@ def newest_run(folder: Path = CHECKPOINTS) -> Path:
 def _is_pretraining(run: Path) -> bool:
     """Return whether a run says that it was a pretraining; a file that cannot be read says nothing."""
     with suppress(InputError):
-        return run_settings(run).get("task") == "masked_language_modelling"
+        task = run_settings(run).get("task")
+        return task in OUTCOMES and not outcome_class(task).has_labels
     return False
 
 

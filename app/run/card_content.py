@@ -39,7 +39,7 @@ def card_content(
         split=split,
         metrics=metrics,
         data=dataset.statistics,
-        splits={key: _facts(found) for key, found in dataset.splits.items()},
+        splits={key: _facts(split_rows) for key, split_rows in dataset.splits.items()},
         model_type=components.model.model.config.model_type,
         base_model=base_model,
         hub_name=hub_name,

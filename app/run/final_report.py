@@ -11,9 +11,9 @@ from ..checkpoints.run_files import PAGE, PREDICTIONS, REPORT, TEXT
 from ..config.schema import Config
 from ..data.dataset import Split
 from ..evaluation.logits_file import LOGITS, logits_of, write_logits
-from ..evaluation.long_rows import cost_of_length, render_cost_of_length, row_parts
+from ..evaluation.long_rows import cost_of_length, render_cost_of_length, row_readings
+from ..evaluation.page.evaluated_rows import rows_of_split
 from ..evaluation.page.report_page import PageContent, read_history
-from ..evaluation.page.rows import rows_of_split
 from ..outcomes.model_card import render_card
 from ..outcomes.outcome import FITTED_ON
 from ..outcomes.predictions_file import write_predictions
@@ -106,8 +106,8 @@ def fit_and_measure(
 def _long_texts(components: Components, split: Split, correct: np.ndarray) -> dict:
     """Return how the rows do whose texts were not read whole, where there are any."""
     store = components.stores[split.name]
-    parts = row_parts(store, np.asarray(split.rows))
-    long = cost_of_length(parts, correct, store.long.way, store.max_length)
+    readings = row_readings(store, np.asarray(split.rows))
+    long = cost_of_length(readings, correct, store.long.way, store.max_length)
     return {"long_texts": long} if long else {}
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from app.evaluation.logits_file import SplitLogits
+from app.evaluation.page.evaluated_rows import EvaluatedRows
 from app.evaluation.page.report_page import PageContent
-from app.evaluation.page.rows import EvaluatedRows
 from app.outcomes import open_outcome
 from app.outcomes.labelled_outcome import LabelledOutcome
 from app.outcomes.resampling import all_metrics, counted

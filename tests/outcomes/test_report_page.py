@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from app.evaluation.page.charts import Axes, ticks
-from app.evaluation.page.report_page import visible
-from app.evaluation.page.rows import (
+from app.evaluation.page.evaluated_rows import (
     groups_by_length,
     groups_by_seen,
     groups_by_unknown,
     rows_of_split,
     unknown_counts,
 )
+from app.evaluation.page.report_page import visible
 from app.outcomes.multi_label_page import worst_rows
 from app.outcomes.single_label_page import confusion_section, surest_errors
 from tests.outcomes.rows_case import TASKS, page_content

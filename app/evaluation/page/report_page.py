@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..long_rows import NAMES
 from .charts import Axes, around
-from .rows import EvaluatedRows, groups_by_length, groups_by_part, groups_by_seen, groups_by_unknown
-from .words import words
+from .evaluated_rows import (
+    EvaluatedRows,
+    groups_by_length,
+    groups_by_reading,
+    groups_by_seen,
+    groups_by_unknown,
+)
+from .page_words import words
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -111,7 +117,7 @@ def row_groups(rows: EvaluatedRows, text: dict[str, str]) -> dict:
     """Return groups of rows, to see where they are right; `text` are the words of the page."""
     groups = {
         "length": groups_by_length(rows),
-        "part": groups_by_part(rows, [text[f"part_{name}"] for name in NAMES]),
+        "part": groups_by_reading(rows, [text[f"part_{name}"] for name in NAMES]),
         "unknown": groups_by_unknown(rows),
         "seen": groups_by_seen(rows, text["unseen_name"], text["seen_name"]),
     }

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...data.dataset import Split
 from ...data.tokens import TokenStore
-from ..long_rows import row_parts
+from ..long_rows import row_readings
 from ..measures.selective import proportion_interval
 
 # Rows whose tokens are in memory at once
@@ -25,8 +25,8 @@ class EvaluatedRows:
     """Rows with the scores of an outcome; arrays are (num_rows,), None where it is not known.
 
     `text` and `where` return the text, and the file and line, of the row at a position. `lengths` are in
-    tokens, `unknown` is the share of unknown tokens, `seen` whether the text is a training text, `parts` what
-    was read of it (`row_parts`).
+    tokens, `unknown` is the share of unknown tokens, `seen` whether the text is a training text, `readings`
+    what was read of it (`row_readings`).
     """
 
     scores: Any
@@ -36,7 +36,7 @@ class EvaluatedRows:
     lengths: np.ndarray | None = None
     unknown: np.ndarray | None = None
     seen: np.ndarray | None = None
-    parts: np.ndarray | None = None
+    readings: np.ndarray | None = None
 
 
 def rows_of_split(
@@ -62,7 +62,7 @@ def rows_of_split(
         return split.table.where(rows[position])
 
     unknown = None if unknown_id is None else unknown_counts(store, rows, unknown_id) / lengths
-    return EvaluatedRows(scores, label_names, text, where, lengths, unknown, seen, row_parts(store, rows))
+    return EvaluatedRows(scores, label_names, text, where, lengths, unknown, seen, row_readings(store, rows))
 
 
 def unknown_counts(store: TokenStore, rows: np.ndarray, unknown_id: int) -> np.ndarray:
@@ -125,9 +125,9 @@ def groups_by_seen(rows: EvaluatedRows, unseen: str, seen: str) -> list[Group]:
     return [] if rows.seen is None else _groups([unseen, seen], rows.seen.astype(int), rows.scores.correct)
 
 
-def groups_by_part(rows: EvaluatedRows, names: list[str]) -> list[Group]:
-    """Return the rows by what was read of their texts, under the names of the parts of `row_parts`."""
-    return [] if rows.parts is None else _groups(names, rows.parts, rows.scores.correct)
+def groups_by_reading(rows: EvaluatedRows, names: list[str]) -> list[Group]:
+    """Return the rows by what was read of their texts, under these names, of `row_readings`."""
+    return [] if rows.readings is None else _groups(names, rows.readings, rows.scores.correct)
 
 
 def _groups(names: list[str], group_of_row: np.ndarray, correct: np.ndarray) -> list[Group]:
