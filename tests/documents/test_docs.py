@@ -15,7 +15,7 @@ from tests.test_architecture import LAYERS
 # English documents that have a Chinese twin
 TRANSLATED = [name.replace(".zh-CN", "") for name in DOCUMENTS if name.endswith(".zh-CN.md")]
 MAX_COLUMNS = 110
-NOT_WRAPPED = ("benchmarks", "modes", "python", "reliability", "serving")
+NOT_WRAPPED = ("benchmarks", "modes")
 
 
 def chinese(document: str) -> str:
