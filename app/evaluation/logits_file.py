@@ -59,7 +59,7 @@ def _numbers(values: np.ndarray) -> np.ndarray:
 
 
 def write_logits(
-    path: Path, splits: dict[str, SplitLogits], label_names: list[str], step: int, task: str = "single_label"
+    path: Path, splits: dict[str, SplitLogits], label_names: list[str], step: int, task: str
 ) -> None:
     """Write the logits of splits, by the name of the split, that the model of `step` gave; whole or not at
     all."""

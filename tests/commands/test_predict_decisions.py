@@ -26,9 +26,8 @@ def run(tmp_path_factory) -> Path:
     chances = softmax(logits / TEMPERATURE, axis=1).cumsum(axis=1)
     labels = (generator.random((600, 1)) > chances).sum(axis=1).clip(max=2)
     hashes = generator.integers(0, 1 << 63, 600).astype(np.uint64)
-    write_logits(
-        folder / "logits.safetensors", {"dev": SplitLogits(np.arange(600), labels, hashes, logits)}, LABELS, 5
-    )
+    dev = SplitLogits(np.arange(600), labels, hashes, logits)
+    write_logits(folder / "logits.safetensors", {"dev": dev}, LABELS, 5, "single_label")
     return folder
 
 

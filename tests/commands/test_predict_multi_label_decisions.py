@@ -28,7 +28,7 @@ def dev_rows(num_rows: int = 800, seed: int = 0) -> SplitLogits:
 def run(tmp_path_factory) -> Path:
     folder = save_checkpoint(tmp_path_factory.mktemp("run"), problem_type="multi_label_classification")
     dev = dev_rows()
-    write_logits(folder / "logits.safetensors", {"dev": dev}, LABELS, 5)
+    write_logits(folder / "logits.safetensors", {"dev": dev}, LABELS, 5, "multi_label")
     rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)), 0, 2, "dev", len(dev))
     write_thresholds(folder, rule, LABELS)
     return folder
@@ -114,7 +114,7 @@ def test_jsonl_and_lines_have_decisions_too(run, capsys):
 def test_a_precision_that_cannot_be_reached_is_an_error(tmp_path, capsys):
     folder, dev = save_checkpoint(tmp_path / "run", problem_type="multi_label_classification"), dev_rows()
     wrong = SplitLogits(dev.rows, np.roll(dev.labels, 1, axis=0), dev.hashes, dev.logits)
-    write_logits(folder / "logits.safetensors", {"dev": wrong}, LABELS, 5)
+    write_logits(folder / "logits.safetensors", {"dev": wrong}, LABELS, 5, "multi_label")
     assert (
         main(["--checkpoint", str(folder), "--device", "cpu", "--abstain", "precision=0.9", "今天真开心"])
         == 2

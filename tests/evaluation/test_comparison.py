@@ -104,7 +104,9 @@ def runs(tmp_path) -> list[Path]:
         folder = tmp_path / name
         folder.mkdir()
         logits = generator.normal(0, 1, (len(split), 3)).astype(np.float32)
-        write_logits(folder / "logits.safetensors", {"test": logits_of(split, logits)}, LABELS, 3)
+        write_logits(
+            folder / "logits.safetensors", {"test": logits_of(split, logits)}, LABELS, 3, "single_label"
+        )
         write_predictions(folder / "predictions.csv", split, logits, open_outcome("single_label", LABELS))
         folders.append(folder)
     return folders
@@ -204,6 +206,6 @@ def test_a_run_of_one_label_is_not_compared_with_one_of_several(set_runs, tmp_pa
     single = replace(test, labels=np.asarray(test.labels).argmax(axis=1), logits=np.array(test.logits))
     folder = tmp_path / "single"
     folder.mkdir()
-    write_logits(folder / "logits.safetensors", {"test": single}, NAMES, 3)
+    write_logits(folder / "logits.safetensors", {"test": single}, NAMES, 3, "single_label")
     assert main([str(set_runs[0]), str(folder)]) == 2
     assert "the runs must have the same data.task, found multi_label in" in capsys.readouterr().err

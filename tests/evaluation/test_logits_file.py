@@ -38,7 +38,11 @@ def test_logits_are_mapped_and_not_read(tmp_path):
     logits = np.zeros((num_rows, 100), np.float32)
     ids = np.arange(num_rows)
     write_logits(
-        tmp_path / "x.safetensors", {"test": SplitLogits(ids, ids, ids.astype(np.uint64), logits)}, [], 1
+        tmp_path / "x.safetensors",
+        {"test": SplitLogits(ids, ids, ids.astype(np.uint64), logits)},
+        [],
+        1,
+        "single_label",
     )
     del logits
     splits, *_ = read_logits(tmp_path / "x.safetensors")

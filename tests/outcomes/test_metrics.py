@@ -1,13 +1,15 @@
 """The metrics: python -m pytest tests/outcomes/test_metrics.py"""
 
 import math
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, precision_recall_fscore_support
 
+from app.config.train_settings import TrainConfig
+from app.outcomes import OUTCOMES, open_outcome, outcome_class
 from app.outcomes import metrics as table
-from app.outcomes import open_outcome
 from app.outcomes.class_scores import softmax
 from app.outcomes.metrics import Metric, is_better
 from app.outcomes.model_card import CardContent, SplitFacts, render_card
@@ -135,3 +137,12 @@ def test_a_metric_is_one_entry_of_the_table(task, monkeypatch):
     assert seed_variance(outcome, [scores, scores])["error_rate"].values == [metrics["error_rate"]] * 2
     assert "error_rate" in values(outcome, scores)
     assert is_better(0.1, 0.2, "error_rate")
+
+
+def test_train_best_metric_has_the_names_of_the_outcomes_and_each_is_in_the_table():
+    outcomes = [outcome_class(task) for task in OUTCOMES]
+    names = {name for outcome in outcomes for name in outcome.best_metrics}
+    assert set(get_args(get_type_hints(TrainConfig)["best_metric"])) == names | {"auto"}
+    for outcome in outcomes:
+        keys = {metric.key for metric in table.metrics_of(outcome.task)}
+        assert {*outcome.best_metrics, *outcome.log_metrics} <= keys
