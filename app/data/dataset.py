@@ -55,8 +55,8 @@ class Dataset:
     report.
 
     `files` has the table of each configured file, by split. `vocabulary_folder` has the ids of the rows from
-    which a vocabulary is made, the same for all folds of a cross-validation. `relabelled` says what the corrected labels of data.relabel did, if
-    there are any; `fixes_content` is a digest of them.
+    which a vocabulary is made, the same for all folds of a cross-validation. `relabelled` says what the
+    corrected labels of data.relabel did, if there are any; `fixes_content` is a digest of them.
     """
 
     splits: dict[str, Split]

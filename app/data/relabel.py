@@ -98,7 +98,8 @@ def read_fixes(
     label_sets: LabelSetOptions | None = None,
 ) -> Fixes:
     """Read a file of fixes; texts are cleaned as those of the data are. `label_sets` says how sets of labels
-    are written. `encoding` is that of the data: a file in UTF-8, as a list of label issues is, is read as such.
+    are written. `encoding` is that of the data: a file in UTF-8, as a list of label issues is, is read as
+    such.
 
     Raises InputError, with file and line, for rows that are no fixes and for two different labels of one
     text.

@@ -28,10 +28,10 @@ class StepResult:
     """What one step did; tensors stay on the device, so that a step never waits for it.
 
     `step`: its number, from 1. `rows`: rows of the global batch. `loss_sum`: this rank's sum of losses; the
-    step's loss is the sum over all ranks divided by `divisor`. `positions` (targets,): the row of each of this
-    rank's targets; `finite` (targets,) bool: whether all outputs of the target are finite. `grad_norm`: L2
-    norm of all gradients before clipping, without dimensions. `skipped`: no weight has changed, because the
-    gradients overflowed under fp16, or were not finite and `train.on_nonfinite` is skip.
+    step's loss is the sum over all ranks divided by `divisor`. `positions` (targets,): the row of each of
+    this rank's targets; `finite` (targets,) bool: whether all outputs of the target are finite. `grad_norm`:
+    L2 norm of all gradients before clipping, without dimensions. `skipped`: no weight has changed, because
+    the gradients overflowed under fp16, or were not finite and `train.on_nonfinite` is skip.
     """
 
     step: int

@@ -1,4 +1,5 @@
-"""The check of the CUDA path that lies beside the repository, on machines that have it, finds what it imports:
+"""The check of the CUDA path that lies beside the repository, on machines that have it, finds what it
+imports:
 python -m pytest tests/training/test_gpu_check.py"""
 
 import ast
