@@ -11,16 +11,16 @@ from ..runtime.disk import write_text
 logger = logging.getLogger(__name__)
 # The first that is free, or that a run wrote
 CARDS = ("README.md", "MODEL_CARD.md")
-CARD_FILES = (
-    *CARDS,
-    *(name.replace(".", ".step-*.") for name in CARDS),
-)  # the latter of runs that were trained for longer
+# With those of runs that were trained for longer
+CARD_FILES = (*CARDS, *(name.replace(".", ".step-*.") for name in CARDS))
 HEADER = "---\n# A run wrote this card and replaces it unless it was changed; SHA-256 of what follows: "
 
 
 def write_card(folder: Path, text: str) -> Path | None:
-    """Write the card, which begins with its metadata, and return its path; a file that no run wrote, or that
-    was changed, stays."""
+    """Write the card, which begins with its metadata, and return its path.
+
+    A file that no run wrote, or that was changed, stays; without a free name nothing is written.
+    """
     path = next((folder / name for name in CARDS if is_free(folder / name)), None)
     if path is None:
         logger.warning(

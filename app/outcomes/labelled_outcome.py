@@ -37,8 +37,8 @@ class LabelledOutcome(Outcome):
     `beside_baselines` are the metrics that are shown with the baselines. `label_column` is the name of the
     column of answers in files. `own_words` are those of the page and the card, in English and Chinese.
     `fitted_file` is what a run folder has of the fitted decision; `fitted_rule` and `fitted_remedy` are words
-    for a damaged one. `pipeline_arguments` is what transformers' pipeline needs on the card. `note` says how the rows of several
-    runs were decided, where people must know.
+    for a damaged one. `pipeline_arguments` is what transformers' pipeline needs on the card. `note` says how
+    the rows of several runs were decided, where people must know.
     """
 
     has_labels = True

@@ -28,8 +28,11 @@ class Metric:
     `of_counts` returns the values for rows drawn again, (num_resamples,); with `is_centred` the resampled
     values are moved so that their mean is the metric, which rare labels make too low. `of_rows` returns one
     value for each row, (num_rows,), whose mean is the metric. `of_scores` returns the metric of all rows, and
-    `interval` its interval. Without any the metric is computed with the report of its task, and has no
-    interval.
+    `interval` its interval. Without any of them the outcome computes the metric itself, it has no interval
+    and is not compared.
+
+    `compared`: it is shown of each fold and each seed, and compared between two runs. `headline`: it is among
+    the first numbers of the page.
     """
 
     key: str
@@ -103,9 +106,9 @@ METRICS = (
         higher_is_better=False,
         compared=False,
     ),
-    Metric("loss", "loss", "损失", (MASKED,), higher_is_better=False),
-    Metric("perplexity", "perplexity", "困惑度", (MASKED,), higher_is_better=False),
-    Metric("accuracy", "accuracy", "准确率", (MASKED,)),
+    Metric("loss", "loss", "损失", (MASKED,), higher_is_better=False, compared=False),
+    Metric("perplexity", "perplexity", "困惑度", (MASKED,), higher_is_better=False, compared=False),
+    Metric("accuracy", "accuracy", "准确率", (MASKED,), compared=False),
 )
 BY_KEY = {metric.key: metric for metric in METRICS}
 

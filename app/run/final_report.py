@@ -51,8 +51,8 @@ def print_and_write(
     metrics: dict,
     results: dict[str, np.ndarray],
 ) -> None:
-    """Print the report; write the logits, what was fitted on dev, report.txt, predictions.csv, report.html, the
-    model card and, last, report.json, which marks the run as finished.
+    """Print the report; write the logits, what was fitted on dev, report.txt, predictions.csv, report.html,
+    the model card and, last, report.json, which marks the run as finished.
 
     `metrics` are those of the split of the report; `results` (num_rows, any) of this split, and of dev where
     there is one, by name.
