@@ -62,6 +62,9 @@ def _check_imbalance(train: TrainConfig) -> None:
     require(
         "train.label_smoothing", smoothing, train.loss != "focal" or smoothing == 0, "0 with train.loss focal"
     )
+    has_weights = train.positive_weights != "none"
+    rule = "none with train.loss zlpr"
+    require("train.positive_weights", train.positive_weights, not has_weights or train.loss != "zlpr", rule)
     is_chosen = {
         "train.class_weights balanced": train.class_weights == "balanced",
         "train.positive_weights balanced": train.positive_weights == "balanced",

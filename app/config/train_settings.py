@@ -25,7 +25,9 @@ MIN_TIMEOUT = 10
 Metric = Literal[
     "auto", "macro_f1", "weighted_f1", "micro_f1", "samples_f1", "subset_accuracy", "accuracy", "loss"
 ]
-Loss = Annotated[Literal["cross_entropy", "focal", "logit_adjusted"], NotFor("masked_language_modelling")]
+Loss = Annotated[
+    Literal["cross_entropy", "focal", "logit_adjusted", "zlpr"], NotFor("masked_language_modelling")
+]
 Weights = Literal["none", "balanced"] | list[float]
 ClassWeights = Annotated[
     Weights, NotFor("masked_language_modelling"), NotFor("multi_label", instead="train.positive_weights")
@@ -112,6 +114,7 @@ class TrainConfig:
     """Loss of a row.
 
     focal: rows that are right already count less. logit_adjusted: classes count by their share of the rows.
+    zlpr: for multi_label, one softmax loss over all labels of a row, with the decision logit > 0.
     """
     focal_gamma: Annotated[float, between(0, 10)] = 2.0
     """For the focal loss: its power of 1 - the probability of the label; 0 is cross entropy."""

@@ -15,7 +15,7 @@ MIN_EPOCHS = 3
 MIN_EPOCHS_OF_PAIRS = 4
 # Rows of the smallest class, each counted once an epoch. A class that is much smaller still gets MAX_EPOCHS.
 ROWS_OF_SMALLEST_CLASS = 800
-MAX_EPOCHS = 8
+MAX_EPOCHS = 6
 # Few rows give few steps an epoch, so these need more epochs.
 MIN_STEPS, MIN_STEPS_PER_CLASS = 120, 6
 # Many rows give many steps, so these need fewer epochs, but never fewer than FEWEST.

@@ -6,6 +6,7 @@ import logging
 import shutil
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig
@@ -36,9 +37,13 @@ def build_model(
     label_names: list[str],
     max_length: int,
     problem_type: str = "single_label_classification",
+    head_bias: np.ndarray | None = None,
 ) -> Classifier:
     """Return the classifier on the CPU in fp32, with the labels' names and transformers' `problem_type` in
     its configuration.
+
+    A new head starts with the bias `head_bias`, (num_labels,), where there is one; the head of a checkpoint
+    that was trained on the same labels is kept as it is.
 
     Weights come from safetensors, or from a PyTorch file read with `weights_only`, which runs no code of the
     file. Raises InputError for a checkpoint that cannot be loaded, an unknown configuration key, or texts
@@ -64,6 +69,15 @@ def build_model(
             _start_pooler(model, info["missing_keys"])
             if earlier_labels != label_names:
                 _renew_head(settings.name, model, info, earlier_labels)
+        if head_bias is not None:
+            key, last = _last_layer(model)
+            is_kept = (
+                settings.name
+                and earlier_labels == label_names
+                and f"{key}.weight" not in info["missing_keys"]
+            )
+            if not is_kept and last.bias is not None:
+                last.bias.data.copy_(torch.from_numpy(head_bias))
         return Classifier(model)
 
 
@@ -126,13 +140,18 @@ def _start_pooler(model: nn.Module, missing: set[str]) -> None:
         nn.init.zeros_(model.bert.pooler.dense.bias)
 
 
+def _last_layer(model: nn.Module) -> tuple[str, nn.Linear]:
+    """Return the name of the last layer of the head, and the layer."""
+    linear = [(key, module) for key, module in model.named_modules() if isinstance(module, nn.Linear)]
+    return next(
+        (key, layer) for key, layer in reversed(linear) if not key.startswith(model.base_model_prefix)
+    )
+
+
 def _renew_head(name: str, model: nn.Module, info: dict, earlier_labels: list[str]) -> None:
     """Give a model that was trained on other labels a new last layer; its weights would mean nothing for
     these."""
-    head = [(key, module) for key, module in model.named_modules() if isinstance(module, nn.Linear)]
-    key, last = next(
-        (key, module) for key, module in reversed(head) if not key.startswith(model.base_model_prefix)
-    )
+    key, last = _last_layer(model)
     absent = {*info["missing_keys"], *(mismatch[0] for mismatch in info["mismatched_keys"])}
     if f"{key}.weight" in info["missing_keys"]:
         return

@@ -55,8 +55,13 @@ class LabelledOutcome(Outcome):
         """Return the model with the head of the outcome, on the CPU in fp32."""
         from ..model.pretrained import build_model
 
-        max_length = self.config.data.max_length
-        return build_model(self.config.model, self.tokenizer, self.label_names, max_length, self.problem_type)
+        settings, max_length = self.config.model, self.config.data.max_length
+        names, head_bias = self.label_names, self.head_bias()
+        return build_model(settings, self.tokenizer, names, max_length, self.problem_type, head_bias)
+
+    def head_bias(self) -> np.ndarray | None:
+        """Return the bias with which a new head starts, (num_labels,) float32; None for the usual one."""
+        return None
 
     def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the logits of the rows."""

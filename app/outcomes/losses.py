@@ -89,6 +89,9 @@ class BinaryCrossEntropy:
     not.
     """
 
+    is_per_label = True
+    decides_at_zero = False
+
     def __init__(self, positive_weights: torch.Tensor | None, gamma: float = 0.0) -> None:
         self.positive_weights = positive_weights
         self.gamma = gamma
@@ -107,6 +110,29 @@ class BinaryCrossEntropy:
         )
         wrong = torch.sigmoid(torch.where(labels.bool(), -logits, logits))
         return (losses * wrong.clamp_min(LEAST) ** self.gamma).sum()
+
+
+class ZLPR:
+    """Softmax cross entropy for several labels a row: the logits of a row's labels shall be above 0, the
+    others below.
+
+    log(1 + sum of exp(logit) over the labels that a row has not) + log(1 + sum of exp(-logit) over those that
+    it has). Su et al. 2022, https://arxiv.org/abs/2208.02955
+    """
+
+    # One loss a row, not one for each label
+    is_per_label = False
+    # A row has the labels with a logit from 0 on, so no thresholds are chosen
+    decides_at_zero = True
+
+    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the sum over rows, without dimensions, of logits and 0/1 labels, both (num_rows,
+        num_labels)."""
+        logits = at_least_float32(logits)
+        has_label, zero = labels.bool(), torch.zeros_like(logits[:, :1])
+        absent = torch.cat([zero, logits.masked_fill(has_label, -torch.inf)], dim=1)
+        present = torch.cat([zero, (-logits).masked_fill(~has_label, -torch.inf)], dim=1)
+        return (absent.logsumexp(dim=1) + present.logsumexp(dim=1)).sum()
 
 
 @dataclass(frozen=True)
@@ -135,6 +161,7 @@ SINGLE_LABEL_LOSSES: dict[str, Callable[[LossSettings], Loss]] = {
 MULTI_LABEL_LOSSES: dict[str, Callable[[LossSettings], Loss]] = {
     "cross_entropy": lambda of: BinaryCrossEntropy(of.weights),
     "focal": lambda of: BinaryCrossEntropy(of.weights, of.train.focal_gamma),
+    "zlpr": lambda of: ZLPR(),
 }
 
 
@@ -163,6 +190,19 @@ def _make(losses: dict[str, Callable[[LossSettings], Loss]], settings: LossSetti
     if name not in losses:
         raise InputError(f"train.loss must be {' or '.join(losses)} with this data.task, found '{name}'")
     return losses[name](settings)
+
+
+def start_bias(train: TrainConfig, labels: np.ndarray, label_names: list[str]) -> np.ndarray:
+    """Return the log odds of each label in the train rows, (num_labels,) float32, where a new head starts.
+
+    From 0 instead, where every label has a probability of one half, most steps of a training with many rare
+    labels would only lower all logits. `labels` as for `multi_label_loss`; a positive weight counts as so
+    many rows.
+    """
+    counts = label_counts(np.asarray(labels), len(label_names))
+    weights = positive_weights(train.positive_weights, counts, len(labels), label_names)
+    odds = (counts + 0.5) / (len(labels) - counts + 0.5)
+    return np.log(odds if weights is None else odds * weights.numpy()).astype(np.float32)
 
 
 def _moved(weights: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:

@@ -75,6 +75,7 @@ class MultiLabel(LabelledOutcome):
     def __init__(self, label_names: list[str]) -> None:
         super().__init__(label_names)
         self.rule = default_rule(len(label_names))
+        self.decides_at_zero = False
 
     def prepare(self, config, dataset, tokenizer, device) -> None:
         super().prepare(config, dataset, tokenizer, device)
@@ -88,11 +89,18 @@ class MultiLabel(LabelledOutcome):
         self.rule = self.start_rule = default_rule(num_labels, least, config.data.max_labels)
         labels = dataset.splits["train"].labels
         self.loss = multi_label_loss(config.train, labels, self.label_names, device)
+        self.decides_at_zero = self.loss.decides_at_zero
+
+    def head_bias(self) -> np.ndarray:
+        from .losses import start_bias
+
+        return start_bias(self.config.train, self.dataset.splits["train"].labels, self.label_names)
 
     def loader(self, split, store, layout) -> Loader:
         from ..batching.loader import Loader
 
-        return Loader(split, store, layout, losses_per_row=len(self.label_names))
+        losses_per_row = len(self.label_names) if self.loss.is_per_label else 1
+        return Loader(split, store, layout, losses_per_row=losses_per_row)
 
     def sampling_classes(self, labels: np.ndarray) -> np.ndarray:
         """Return the rarest label of each row; rows without labels are one more class."""
@@ -110,7 +118,10 @@ class MultiLabel(LabelledOutcome):
         return super().metrics_in_training(split, results)
 
     def choose_thresholds(self, labels: np.ndarray, logits: np.ndarray) -> None:
-        """Decide by the thresholds that are best for rows of dev."""
+        """Decide by the thresholds that are best for rows of dev, unless the loss has a decision of its
+        own."""
+        if self.decides_at_zero:
+            return
         thresholds = choose_thresholds(np.asarray(labels), sigmoid(logits))
         self.rule = self.rule.with_thresholds(thresholds, FITTED_ON, labels)
 

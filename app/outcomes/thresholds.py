@@ -126,8 +126,7 @@ def describe_rule(rule: LabelRule) -> str:
     limits = f"; at least {rule.min_labels} labels a row" if rule.min_labels else ""
     limits += "" if rule.max_labels is None else f"; at most {rule.max_labels} labels a row"
     if rule.chosen_on is None:
-        default = f"Threshold {DEFAULT_THRESHOLD} for every label"
-        return f"{default}: there are no dev rows to choose others on{limits}"
+        return f"Threshold {DEFAULT_THRESHOLD} for every label; none was chosen on dev rows{limits}"
     absent = rule.labels_without_rows
     default = f"; {absent:,} labels without a row there have {DEFAULT_THRESHOLD}" if absent else ""
     return f"Threshold of each label: the best F1 on {rule.rows:,} rows of {rule.chosen_on}{default}{limits}"

@@ -49,7 +49,7 @@ MULTI_LABEL = {
         "Each threshold has the best F1 of its label on {0} rows of {1}.",
         "每个阈值在 {1} 的 {0} 行上使该标签的 F1 最好。",
     ),
-    "not_chosen": ("There are no dev rows to choose thresholds on.", "没有可以用来选阈值的验证集。"),
+    "not_chosen": ("No thresholds were chosen on dev rows.", "没有在验证集上选阈值。"),
     "groups": ("Where all labels of a row are right", "哪些样本的标签容易全对"),
     "errors": ("The rows with the most wrong labels", "错误标签最多的样本"),
     "wrong": ("wrong labels: {0}", "错误的标签数：{0}"),

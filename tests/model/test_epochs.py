@@ -13,8 +13,8 @@ from app.model.epochs import with_epochs
     ("steps_per_epoch", "class_sizes", "has_pairs", "epochs", "reason"),
     [
         (60, (375, 307, 333, 320, 295, 276), False, 3, "as usual for single texts"),
-        (112, (412, 458, 62, 906, 387, 1254, 90), False, 8, "smallest class has only 62"),
-        (336, (1500, 21, 0), False, 8, "smallest class has only 21"),
+        (112, (412, 458, 62, 906, 387, 1254, 90), False, 6, "smallest class has only 62"),
+        (336, (1500, 21, 0), False, 6, "smallest class has only 21"),
         (1073, (23_000, 11_000), True, 4, "as usual for pairs of texts"),
         (1668, (5955, 257), False, 3, "6,000 steps are enough"),
         (1000, (31_800, 200), False, 4, "smallest class has only 200"),

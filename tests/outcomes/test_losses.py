@@ -15,10 +15,12 @@ from app.errors import InputError
 from app.outcomes.losses import (
     MULTI_LABEL_LOSSES,
     SINGLE_LABEL_LOSSES,
+    ZLPR,
     BinaryCrossEntropy,
     FocalLoss,
     LogitAdjustedLoss,
     multi_label_loss,
+    start_bias,
 )
 from app.run.entry import work
 from tests.stopped_run import stop_after
@@ -68,6 +70,35 @@ def test_the_focal_loss_of_label_sets_is_its_formula():
     expected = (-torch.log(true) * (1 - true) ** 1.5 * weights).sum()
     found = BinaryCrossEntropy(torch.tensor([3.0, 1.0, 0.5]), gamma=1.5)(LOGITS, labels)
     assert float(found) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_zlpr_is_its_formula_and_its_gradient_is_finite():
+    labels = torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]])
+    expected = 0.0
+    for logits, has_label in zip(LOGITS.double(), labels.bool(), strict=True):
+        expected += float(torch.log1p(logits[~has_label].exp().sum()))
+        expected += float(torch.log1p((-logits[has_label]).exp().sum()))
+    assert float(ZLPR()(LOGITS, labels)) == pytest.approx(expected, rel=1e-6)
+    logits = torch.tensor([[200.0, -200.0, 0.0]] * 3, requires_grad=True)
+    ZLPR()(logits, labels).backward()
+    assert logits.grad.isfinite().all()
+
+
+def test_of_one_label_a_row_zlpr_is_the_cross_entropy_with_a_class_at_0_on_either_side():
+    labels = torch.tensor([[0, 1, 0]])
+    logits = torch.tensor([[-1.0, 2.0, 0.5]])
+    absent = torch.logsumexp(torch.tensor([0.0, -1.0, 0.5]), dim=0)
+    assert float(ZLPR()(logits, labels)) == pytest.approx(float(absent + np.log1p(np.exp(-2.0))), rel=1e-6)
+
+
+def test_a_head_starts_at_the_log_odds_of_each_label():
+    labels = np.zeros((1000, 3), np.uint8)
+    labels[:500, 0] = labels[:10, 1] = 1
+    names = ["a", "b", "c"]
+    shares = torch.sigmoid(torch.from_numpy(start_bias(TrainConfig(), labels, names)))
+    assert shares.tolist() == pytest.approx([0.5, 0.01, 0.0], abs=1e-3)
+    balanced = start_bias(TrainConfig(positive_weights="balanced"), labels[:, :2], names[:2])
+    assert balanced.tolist() == pytest.approx([0.0, 0.0], abs=0.1)
 
 
 def arguments(folder, out, **settings) -> list[str]:
@@ -124,6 +155,13 @@ def test_a_run_resumes_to_the_same_bits(settings, tmp_path):
             ["--data.task", "masked_language_modelling", "--train.sampling", "balanced"],
             "train.sampling must be left out with data.task",
         ),
+        (
+            [
+                *("--data.task", "multi_label", "--data.train", "x", "--train.loss", "zlpr"),
+                *("--train.positive_weights", "balanced"),
+            ],
+            "train.positive_weights must be none with train.loss zlpr",
+        ),
         (["--train.focal_gamma", "-1"], "train.focal_gamma must be from 0 to 10"),
     ],
 )
@@ -138,6 +176,6 @@ def test_the_losses_of_the_setting_are_those_of_the_tables():
     assert set(names) == {*SINGLE_LABEL_LOSSES, *MULTI_LABEL_LOSSES}
     train = TrainConfig(loss="logit_adjusted")
     with pytest.raises(
-        InputError, match="train.loss must be cross_entropy or focal .* found 'logit_adjusted'"
+        InputError, match="train.loss must be cross_entropy or focal or zlpr .* found 'logit_adjusted'"
     ):
         multi_label_loss(train, np.eye(2), ["a", "b"], torch.device("cpu"))

@@ -207,10 +207,19 @@ def test_a_run_that_was_stopped_resumes_to_the_same_bits(posts, tmp_path):
     assert report == json.loads((tmp_path / "whole" / "report.json").read_text(encoding="utf-8"))
 
 
+def test_zlpr_learns_and_a_row_has_the_labels_with_a_logit_above_0(posts, tmp_path):
+    report = train(posts, tmp_path / "run", train__epochs=12, train__loss="zlpr", data__test_size=0.2)
+    assert {scores["threshold"] for scores in report["classes"].values()} == {0.5}
+    splits, _, _ = read_logits(tmp_path / "run" / "logits.safetensors")
+    test = splits["test"]
+    assert report["micro_f1"] == pytest.approx(f1_score(test.labels, test.logits > 0, average="micro"))
+    assert report["micro_f1"] > 0.6
+
+
 def test_a_run_without_dev_rows_uses_a_half(posts, tmp_path):
     report = train(posts, tmp_path / "run", train__max_steps=1, data__dev_size=0)
     assert {scores["threshold"] for scores in report["classes"].values()} == {0.5}
-    assert "there are no dev rows" in (tmp_path / "run" / "report.txt").read_text(encoding="utf-8")
+    assert "none was chosen on dev rows" in (tmp_path / "run" / "report.txt").read_text(encoding="utf-8")
 
 
 def outcome_of(posts: Path, **settings) -> MultiLabel:
