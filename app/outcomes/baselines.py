@@ -12,6 +12,7 @@ from .labelled_outcome import LabelledOutcome
 from .resampling import answer_intervals, answer_values
 from .texts import Texts
 
+LOGISTIC_REGRESSION = "TF-IDF + logistic regression"
 MAX_TRAIN_ROWS = MAX_ROWS = 20_000
 MAX_FEATURES, MIN_FEATURES = 50_000, 2_000
 # Features x classes; naive Bayes has several tables of that size
@@ -21,13 +22,18 @@ MAX_CLASSES = 50
 # Of all its iterations
 MAX_PRODUCTS = 600_000_000
 ITERATIONS = (15, 100)
+# Of one logistic regression a label, for several labels a row; more labels have naive Bayes
+MAX_LABELS = 500
+# Labels x values that are not 0 in the features; with more, every second, third ... row is trained on.
+# 60 million take 9 seconds on one core.
+MAX_LABELS_X_VALUES = 100_000_000
 
 
 class LinearModel:
     """TF-IDF of characters and pairs of characters, with logistic regression or, of many labels, naive Bayes.
 
-    Numbers of rows are bounded, and so is the time: a few seconds. The same data give the same model. `wrap`
-    makes a classifier of several labels a row of one of one label.
+    Numbers of rows are bounded, and so is the time: about 15 seconds at most. The same data give the same
+    model. `wrap` makes a classifier of several labels a row of one of one label.
     """
 
     def __init__(
@@ -48,9 +54,14 @@ class LinearModel:
         )
         features = self.vectorizer.fit_transform(texts)
         self.name, model = "TF-IDF + naive Bayes", ComplementNB()
-        if num_labels <= MAX_CLASSES and len(np.unique(labels)) > 1:
+        if labels.ndim == 2 and num_labels <= MAX_LABELS:
+            self.name = LOGISTIC_REGRESSION
+            step = -(-features.nnz * num_labels // MAX_LABELS_X_VALUES)
+            features, labels = features[::step], labels[::step]
+            model = LogisticRegression(C=30, solver="liblinear", max_iter=30, tol=1e-2, random_state=0)
+        elif num_labels <= MAX_CLASSES and len(np.unique(labels)) > 1:
             iterations = int(np.clip(MAX_PRODUCTS // (features.nnz * num_labels), *ITERATIONS))
-            self.name = "TF-IDF + logistic regression"
+            self.name = LOGISTIC_REGRESSION
             model = LogisticRegression(C=5, max_iter=iterations, tol=1e-3)
         with warnings.catch_warnings():
             # The model need not be the best, and a label may have no row in the sample

@@ -68,6 +68,17 @@ def test_baselines_learn_what_characters_say_and_keep_the_limits():
     assert without["TF-IDF + logistic regression"]["micro_f1"] > 0.9
 
 
+def test_several_labels_have_one_logistic_regression_each_however_many(monkeypatch):
+    labels = np.eye(60, dtype=np.uint8)[np.arange(600) % 60]
+    texts = Texts(labels, lambda at: [chr(0x4E00 + position % 60) * 3 for position in at])
+    names = [f"标签{label}" for label in range(60)]
+    found = open_outcome("multi_label", names).baselines(texts, texts, texts)
+    assert found["TF-IDF + logistic regression"]["micro_f1"] == 1
+    monkeypatch.setattr("app.outcomes.baselines.MAX_LABELS_X_VALUES", 60 * 600)
+    found = open_outcome("multi_label", names).baselines(texts, texts, texts)
+    assert found["TF-IDF + logistic regression"]["micro_f1"] < 1, "every second row has half of the labels"
+
+
 def test_baseline_of_very_many_classes_needs_little_memory():
     generator = np.random.default_rng(0)
     texts = ["".join(map(chr, row)) for row in generator.integers(0x4E00, 0x4E00 + 5000, (2000, 30))]
