@@ -1,13 +1,16 @@
 """Verify that all modes train the same model, on your own configuration and data.
 
+    python -m app verify
     python -m app verify --config configs/weibo_emotion6.yaml --steps 20
-    python -m app verify --steps 10 --modes ddp fsdp --processes 3 --output verify.json
-    python -m app verify --steps 10 --precision bf16
+    python -m app verify --modes ddp fsdp --processes 3 --output verify.json
+    python -m app verify --precision bf16
 
 Each mode that this machine can run trains the same steps with dropout off, in real processes; losses, the
-last gradients, weights and logits are compared with those of one process. In bf16 and fp16 one process trains
-in fp32 too: modes may differ three times as much as the low precision differs from fp32. Exit status 1 if any
-mode fails. Any setting of the trainer (--group.key) may follow.
+last gradients, weights and logits are compared with those of one process. All is computed in float64, where
+rounding is near 1e-15 and a relative difference of up to 1e-9 passes. In other precisions, and for DeepSpeed,
+which has no float64, one process also trains with the rows added up in another order; a mode may differ 10
+times as much as this control. Exit status 1 if any mode fails. Any setting of the trainer (--group.key) may
+follow.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +33,13 @@ if TYPE_CHECKING:
     from ..config.schema import Config
 
     # Imports torch, which --help does without
-    from ..run.modes.equivalence import Outcome
+    from ..run.modes.comparison import Comparison
+
+PRECISIONS = ("float64", "fp32", "bf16", "fp16")
+TABLE_NOTE = """
+Differences to one process in the same precision, relative (L2 norms). In float64 up to 1e-9 passes; else up to
+10 times the control: the difference of one process that adds the same rows up in another order (at least 1e-6).
+"""
 
 
 def main(argv: list[str], program: str = f"{PROGRAM} verify") -> int:
@@ -37,119 +47,162 @@ def main(argv: list[str], program: str = f"{PROGRAM} verify") -> int:
     options, settings = parse(argv, program)
     try:
         config = load_config(settings)
-        from ..run.modes.equivalence import comparable, probe
-        from ..strategies import load_strategy
-
-        config = comparable(config, options.steps, options.precision)
+        if options.steps < 1:
+            raise InputError(f"--steps must be at least 1, found {options.steps}")
         if options.worker:
-            arguments = (config, options.worker, options.result)
-            return load_strategy(options.worker).launcher.launch(probe, arguments, config.train.nprocs)
-        outcomes = verify(config, options, settings)
+            return work(config, options)
+        comparisons = verify(config, options, settings)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(render(outcomes))
+    print(render(comparisons))
     if options.output:
-        table = json.dumps([asdict(outcome) for outcome in outcomes], indent=2)
+        table = json.dumps([asdict(comparison) for comparison in comparisons], indent=2)
         Path(options.output).write_text(f"{table}\n", encoding="utf-8")
-    return 1 if any(outcome.verdict == "FAIL" for outcome in outcomes) else 0
+    return 1 if any(comparison.verdict == "FAIL" for comparison in comparisons) else 0
 
 
 def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]:
     """Return the options of this verb, and the trainer's settings."""
     parser = build_parser(program, __doc__.replace("python -m app verify", program), timeout=3600)
+    parser.add_argument("--steps", type=int, default=3, help="optimizer steps of each mode (default: 3)")
     parser.add_argument(
-        "--steps", type=int, default=20, help="optimizer steps that each mode trains (default: 20)"
+        "--precision",
+        choices=PRECISIONS,
+        default="float64",
+        help="precision of all modes (default: float64, and fp32 for modes that do not have it)",
     )
-    choices = ["fp32", "bf16", "fp16"]
-    parser.add_argument(
-        "--precision", choices=choices, default="fp32", help="precision of all modes (default: fp32)"
-    )
-    # The mode whose process this is
+    # Of a worker: its mode, what it trains, and the folder for its results
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    # The file that the worker writes
-    parser.add_argument("--result", help=argparse.SUPPRESS)
+    parser.add_argument("--trainings", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
     return parser.parse_known_args(argv)
 
 
-def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> list[Outcome]:
-    """Run every mode and compare it with single; raises InputError where the job does not run in one process."""
-    from ..run.modes.equivalence import Outcome, compare, tolerances
+def work(config: Config, options: argparse.Namespace) -> int:
+    """Be one rank of a mode; return the exit status."""
+    from ..run.modes.worker import run_trainings
+    from ..strategies import load_strategy
 
-    wanted = options.modes and ["single", *options.modes]
-    planned = plan_modes(wanted, options.processes, config.train.device)
-    outcomes = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        single, exact = folder / "single.safetensors", None
-        if options.precision != "fp32":
-            exact = folder / "exact.safetensors"
-            run(planned[0], "fp32", exact, options, settings)
+    arguments = (config, options.worker, options.steps, options.trainings, options.folder)
+    return load_strategy(options.worker).launcher.launch(run_trainings, arguments, config.train.nprocs)
+
+
+def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> list[Comparison]:
+    """Run every mode and compare it with one process; raises InputError where the job does not run in one."""
+    from ..run.modes.comparison import Comparison
+
+    planned = plan_modes(options.modes and ["single", *options.modes], options.processes, config.train.device)
+    precisions = {mode.name: mode_precision(mode.name, options.precision, config) for mode in planned}
+    unavailable = {
+        mode.name: mode.unavailable or refuses(mode.name, precisions[mode.name], config) for mode in planned
+    }
+    runnable = [mode for mode in planned if not unavailable[mode.name]]
+    model = config.model.name or f"{config.model.architecture} with random weights"
+    print(
+        f"Verifying that {len(runnable)} modes train the same model: {options.steps} steps of {model} on "
+        f"{config.data.train or 'the sample set'}, dropout off, in {options.precision}",
+        flush=True,
+    )
+    comparisons = []
+    with tempfile.TemporaryDirectory() as folder:
         for mode in planned:
-            unavailable = mode.unavailable or refuses(mode.name, options.precision, config.train.device)
-            if unavailable:
-                outcomes.append(Outcome(mode.name, mode.processes, verdict="not run", reason=unavailable))
-                continue
-            result = folder / f"{mode.name}.safetensors"
-            failure = run(mode, options.precision, result, options, settings)
-            if failure is None:
-                limits = tolerances(config.train.optimizer, single, exact)
-                outcomes.append(compare(mode.name, single, result, limits, options.precision))
+            if reason := unavailable[mode.name]:
+                row = Comparison(mode.name, mode.processes, verdict="not run", reason=reason)
+            elif mode.name == "single":
+                train_references(
+                    mode, {precisions[other.name] for other in runnable}, folder, options, settings
+                )
+                row = Comparison(mode.name, mode.processes, verdict="reference")
             else:
-                outcomes.append(Outcome(mode.name, mode.processes, reason=failure))
-    return outcomes
+                row = train_and_compare(mode, precisions[mode.name], folder, options, settings)
+            comparisons.append(row)
+    return comparisons
 
 
-def run(
-    mode: PlannedMode, precision: str, result: Path, options: argparse.Namespace, settings: list[str]
-) -> str | None:
-    """Train in a mode's own processes and write `result`; return why that failed, and raise InputError where
-    it is single."""
-    from ..run.modes.equivalence import start
+def mode_precision(mode: str, wanted: str, config: Config) -> str:
+    """Return the precision in which a mode is verified: float64 only where the mode and the device have it."""
+    from ..runtime.devices import choose_device
+    from ..strategies import load_strategy
 
-    print(f"{mode.name}, {precision}, {mode.processes} process(es) ...", file=sys.stderr)
-    worker = [
-        "--worker",
-        mode.name,
-        "--result",
-        str(result),
-        "--steps",
-        str(options.steps),
-        "--precision",
-        precision,
-    ]
-    failure = start(mode.name, mode.processes, [*worker, *settings], options.timeout)
-    if failure and mode.name == "single":
-        raise InputError(f"the job does not run in one process: {failure}")
-    return failure
+    has_float64 = load_strategy(mode).has_float64 and choose_device(config.train.device).type != "mps"
+    return wanted if wanted != "float64" or has_float64 else "fp32"
 
 
-def refuses(mode: str, precision: str, device: str) -> str | None:
+def refuses(mode: str, precision: str, config: Config) -> str | None:
     """Return why a mode has no such precision on this machine, or None."""
     from ..runtime.devices import choose_device
     from ..strategies import load_strategy
 
-    return load_strategy(mode).refuses(precision, choose_device(device))
+    return load_strategy(mode).refuses(precision, choose_device(config.train.device))
 
 
-def render(outcomes: list[Outcome]) -> str:
+def train_references(
+    single: PlannedMode, precisions: set[str], folder: str, options: argparse.Namespace, settings: list[str]
+) -> None:
+    """Train in one process in each precision, below float64 with a control; raises InputError where it
+    fails."""
+    from ..run.modes.worker import CONTROL
+
+    trainings = []
+    for precision in sorted(precisions):
+        trainings += [precision] if precision == "float64" else [precision, f"{precision}{CONTROL}"]
+    if failure := run(single, trainings, folder, options, settings):
+        raise InputError(f"the job does not run in one process: {failure}")
+
+
+def train_and_compare(
+    mode: PlannedMode, precision: str, folder: str, options: argparse.Namespace, settings: list[str]
+) -> Comparison:
+    """Train in the processes of a mode and compare the results with the references in `folder`."""
+    from ..run.modes.comparison import Comparison, compare
+    from ..run.modes.worker import CONTROL, result_file
+
+    if failure := run(mode, [precision], folder, options, settings):
+        return Comparison(mode.name, mode.processes, precision, reason=failure)
+    reference, result = (result_file(Path(folder), name, precision) for name in ("single", mode.name))
+    control = None
+    if precision != "float64":
+        control = result_file(Path(folder), "single", f"{precision}{CONTROL}")
+    return compare(mode.name, precision, reference, result, control)
+
+
+def run(
+    mode: PlannedMode, trainings: list[str], folder: str, options: argparse.Namespace, settings: list[str]
+) -> str | None:
+    """Do the trainings in a mode's own processes, with a line of progress; return why that failed, or None."""
+    from ..run.modes.launching import run_verb
+
+    processes = "1 process" if mode.processes == 1 else f"{mode.processes} processes"
+    print(f"{mode.name}, {processes}, {', '.join(trainings)} ...", end=" ", file=sys.stderr, flush=True)
+    started = time.monotonic()
+    worker = ["--worker", mode.name, "--steps", str(options.steps), "--folder", folder]
+    arguments = [*worker, "--trainings", *trainings, *settings]
+    failure = run_verb(mode.name, mode.processes, "verify", arguments, options.timeout)
+    print(f"{time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    return failure
+
+
+def render(comparisons: list[Comparison]) -> str:
     """Return the table as text."""
     import pandas as pd
 
-    rows = []
-    for outcome in outcomes:
-        differences = {
-            f"diff {name}": getattr(outcome, name) for name in ("losses", "gradients", "weights", "logits")
+    from ..run.modes.comparison import KINDS
+
+    def number(value: float | None, style: str) -> str:
+        return "-" if value is None else format(value, style)
+
+    rows = [
+        {
+            "mode": row.mode,
+            "processes": row.processes,
+            "precision": row.precision or "-",
+            **{kind: number((row.differences or {}).get(kind), ".1e") for kind in KINDS},
+            "/ control": number(row.control_ratio, ".1f"),
+            "rows": "-" if row.rows is None else f"{row.rows} of {row.expected_rows}",
+            "": row.verdict,
+            "why": row.reason,
         }
-        counted = "-" if outcome.rows is None else f"{outcome.rows} of {outcome.expected_rows}"
-        rows.append(
-            {
-                "mode": outcome.mode,
-                "processes": outcome.processes,
-                **{name: "-" if value is None else f"{value:.1e}" for name, value in differences.items()},
-                "rows counted": counted,
-                "": outcome.verdict,
-                "why": outcome.reason,
-            }
-        )
-    return pd.DataFrame(rows).to_string(index=False)
+        for row in comparisons
+    ]
+    return TABLE_NOTE + "\n" + pd.DataFrame(rows).to_string(index=False)

@@ -31,6 +31,8 @@ class DeepSpeed(ProcessGroupStrategy):
     """
 
     caches_casts = False
+    # ZeRO keeps its copies of the weights in fp32
+    has_float64 = False
     # Parameters that stage 3 gathers in inference mode could not be trained again
     evaluation_mode = torch.no_grad
     engine: Any = None

@@ -89,7 +89,7 @@ class FullState:
         gradients = ((name, parameter.grad) for name, parameter in self.module.named_parameters())
         scale = self.loss_scale()
         return {
-            name: to_cpu(full_tensor(gradient)) / scale
+            name: (full_tensor(gradient).detach() / scale).cpu()
             for name, gradient in gradients
             if gradient is not None
         }

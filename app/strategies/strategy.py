@@ -38,6 +38,8 @@ class Strategy:
     accepts_packed = True
     # Whether each rank has memory for the whole model in low precision during a step
     caches_casts = True
+    # Whether the mode can train weights in float64, as `python -m app verify` does
+    has_float64 = True
     evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
     # Whether nothing is exchanged or gathered during a pass, so that all gradients may arrive at its end
     can_cast_jointly = False

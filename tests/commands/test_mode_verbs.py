@@ -11,7 +11,7 @@ import torch
 from app.commands.mode_options import PlannedMode, plan_modes
 from app.commands.verify import render
 from app.errors import InputError
-from app.run.modes.equivalence import Outcome
+from app.run.modes.comparison import KINDS, Comparison
 from app.strategies import strategy_names
 from tests.tiny import write_tiny
 
@@ -64,28 +64,45 @@ def test_an_unknown_mode_is_refused(script):
     assert done.stderr == f"error: --modes: there is no mode ddpp (known: {', '.join(strategy_names())})\n"
 
 
-def test_the_table_shows_a_mode_that_was_not_run():
-    lines = render(
-        [Outcome("single", 1, 0.0, 0.0, 1e-7, 0.0, 4, 4, "PASS"), Outcome("fsdp", 2, reason="no device")]
-    )
-    first, second = (line.split() for line in lines.splitlines()[1:])
-    assert first == ["single", "1", "0.0e+00", "0.0e+00", "1.0e-07", "0.0e+00", "4", "of", "4", "PASS"]
-    assert second == ["fsdp", "2", "-", "-", "-", "-", "-", "FAIL", "no", "device"]
+def test_the_table_shows_the_proof_of_each_mode():
+    differences = dict.fromkeys(KINDS, 1e-15)
+    ddp = Comparison("ddp", 2, "float64", differences, None, None, 33, 33, "PASS")
+    zero = Comparison("deepspeed", 2, "fp32", differences, differences, 0.5, 33, 33, "PASS")
+    lines = render([ddp, zero, Comparison("fsdp", 2, verdict="not run", reason="no device")]).splitlines()
+    first, second, third = (line.split() for line in lines[-3:])
+    assert first == ["ddp", "2", "float64", *["1.0e-15"] * 4, "-", "33", "of", "33", "PASS"]
+    assert second == ["deepspeed", "2", "fp32", *["1.0e-15"] * 4, "0.5", "33", "of", "33", "PASS"]
+    assert third == ["fsdp", "2", "-", *["-"] * 6, "not", "run", "no", "device"]
+
+
+def test_no_steps_are_refused():
+    done = run("verify_modes.py", "--steps", "0")
+    assert (done.returncode, done.stderr) == (2, "error: --steps must be at least 1, found 0\n")
 
 
 @pytest.mark.slow
 def test_modes_agree_on_the_sample_set_in_any_folder(tmp_path):
     """Each process runs this package, and not what the working folder has under its name."""
+    pytest.importorskip("deepspeed")
     (tmp_path / "app.py").write_text("raise SystemExit('the wrong app')")
-    options = ["--steps", "4", "--modes", "single", "ddp", "mp", "--output", "table.json"]
+    options = ["--modes", "ddp", "mp", "deepspeed", "--output", "table.json"]
     done = run("verify_modes.py", *options, folder=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
-    rows = json.loads((tmp_path / "table.json").read_text())
-    assert [(row["mode"], row["processes"], row["verdict"], row["rows"]) for row in rows] == [
-        ("single", 1, "PASS", 302),
-        ("ddp", 2, "PASS", 302),
-        ("mp", 2, "PASS", 302),
+    says = (
+        "Verifying that 4 modes train the same model: 3 steps of bert with random weights on the sample set"
+    )
+    assert done.stdout.startswith(says)
+    assert [line.split(",")[0] for line in done.stderr.splitlines()] == ["single", "ddp", "deepspeed", "mp"]
+    single, *rows = json.loads((tmp_path / "table.json").read_text())
+    assert (single["mode"], single["verdict"]) == ("single", "reference")
+    assert [(row["mode"], row["precision"], row["verdict"], row["rows"]) for row in rows] == [
+        ("ddp", "float64", "PASS", 33),
+        ("deepspeed", "fp32", "PASS", 33),
+        ("mp", "float64", "PASS", 33),
     ]
+    assert max(rows[0]["differences"].values()) < 1e-12
+    assert rows[0]["control"] is None
+    assert rows[1]["control_ratio"] < 10
 
 
 @pytest.mark.slow

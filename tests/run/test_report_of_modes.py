@@ -12,7 +12,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from app.evaluation.logits_file import SplitLogits, read_logits
-from app.run.modes.environment import module_environment
+from app.run.modes.child_environment import child_environment
 from app.strategies import load_strategy, strategy_names
 from tests.outcomes.test_report_page import Checker
 from tests.tiny import SIZES, write_tiny
@@ -72,7 +72,7 @@ def run(mode: str, place: Path) -> Path:
     program = ["-m", "app.run", mode, *sizes, *words]
     command = load_strategy(mode).launcher.command(program, 2)
     done = subprocess.run(
-        command, env=module_environment() | {"OMP_NUM_THREADS": "1"}, cwd=folder.parent, capture_output=True, text=True,
+        command, env=child_environment() | {"OMP_NUM_THREADS": "1"}, cwd=folder.parent, capture_output=True, text=True,
         timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -137,6 +137,6 @@ def test_every_mode_leaves_the_same_behind(mode, place, single):
 
 def test_single_is_the_run_of_its_script(single):
     said = subprocess.run([sys.executable, "-m", "app", "predict", "--checkpoint", str(single), "好棒美"], cwd=single.parent,
-                          env=module_environment(), capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+                          env=child_environment(), capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
     assert said.returncode == 0, said.stderr
     assert "正面" in said.stdout

@@ -19,7 +19,7 @@ from ...errors import InputError, TrainingError
 from ...runtime.disk import write_json
 from ...strategies import load_strategy
 from ..job_signature import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
-from ..modes.environment import module_environment
+from ..modes.child_environment import child_environment
 
 JOB = "job.json"
 # A series starts over for another length, and compares the vocabulary by its path
@@ -100,7 +100,7 @@ def run_to_end(command: list[str], output) -> int:
         # Its own session: Ctrl-C in a terminal reaches it once, by us, and not a second time, which would end
         # it at once.
         options = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output, "start_new_session": True}
-        process = subprocess.Popen(command, env=module_environment(), **options)
+        process = subprocess.Popen(command, env=child_environment(), **options)
         if received:
             process.send_signal(received[0])
         status = process.wait()

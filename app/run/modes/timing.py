@@ -22,7 +22,7 @@ import yaml
 
 from ...config.shipped import MODULE
 from ...strategies import load_strategy
-from .environment import module_environment
+from .child_environment import child_environment
 
 # Between two measurements of the processes' memory
 SAMPLE_SECONDS = 0.2
@@ -54,7 +54,7 @@ def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeo
     started = time.monotonic()
     with log.open("w") as file:
         run = subprocess.Popen(
-            command, env=module_environment(), stdout=file, stderr=file, start_new_session=True
+            command, env=child_environment(), stdout=file, stderr=file, start_new_session=True
         )
         memory = watch_memory(run, started + timeout)
     minutes = (time.monotonic() - started) / 60

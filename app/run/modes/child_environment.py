@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 
 
-def module_environment() -> dict[str, str]:
-    """Return this process's environment, changed so that `python -m app` is this package in any working
-    folder.
+def child_environment() -> dict[str, str]:
+    """Return the environment of this process, so changed that `python -m app` is this package in any folder.
 
     PYTHONSAFEPATH keeps the working folder off the module path: a folder `app` in it would be run instead.
     """
