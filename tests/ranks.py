@@ -270,6 +270,27 @@ def close_late(strategy) -> None:
     RunLog.close = lambda self: (time.sleep(1), close(self))
 
 
+def terminate_late(strategy) -> None:
+    """Get SIGTERM when the run is complete, and only its log has to be closed."""
+    from app.run.log.run_log import RunLog
+
+    close = RunLog.close
+    RunLog.close = lambda self: (os.kill(os.getpid(), signal.SIGTERM), close(self))
+
+
+def rename_folder(strategy) -> None:
+    """Have the run folder renamed."""
+    folder = Path(strategy.config.output.dir)
+    folder.rename(folder.with_name("renamed"))
+
+
+def block_metrics(strategy) -> None:
+    """Make metrics.jsonl a file that cannot be written."""
+    path = Path(strategy.config.output.dir, "metrics.jsonl")
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
 def die_in_save(strategy) -> None:
     """Be killed while the next training state is written: behind its first file that is on the disk."""
     import app.checkpoints.training_state
@@ -281,6 +302,7 @@ ACTIONS = {
     action.__name__: action
     for action in (
         *(limit_memory, fail, crawl, two_signals, spoil_gradients, spoil_weights),
-        *(jump_back, jump_ahead, close_late, die_in_save, terminate_in_evaluation),
+        *(jump_back, jump_ahead, close_late, die_in_save, terminate_in_evaluation, terminate_late),
+        *(rename_folder, block_metrics),
     )
 }

@@ -84,6 +84,11 @@ def holds_run(folder: Path) -> bool:
     return (folder / HISTORY).is_file()
 
 
+def check_is_there(folder: Path) -> None:
+    """Raise OSError where the folder of a run was renamed or removed while it trains."""
+    (folder / HISTORY).stat()
+
+
 def is_finished(folder: Path) -> bool:
     """Return whether the run in a folder has written its report."""
     return (folder / REPORT).exists()

@@ -201,7 +201,7 @@ def saved_states(folder: Path) -> list[Path]:
 def cannot_write(what: str, error: Exception, folder: Path) -> TrainingError:
     """Return the error of a file that could not be written into a run folder: which state is kept, and what
     to do."""
-    if not folder.is_dir():
+    if not holds_run(folder):
         return TrainingError(
             f"{what} cannot be written: the run folder {folder} is not there any more; if it was renamed, "
             "resume with --resume auto and its new name as --output.dir; if it was removed, start the run again"

@@ -70,7 +70,6 @@ def save_training_state(
     aside = final.with_name(f".{final.name}")
     try:
         remove_unfinished(folder)
-        # Not a new folder in the place of one that was renamed meanwhile
         states_folder(folder).mkdir(exist_ok=True)
         aside.mkdir()
         save_file(contiguous(weights), aside / "weights.safetensors")

@@ -46,16 +46,22 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_verb(verb: str, argv: list[str] | None = None, program: str | None = None) -> int:
-    """Run one verb with `argv` (default: the command line); return the exit status. `program` is what its
-    help calls it."""
-    module = import_module(VERBS[verb][0], __package__)
+    """Run one verb with `argv` (default: the command line); return the exit status, 130 after Ctrl-C.
+
+    `program` is what its help calls the verb.
+    """
     try:
+        module = import_module(VERBS[verb][0], __package__)
         return module.main(sys.argv[1:] if argv is None else argv, program or f"{PROGRAM} {verb}")
     except SystemExit:
         # Argparse has printed the help
         if status := print_help(""):
             return status
         raise
+    except KeyboardInterrupt:
+        # During imports; later the verb itself says what it leaves behind
+        print("interrupted", file=sys.stderr)
+        return 130
 
 
 def print_help(text: str) -> int:

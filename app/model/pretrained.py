@@ -178,10 +178,13 @@ def save_model(folder: Path, model, state: dict, tokenizer) -> None:
     """
     aside = folder / ".model"
     shutil.rmtree(aside, ignore_errors=True)
+    # Not a new folder in the place of one that was renamed meanwhile
+    aside.mkdir()
     with quiet_transformers():
         # Under the names the model has now: older checkpoints name norms otherwise, and transformers would
         # write it so. It empties the dictionary that it is given.
         model.save_pretrained(aside, state_dict=dict(state), save_original_format=False)
+    aside.stat()
     tokenizer.save_pretrained(aside)
     # Which safetensors lets only its owner read
     shutil.copymode(aside / "config.json", aside / "model.safetensors")

@@ -1,5 +1,17 @@
 """One run, from the command line to the report."""
 
-from .entry import main
+from __future__ import annotations
 
-__all__ = ["main"]
+import signal
+import sys
+
+
+def main(mode: str, description: str, argv: list[str] | None = None) -> int:
+    """Run one job in a mode from the command line; return the exit status, 130 after Ctrl-C during imports."""
+    try:
+        from .entry import main as run
+
+        return run(mode, description, argv)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)  # noqa: T201
+        return 128 + signal.SIGINT

@@ -13,7 +13,7 @@ from ..data.dataset import Split
 from ..evaluation.logits_file import LOGITS, logits_of, write_logits
 from ..evaluation.long_rows import cost_of_length, render_cost_of_length, row_readings
 from ..evaluation.page.evaluated_rows import rows_of_split
-from ..evaluation.page.report_page import PageContent, read_history
+from ..evaluation.page.report_page import PageContent
 from ..outcomes.model_card import render_card
 from ..outcomes.outcome import FITTED_ON
 from ..outcomes.predictions_file import write_predictions
@@ -23,6 +23,7 @@ from ..runtime.disk import write_json, write_text
 from ..training.progress import RunProgress
 from .assembly import Components
 from .card_content import card_content
+from .log.metrics_file import METRICS, read_evaluations
 
 NOTES = {
     "test": "",
@@ -126,6 +127,6 @@ def page_content(
         rows,
         metrics,
         outcome.calibrated(of.labels, logits),
-        read_history(folder / "metrics.jsonl"),
+        read_evaluations(folder / METRICS, outcome.log_metrics),
         dataset.statistics,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..checkpoints.find_run import holds_run
 from ..checkpoints.run_files import drop_replaced_run
 from ..checkpoints.run_folder import cannot_write, check_inputs, check_run_folder, open_run_folder
 from ..checkpoints.run_history import add_start, describe_start, write_first_start
@@ -91,7 +92,7 @@ class Job:
             self.log.say(f"Stopped by {stop} before the report was complete; --resume auto writes it.")
             raise
         except OSError as error:
-            if self.folder is None or not (is_full(error) or not self.folder.is_dir()):
+            if self.folder is None or not (is_full(error) or not holds_run(self.folder)):
                 raise
             raise cannot_write("a file of the run", error, self.folder) from error
         finally:

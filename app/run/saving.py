@@ -10,6 +10,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from ..checkpoints.find_run import check_is_there
 from ..checkpoints.run_files import MODEL
 from ..checkpoints.run_folder import cannot_write
 from ..checkpoints.training_state import Tensors, save_training_state
@@ -102,6 +103,7 @@ class Saver:
         """Do all writes of one save; the background thread of rank 0 calls it."""
         try:
             for write in [*self.first_writes, *writes]:
+                check_is_there(self.folder)
                 write()
             self.first_writes = []
         except (OSError, SafetensorError) as error:
@@ -109,8 +111,6 @@ class Saver:
 
     def write_model(self, weights: Tensors) -> None:
         """Write the run's model."""
-        # Not a new folder in the place of one that was renamed meanwhile
-        self.folder.stat()
         save_model(self.folder, self.transformers_model, weights, self.tokenizer)
 
     def write_state(

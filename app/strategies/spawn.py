@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import resource_tracker
 from typing import Any
 
 import torch
@@ -35,8 +36,13 @@ class Spawn(Launcher):
         # no other program can take the port in between.
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         nprocs = nprocs or torch.cuda.device_count() or 2
+        # A process that is still importing gets Ctrl-C when it can end without a traceback
+        # The tracker, which multiprocessing starts first, unblocks the signal
+        resource_tracker.ensure_running()
+        hold_back_interrupts(signal.SIG_BLOCK)
         processes = mp.spawn(_start, (nprocs, store.port, work, arguments), nprocs, join=False)
         received = forward_signals(processes.pids())
+        hold_back_interrupts(signal.SIG_UNBLOCK)
         try:
             while not processes.join(grace_period=GRACE_SECONDS):
                 pass
@@ -48,6 +54,14 @@ class Spawn(Launcher):
                 return 128 + received[0]
             raise
         return 0
+
+
+def hold_back_interrupts(how: int) -> None:
+    """Have the system keep SIGINT for this process and those it starts (SIG_BLOCK), or deliver it again
+    (SIG_UNBLOCK)."""
+    # Not on Windows
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(how, {signal.SIGINT})
 
 
 def forward_signals(pids: list[int]) -> list[int]:
@@ -78,7 +92,10 @@ def _start(local_rank: int, nprocs: int, port: int, work: Callable[..., int], ar
     }
     os.environ.update({name: str(value) for name, value in environment.items()})
     try:
+        hold_back_interrupts(signal.SIG_UNBLOCK)
         status = work(*arguments)
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
     except Exception:  # noqa: BLE001
         # The parent prints the traceback of the first process that it sees end, which may have ended because
         # of this one.

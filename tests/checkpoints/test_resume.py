@@ -150,8 +150,9 @@ def test_a_finished_run_that_trains_for_longer_ends_bit_identical(mode, world_si
     )
     assert (tmp_path / "stopped.final").read_bytes() == (tmp_path / "whole.final").read_bytes()
     refused = run(mode, world_size, settings(data, stopped, **changes, train__epochs=4), log=log)
-    assert refused[0] == 2
-    assert all(refused)
+    assert refused == [2] * world_size
+    for rank in range(1, world_size):
+        assert f"error (rank {rank}): rank 0 has ended: {stopped} holds a finished run" in log.read_text()
 
 
 PLACES = [("single", 1), ("ddp", 2), ("fsdp", 3), ("accelerate", 2), ("ddp", 3), ("fsdp", 2), ("mp", 2)]

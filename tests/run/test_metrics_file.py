@@ -1,6 +1,6 @@
 """metrics.jsonl of a run that resumes: python -m pytest tests/run/test_metrics_file.py"""
 
-from app.run.log.metrics_file import drop_later_lines
+from app.run.log.metrics_file import drop_later_lines, read_evaluations
 
 LINES = ['{"step": 3, "loss": 1.0}\n', '{"step": 6, "loss": 0.5}\n', '{"step": 9, "loss": 0.4}\n']
 
@@ -22,6 +22,14 @@ def test_a_damaged_line_stays_and_is_named(tmp_path, caplog):
         path.write_text(LINES[0] + line + LINES[1] + LINES[2])
         drop_later_lines(path, 6)
         assert path.read_text() == LINES[0] + line + LINES[1]
-    assert caplog.text.count("metrics.jsonl, line 2 is no evaluation in JSON and stays as it is") == len(
-        damaged
-    )
+    assert caplog.text.count("metrics.jsonl, line 2: no evaluation in JSON; skipped") == len(damaged)
+
+
+def test_readers_skip_damaged_lines_with_one_warning(tmp_path, caplog):
+    path = tmp_path / "metrics.jsonl"
+    assert read_evaluations(path) == []
+    path.write_text(LINES[0] + "\x00\x00\x00" + LINES[1] + LINES[2] + '{"step": 12}\n{"step": 15, "lo')
+    assert [line["step"] for line in read_evaluations(path, ("loss",))] == [3, 9]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}, lines 2, 4, 5: no evaluation in JSON; skipped"
+    ]

@@ -100,3 +100,12 @@ def test_a_signal_to_one_rank_in_the_last_evaluation_stops_all(mode, data, tmp_p
     assert "only the report is missing" in log.read_text()
     assert run(mode, 2, argv, log=log) == [0, 0]
     assert (tmp_path / "run" / "report.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("mp", 2)])
+def test_a_signal_after_the_report_leaves_the_run_complete(mode, world_size, data, tmp_path):
+    argv, log = settings(data, tmp_path / "run", train__epochs=1), tmp_path / "log"
+    late = [Disturbance(-1, "terminate_late", rank) for rank in range(world_size)]
+    assert run(mode, world_size, argv, late, log) == [0] * world_size, log.read_text()[-3000:]
+    assert (tmp_path / "run" / "report.json").exists()

@@ -1,12 +1,28 @@
 """Errors of the system end a run with one sentence, and nothing is lost: python -m pytest
 tests/run/test_system_errors.py"""
 
+import json
 import os
 import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
+import pytest
+
+from app.errors import TrainingError
 from app.run.entry import main
-from tests.ranks import settings
+from app.run.memory_errors import memory_for
+from app.strategies.single import Single
+from tests.ranks import ROOT, Disturbance, run, settings
 from tests.tiny import write_tiny
+
+
+@pytest.fixture
+def data(tmp_path) -> list[str]:
+    return [f"--data.train={write_tiny(tmp_path / 'rows.tsv', 40)}", f"--data.cache_dir={tmp_path / 'cache'}"]
 
 
 def test_too_many_open_files_is_one_error_and_removes_nothing(tmp_path, capsys):
@@ -33,3 +49,74 @@ def test_too_many_open_files_is_one_error_and_removes_nothing(tmp_path, capsys):
         assert "start again" in error
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")} == cache
     assert start("second") == 0
+
+
+def test_damaged_lines_of_metrics_end_no_run(data, tmp_path, monkeypatch, capsys):
+    """Half a line after kill -9, zero bytes after a power cut: the report and its page are written."""
+    step, metrics = Single.step, tmp_path / "run" / "metrics.jsonl"
+
+    def damage(self, max_norm: float):
+        if metrics.exists():
+            metrics.write_bytes(b'{"step": 3, "lo\n\0\0\0\n')
+        return step(self, max_norm)
+
+    monkeypatch.setattr(Single, "step", damage)
+    assert main("single", "", settings(data, tmp_path / "run", train__epochs=2)) == 0
+    assert f"{metrics}, lines 1, 2: no evaluation in JSON; skipped" in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["split"] == "test"
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tensorboard", ["true", "false"])
+@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2)])
+def test_a_renamed_folder_is_said_on_all_ranks_and_the_run_resumes(
+    mode, world_size, tensorboard, data, tmp_path
+):
+    log, changes = tmp_path / "log", {"train__epochs": 4, "train__save_every": 4, "train__eval_every": 5}
+    changes |= {"output__tensorboard": tensorboard}
+    argv = settings(data, tmp_path / "run", **changes)
+    assert run(mode, world_size, argv, [Disturbance(10, "rename_folder")], log) == [1] * world_size
+    said = log.read_text()
+    assert "Traceback" not in said
+    for rank in range(world_size):
+        start = f"error (rank {rank}): rank 0 has ended: " if rank else "error: "
+        (line,) = [line for line in said.splitlines() if line.startswith(start)]
+        assert "is not there any more; if it was renamed, resume with --resume auto and its new name" in line
+    assert run(mode, world_size, settings(data, tmp_path / "renamed", **changes), log=log) == [0] * world_size
+    assert "Resuming from step" in log.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("fsdp", 2)])
+def test_metrics_that_cannot_be_written_end_all_ranks_with_a_sentence(mode, world_size, data, tmp_path):
+    log, argv = tmp_path / "log", settings(data, tmp_path / "run", train__epochs=4, train__eval_every=5)
+    assert run(mode, world_size, argv, [Disturbance(7, "block_metrics")], log) == [1] * world_size
+    said = log.read_text()
+    assert "Traceback" not in said
+    assert said.count("metrics.jsonl cannot be written into ") == world_size
+    assert said.count("make the folder writable and resume with --resume auto") == world_size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["run_single.py", "predict.py"])
+@pytest.mark.parametrize("seconds", [0.4, 1.2, 2.0])
+def test_control_c_during_imports_is_status_130_without_a_traceback(script, seconds, tmp_path):
+    words = [sys.executable, str(ROOT / script), *(["x"] if script == "predict.py" else [])]
+    process = subprocess.Popen(
+        words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=120)[1]
+    assert "Traceback" not in said
+    assert process.returncode in (130, 2), "2: it had ended by itself"
+    assert not Path(tmp_path, "checkpoints").exists()
+
+
+def test_memory_that_runs_out_says_where():
+    message = r"^memory ran out while x was made: no room; buy some$"
+    with pytest.raises(TrainingError, match=message), memory_for("x was made", "buy some"):
+        raise MemoryError("no room")
+    with pytest.raises(RuntimeError, match=r"^another error$"), memory_for("x was made", "buy some"):
+        raise RuntimeError("another error")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,14 +41,6 @@ class PageContent:
     calibrated: Any | None = None
     history: list[dict] = field(default_factory=list)
     data: Mapping = field(default_factory=dict)
-
-
-def read_history(path: Path) -> list[dict]:
-    """Return the evaluations in metrics.jsonl; a run without dev rows has none."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
 
 
 def visible(text: str, longest: int = MAX_TEXT) -> str:

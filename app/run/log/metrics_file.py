@@ -1,14 +1,20 @@
-"""metrics.jsonl: one line of JSON for each evaluation."""
+"""metrics.jsonl: one line of JSON for each evaluation.
+
+A line may be damaged: `kill -9` leaves half a line, and a power cut zero bytes. Such lines stay, and are
+skipped with a warning.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 from ...runtime.disk import write_bytes
 
 logger = logging.getLogger(__name__)
+METRICS = "metrics.jsonl"
 
 
 def append_metrics(
@@ -28,30 +34,52 @@ def append_metrics(
         file.write(json.dumps(values, ensure_ascii=False) + "\n")
 
 
-def drop_later_lines(path: Path, first_step: int) -> None:
-    """Remove the lines of evaluations after `first_step`, which the resumed run will do again.
+def read_evaluations(path: Path, names: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """Return the evaluations in the file, each with `step` and the metrics in `names`; none where there is no
+    file.
 
-    A line that is damaged stays, with a warning; the last one may be cut off, and is removed.
+    Lines that have not all of them are skipped with one warning.
     """
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    evaluations = {number: parse_line(line, names) for number, line in enumerate(lines, 1)}
+    warn_of_damage(path, [number for number, evaluation in evaluations.items() if evaluation is None])
+    return [evaluation for evaluation in evaluations.values() if evaluation is not None]
+
+
+def drop_later_lines(path: Path, first_step: int) -> None:
+    """Remove the lines of evaluations after `first_step`, which the resumed run will do again, and a last
+    line that is cut off."""
     if not path.exists():
         return
     lines = path.read_bytes().splitlines(True)
-    kept = []
+    kept, damaged = [], []
     for number, line in enumerate(lines, 1):
-        step = step_of(line)
-        if step is None and number < len(lines):
-            logger.warning("%s, line %d is no evaluation in JSON and stays as it is", path, number)
+        evaluation = parse_line(line)
+        if evaluation is None and number < len(lines):
+            damaged.append(number)
             kept.append(line)
-        elif step is not None and step <= first_step and line.endswith(b"\n"):
+        elif evaluation is not None and evaluation["step"] <= first_step and line.endswith(b"\n"):
             kept.append(line)
+    warn_of_damage(path, damaged)
     if kept != lines:
         write_bytes(path, b"".join(kept))
 
 
-def step_of(line: bytes) -> int | None:
-    """Return the step of an evaluation's line, or None where the line is damaged."""
+def parse_line(line: bytes, names: tuple[str, ...] = ()) -> dict[str, Any] | None:
+    """Return the evaluation of a line, or None where the line is damaged."""
     try:
-        step = json.loads(line)["step"]
+        evaluation = json.loads(line)
+        is_whole = isinstance(evaluation["step"], int) and all(
+            isinstance(evaluation[name], int | float) for name in names
+        )
     except (ValueError, TypeError, KeyError):
         return None
-    return step if isinstance(step, int) else None
+    return evaluation if is_whole else None
+
+
+def warn_of_damage(path: Path, numbers: list[int]) -> None:
+    """Say which lines of the file are damaged, if any are."""
+    if numbers:
+        lines = f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:10]))}"
+        more = f" and {len(numbers) - 10} more" if len(numbers) > 10 else ""
+        logger.warning("%s, %s%s: no evaluation in JSON; skipped", path, lines, more)

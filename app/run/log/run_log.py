@@ -9,9 +9,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from ...checkpoints.run_folder import cannot_write
 from ...config.schema import OutputConfig
 from ...training.step import StepResult
-from .metrics_file import append_metrics, drop_later_lines
+from .metrics_file import METRICS, append_metrics, drop_later_lines
 from .progress_bar import ProgressBar
 from .setup import close_log_file, open_log_file
 from .speed import Speed
@@ -58,7 +59,7 @@ class RunLog:
         # Until the run knows better
         self.outcome = "failed"
         if folder:
-            drop_later_lines(folder / "metrics.jsonl", first_step)
+            drop_later_lines(folder / METRICS, first_step)
         self.bar = ProgressBar(config.progress, folder is not None, total_steps, first_step)
 
     def count(self, step: StepResult) -> None:
@@ -96,15 +97,23 @@ class RunLog:
         """Show the metrics of one evaluation and append them to metrics.jsonl."""
         if self.folder is None:
             return
-        append_metrics(self.folder / "metrics.jsonl", step, split, metrics, self.metrics, is_best, seconds)
+        try:
+            append_metrics(self.folder / METRICS, step, split, metrics, self.metrics, is_best, seconds)
+        except OSError as error:
+            raise cannot_write(METRICS, error, self.folder) from error
         shown = "  ".join(f"{name} {metrics[name]:.4f}" for name in self.metrics)
         self.say(f"step {step}  {split}: {shown}{'  (best so far)' if is_best else ''}")
         self.track(split, {name: metrics[name] for name in self.metrics}, step)
 
     def track(self, group: str, values: dict[str, float], step: int) -> None:
         """Add a point at `step` to the curve `group/name` of each value, in TensorBoard and the trackers."""
-        for curves in [*([self.tensorboard] if self.tensorboard else []), *self.trackers]:
-            curves.add(group, values, step)
+        for tracker in self.trackers:
+            tracker.add(group, values, step)
+        if self.tensorboard:
+            try:
+                self.tensorboard.add(group, values, step)
+            except OSError as error:
+                raise cannot_write("TensorBoard's file", error, self.folder) from error
 
     def track_report(self, split: str, metrics: dict, step: int) -> None:
         """Give the trackers the metrics of the report, after the last step."""

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...checkpoints.find_run import check_is_there
 from ...errors import InputError
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+logger = logging.getLogger(__name__)
 NOT_INSTALLED = "output.tensorboard needs a library: pip install tensorboard, or --output.tensorboard false"
+
+
+def say_once(failed: threading.ExceptHookArgs) -> None:
+    """Print what has ended a thread, but not an OSError of TensorBoard's, which `add` raises again."""
+    of_tensorboard = type(failed.thread).__module__.startswith("tensorboard.")
+    if not (of_tensorboard and isinstance(failed.exc_value, OSError)):
+        threading.__excepthook__(failed)
 
 
 class TensorBoard:
@@ -38,14 +49,22 @@ class TensorBoard:
         # have been set back.
         for number, path in enumerate(sorted(self.folder.glob("events.out.tfevents.*"))):
             path.rename(path.with_name(f"events.out.tfevents.{number:010d}.{path.name.split('.', 4)[4]}"))
+        threading.excepthook = say_once
         return self.writer_class(str(self.folder), purge_step=self.first_step + 1)
 
     def add(self, group: str, values: dict[str, float], step: int) -> None:
-        """Add a point at `step` to the curve `group/name` of each value."""
+        """Add a point at `step` to the curve `group/name` of each value; raises OSError where the folder of
+        the run is not there any more."""
+        # TensorBoard would fail in its own thread
+        check_is_there(self.folder.parent)
         for name, value in values.items():
             self.writer.add_scalar(f"{group}/{name}", value, step)
 
     def close(self) -> None:
         """Write what is left and close the file."""
         if "writer" in vars(self):
-            self.writer.close()
+            try:
+                check_is_there(self.folder.parent)
+                self.writer.close()
+            except OSError as error:
+                logger.warning("TensorBoard's last points are lost: %s", error)
