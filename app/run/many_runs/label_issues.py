@@ -15,6 +15,7 @@ from ...data.relabel import Fixes, configured_fixes, written_hash
 from ...outcomes.injected_errors import measure_injected
 from ...outcomes.label_issues import LabelIssues, find_issues, rank_issues
 from .cross_validation import fold_datasets, train_folds
+from .filled_labels import filled_rows
 from .out_of_fold import OutOfFold, gather_folds
 from .series import Series
 
@@ -34,7 +35,8 @@ def list_issues(folder: Path, found: OutOfFold) -> dict:
 def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
     """Write the ranked rows as CSV.
 
-    The column `label` is empty: what is filled in there is a fix for data.relabel.
+    The column `label` is for fixes, which data.relabel reads. What a person has filled in before stays: in
+    the row of its text, or in its own row at the end where the text is not ranked any more.
     """
     table, split, outcome = found.table, found.split, found.outcome
     pairs = ["text_pair"] if table.has_pairs else []
@@ -50,18 +52,24 @@ def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
         "score",
         "flagged",
         "text_hash",
+        "label",
     ]
+    filled = filled_rows(path, header)
     aside = path.with_name(f".{path.name}")
     with aside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([*header, "label"])
+        writer.writerow(header)
+        carried = set()
         for rank, at in enumerate(issues.order.tolist(), 1):
             row = int(split.rows[at])
             texts = [table.text(row), *(table.pair(row) for _ in pairs)]
             given, suggested = (outcome.cell(labels[at]) for labels in (split.labels, found.predicted))
             about = [given, suggested, f"{issues.score[at]:.6f}", "yes" if issues.flagged[at] else "no"]
             line, text_hash = int(table.lines[row]), written_hash(int(split.hashes[at]))
-            writer.writerow([rank, table.source, line, row, *texts, *about, text_hash, ""])
+            label = filled[text_hash][-1] if text_hash in filled else ""
+            carried.add(text_hash)
+            writer.writerow([rank, table.source, line, row, *texts, *about, text_hash, label])
+        writer.writerows(row for text_hash, row in filled.items() if text_hash not in carried)
     aside.replace(path)
 
 

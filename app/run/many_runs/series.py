@@ -141,6 +141,7 @@ def default_folder(config: Config, kind: str) -> Path:
 def open_series(series: Series, config: Config) -> None:
     """Make the folder of a series; raises InputError unless it holds nothing before, or runs of this very
     job."""
+    check_inputs_outside(series.folder, config)
     job = series_job(series, config)
     folder, record = series.folder, series.folder / JOB
     if record.is_file():
@@ -169,6 +170,19 @@ def open_series(series: Series, config: Config) -> None:
         write_json(record, job)
     except OSError as error:
         raise InputError(f"output.dir: {folder} cannot be written: {error.strerror}") from error
+
+
+def check_inputs_outside(folder: Path, config: Config) -> None:
+    """Raise InputError for a file that the runs read and that lies in their folder: it could be written over."""
+    data, model = config.data, config.model
+    inputs = {f"data.{name}": getattr(data, name) for name in (*FILES, "relabel")}
+    inputs |= {"model.name": model.name, "model.vocab_file": model.vocab_file}
+    for setting, path in inputs.items():
+        if path is not None and Path(path).resolve().is_relative_to(folder.resolve()):
+            raise InputError(
+                f"the runs are written into {folder}, and {setting} ({path}) lies in it and could be written "
+                "over; copy it to another place, or choose another output.dir"
+            )
 
 
 def series_job(series: Series, config: Config) -> dict:

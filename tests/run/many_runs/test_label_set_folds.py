@@ -157,6 +157,27 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
     assert np.array_equal(fixed.splits["train"].labels, expected)
 
 
+def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path, caplog):
+    """In the row of their text, at the end where that is not ranked any more; another form is kept aside."""
+    list_issues(tmp_path, found)
+    path = tmp_path / "label_issues.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    rows[0][-1] = rows[2][-1] = '["甲"]'
+    gone = [*rows[0][:-2], "h0123456789abcdef", '["乙"]']
+    for encoding in ("utf-8", "utf-8-sig"):
+        with path.open("w", encoding=encoding, newline="") as file:
+            csv.writer(file).writerows([header, *reversed(rows), gone])
+        list_issues(tmp_path, found)
+        with path.open(encoding="utf-8", newline="") as file:
+            assert list(csv.reader(file)) == [header, *rows, gone]
+    filled = path.read_text(encoding="utf-8").encode("gb18030")
+    path.write_bytes(filled)
+    list_issues(tmp_path, found)
+    assert (tmp_path / "label_issues.kept-1.csv").read_bytes() == filled
+    assert "label_issues.csv is kept as label_issues.kept-1.csv" in caplog.text
+
+
 def test_injected_errors_are_fixes_that_change_one_label(found, tmp_path):
     at, wrong = found.outcome.inject_errors(found.split.labels, found.split.hashes, 0.1, 1)
     own = LabelSetFixes(
