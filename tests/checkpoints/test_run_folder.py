@@ -144,7 +144,7 @@ def test_a_run_that_fails_leaves_the_one_that_it_replaces(monkeypatch, capsys):
     assert capsys.readouterr().err.count("replaces the run in run") == 2
     assert Path("run/predictions.csv").read_bytes() == predictions
     with monkeypatch.context() as patch:
-        patch.setattr(Single, "update", fail)
+        patch.setattr(Single, "unscale", fail)
         with pytest.raises(RuntimeError, match="the machine has failed"):
             main("single", "", again)
     assert Path("run", REPLACED, "model.safetensors").read_bytes() == model

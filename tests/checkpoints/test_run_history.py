@@ -43,18 +43,18 @@ def data(tmp_path_factory) -> list[str]:
 def start(data, monkeypatch, empty_folder):
     """Return a function that runs as run_single.py does and returns the exit status; `action` happens after
     `steps` steps."""
-    step = Single.step
+    unscale = Single.unscale
 
     def run(*arguments: str, steps: int = 0, action=None) -> int:
         seen = []
 
-        def disturbed(self, max_norm: float):
+        def disturbed(self):
             seen.append(1)
             if action and len(seen) == steps + 1:
                 action()
-            return step(self, max_norm)
+            return unscale(self)
 
-        monkeypatch.setattr(Single, "step", disturbed)
+        monkeypatch.setattr(Single, "unscale", disturbed)
         return main("single", "", [*data, *SMALL, *arguments])
 
     return run

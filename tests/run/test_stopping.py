@@ -64,14 +64,14 @@ def test_a_signal_in_the_last_evaluations_stops_and_only_the_report_is_missing(
 
 def test_the_cache_may_be_removed_while_a_run_trains(data, start, tmp_path, monkeypatch):
     """The report and the predictions have the texts and lines of their rows all the same."""
-    step = Single.step
+    unscale = Single.unscale
     cache = Path(data[1].partition("=")[2])
 
-    def disturbed(self, max_norm: float):
+    def disturbed(self):
         shutil.rmtree(cache, ignore_errors=True)
-        return step(self, max_norm)
+        return unscale(self)
 
-    monkeypatch.setattr(Single, "step", disturbed)
+    monkeypatch.setattr(Single, "unscale", disturbed)
     assert start() == 0
     assert not cache.exists()
     lines = Path(tmp_path, "run", "predictions.csv").read_text(encoding="utf-8").splitlines()

@@ -53,14 +53,14 @@ def test_too_many_open_files_is_one_error_and_removes_nothing(tmp_path, capsys):
 
 def test_damaged_lines_of_metrics_end_no_run(data, tmp_path, monkeypatch, capsys):
     """Half a line after kill -9, zero bytes after a power cut: the report and its page are written."""
-    step, metrics = Single.update, tmp_path / "run" / "metrics.jsonl"
+    unscale, metrics = Single.unscale, tmp_path / "run" / "metrics.jsonl"
 
-    def damage(self, max_norm: float):
+    def damage(self):
         if metrics.exists():
             metrics.write_bytes(b'{"step": 3, "lo\n\0\0\0\n')
-        return step(self, max_norm)
+        return unscale(self)
 
-    monkeypatch.setattr(Single, "update", damage)
+    monkeypatch.setattr(Single, "unscale", damage)
     assert main("single", "", settings(data, tmp_path / "run", train__epochs=2)) == 0
     assert f"{metrics}, lines 1, 2: no evaluation in JSON; skipped" in capsys.readouterr().err
     assert json.loads((tmp_path / "run" / "report.json").read_text())["split"] == "test"

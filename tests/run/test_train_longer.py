@@ -59,21 +59,21 @@ def start(data, empty_folder):
 def at_step():
     """Return a function that has something happen in the next run, in its optimizer step after `count`
     others; None: nothing."""
-    step = Single.step
+    unscale = Single.unscale
 
     def plan(count: int | None, action=None) -> None:
         seen = []
 
-        def disturbed(self, max_norm: float):
+        def disturbed(self):
             seen.append(1)
             if len(seen) - 1 == count:
                 action()
-            return step(self, max_norm)
+            return unscale(self)
 
-        Single.step = disturbed
+        Single.unscale = disturbed
 
     yield plan
-    Single.step = step
+    Single.unscale = unscale
 
 
 def terminate() -> None:
