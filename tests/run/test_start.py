@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LATER = {
     *(
         "sklearn",
-        "tensorboard",
         "pandas",
         "pyarrow",
         "openpyxl",
