@@ -18,6 +18,7 @@ from ..errors import InputError, TrainingError
 from ..outcomes.labelled_outcome import LabelledOutcome
 from ..prediction.open_model import OpenedModel
 from ..prediction.predictor import Prediction
+from ..prediction.recorded_settings import settings_of_reading
 from .hosts import LOCAL_HOSTS
 from .metrics import Metrics
 from .queue import BatchQueue, Full
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 READ_ON = 16 << 20
 # No client sees this status; it is counted
 CLIENT_GONE = 499
+# Settings with which the run read its files; the page reads files with them
+READING = ("train", "format", "text_column", "text_pair_column", "header", "encoding", "quoting")
 Result = TypeVar("Result")
 
 
@@ -159,6 +162,7 @@ class Service:
             "pairs": model.has_pairs,
             "max_length": model.predictor.max_length,
             "long": model.predictor.long.way,
+            "reading": {name: settings_of_reading(model.recorded).get(name) for name in READING},
             "threshold": model.threshold,
             "label_rule": model.predictor.outcome.label_rule(),
             **model.predictor.runtime.description,

@@ -120,6 +120,21 @@ def test_health_info_and_metrics(client, model):
     assert "\nclassifier_waiting_texts 0.0" in metrics.text
 
 
+def test_info_says_how_the_run_read_its_files(model):
+    """The page reads files with these settings."""
+    recorded = {"text_column": "title", "encoding": "gb18030", "train": "/data/rows.csv", "max_length": 8}
+    info = Service(lambda: replace(model, recorded=recorded), ServeOptions()).info()
+    assert info["reading"] == {
+        "train": "rows.csv",
+        "format": None,
+        "text_column": "title",
+        "text_pair_column": None,
+        "header": None,
+        "encoding": "gb18030",
+        "quoting": None,
+    }
+
+
 def test_what_is_refused_has_a_status_and_a_reason(client):
     def post(content: bytes, kind: str = "application/json") -> tuple[int, str]:
         answer = client.post("/predict", content=content, headers={"Content-Type": kind})

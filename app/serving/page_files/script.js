@@ -9,6 +9,7 @@ const SAY = {
     nothing: "There are no texts.", needKey: "This server needs an API key.", unreachable: "The server does not answer.",
     full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n) => `${n} rows`,
     shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, column_n: (n) => `column ${n}`, abstain: "not sure enough", noLabel: "no label",
+    missing: (name) => `The model was trained on the column "${name}", which this file does not have: choose the column.`,
   },
   zh: {
     title: "文本分类", texts: "文本，每行一条", textPairs: "文本对，每行一对：第一段、制表符、第二段",
@@ -19,10 +20,11 @@ const SAY = {
     nothing: "没有文本。", needKey: "此服务器需要 API 密钥。", unreachable: "服务器没有响应。",
     full: "服务器繁忙，正在等待。", pair: "制表符后面需要第二段文本", rows: (n) => `${n} 行`,
     shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, column_n: (n) => `第 ${n} 列`, abstain: "把握不够", noLabel: "没有标签",
+    missing: (name) => `模型训练时用的是“${name}”列，这个文件里没有：请选择一列。`,
   },
 };
 const TEXT_NAMES = ["text", "content", "sentence", "review", "comment", "文本", "内容", "评论", "正文", "微博中文内容"];
-const MOST_SHOWN = 200, MOST_BARS = 5, CHUNK = 32;
+const MAX_SHOWN = 200, MAX_BARS = 5, CHUNK = 32;
 const at = (id) => document.getElementById(id);
 let language = navigator.language.startsWith("zh") ? "zh" : "en";
 let info = null, table = null, results = [], stopping = false;
@@ -72,7 +74,7 @@ function showProblem(error) {
 }
 
 // RFC 4180: quotes enclose fields, and are doubled inside them.
-function parseCsv(text, comma) {
+function parseCsv(text, comma, quotes) {
   const rows = [];
   let row = [], field = "", quoted = false;
   const endRow = () => { row.push(field); if (row.length > 1 || field !== "") rows.push(row); row = []; field = ""; };
@@ -82,7 +84,7 @@ function parseCsv(text, comma) {
       if (c !== '"') field += c;
       else if (text[i + 1] === '"') { field += c; i++; }
       else quoted = false;
-    } else if (c === '"' && field === "" && comma === ",") quoted = true;
+    } else if (c === '"' && field === "" && quotes) quoted = true;
     else if (c === comma) { row.push(field); field = ""; }
     else if (c === "\n" || c === "\r") { if (c === "\r" && text[i + 1] === "\n") i++; endRow(); }
     else field += c;
@@ -91,31 +93,63 @@ function parseCsv(text, comma) {
   return rows;
 }
 
-function decode(bytes) {
-  try { return new TextDecoder("utf-8", { fatal: true }).decode(bytes); }
-  catch { return new TextDecoder("gb18030").decode(bytes); }
+// UTF-8 unless the run recorded another encoding; a name that browsers do not know counts as UTF-8.
+function decode(bytes, recorded) {
+  const encodings = recorded && !/^utf[-_]?8/i.test(recorded) ? [recorded, "utf-8", "gb18030"] : ["utf-8", "gb18030"];
+  for (const encoding of encodings) {
+    try { return new TextDecoder(encoding, { fatal: true }).decode(bytes); } catch { /* the next one */ }
+  }
+  return new TextDecoder("gb18030").decode(bytes);
+}
+
+const suffixOf = (name) => (name.match(/\.[^.]*$/)?.[0] ?? "").toLowerCase();
+
+// How the run would read a file of this name: tsv, csv, or text, one text a line. See app/data/run_options.py.
+function formatOf(name, text, reading) {
+  const suffix = suffixOf(name), isNamedAlike = suffix === suffixOf(reading.train ?? "");
+  if (["csv", "tsv"].includes(reading.format) && isNamedAlike) return reading.format;
+  if (suffix === ".txt") return isNamedAlike && text.split("\n", 1)[0].includes("\t") ? "tsv" : "text";
+  return suffix === ".tsv" || suffix === ".tab" ? "tsv" : "csv";
+}
+
+// The names of the columns and the rows of a table, and the columns to choose; `missing` is a column of the run that
+// the table does not have.
+function readTable(text, format, reading, columnName) {
+  const quotes = { double: true, none: false }[reading.quoting] ?? format === "csv";
+  const rows = parseCsv(text, format === "tsv" ? "\t" : ",", quotes);
+  if (!rows.length) return null;
+  const recorded = [reading.text_column ?? null, reading.text_pair_column ?? null];
+  const isName = (name) => TEXT_NAMES.includes(name.trim().toLowerCase());
+  const hasHeader = reading.header ?? (recorded.some((column) => typeof column === "string") || rows[0].some(isName));
+  const header = hasHeader ? rows.shift() : null;
+  const width = Math.max(...[header ?? [], ...rows.slice(0, 1000)].map((row) => row.length));
+  const names = Array.from({ length: width }, (_, i) => header?.[i] ?? columnName(i));
+  const place = (column) => (typeof column === "number" ? (column < width ? column : -1) : names.findIndex((name) => name.trim() === column));
+  const textPlace = recorded[0] === null ? Math.max(0, names.findIndex(isName)) : place(recorded[0]);
+  const pair = recorded[1] === null ? Math.min(textPlace + 1, width - 1) : place(recorded[1]);
+  const missing = recorded.find((column, i) => column !== null && [textPlace, pair][i] < 0) ?? null;
+  return { header, names, rows, chosen: [textPlace, pair], missing };
 }
 
 async function openFile(file) {
-  const text = decode(await file.arrayBuffer());
-  if (file.name.toLowerCase().endsWith(".txt")) { closeFile(); at("texts").value = text.replace(/\r\n?/g, "\n"); return; }
-  const rows = parseCsv(text, file.name.toLowerCase().endsWith(".tsv") ? "\t" : ",");
-  if (!rows.length) { showStatus(say("nothing"), true); return; }
-  const isName = (name) => TEXT_NAMES.includes(name.trim().toLowerCase());
-  const header = rows[0].some(isName) ? rows.shift() : null;
-  const width = Math.max(...[header ?? [], ...rows.slice(0, 1000)].map((row) => row.length));
-  const names = Array.from({ length: width }, (_, i) => header?.[i] ?? say("column_n", i + 1));
-  table = { header, names, rows };
-  for (const id of ["column", "pair-column"]) {
-    at(id).replaceChildren(...names.map((name, i) => Object.assign(document.createElement("option"), { value: i, textContent: name })));
-  }
-  at("column").value = Math.max(0, names.findIndex(isName));
-  at("pair-column").value = Math.min(Number(at("column").value) + 1, width - 1);
+  // How the run read its files
+  if (!info) await loadInfo();
+  if (!info) return;
+  const { reading } = info;
+  const text = decode(await file.arrayBuffer(), reading.encoding);
+  const format = formatOf(file.name, text, reading);
+  if (format === "text") { closeFile(); at("texts").value = text.replace(/\r\n?/g, "\n"); return; }
+  table = readTable(text, format, reading, (i) => say("column_n", i + 1));
+  if (!table) { showStatus(say("nothing"), true); return; }
+  ["column", "pair-column"].forEach((id, which) => {
+    at(id).replaceChildren(...table.names.map((name, i) => Object.assign(document.createElement("option"), { value: i, textContent: name })));
+    at(id).selectedIndex = table.chosen[which];
+  });
   at("pair").hidden = !info?.pairs;
-  at("file-name").textContent = `${file.name}, ${say("rows", rows.length)}`;
+  at("file-name").textContent = `${file.name}, ${say("rows", table.rows.length)}`;
   at("table").hidden = false;
   at("texts").disabled = true;
-  showStatus("");
+  showStatus(table.missing === null ? "" : say("missing", table.missing), table.missing !== null);
 }
 
 function closeFile() {
@@ -158,6 +192,11 @@ async function classify(rows) {
 async function run() {
   if (!info || !at("key-row").hidden) await loadInfo();
   if (!info) return;
+  // A column that the run was trained on is missing, and none is chosen in its place
+  if (table && [at("column"), ...(info.pairs ? [at("pair-column")] : [])].some((select) => select.selectedIndex < 0)) {
+    showStatus(say("missing", table.missing), true);
+    return;
+  }
   const rows = wantedRows();
   if (!rows.length) { showStatus(say("nothing"), true); return; }
   results = rows;
@@ -172,9 +211,9 @@ async function run() {
       for (const row of chunk) if (!row.text.trim() || row.pair === "") row.problem = say(row.text.trim() ? "pair" : "empty");
       const good = chunk.filter((row) => !row.problem);
       if (good.length) await classify(good);
-      if (start < MOST_SHOWN) at("results").append(...chunk.map(shown));
+      if (start < MAX_SHOWN) at("results").append(...chunk.map(shown));
     }
-    showStatus(stopping ? say("stopped") : rows.length > MOST_SHOWN ? say("shown", MOST_SHOWN, rows.length) : "");
+    showStatus(stopping ? say("stopped") : rows.length > MAX_SHOWN ? say("shown", MAX_SHOWN, rows.length) : "");
   } catch (error) {
     showProblem(error);
   }
@@ -205,7 +244,7 @@ function shown(row) {
   if (row.problem) item.append(element("p", "bad", row.problem));
   const bars = element("div", "bars");
   const first = chosen(row), bestFirst = [...first, ...(row.labels ?? []).filter((entry) => !first.includes(entry))];
-  bestFirst.slice(0, Math.max(MOST_BARS, first.length)).forEach(({ label, score }, i) => {
+  bestFirst.slice(0, Math.max(MAX_BARS, first.length)).forEach(({ label, score }, i) => {
     const track = element("div", "track"), bar = element("div", "bar");
     bar.style.width = `${100 * score}%`;
     track.append(bar);
@@ -219,12 +258,12 @@ function shown(row) {
   return item;
 }
 
-// The labels of a row: the best one, or, of a model with any number of labels a row, those that it chose.
+// The labels of a row: the best one, or, of a model with several labels a row, those that it chose.
 const chosen = (row) => (row.labels ?? []).filter((entry, i) => entry.chosen ?? i === 0);
 const logit = (score) => { const share = Math.min(Math.max(score, 1e-12), 1 - 1e-12); return Math.log(share) - Math.log1p(-share); };
 // How sure a label is, given or left out: the probability of that, once logits are moved so that its threshold is at one half.
 const certainty = ({ label, score, chosen }) => 1 / (1 + Math.exp((chosen ? -1 : 1) * (logit(score) - logit(info.label_rule.thresholds[label]))));
-// A row with any number of labels is as sure as the least certain of all labels, as predict.py has it.
+// A row with several labels is as sure as the least certain of all labels, as predict.py has it.
 const confidence = (row) => (info.label_rule ? Math.min(...row.labels.map(certainty)) : row.labels[0].score);
 const accepted = (row) => info.threshold === null || confidence(row) >= info.threshold;
 const decision = (row) => (info.threshold === null ? [] : [row.labels ? (accepted(row) ? "accept" : "abstain") : ""]);

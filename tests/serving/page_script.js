@@ -1,0 +1,42 @@
+// How the page reads a file: node page_script.js SCRIPT; test_page_script.py runs it.
+"use strict";
+const assert = require("assert");
+const fs = require("fs");
+
+// A document that holds nothing; the functions under test do not use it.
+const nothing = () => new Proxy(function () {}, { get: () => () => {}, set: () => true });
+Object.assign(globalThis, {
+  document: { getElementById: nothing, querySelectorAll: () => [], documentElement: {}, createElement: nothing, body: nothing() },
+  addEventListener: () => {},
+  fetch: async () => { throw new Error("there is no server"); },
+});
+if (!globalThis.navigator) globalThis.navigator = { language: "en" };
+const source = fs.readFileSync(process.argv[2], "utf8");
+const { decode, formatOf, readTable } = new Function(`${source}; return { decode, formatOf, readTable };`)();
+const read = (text, format, reading) => readTable(text, format, reading, (i) => `column ${i}`);
+
+const titles = read("content,title\n正文,标题\n", "csv", { text_column: "title" });
+assert.deepEqual([titles.chosen[0], titles.missing, titles.rows], [1, null, [["正文", "标题"]]]);
+const lacking = read("content,label\n正文,标题\n", "csv", { text_column: "title" });
+assert.deepEqual([lacking.chosen[0], lacking.missing], [-1, "title"]);
+const numbered = read("1,2,正文\n", "csv", { text_column: 2 });
+assert.deepEqual([numbered.chosen[0], numbered.header], [2, null]);
+const pairs = read("a,b,c\n1,2,3\n", "csv", { text_column: "c", text_pair_column: "a" });
+assert.deepEqual(pairs.chosen, [2, 0]);
+const guessed = read("id,内容\n1,正文\n", "csv", {});
+assert.deepEqual([guessed.chosen[0], guessed.missing], [1, null]);
+assert.deepEqual(read('a\t"b\n', "tsv", { header: false }).rows, [["a", '"b']]);
+assert.deepEqual(read('a\t"b\tc"\n', "tsv", { header: false, quoting: "double" }).rows, [["a", "b\tc"]]);
+
+for (const [name, text, reading, format] of [
+  ["new.txt", "a,b", { format: "csv", train: "rows.txt" }, "csv"],
+  ["new.txt", "a\tb", { train: "rows.txt" }, "tsv"],
+  ["new.txt", "a\tb", { train: "rows.csv" }, "text"],
+  ["new.csv", "a\tb", { format: "tsv", train: "rows.csv" }, "tsv"],
+  ["new.csv", "a,b", { format: "tsv", train: "rows.tsv" }, "csv"],
+  ["new.tsv", "a\tb", {}, "tsv"],
+]) assert.equal(formatOf(name, text, reading), format);
+
+const gb18030 = Uint8Array.from([0xbd, 0xf1, 0xcc, 0xec]);
+for (const recorded of ["gb18030", "utf-8", null, "no such encoding"]) assert.equal(decode(gb18030, recorded), "今天");
+assert.equal(decode(new TextEncoder().encode("今天"), null), "今天");
