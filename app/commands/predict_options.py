@@ -118,7 +118,7 @@ def add_decision_options(add: Callable) -> None:
     threshold = (
         "adds the columns decision, accept from this probability on and else abstain, and margin, the "
         "distance to the second "
-        "largest probability; of any number of labels a row, confidence, how sure the least certain of them "
+        "largest probability; of several labels a row, confidence, how sure the least certain of them "
         "is (default: none)"
     )
     add("--threshold", type=_probability, metavar="PROBABILITY", help=threshold)

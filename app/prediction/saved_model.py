@@ -12,7 +12,7 @@ import torch
 from transformers import AutoTokenizer
 
 from ..data.encoding import check_tokenizer, guarded, highest_id
-from ..errors import InputError, excerpt, nearest, shorten
+from ..errors import InputError, excerpt, first_line, nearest, shorten
 from ..model.encoder_config import check_vocabulary, checkpoint_config
 from ..model.packed_model import max_positions
 from ..model.pretrained import load_weights
@@ -47,8 +47,10 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
                 tokenizer = AutoTokenizer.from_pretrained(folder, **local)
             model, info = load_weights(folder, config, use_safetensors=True, **local)
     except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception, transformers errors of many types
-        problem = error if isinstance(error, (OSError, ValueError)) else repr(error)
-        raise InputError(f"{folder}: the checkpoint could not be loaded: {problem}") from error
+        raise InputError(
+            f"{folder}: the checkpoint could not be loaded: {first_line(error)}; copy the folder again, or save "
+            "the model again"
+        ) from error
     _check_loaded(folder, model, info, tokenizer)
     copy_weights(model)
     return model, tokenizer
@@ -112,7 +114,7 @@ def _check_index(folder: Path) -> None:
         ]
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"{index}: not a readable index of weights ({error!r}); save the model again"
+            f"{index}: not a readable index of weights ({first_line(error)}); save the model again"
         ) from error
     if foreign:
         raise InputError(

@@ -19,7 +19,7 @@ const titles = read("content,title\n正文,标题\n", "csv", { text_column: "tit
 assert.deepEqual([titles.chosen[0], titles.missing, titles.rows], [1, null, [["正文", "标题"]]]);
 const lacking = read("content,label\n正文,标题\n", "csv", { text_column: "title" });
 assert.deepEqual([lacking.chosen[0], lacking.missing], [-1, "title"]);
-const numbered = read("1,2,正文\n", "csv", { text_column: 2 });
+const numbered = read("1,2,好\n", "csv", { text_column: 2 });
 assert.deepEqual([numbered.chosen[0], numbered.header], [2, null]);
 const pairs = read("a,b,c\n1,2,3\n", "csv", { text_column: "c", text_pair_column: "a" });
 assert.deepEqual(pairs.chosen, [2, 0]);
