@@ -76,7 +76,7 @@ def check(args: argparse.Namespace) -> None:
     if args.seed < 0:
         raise InputError(f"--seed must be at least 0, found {args.seed}")
     if args.html is not None:
-        from ..explanation.page import check_page
+        from ..explanation.explanation_page import check_page
 
         check_page(args.html)
 
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> None:
     """Explain and print; raises InputError for bad input, TrainingError where it cannot be done."""
     check(args)
     from ..explanation.explain import explain
-    from ..explanation.page import write_page
+    from ..explanation.explanation_page import write_page
     from ..explanation.plain_model import load_plain_model
     from ..explanation.sentences import render_text
     from ..prediction.recorded_settings import check_pairs, run_settings

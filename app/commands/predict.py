@@ -7,8 +7,8 @@ cat lines.txt | python -m app predict --input - --output_format jsonl
 python -m app predict --input new.csv --label_column 标签 --report out/   rows with labels: how good is it?
 
 The output has a row for each row of the input, in its order: line (the row's number in its file), text,
-text_pair where there is one, label, probability, and p_<label> for each label (of a model with any number of
-labels a row: labels, a JSON list, and p_<label>); with --threshold or --abstain also decision and margin, or
+text_pair where there is one, label, probability, and p_<label> for each label (of a model with several labels
+a row: labels, a JSON list, and p_<label>); with --threshold or --abstain also decision and margin, or
 confidence. Files are read as in the run's training: its columns, separators and encoding, unless an option
 says otherwise; long texts and spaces too. Exit status: 0, 1 for a full
 disk or a model that gives no numbers, 2 for bad input, 130 when interrupted, 141 when the reader of the

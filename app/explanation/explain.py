@@ -11,7 +11,7 @@ from ..data.readers import BadRow, ReadOptions
 from ..data.rows import text_rows
 from ..data.text_encoder import TextEncoder
 from ..errors import InputError, excerpt, listed, nearest
-from .deletion_test import DeletionTest, run_deletion_test
+from .faithfulness import Faithfulness, measure_faithfulness
 from .integrated_gradients import Attributions, attribute
 from .plain_model import PlainModel
 from .text_units import TokenisedText, tokenise
@@ -31,7 +31,7 @@ class Explanation:
     predicted: list[int]
     label: int
     attributions: Attributions
-    test: DeletionTest
+    test: Faithfulness
 
     @cached_property
     def values(self) -> np.ndarray:
@@ -91,7 +91,7 @@ def explain(
     for label_id in chosen or predicted or [int(probabilities.argmax())]:
         attributions = attribute(model, text.input_ids, text.token_types, neutral, label_id)
         values = unit_values(text, attributions.values)
-        test = run_deletion_test(model, text, values, label_id, draws, seed)
+        test = measure_faithfulness(model, text, values, label_id, draws, seed)
         explanations.append(
             Explanation(
                 text, model.outcome.label_names, probabilities, predicted, label_id, attributions, test

@@ -8,9 +8,9 @@ import numpy as np
 
 from ..evaluation.page.report_page import visible
 from ..evaluation.text_table import text_table
-from .deletion_test import LEVEL, MIN_UNITS
 from .explain import Explanation
-from .words import words
+from .explanation_words import words
+from .faithfulness import LEVEL, MIN_UNITS
 
 # Units for the label, and as many against it
 MAX_LISTED = 10

@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 
 from ..errors import excerpt
 from .hosts import is_allowed
-from .page import PAGE, PAGE_HEADERS
 from .requests import Refusal
+from .served_page import PAGE, PAGE_HEADERS
 from .service import Service
 
 

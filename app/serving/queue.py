@@ -12,7 +12,7 @@ import numpy as np
 from ..data.rows import Row
 from ..errors import InputError, TrainingError
 from ..prediction.predictor import Prediction, Predictor, Tokens
-from .metrics import Metrics
+from .request_metrics import Metrics
 
 # Tokens that are taken together where a batch has fewer: sorted by length, batches have less padding
 TOGETHER = 1024

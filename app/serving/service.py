@@ -20,8 +20,8 @@ from ..prediction.open_model import OpenedModel
 from ..prediction.predictor import Prediction
 from ..prediction.recorded_settings import settings_of_reading
 from .hosts import LOCAL_HOSTS
-from .metrics import Metrics
 from .queue import BatchQueue, Full
+from .request_metrics import Metrics
 from .requests import Limits, Refusal, parse_request
 
 logger = logging.getLogger(__name__)

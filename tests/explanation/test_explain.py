@@ -11,10 +11,10 @@ import torch
 from app.data.rows import Row
 from app.data.text_encoder import TextEncoder
 from app.errors import InputError, TrainingError
-from app.explanation.deletion_test import MIN_UNITS, DeletionTest, delete, run_deletion_test
 from app.explanation.explain import Explanation, explain
+from app.explanation.explanation_page import render_page
+from app.explanation.faithfulness import MIN_UNITS, Faithfulness, delete, measure_faithfulness
 from app.explanation.integrated_gradients import attribute
-from app.explanation.page import render_page
 from app.explanation.plain_model import PlainModel, load_plain_model
 from app.explanation.sentences import cut_notes, render_text, verdict
 from app.explanation.text_units import tokenise
@@ -164,11 +164,11 @@ def test_what_speaks_against_a_label_is_below_zero(known):
 
 def test_what_explains_nothing_fails_the_test(known):
     result = explain_one(known, (FILLER[:7] + "喜" + FILLER[7:],))
-    wrong = run_deletion_test(known, result.text, -result.values, result.label, 50, 0)
+    wrong = measure_faithfulness(known, result.text, -result.values, result.label, 50, 0)
     assert wrong.p_value > 0.5
     generator = np.random.default_rng(0)
     by_chance = [
-        run_deletion_test(
+        measure_faithfulness(
             known, result.text, generator.permutation(len(result.values)), result.label, 50, seed
         ).holds
         for seed in range(20)
@@ -201,9 +201,9 @@ def test_drops_are_those_of_the_shorter_texts(model, found, folder):
 
 def test_a_p_value_counts_the_random_orders_that_are_as_good():
     drops = np.array([[1.0], [2.0], [3.0], [0.0]])
-    assert DeletionTest(np.array([1]), np.array([2.0]), drops).p_value == pytest.approx(3 / 5)
-    assert DeletionTest(np.array([1]), np.array([9.0]), np.zeros((19, 1))).holds
-    assert not DeletionTest(np.array([1]), np.array([0.0]), np.zeros((50, 1))).holds, (
+    assert Faithfulness(np.array([1]), np.array([2.0]), drops).p_value == pytest.approx(3 / 5)
+    assert Faithfulness(np.array([1]), np.array([9.0]), np.zeros((19, 1))).holds
+    assert not Faithfulness(np.array([1]), np.array([0.0]), np.zeros((50, 1))).holds, (
         "nothing changes anything"
     )
 
@@ -221,7 +221,7 @@ def test_attributions_that_do_not_add_up_are_no_explanation(found):
     wrong = replace(
         found,
         attributions=replace(found.attributions, delta=9.0),
-        test=DeletionTest(np.array([1]), np.array([9.0]), np.zeros((50, 1))),
+        test=Faithfulness(np.array([1]), np.array([9.0]), np.zeros((50, 1))),
     )
     assert not wrong.is_explanation
     assert "do not add up" in verdict(wrong, "en")

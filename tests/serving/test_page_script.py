@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("fastapi")
-from app.serving.page import FOLDER
+from app.serving.served_page import FOLDER
 
 NODE = shutil.which("node")
 

@@ -11,8 +11,8 @@ pytest.importorskip("fastapi")
 from app.data.rows import Row
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.predictor import Prediction, Predictor
-from app.serving.metrics import Metrics
 from app.serving.queue import SHORT, BatchQueue
+from app.serving.request_metrics import Metrics
 from app.serving.server import Connection
 from app.serving.service import ServeOptions, Service
 from tests.saved_classifier import save_checkpoint

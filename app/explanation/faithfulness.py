@@ -19,7 +19,7 @@ LEVEL = 0.1
 
 
 @dataclass(frozen=True)
-class DeletionTest:
+class Faithfulness:
     """How far the log-odds of the label fall when units are deleted from the text.
 
     `counts` (num_shares,) units deleted, `drops` (num_shares,) for the order of the attributions,
@@ -58,17 +58,17 @@ def delete(text: TokenisedText, deleted: np.ndarray) -> tuple[np.ndarray, np.nda
     return text.input_ids[kept], text.token_types[kept]
 
 
-def run_deletion_test(
+def measure_faithfulness(
     model: PlainModel, text: TokenisedText, values: np.ndarray, label: int, draws: int, seed: int
-) -> DeletionTest:
+) -> Faithfulness:
     """Return the test of `values`, (num_units,), beside `draws` random orders of the generator of `seed`."""
     num_units = len(text.units)
     if num_units < MIN_UNITS:
-        return DeletionTest(np.zeros(0, int), np.zeros(0), np.zeros((draws, 0)))
+        return Faithfulness(np.zeros(0, int), np.zeros(0), np.zeros((draws, 0)))
     counts = np.unique([1, *np.ceil(np.array(SHARES) * num_units - 1e-9).astype(int)])
     generator = np.random.default_rng(seed)
     orders = [np.argsort(-values, kind="stable"), *(generator.permutation(num_units) for _ in range(draws))]
     rows, types = zip(*(delete(text, order[:count]) for order in orders for count in counts), strict=True)
     whole = model.log_odds_of_rows([text.input_ids], [text.token_types], label)[0]
     drops = whole - model.log_odds_of_rows(rows, types, label).reshape(len(orders), len(counts))
-    return DeletionTest(counts, drops[0], drops[1:])
+    return Faithfulness(counts, drops[0], drops[1:])

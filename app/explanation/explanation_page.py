@@ -11,8 +11,8 @@ from ..evaluation.page.charts import Axes, around
 from ..evaluation.page.report_page import visible
 from ..runtime.disk import write_text
 from .explain import Explanation
+from .explanation_words import words
 from .sentences import cut_notes, figures, heading, strongest, verdict
-from .words import words
 
 MADE_BY = '<meta name="generator" content="explain of chinese-text-classifier">'
 STRONGEST_SHADE = 0.85
