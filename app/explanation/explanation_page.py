@@ -48,28 +48,34 @@ def render_page(explanations: list[Explanation], language: str = "en") -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     context = {"language": language, "t": words(language), "made_by": MADE_BY}
-    context["explanations"] = [_shown_explanation(found, language) for found in explanations]
+    context["explanations"] = [_shown_explanation(explanation, language) for explanation in explanations]
     return environment.get_template("explanation.html.jinja").render(context)
 
 
-def _shown_explanation(found: Explanation, language: str) -> dict:
+def _shown_explanation(explanation: Explanation, language: str) -> dict:
     shown = {
-        "is_good": found.is_explanation,
-        "heading": heading(found, language),
-        "verdict": verdict(found, language),
+        "is_good": explanation.is_explanation,
+        "heading": heading(explanation, language),
+        "verdict": verdict(explanation, language),
     }
-    shown |= {"notes": cut_notes(found, language), "figures": figures(found, language)}
-    return shown | {"texts": _shaded_texts(found), "strongest": strongest(found), "chart": _chart(found)}
+    shown |= {"notes": cut_notes(explanation, language), "figures": figures(explanation, language)}
+    return shown | {
+        "texts": _shaded_texts(explanation),
+        "strongest": strongest(explanation),
+        "chart": _chart(explanation),
+    }
 
 
-def _shaded_texts(found: Explanation) -> list[list[dict]]:
+def _shaded_texts(explanation: Explanation) -> list[list[dict]]:
     """Return the pieces of what was read of each text: characters, their shade from -1 to 1, the value,
     whether unknown."""
-    largest = np.abs(found.values).max() or 1.0
+    largest = np.abs(explanation.values).max() or 1.0
     texts = []
-    for part, (text, (start, end)) in enumerate(zip(found.text.texts, found.text.read, strict=True)):
+    for part, (text, (start, end)) in enumerate(
+        zip(explanation.text.texts, explanation.text.read, strict=True)
+    ):
         pieces, at = [], start
-        for unit, value in zip(found.text.units, found.values, strict=True):
+        for unit, value in zip(explanation.text.units, explanation.values, strict=True):
             if unit.part != part:
                 continue
             if unit.start > at:
@@ -88,10 +94,10 @@ def _shown(text: str) -> str:
     return visible(text, len(text))
 
 
-def _chart(found: Explanation) -> dict | None:
+def _chart(explanation: Explanation) -> dict | None:
     """Return the places of the lines of the deletion test, from no deleted unit on; None where there is no
     test."""
-    test = found.test
+    test = explanation.test
     if not test.is_possible:
         return None
     counts = np.append(0, test.counts)

@@ -27,68 +27,78 @@ class ListedUnit:
     value: float
 
 
-def verdict(found: Explanation, language: str) -> str:
+def verdict(explanation: Explanation, language: str) -> str:
     """Return what the checks say of an explanation."""
-    t, test = words(language), found.test
-    if not found.attributions.has_converged:
-        return t["not_converged"].format(f"{found.attributions.delta:+.4f}")
+    t, test = words(language), explanation.test
+    if not explanation.attributions.has_converged:
+        return t["not_converged"].format(f"{explanation.attributions.delta:+.4f}")
     if not test.is_possible:
-        return t["too_short"].format(len(found.text.units), MIN_UNITS)
+        return t["too_short"].format(len(explanation.text.units), MIN_UNITS)
     said = t["holds" if test.holds else "fails"].format(f"{test.p_value:.3f}")
-    num_units = len(found.text.units)
+    num_units = len(explanation.text.units)
     return said if test.holds or num_units * LEVEL >= 1 else said + t["chance"].format(num_units)
 
 
-def strongest(found: Explanation) -> tuple[list[ListedUnit], list[ListedUnit]]:
+def strongest(explanation: Explanation) -> tuple[list[ListedUnit], list[ListedUnit]]:
     """Return the units with the largest attributions for the label, and against it, the strongest first."""
-    order = np.argsort(-found.values, kind="stable")
-    for_label = [_listed(found, at) for at in order[:MAX_LISTED] if found.values[at] > 0]
-    return for_label, [_listed(found, at) for at in order[::-1][:MAX_LISTED] if found.values[at] < 0]
+    order = np.argsort(-explanation.values, kind="stable")
+    for_label = [_listed(explanation, at) for at in order[:MAX_LISTED] if explanation.values[at] > 0]
+    return for_label, [
+        _listed(explanation, at) for at in order[::-1][:MAX_LISTED] if explanation.values[at] < 0
+    ]
 
 
-def _listed(found: Explanation, at: int) -> ListedUnit:
-    unit = found.text.units[at]
-    number = "" if len(found.text.texts) == 1 else f"{unit.part + 1}: "
-    characters = found.text.texts[unit.part][unit.start : unit.end]
-    return ListedUnit(visible(characters, MAX_UNIT), f"{number}{unit.start + 1}", float(found.values[at]))
+def _listed(explanation: Explanation, at: int) -> ListedUnit:
+    unit = explanation.text.units[at]
+    number = "" if len(explanation.text.texts) == 1 else f"{unit.part + 1}: "
+    characters = explanation.text.texts[unit.part][unit.start : unit.end]
+    return ListedUnit(
+        visible(characters, MAX_UNIT), f"{number}{unit.start + 1}", float(explanation.values[at])
+    )
 
 
-def cut_notes(found: Explanation, language: str) -> list[str]:
+def cut_notes(explanation: Explanation, language: str) -> list[str]:
     """Return a sentence for each text of which the model did not read all, because it takes no more
     tokens."""
-    if not found.text.is_cut:
+    if not explanation.text.is_cut:
         return []
-    t, notes, length = words(language), [], len(found.text.input_ids)
-    for text, (start, end) in zip(found.text.texts, found.text.read, strict=True):
+    t, notes, length = words(language), [], len(explanation.text.input_ids)
+    for text, (start, end) in zip(explanation.text.texts, explanation.text.read, strict=True):
         if start > 0 or end < len(text):
             at = (f"{start + 1:,}", f"{end:,}", f"{len(text):,}")
             notes.append(t["cut"].format(length, *at) if end else t["unread"].format(length, at[2]))
     return notes
 
 
-def figures(found: Explanation, language: str) -> str:
+def figures(explanation: Explanation, language: str) -> str:
     """Return how the attributions were computed, and whether they add up."""
-    by = found.attributions
+    by = explanation.attributions
     numbers = (f"{value:+.4f}" for value in (by.text, by.neutral, by.values.sum(), by.delta))
     return words(language)["figures"].format(by.steps, *numbers)
 
 
-def heading(found: Explanation, language: str) -> str:
+def heading(explanation: Explanation, language: str) -> str:
     """Return the label with its probability, and whether it is a predicted one."""
     t = words(language)
-    name = visible(found.label_names[found.label], MAX_LABEL)
+    name = visible(explanation.label_names[explanation.label], MAX_LABEL)
     what = t["predicted"]
-    if found.label not in found.predicted:
-        names = [visible(found.label_names[label], MAX_LABEL) for label in found.predicted[:MAX_LISTED]]
+    if explanation.label not in explanation.predicted:
+        names = [
+            visible(explanation.label_names[label], MAX_LABEL) for label in explanation.predicted[:MAX_LISTED]
+        ]
         what = t["chosen"].format(", ".join(names) or t["no_label"])
-    return f"{name} ({what}), {t['probability']} {found.probabilities[found.label]:.4f}"
+    return f"{name} ({what}), {t['probability']} {explanation.probabilities[explanation.label]:.4f}"
 
 
-def render_text(found: Explanation, language: str = "en") -> str:
+def render_text(explanation: Explanation, language: str = "en") -> str:
     """Return an explanation for the terminal; no character of the text acts on it."""
-    t, test = words(language), found.test
-    lines = [heading(found, language), verdict(found, language), *cut_notes(found, language)]
-    for name, units in zip(("for_label", "against"), strongest(found), strict=True):
+    t, test = words(language), explanation.test
+    lines = [
+        heading(explanation, language),
+        verdict(explanation, language),
+        *cut_notes(explanation, language),
+    ]
+    for name, units in zip(("for_label", "against"), strongest(explanation), strict=True):
         cells = [[unit.place, f"{unit.value:+.4f}", unit.text] for unit in units]
         if cells:
             lines += ["", t[name], text_table([t["place"], t["attribution"], t["characters"]], cells)]
@@ -96,4 +106,4 @@ def render_text(found: Explanation, language: str = "en") -> str:
         columns = zip(test.counts, test.drops, test.random_drops.mean(axis=0), strict=True)
         cells = [[str(count), f"{drop:+.4f}", f"{chance:+.4f}"] for count, drop, chance in columns]
         lines += ["", t["test"], text_table([t["deleted"], t["ours"], t["random"]], cells)]
-    return "\n".join([*lines, "", figures(found, language)])
+    return "\n".join([*lines, "", figures(explanation, language)])
