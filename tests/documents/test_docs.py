@@ -15,7 +15,6 @@ from tests.test_architecture import LAYERS
 # English documents that have a Chinese twin
 TRANSLATED = [name.replace(".zh-CN", "") for name in DOCUMENTS if name.endswith(".zh-CN.md")]
 MAX_COLUMNS = 110
-NOT_WRAPPED = ("benchmarks", "modes")
 
 
 def chinese(document: str) -> str:
@@ -95,9 +94,7 @@ def test_what_is_read_first_is_short(document, max_lines):
     assert len(read(document).splitlines()) <= max_lines
 
 
-@pytest.mark.parametrize(
-    "document", [name for name in DOCUMENTS if Path(name).name.split(".")[0] not in NOT_WRAPPED]
-)
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_lines_are_short(document):
     """Rows of tables may be longer, and a word that does not fit, such as a link."""
     long = [line for line in read(document).splitlines() if columns(line) > MAX_COLUMNS]
