@@ -1,6 +1,6 @@
-"""Masked words: which tokens of a row are hidden from the model, as a pure function of (seed, draw, row).
+"""Masked language modelling: which tokens of a row are masked, as a pure function of (seed, draw, row).
 
-Nothing else decides it, so every mode, and a run that was resumed, hides the same tokens.
+Nothing else decides it, so every mode masks the same tokens, and a resumed run too.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ..data.tokens import TokenStore
 from .collate import Layout, collate
 from .loader import EVALUATION, Batch, Loader, to_device
 
-# Of a row's tokens are targets
+# Share of a row's tokens that are targets
 FRACTION = 0.15
-# Of the targets become the mask token, or a random one; the others stay as they are
+# Shares of the targets that become the mask token, or a random one; the others stay as they are
 MASKED, RANDOM = 0.8, 0.1
 
 
 @dataclass(frozen=True)
 class MaskedRow:
-    """A row as the model sees it, `tokens` (length,), and its targets: `places` (targets,) in it, in order,
-    with their `labels`."""
+    """A row whose targets are masked: `tokens` (length,), as the model sees them; `places` (targets,), the
+    indices of the targets in order; and `labels` (targets,), their real tokens."""
 
     tokens: np.ndarray
     places: np.ndarray

@@ -38,8 +38,8 @@ class Embedding(nn.Embedding):
 
 @dataclass
 class Block:
-    """Memory of one shape and dtype; `user` is the array under the tensors that use it now, dead when there
-    are none."""
+    """Memory of one shape and dtype; `user` refers to the array under the tensors that use it now, which no
+    longer exists when there are none."""
 
     memory: torch.Tensor
     user: weakref.ref | None = None

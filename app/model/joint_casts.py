@@ -1,8 +1,8 @@
 """The weights of all linear layers in low precision, cast by one call, and their gradients back by one.
 
 Autocast casts each weight where it is used: for BERT-base 150 small kernels in a pass, and 150 more for the
-gradients. On CUDA, by estimate, most take longer to launch, or to begin within a graph, than to run. The bits
-are those of autocast.
+gradients. By estimate, most of them take longer to launch on CUDA than to run. The results have the same bits
+as with autocast.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class JointCasts:
     """Casts the weights of a model's linear layers to `dtype` for one forward pass under autocast; gradients
     arrive in fp32.
 
-    Only the class of the layers changes: parameters keep their names. What is no linear layer's, such as the
-    embedding that predicts masked words, is left to autocast.
+    Only the class of the layers changes: parameters keep their names. Other weights, such as the embedding
+    that predicts masked tokens, are left to autocast.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:

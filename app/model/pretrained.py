@@ -133,8 +133,8 @@ def check_weights(name: str, model: nn.Module, info: dict, heads: tuple[str, ...
 
 
 def _start_pooler(model: nn.Module, missing: set[str]) -> None:
-    """Have the pooler of a BERT whose checkpoint has none, as after pretraining on masked words, begin as the
-    identity."""
+    """Initialise the pooler of a BERT as the identity, if its checkpoint has none (as after masked language
+    modelling)."""
     if model.config.model_type == "bert" and "bert.pooler.dense.weight" in missing:
         nn.init.eye_(model.bert.pooler.dense.weight)
         nn.init.zeros_(model.bert.pooler.dense.bias)
@@ -149,8 +149,7 @@ def _last_layer(model: nn.Module) -> tuple[str, nn.Linear]:
 
 
 def _renew_head(name: str, model: nn.Module, info: dict, earlier_labels: list[str]) -> None:
-    """Give a model that was trained on other labels a new last layer; its weights would mean nothing for
-    these."""
+    """Give a model that was trained on other labels a new last layer."""
     key, last = _last_layer(model)
     absent = {*info["missing_keys"], *(mismatch[0] for mismatch in info["mismatched_keys"])}
     if f"{key}.weight" in info["missing_keys"]:

@@ -135,7 +135,7 @@ def check_cuda_graphs(
         "a CUDA device": strategy.device.type == "cuda",
         "torch 2.13 or newer": can_record(),
         "train.attention varlen": layout.varlen,
-        "data.long other than windows, and no masked_words": has_fixed_shape,
+        "classification without data.long windows": has_fixed_shape,
         "train.optimizer adamw": settings.optimizer == "adamw",
         "train.precision bf16 or fp32": settings.precision != "fp16",
         "train.on_nonfinite stop": settings.on_nonfinite == "stop",

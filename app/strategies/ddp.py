@@ -24,8 +24,8 @@ HOOKS = {"fp16": fp16_compress_hook, "bf16": bf16_compress_hook}
 
 
 class DDP(ProcessGroupStrategy):
-    """Each rank has the whole model; gradients are averaged over ranks during the backward pass, or after it
-    (`wraps`)."""
+    """Each rank has the whole model. Gradients are averaged over ranks during the backward pass; without
+    torch's wrapper after it."""
 
     can_retry = True
 

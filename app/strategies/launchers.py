@@ -1,4 +1,4 @@
-"""How the processes of a mode are started: by nothing, by torchrun and launchers like it, or by
+"""How the processes of a mode are started: without a launcher, by torchrun or one like it, or by
 horovodrun."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..runtime.processes import leave
 
 
 class Launcher:
-    """No launcher: the mode is one process, the one that was started."""
+    """No launcher: the mode is the one process that was started."""
 
     # Whether a run of the mode is always one process
     one_process = True

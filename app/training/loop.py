@@ -21,11 +21,11 @@ def train(
     plan: BatchPlan,
     loss: Loss,
     config: TrainConfig,
-    state: RunProgress,
+    progress: RunProgress,
     after_step: Callable[[RunProgress, StepResult], None],
     before_update: Callable[[], None] = lambda: None,
 ) -> None:
-    """Train from `state.step` to the last step of the plan, or until `state.stop`.
+    """Train from `progress.step` to the last step of the plan, or until `progress.stop`.
 
     Every rank calls `before_update` when the gradients of a step are complete, and `after_step` after the
     step.
@@ -34,15 +34,15 @@ def train(
     warmup, peak = warmup_steps(config.warmup, total_steps), peak_learning_rate(config)
     step = TrainingStep(strategy, loader, loss, config, before_update)
     step.warm_up()
-    run_step = RetryOutOfMemory(step, config, state)
+    run_step = RetryOutOfMemory(step, config, progress)
     if config.cuda_graphs:
         run_step = RecordedStep(run_step, plan, total_steps)
-    while state.step < total_steps and not state.stop:
-        factor = learning_rate_factor(state.updates, total_steps, warmup, config.schedule)
-        result = run_step(state.step, plan.batch(state.step), peak * factor)
-        state.step += 1
-        state.updates += not result.skipped
-        after_step(state, result)
+    while progress.step < total_steps and not progress.stop:
+        factor = learning_rate_factor(progress.updates, total_steps, warmup, config.schedule)
+        result = run_step(progress.step, plan.batch(progress.step), peak * factor)
+        progress.step += 1
+        progress.updates += not result.skipped
+        after_step(progress, result)
 
 
 def planned_steps(plan: BatchPlan, config: TrainConfig) -> int:

@@ -31,7 +31,7 @@ class RetryOutOfMemory:
     """Makes steps, and where memory runs out the same step again with smaller micro-batches.
 
     Each rank's rows of a global batch are cut into micro-batches of at most `limit` rows; None: no limit yet.
-    Where memory runs out `limit` is halved, for this step and all later ones, also in `state`.
+    Where memory runs out `limit` is halved, for this step and all later ones, also in `progress`.
 
     One process just repeats the step. Several processes need a mode that `can_retry` and
     `train.micro_batch_size auto`: they then exchange gradients in a pass of no rows, after the micro-batches,
@@ -39,14 +39,13 @@ class RetryOutOfMemory:
     the others.
     """
 
-    def __init__(self, step: TrainingStep, config: TrainConfig, state: RunProgress) -> None:
+    def __init__(self, step: TrainingStep, config: TrainConfig, progress: RunProgress) -> None:
         self.step = step
         self.strategy = step.strategy
         self.config = config
-        self.state = state
-        self.limit = state.micro_batch_size
-        if isinstance(config.micro_batch_size, int):
-            self.limit = min(self.limit or config.micro_batch_size, config.micro_batch_size)
+        self.progress = progress
+        limits = [progress.micro_batch_size, config.micro_batch_size]
+        self.limit: int | None = min((limit for limit in limits if isinstance(limit, int)), default=None)
         is_alone = self.strategy.group.world_size == 1
         self.asks_others = not is_alone and self.strategy.can_retry and config.micro_batch_size == "auto"
         self.can_retry = self.strategy.can_retry and (is_alone or self.asks_others)
@@ -134,7 +133,7 @@ class RetryOutOfMemory:
                 f"memory ran out in step {step} with micro-batches of one row; lower data.max_length (with "
                 "data.long windows also data.max_windows), or use a smaller model"
             )
-        self.limit = self.state.micro_batch_size = -(-largest // 2)
+        self.limit = self.progress.micro_batch_size = -(-largest // 2)
         give_back_memory(self.strategy.device)
         logger.info(
             "memory ran out in step %d with micro-batches of %d rows; the step is repeated, and from now on "

@@ -317,7 +317,7 @@ def test_what_is_asked_for_must_be_possible():
         (SETTINGS, varlen, ddp, True, "one process of run_single.py"),
         (SETTINGS, varlen, Single(Config()), True, "a CUDA device"),
         (SETTINGS, Layout(packed=True), single, True, "train.attention varlen"),
-        (SETTINGS, varlen, single, False, "data.long other than windows, and no masked_words"),
+        (SETTINGS, varlen, single, False, "classification without data.long windows"),
         (replace(SETTINGS, optimizer="sgd"), varlen, single, True, "train.optimizer adamw"),
         (replace(SETTINGS, precision="fp16"), varlen, single, True, "train.precision bf16 or fp32"),
         (replace(SETTINGS, on_nonfinite="skip"), varlen, single, True, "train.on_nonfinite stop"),
