@@ -190,7 +190,7 @@ def test_the_best_checkpoint_so_far_is_the_one_to_beat(start):
     patch = pytest.MonkeyPatch()
     with patch.context() as wrecked:
         wrecked.setattr(
-            "app.training.loop.set_learning_rate",
+            "app.training.step.set_learning_rate",
             lambda optimizer, rate: optimizer.param_groups[0].update(lr=9.0),
         )
         assert start("run", 6, "--train.best_metric=loss") == 0
