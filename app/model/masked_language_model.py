@@ -103,7 +103,9 @@ def build_masked_model(
         config.tie_word_embeddings = True
         check_fit(config, highest_id(tokenizer.backend_tokenizer) + 1, max_length)
         if settings.name is None:
-            problem = f"model.config does not make a {settings.architecture} model for masked words"
+            problem = (
+                f"model.config does not make a {settings.architecture} model for masked language modelling"
+            )
             attempt(lambda: check_size(config), problem)
             model = attempt(lambda: AutoModelForMaskedLM.from_config(config), problem)
             return MaskedLanguageModel(model)
@@ -114,7 +116,8 @@ def build_masked_model(
         check_weights(settings.name, model, info, HEADS)
         if start_head(model, info["missing_keys"], token_counts):
             logger.info(
-                "%s has no head for masked words: a new one begins from its embeddings", settings.name
+                "%s has no head for masked language modelling: a new one begins from its embeddings",
+                settings.name,
             )
         return MaskedLanguageModel(model)
 

@@ -1,4 +1,4 @@
-"""The model of masked words: python -m pytest tests/model/test_masked_language_model.py"""
+"""The masked language model: python -m pytest tests/model/test_masked_language_model.py"""
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def test_a_checkpoint_without_a_head_gets_one_near_the_identity(tmp_path, caplog
     encoder.save_pretrained(tmp_path)
     with caplog.at_level("INFO"):
         model = build_masked_model(ModelConfig(name=str(tmp_path)), tiny_tokenizer(), 32, COUNTS).eval()
-    assert "has no head for masked words: a new one begins from its embeddings" in caplog.text
+    assert "has no head for masked language modelling: a new one begins from its embeddings" in caplog.text
     states = torch.randn(200, 32)
     transform = model.model.cls.predictions.transform
     with torch.inference_mode():
