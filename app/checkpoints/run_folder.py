@@ -41,7 +41,8 @@ def check_run_folder(config: OutputConfig) -> None:
         return
     if folder.is_symlink() and not folder.exists():
         raise InputError(
-            f"output.dir must be a folder, found {folder}, a link to {folder.readlink()}, which is not there; "
+            f"output.dir must be a folder, found {folder}, a link to {folder.readlink()}, which is not "
+            "there; "
             "make that folder, or remove the link"
         )
     if not folder.exists():
@@ -98,7 +99,8 @@ def unfinished_error(folder: Path) -> InputError:
         else "it has no training state yet"
     )
     return InputError(
-        f"{folder} holds a run that is not finished ({done}); continue it with --resume auto, replace it with "
+        f"{folder} holds a run that is not finished ({done}); continue it with --resume auto, replace it "
+        "with "
         "--output.overwrite true, or choose another output.dir"
     )
 
@@ -204,7 +206,8 @@ def cannot_write(what: str, error: Exception, folder: Path) -> TrainingError:
     if not holds_run(folder):
         return TrainingError(
             f"{what} cannot be written: the run folder {folder} is not there any more; if it was renamed, "
-            "resume with --resume auto and its new name as --output.dir; if it was removed, start the run again"
+            "resume with --resume auto and its new name as --output.dir; if it was removed, start the "
+            "run again"
         )
     states = saved_states(folder)
     kept = (

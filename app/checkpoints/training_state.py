@@ -165,7 +165,7 @@ def is_damage(error: Exception) -> bool:
 
 
 def restore_best_model(state: Path, model: Path) -> None:
-    """Put back the best model as it was when the state was written: the run may have saved better ones since."""
+    """Restore the best model of the time of the state: the run may have saved better ones since."""
     if (state / BEST).exists():
         copy_file(state / BEST, model)
 

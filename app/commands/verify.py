@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("float64", "fp32", "bf16", "fp16")
 TABLE_NOTE = """
-Differences to one process in the same precision, relative (L2 norms). In float64 up to 1e-9 passes; else up to
-10 times the control: the difference of one process that adds the same rows up in another order (at least 1e-6).
+Differences to one process in the same precision, relative (L2 norms). In float64 up to 1e-9 passes;
+else up to 10 times the control: the difference of one process that adds the same rows up in another order
+(at least 1e-6).
 """
 
 
@@ -121,7 +122,7 @@ def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> 
 
 
 def mode_precision(mode: str, wanted: str, config: Config) -> str:
-    """Return the precision in which a mode is verified: float64 only where the mode and the device have it."""
+    """Return the precision in which a mode is verified: float64 where mode and device have it."""
     from ..runtime.devices import choose_device
     from ..strategies import load_strategy
 
@@ -170,7 +171,7 @@ def train_and_compare(
 def run(
     mode: PlannedMode, trainings: list[str], folder: str, options: argparse.Namespace, settings: list[str]
 ) -> str | None:
-    """Do the trainings in a mode's own processes, with a line of progress; return why that failed, or None."""
+    """Train in a mode's own processes, with a line of progress; return why that failed, or None."""
     from ..run.modes.launching import run_verb
 
     processes = "1 process" if mode.processes == 1 else f"{mode.processes} processes"

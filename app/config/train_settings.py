@@ -136,8 +136,8 @@ class TrainConfig:
     device that is faster in it (on the CPU that is measured), else fp32.
     """
     eval_every: CountOrNone = None
-    """Steps between evaluations on dev; none: one after each epoch (train.epochs auto: about 10 at most). There is
-    always one after the last step.
+    """Steps between evaluations on dev; none: one after each epoch (train.epochs auto: at most about 10).
+    There is always one after the last step.
     """
     save_every: CountOrNone = None
     """Steps between training states, from which an interrupted run can be resumed; none: one at each

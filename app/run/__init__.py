@@ -7,7 +7,7 @@ import sys
 
 
 def main(mode: str, description: str, argv: list[str] | None = None) -> int:
-    """Run one job in a mode from the command line; return the exit status, 130 after Ctrl-C during imports."""
+    """Run one job in a mode from the command line; return the exit status, 130 after Ctrl-C."""
     try:
         from .entry import main as run
 

@@ -151,7 +151,7 @@ class Job:
             self.open_log()
 
     def find_state(self) -> bool:
-        """Return whether there is a training state to resume from, which is then in `saved`; rank 0 calls it."""
+        """Return whether there is a training state to resume from, then in `saved`; rank 0 calls it."""
         self.saved = find_state(self.config, self.folder, self.job) if self.is_resumed else None
         return self.saved is not None
 

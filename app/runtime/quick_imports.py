@@ -1,5 +1,4 @@
-"""Imports of large libraries, in the programs of this project: without the garbage collector, and with a quiet
-Ctrl-C."""
+"""Imports of large libraries, for programs of this project: no garbage collector, and a quiet Ctrl-C."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Service:
         return model
 
     async def reload(self) -> None:
-        """Load the model again, and use it from the next request on; one that does not work changes nothing."""
+        """Load the model again, and use it from the next request on; a broken one changes nothing."""
         async with self.reloading:
             try:
                 self.model = await asyncio.to_thread(self._load)
@@ -133,7 +133,7 @@ class Service:
             raise Refusal(status, "timeout", message) from error
 
     async def _body(self, request: HttpRequest) -> bytes:
-        """Return the body; raises Refusal where it is longer than allowed, and where the client breaks off."""
+        """Return the body; raises Refusal where it is too long, and where the client breaks off."""
         most, body, size = self.options.limits.body_bytes, bytearray(), 0
         too_long = Refusal(
             413, "validation", f"the body may have {most:,} bytes; send fewer or shorter texts"

@@ -1,4 +1,4 @@
-"""Any number of labels a row, from a file to predictions: python -m pytest tests/outcomes/test_multi_label.py"""
+"""Multi-label rows, from a file to predictions: python -m pytest tests/outcomes/test_multi_label.py"""
 
 import json
 from pathlib import Path

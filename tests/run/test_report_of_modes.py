@@ -72,9 +72,14 @@ def run(mode: str, place: Path) -> Path:
     program = ["-m", "app.run", mode, *sizes, *words]
     command = load_strategy(mode).launcher.command(program, 2)
     done = subprocess.run(
-        command, env=child_environment() | {"OMP_NUM_THREADS": "1"}, cwd=folder.parent, capture_output=True, text=True,
-        timeout=300, check=False,
-    )  # fmt: skip
+        command,
+        env=child_environment() | {"OMP_NUM_THREADS": "1"},
+        cwd=folder.parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
@@ -136,7 +141,14 @@ def test_every_mode_leaves_the_same_behind(mode, place, single):
 
 
 def test_single_is_the_run_of_its_script(single):
-    said = subprocess.run([sys.executable, "-m", "app", "predict", "--checkpoint", str(single), "好棒美"], cwd=single.parent,
-                          env=child_environment(), capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+    said = subprocess.run(
+        [sys.executable, "-m", "app", "predict", "--checkpoint", str(single), "好棒美"],
+        cwd=single.parent,
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert said.returncode == 0, said.stderr
     assert "正面" in said.stdout

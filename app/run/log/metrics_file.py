@@ -20,7 +20,7 @@ METRICS = "metrics.jsonl"
 def append_metrics(
     path: Path, step: int, split: str, metrics: dict, names: tuple[str, ...], is_best: bool, seconds: float
 ) -> None:
-    """Append the line of an evaluation: of its metrics those in `names`, and the classes where there are any."""
+    """Append the line of an evaluation: its metrics in `names`, and the classes where there are any."""
     values = {
         "step": step,
         "split": split,

@@ -173,7 +173,7 @@ def open_series(series: Series, config: Config) -> None:
 
 
 def check_inputs_outside(folder: Path, config: Config) -> None:
-    """Raise InputError for a file that the runs read and that lies in their folder: it could be written over."""
+    """Raise InputError for a file that the runs read in their own folder: it could be overwritten."""
     data, model = config.data, config.model
     inputs = {f"data.{name}": getattr(data, name) for name in (*FILES, "relabel")}
     inputs |= {"model.name": model.name, "model.vocab_file": model.vocab_file}
@@ -186,7 +186,7 @@ def check_inputs_outside(folder: Path, config: Config) -> None:
 
 
 def series_job(series: Series, config: Config) -> dict:
-    """Return what must be the same for runs to be of one series: settings, and the content of the data files."""
+    """Return what all runs of a series have in common: settings, and the content of the data files."""
     settings = flat_settings(config)
     data = with_sample(config.data)
     for name in (*FILES, "relabel"):
