@@ -2,11 +2,18 @@
 
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from app.config.command_line import load_config
 from app.config.schema import Config, TrainConfig
 from app.model.epochs import with_epochs
+from app.run.entry import work
+from tests.stopped_run import stop_after
+from tests.tiny import SIZES, write_tiny
 
 
 @pytest.mark.parametrize(
@@ -48,3 +55,31 @@ def test_dev_is_evaluated_about_ten_times_in_many_short_epochs():
     assert evaluations() == 17 * 4
     assert evaluations(eval_every=5) == 5
     assert evaluations(epochs=31) is None
+
+
+def run_config(rows: Path, out: Path, **train) -> Config:
+    values = {f"model.config.{key}": value for key, value in SIZES.items()}
+    values |= {"data.train": rows, "data.cache_dir": rows.parent / "cache", "output.dir": out}
+    values |= {"output.tensorboard": "false", "train.device": "cpu", "train.threads": 1}
+    values |= {f"train.{key}": value for key, value in train.items()} | {"output.resume": "auto"}
+    return load_config([word for key, value in values.items() for word in (f"--{key}", str(value))])
+
+
+def test_a_run_resumes_to_the_epochs_and_bits_that_it_had_planned(tmp_path):
+    """The schedule of the learning rate has its whole length from the first step on."""
+    rows = tmp_path / "rows.tsv"
+    write_tiny(rows, 20)
+    names = ("whole", "cut", "number")
+    whole, cut, number = (run_config(rows, tmp_path / name, epochs="auto") for name in names)
+    assert work(whole, "single") == 0
+    stop_after(3, cut)
+    assert work(cut, "single") == 0
+    settings = load_config(["--config", str(tmp_path / "whole" / "config.yaml")])
+    assert settings.train.epochs > 3
+    planned = {"epochs": settings.train.epochs, "eval_every": settings.train.eval_every}
+    number = replace(number, train=replace(number.train, **planned))
+    assert work(number, "single") == 0
+    weights = [load_file(tmp_path / name / "model.safetensors") for name in names]
+    for name, value in weights[0].items():
+        assert all(torch.equal(value, other[name]) for other in weights[1:])
+    assert work(whole, "single") == 2, "the run is finished"
