@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from ..config.shipped import MODULE, PROGRAM
 from ..data.json_values import json_layout
-from ..data.label_cells import LABEL_SETS
+from ..data.label_cells import MULTI_LABEL_TASKS
 from ..data.run_options import LABEL_SETTINGS
 from ..errors import InputError
 from ..prediction.excel import check_excel
@@ -189,7 +189,7 @@ def run(args: argparse.Namespace) -> None:
 
 def check_label_settings(args: argparse.Namespace, opened: OpenedModel) -> None:
     """Raise InputError for options of several labels a row that do not fit together, or not the model."""
-    if opened.predictor.outcome.task not in LABEL_SETS:
+    if opened.predictor.outcome.task not in MULTI_LABEL_TASKS:
         for name in ("label_separator", "label_columns"):
             if getattr(args, name) is not None:
                 raise InputError(

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import InputError, excerpt
 from .annotation_export import label_list, new_file
 from .formats import read_records, row_unit
-from .label_cells import encode_set
+from .label_cells import encode_labels
 from .readers import BadRow, ReadOptions
 from .text_files import read_start
 
@@ -65,7 +65,7 @@ def _add(imported: Imported, about: dict[str, str], decisions: list[list[str]], 
     given = about.get("given")
     decided = {label for labels in decisions for label in labels}
     if given is not None and (sets := label_list(given)) is not None:
-        given, decided = encode_set(sets), {encode_set(labels) for labels in decisions}
+        given, decided = encode_labels(sets), {encode_labels(labels) for labels in decisions}
     if not decided:
         imported.open += 1
     elif len(decided) > 1:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import InputError, excerpt, listed, nearest, shorten
 from .json_values import RepeatedKeys
-from .readers import LabelSetOptions, ReadOptions
+from .readers import MultiLabelOptions, ReadOptions
 
 TEXT_NAMES = (
     "text",
@@ -119,7 +119,7 @@ def _find_label(
     options: ReadOptions, names: list[str] | None, width: int, where: str
 ) -> int | str | tuple[int | str, ...] | None:
     """Return the number of the label's column; with `data.label_columns`, of the column of each label."""
-    chosen = options.label_columns if isinstance(options, LabelSetOptions) else None
+    chosen = options.label_columns if isinstance(options, MultiLabelOptions) else None
     if chosen is None:
         return _find_column(options.label_column, names, LABEL_NAMES, width, "label", where)
     return tuple(_find_column(name, names, (), width, "label", where) for name in chosen)
@@ -213,7 +213,7 @@ def has_header(record: list, options: ReadOptions) -> bool:
         return options.header
     if any(isinstance(c, str) for c in (options.text_column, options.text_pair_column, options.label_column)):
         return True
-    if isinstance(options, LabelSetOptions) and options.label_columns:
+    if isinstance(options, MultiLabelOptions) and options.label_columns:
         return True
     lowered = {_stripped(value).lower() for value in record}
     return bool(lowered & set(TEXT_NAMES)) and bool(lowered & set(LABEL_NAMES))

@@ -11,17 +11,16 @@ import numpy as np
 
 from ..config.schema import DataConfig
 from ..config.shipped import SAMPLE_FOLDER
-from ..errors import InputError, listed, shorten
 from .cache import build_once, content_key
 from .folds import FOLDS_FILE, build_folds, split_of_fold
 from .formats import unlabelled_format
-from .label_sets import label_counts, rows_with
-from .readers import LabelSetOptions, ReadOptions
+from .labels_in_train import check_labels_in_train
+from .readers import MultiLabelOptions, ReadOptions
 from .relabel import Fixes, apply_fixes, configured_fixes
 from .splits import split_rows
 from .statistics import dataset_statistics
 from .table import Table, open_table
-from .table_labels import LABEL_SETS, labels_of_rows, names_of_labels
+from .table_labels import MULTI_LABEL_TASKS, labels_of_rows, names_of_labels
 
 VERSION = 2
 RELABELLED_FILE = "relabelled.json"
@@ -157,7 +156,7 @@ def with_sample(config: DataConfig) -> DataConfig:
 
 
 def _read_options(config: DataConfig, name: str) -> ReadOptions:
-    options_class = LabelSetOptions if config.task in LABEL_SETS else ReadOptions
+    options_class = MultiLabelOptions if config.task in MULTI_LABEL_TASKS else ReadOptions
     options = options_class(**{field.name: getattr(config, field.name) for field in fields(options_class)})
     if config.task in UNLABELLED and config.format == "auto":
         options = replace(options, format=unlabelled_format(Path(getattr(config, name)), config.encoding))
@@ -174,7 +173,7 @@ def build_dataset(
 ) -> None:
     """Write the row ids and class ids of each split, and the statistics of the data report, into `folder`.
 
-    Without `label_names` the rows have no labels, and all are of class 0. Rows of label sets have any number.
+    Without `label_names` the rows have no labels, and all are of class 0. Rows of lists of labels have any number.
     Which rows are in which split does not depend on `fixes`: what was found before stays comparable.
     """
     ids = {name: labels_of_rows(table, label_names, config.task) for name, table in tables.items()}
@@ -195,7 +194,7 @@ def build_dataset(
     labels = {name: ids.get(name, ids["train"])[rows[name]] for name in SPLITS}
     hashes = {name: tables.get(name, train).array("hashes")[rows[name]] for name in SPLITS}
     if label_names:
-        _check_labels_in_train(labels, rows, tables, label_names)
+        check_labels_in_train(labels, rows, tables, label_names)
     for name in SPLITS:
         np.save(folder / f"{name}_rows.npy", rows[name].astype(np.int64))
         np.save(folder / f"{name}_labels.npy", labels[name])
@@ -225,37 +224,3 @@ def _relabel(
     }
     (folder / RELABELLED_FILE).write_text(json.dumps(effect), encoding="utf-8")
     return relabelled
-
-
-def _check_labels_in_train(
-    labels: dict[str, np.ndarray],
-    rows: dict[str, np.ndarray],
-    tables: dict[str, Table],
-    label_names: list[str],
-) -> None:
-    for label in np.flatnonzero(label_counts(labels["train"], len(label_names)) == 0):
-        raise InputError(
-            f"every label needs rows in train; label '{shorten(label_names[label])}' is absent from train "
-            f"({_first_row_of(label, labels, rows, tables)}); add training rows of it, or remove it from the "
-            "data and from "
-            "data.labels"
-        )
-    if len(label_names) < 2:
-        raise InputError(
-            f"{tables['train'].source}: at least two different labels are needed, found "
-            f"{listed(label_names)}; "
-            "is data.label_column the right column?"
-        )
-
-
-def _first_row_of(
-    label: int, labels: dict[str, np.ndarray], rows: dict[str, np.ndarray], tables: dict[str, Table]
-) -> str:
-    """Return where the first dev or test row of a label is, for a message."""
-    for name in ("dev", "test"):
-        matches = rows_with(labels[name], label)
-        if len(matches):
-            first_row = int(rows[name][matches[0]])
-            where = tables.get(name, tables["train"]).where(first_row)
-            return f"the first of its {len(matches):,} {name} rows is {where}"
-    return "it has no rows at all"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
-from .label_set_split import deal_label_sets
+from .multi_label_split import deal_multi_label
 from .splits import split_rows
 
 FOLDS_FILE = "folds.npy"
@@ -39,7 +39,7 @@ def fold_of_rows(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) 
             f"data.folds must be at most the number of different texts; found {folds} folds for "
             f"{num_texts:,} texts"
         )
-    return deal_label_sets(labels, hashes, np.full(folds, 1 / folds), seed)
+    return deal_multi_label(labels, hashes, np.full(folds, 1 / folds), seed)
 
 
 def _folds_of_classes(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from .labels import resolve_label
 from .readers.excel import EMPTY
 
 # Tasks whose rows have several labels
-LABEL_SETS = ("multi_label",)
+MULTI_LABEL_TASKS = ("multi_label",)
 USUAL_SEPARATORS = (",", "|", ";", "，", "；", "、")
 ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
 
@@ -67,12 +67,12 @@ def labels_in_columns(values: list, names: list[str]) -> list[str]:
     return labels
 
 
-def encode_set(labels: list[str]) -> str:
+def encode_labels(labels: list[str]) -> str:
     """Return the text of a set; a label that is there twice counts once."""
     return json.dumps(sorted(set(labels)), ensure_ascii=False)
 
 
-def decode_set(text: str) -> list[str]:
+def decode_labels(text: str) -> list[str]:
     """Return the labels of a set."""
     return json.loads(text)
 
@@ -80,5 +80,5 @@ def decode_set(text: str) -> list[str]:
 def unknown_label(text: str, names: list[str], accept_ids: bool) -> str | None:
     """Return a label of a set that is not known, or None."""
     return next(
-        (label for label in decode_set(text) if resolve_label(label, names, accept_ids) is None), None
+        (label for label in decode_labels(text) if resolve_label(label, names, accept_ids) is None), None
     )

@@ -19,13 +19,13 @@ import numpy as np
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, printable_path, shorten
 from .formats import file_format, read_records, row_unit
-from .label_cells import decode_set, encode_set, labels_in_cell
-from .label_sets import label_matrix
+from .label_cells import decode_labels, encode_labels, labels_in_cell
 from .labels import resolve_label
-from .readers import BadRow, LabelSetOptions, ReadOptions
+from .multi_label_rows import label_matrix
+from .readers import BadRow, MultiLabelOptions, ReadOptions
 from .readers.excel import NotText
 from .table_builder import text_hash
-from .table_labels import LABEL_SETS
+from .table_labels import MULTI_LABEL_TASKS
 from .text_files import is_utf8
 
 COLUMNS = ("text_hash", "text", "text_pair", "label")
@@ -63,15 +63,15 @@ class Fixes:
         return label_id
 
 
-class LabelSetFixes(Fixes):
-    """The corrected label sets of a file; `labels` has each set as text, as `app/data/label_cells.py` encodes
+class MultiLabelFixes(Fixes):
+    """The corrected lists of labels of a file; `labels` has each set as text, as `app/data/label_cells.py` encodes
     it."""
 
     def new_labels(self, names: list[str]) -> np.ndarray:
         """Return which labels each fix has, (num_fixes, num_labels) uint8; raises InputError for one not in
         `names`."""
         for at, text in enumerate(self.labels):
-            for label in decode_set(text):
+            for label in decode_labels(text):
                 self._id(at, label, names)
         return label_matrix(self.labels, names)
 
@@ -85,9 +85,12 @@ def configured_fixes(config: DataConfig) -> Fixes | None:
     """Return the fixes of data.relabel, None without; raises InputError as `read_fixes` does."""
     if not config.relabel:
         return None
-    sets = LabelSetOptions(label_separator=config.label_separator, label_columns=config.label_columns)
+    sets = MultiLabelOptions(label_separator=config.label_separator, label_columns=config.label_columns)
     return read_fixes(
-        config.relabel, config.encoding, config.remove_spaces, sets if config.task in LABEL_SETS else None
+        config.relabel,
+        config.encoding,
+        config.remove_spaces,
+        sets if config.task in MULTI_LABEL_TASKS else None,
     )
 
 
@@ -95,9 +98,9 @@ def read_fixes(
     path: str | Path,
     encoding: str = "utf-8",
     remove_spaces: bool = False,
-    label_sets: LabelSetOptions | None = None,
+    multi_label: MultiLabelOptions | None = None,
 ) -> Fixes:
-    """Read a file of fixes; texts are cleaned as those of the data are. `label_sets` says how sets of labels
+    """Read a file of fixes; texts are cleaned as those of the data are. `multi_label` says how sets of labels
     are written. `encoding` is that of the data: a file in UTF-8, as a list of label issues is, is read as
     such.
 
@@ -113,23 +116,27 @@ def read_fixes(
     for line, values in _rows(file, options, format):
         where = f"{source}, {unit} {line}"
         given = values.get("label")
-        label = _label_set(where, given, label_sets) if label_sets else _string(where, given, "label").strip()
+        label = (
+            _label_list(where, given, multi_label) if multi_label else _string(where, given, "label").strip()
+        )
         if not label:
             continue
         key = _key(where, values, remove_spaces)
         before = label_and_line.setdefault(key, (label, line))
         if before[0] != label:
             raise InputError(
-                f"{where}: a text can have one {'set of labels' if label_sets else 'label'} only, found "
+                f"{where}: a text can have one {'set of labels' if multi_label else 'label'} only, found "
                 f"{excerpt(label)} "
                 f"here and {excerpt(before[0])} in {unit} {before[1]}; keep one of the two"
             )
     hashes = sorted(label_and_line)
     labels, lines = ([label_and_line[key][at] for key in hashes] for at in (0, 1))
-    return (LabelSetFixes if label_sets else Fixes)(source, unit, np.array(hashes, np.uint64), labels, lines)
+    return (MultiLabelFixes if multi_label else Fixes)(
+        source, unit, np.array(hashes, np.uint64), labels, lines
+    )
 
 
-def _label_set(where: str, value: object, options: LabelSetOptions) -> str:
+def _label_list(where: str, value: object, options: MultiLabelOptions) -> str:
     """Return the text of a set of labels, an empty one where the row is no fix."""
     if value is None or (isinstance(value, (str, NotText)) and not _string(where, value, "label").strip()):
         return ""
@@ -148,7 +155,7 @@ def _label_set(where: str, value: object, options: LabelSetOptions) -> str:
         raise InputError(
             f"{where}: a label of the set is empty, found {excerpt(value)}; remove it or write its name"
         )
-    return encode_set(names)
+    return encode_labels(names)
 
 
 def _rows(path: Path, options: ReadOptions, format: str) -> Iterator[tuple[int, dict]]:

@@ -23,8 +23,8 @@ from .columns import (
     resolve_columns,
 )
 from .formats import file_format, open_reader, row_unit
-from .label_cells import encode_set, labels_in_cell, labels_in_columns
-from .readers import BadRow, LabelSetOptions, ReadOptions
+from .label_cells import encode_labels, labels_in_cell, labels_in_columns
+from .readers import BadRow, MultiLabelOptions, ReadOptions
 from .readers.excel import NotText
 from .text_files import Source, Stream
 
@@ -90,11 +90,11 @@ def _label(value: Any) -> str:
 
 def _label_or_set(value: Any, options: ReadOptions) -> str:
     """Return the label, or the text of a set of labels; raises ValueError with the problem."""
-    if not isinstance(options, LabelSetOptions):
+    if not isinstance(options, MultiLabelOptions):
         return _label(value)
     if options.label_columns is not None:
-        return encode_set(labels_in_columns(value, options.label_columns))
-    return encode_set([_label(label) for label in labels_in_cell(value, options.label_separator)])
+        return encode_labels(labels_in_columns(value, options.label_columns))
+    return encode_labels([_label(label) for label in labels_in_cell(value, options.label_separator)])
 
 
 def read_rows(

@@ -7,7 +7,7 @@ import random
 import numpy as np
 
 from ..errors import InputError, shorten
-from .label_set_split import split_label_sets
+from .multi_label_split import split_multi_label
 from .text_groups import rows_of_groups, text_groups
 
 
@@ -47,7 +47,7 @@ def split_rows(
     if not dev + test:
         return {"train": np.arange(len(labels)), "dev": np.empty(0, np.int64), "test": np.empty(0, np.int64)}
     if split == "stratified" and labels.ndim == 2:
-        return split_label_sets(labels, hashes, dev, test, seed)
+        return split_multi_label(labels, hashes, dev, test, seed)
     if split == "stratified":
         return stratified_split(labels, hashes, dev, test, seed, names)
     return random_split(len(labels), dev, test, seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .label_sets import label_counts, set_ids
+from .multi_label_rows import label_counts, label_list_ids
 
 
 def dataset_statistics(
@@ -14,7 +14,7 @@ def dataset_statistics(
     `also_in`.
 
     `labels` and `hashes` hold, for each split, the class ids and the hashes of the texts, both (num_rows,).
-    For label sets, `labels` are (num_rows, num_labels) 0 and 1, and there are also `unlabelled`, the rows
+    For lists of labels, `labels` are (num_rows, num_labels) 0 and 1, and there are also `unlabelled`, the rows
     without a label, and `labels_per_row`, their mean number. `repeated` counts rows with the text of an
     earlier row of the same split, `conflicting` counts texts with more than one label, and `also_in` counts,
     for each earlier split, the rows whose text is in that split too.
@@ -24,7 +24,7 @@ def dataset_statistics(
         if not len(split_labels):
             continue
         unique, inverse = np.unique(hashes[name], return_inverse=True)
-        text_labels = np.unique(np.stack([inverse, set_ids(split_labels)]), axis=1)
+        text_labels = np.unique(np.stack([inverse, label_list_ids(split_labels)]), axis=1)
         statistics[name] = {
             "rows": len(split_labels),
             "classes": dict(

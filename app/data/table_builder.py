@@ -14,7 +14,7 @@ from ..errors import InputError, excerpt, listed, nearest, printable_path
 from .cache import file_digest
 from .label_cells import unknown_label
 from .labels import resolve_label
-from .readers import BadRow, LabelSetOptions, ReadOptions
+from .readers import BadRow, MultiLabelOptions, ReadOptions
 from .rows import Row, read_rows
 
 # Invalid rows that an error message lists
@@ -47,7 +47,7 @@ def build_table(
     with _TableWriter(folder) as writer, (folder / "skipped.jsonl").open("w", encoding="utf-8") as skipped:
         for row in read_rows(path, options, need_label, notes):
             if isinstance(row, Row) and label_names and row.label not in writer.label_codes:
-                row = _check_label(row, label_names, accept_ids, isinstance(options, LabelSetOptions))
+                row = _check_label(row, label_names, accept_ids, isinstance(options, MultiLabelOptions))
             if isinstance(row, Row):
                 writer.add(row)
                 continue

@@ -5,25 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from ..config.schema import DataConfig
-from .label_cells import LABEL_SETS
-from .label_sets import label_matrix, names_in_sets
+from .label_cells import MULTI_LABEL_TASKS
 from .labels import resolve_label, sort_labels
+from .multi_label_rows import label_matrix, names_in_lists
 from .table import Table
 
 
 def names_of_labels(config: DataConfig, train: Table) -> list[str]:
     """Return the names in the order of their ids: those of the settings, else those in the train file."""
-    if config.task in LABEL_SETS:
-        return config.labels or config.label_columns or names_in_sets(train.label_values)
+    if config.task in MULTI_LABEL_TASKS:
+        return config.labels or config.label_columns or names_in_lists(train.label_values)
     return config.labels or sort_labels(train.label_values)
 
 
 def labels_of_rows(table: Table, label_names: list[str], task: str) -> np.ndarray:
-    """Return class ids (num_rows,) int64, or for label sets (num_rows, num_labels) uint8; without names all
+    """Return class ids (num_rows,) int64, or for lists of labels (num_rows, num_labels) uint8; without names all
     are class 0."""
     if not label_names:
         return np.zeros(table.num_rows, dtype=np.int64)
-    if task in LABEL_SETS:
+    if task in MULTI_LABEL_TASKS:
         return label_matrix(table.label_values, label_names)[table.array("labels")]
     codes = np.array([resolve_label(value, label_names) for value in table.label_values], dtype=np.int64)
     return codes[table.array("labels")]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.label_sets import set_ids
+from ..data.multi_label_rows import label_list_ids
 from ..data.text_groups import text_groups
 from ..evaluation.measures.selective import proportion_interval
 
@@ -83,13 +83,13 @@ class LabelledTexts:
     """The texts of rows: `first` (num_texts,) row of each, `sizes` (num_texts,) rows; `agreed` are those
     whose rows have equal labels.
 
-    `labels` as `set_ids` takes them.
+    `labels` as `label_list_ids` takes them.
     """
 
     def __init__(self, labels: np.ndarray, hashes: np.ndarray) -> None:
         self.first, order, starts = text_groups(hashes)
         self.sizes = np.diff(starts)
-        ids = set_ids(labels)
+        ids = label_list_ids(labels)
         differs = ids[order] != np.repeat(ids[self.first], self.sizes)
         self.agreed = np.flatnonzero(~np.logical_or.reduceat(differs, starts[:-1]))
         self.num_rows = len(labels)

@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, log_softmax
 
 from ..config.schema import TrainConfig
-from ..data.label_sets import label_counts
+from ..data.multi_label_rows import label_counts
 from ..errors import InputError, listed
 from ..runtime.precision import at_least_float32
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.label_cells import decode_set
-from ..data.label_sets import label_counts
+from ..data.label_cells import decode_labels
 from ..data.labels import resolve_label
+from ..data.multi_label_rows import label_counts
 from ..errors import InputError
 from ..evaluation.logits_file import SplitLogits
 from ..evaluation.measures.selective import RowDecisions
@@ -238,7 +238,7 @@ class MultiLabel(LabelledOutcome):
         return inject_list_errors(labels, hashes, fraction, seed)
 
     def target(self, text: str) -> np.ndarray | None:
-        ids = [resolve_label(label, self.label_names) for label in decode_set(text)]
+        ids = [resolve_label(label, self.label_names) for label in decode_labels(text)]
         if None in ids:
             return None
         target = np.zeros(len(self.label_names), dtype=bool)

@@ -13,7 +13,7 @@ from ..checkpoints.run_folder import finished_at
 from ..checkpoints.run_history import CONFIG
 from ..config.yaml_files import read_yaml
 from ..data.long_texts import LongTexts, saved_long_texts
-from ..data.readers import LabelSetOptions
+from ..data.readers import MultiLabelOptions
 from ..errors import InputError, excerpt
 from ..outcomes import OUTCOMES, outcome_class
 from .exported_model import is_exported, read_record
@@ -26,7 +26,7 @@ READING = (
     "long",
     "stride",
     "max_windows",
-    *(field.name for field in fields(LabelSetOptions)),
+    *(field.name for field in fields(MultiLabelOptions)),
 )
 
 

@@ -129,7 +129,7 @@ def test_folds_from_the_first_command_to_fixed_labels(tmp_path):
 
 
 @pytest.mark.slow
-def test_folds_of_label_sets(tmp_path):
+def test_folds_of_label_lists(tmp_path):
     """Sets with a flipped label are found again, and a second command trains nothing."""
     pytest.importorskip(
         "cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt"

@@ -8,7 +8,7 @@ import pytest
 
 from app.commands.labels import main
 from app.data.annotation_export import label_studio_interface
-from app.data.readers import LabelSetOptions
+from app.data.readers import MultiLabelOptions
 from app.data.relabel import read_fixes
 
 ISSUES = """rank,file,line,row_id,text,given,suggested,score,flagged,text_hash,label
@@ -92,7 +92,7 @@ SET_ISSUES = """rank,file,line,row_id,text,given,suggested,score,flagged,text_ha
 """
 
 
-def test_label_sets_to_label_studio_and_back(tmp_path, write, capsys):
+def test_label_lists_to_label_studio_and_back(tmp_path, write, capsys):
     """The first set is changed, the second confirmed, the third is none, the fourth disputed, the fifth not
     looked at."""
     target = tmp_path / "tasks.json"
@@ -113,11 +113,11 @@ def test_label_sets_to_label_studio_and_back(tmp_path, write, capsys):
     said = capsys.readouterr().out
     assert "2 changed labels" in said
     assert "1 confirmed, 1 without a decision, 1 left out because of several different decisions" in said
-    found = read_fixes(fixes, label_sets=LabelSetOptions())
+    found = read_fixes(fixes, multi_label=MultiLabelOptions())
     assert dict(zip(found.hashes.tolist(), found.labels, strict=True)) == {0xA1: '["B", "C"]', 0xC3: "[]"}
 
 
-def test_label_sets_to_doccano_and_back(tmp_path, write, capsys):
+def test_label_lists_to_doccano_and_back(tmp_path, write, capsys):
     target = tmp_path / "tasks.jsonl"
     assert main(["export", str(write("issues.csv", SET_ISSUES)), str(target), "--to", "doccano"]) == 0
     rows = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
@@ -129,7 +129,7 @@ def test_label_sets_to_doccano_and_back(tmp_path, write, capsys):
     rows[0]["label"], rows[1]["label"], rows[3]["label"] = ["C"], ["B", "A"], []
     decided = write("decided.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert main(["import", str(decided), str(tmp_path / "fixes.csv")]) == 0
-    found = read_fixes(tmp_path / "fixes.csv", label_sets=LabelSetOptions())
+    found = read_fixes(tmp_path / "fixes.csv", multi_label=MultiLabelOptions())
     assert dict(zip(found.hashes.tolist(), found.labels, strict=True)) == {0xA1: '["C"]', 0xB2: '["A", "B"]'}
 
 

@@ -86,16 +86,16 @@ def test_numbers_of_folds_are_checked(words):
         load_config(words)
 
 
-def label_set_rows(num_rows: int = 900) -> tuple[np.ndarray, np.ndarray]:
-    """Return label sets, 0 and 1, of rows whose texts come more than once, and the hashes of the texts."""
+def multi_label_rows(num_rows: int = 900) -> tuple[np.ndarray, np.ndarray]:
+    """Return lists of labels, 0 and 1, of rows whose texts come more than once, and the hashes of the texts."""
     generator = np.random.default_rng(6)
     hashes = generator.integers(0, 600, num_rows).astype(np.uint64)
     of_text = (generator.random((600, 4)) < [0.6, 0.3, 0.1, 0.03]).astype(np.uint8)
     return of_text[hashes.astype(np.int64)], hashes
 
 
-def test_folds_of_label_sets_keep_sets_labels_and_texts_together():
-    labels, hashes = label_set_rows()
+def test_folds_of_label_lists_keep_sets_labels_and_texts_together():
+    labels, hashes = multi_label_rows()
     found = fold_of_rows(labels, hashes, 5, 42)
     assert set(found.tolist()) == set(range(5))
     for text in np.unique(hashes):
@@ -112,7 +112,7 @@ def test_folds_of_label_sets_keep_sets_labels_and_texts_together():
     assert (found != fold_of_rows(labels, hashes, 5, 43)).any()
 
 
-def test_more_folds_than_texts_with_label_sets_are_refused():
+def test_more_folds_than_texts_with_label_lists_are_refused():
     labels, hashes = np.ones((8, 2), np.uint8), (np.arange(8) // 2).astype(np.uint64)
     with pytest.raises(InputError, match=r"data\.folds must be at most .* found 5 folds for 4 texts"):
         fold_of_rows(labels, hashes, 5, 0)

@@ -10,7 +10,7 @@ import pytest
 from app.config.command_line import load_config
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
-from app.data.readers import LabelSetOptions
+from app.data.readers import MultiLabelOptions
 from app.data.relabel import read_fixes, written_hash
 from app.data.report import render
 from app.data.tokenizer import load_tokenizer
@@ -195,7 +195,7 @@ def sets_of(dataset: Dataset) -> list[list[str]]:
         ),
     ],
 )
-def test_fixes_of_label_sets(tmp_path, write, name, content, separator):
+def test_fixes_of_label_lists(tmp_path, write, name, content, separator):
     lines = "".join(f"{text}\t{(separator or '|').join(labels)}\n" for text, labels in SETS)
     if separator is None:
         lines = "".join(f"{text}\t{json.dumps(labels)}\n" for text, labels in SETS)
@@ -230,9 +230,9 @@ def test_fixes_of_label_sets(tmp_path, write, name, content, separator):
         ),
     ],
 )
-def test_errors_of_label_set_fixes_name_file_and_line(write, content, message):
+def test_errors_of_label_lists_fixes_name_file_and_line(write, content, message):
     with pytest.raises(InputError, match=message):
-        read_fixes(write("f.csv", content), label_sets=LabelSetOptions())
+        read_fixes(write("f.csv", content), multi_label=MultiLabelOptions())
 
 
 def test_fixes_of_columns_of_labels_are_lists(write):
@@ -240,12 +240,12 @@ def test_fixes_of_columns_of_labels_are_lists(write):
     with pytest.raises(
         InputError, match=r"f.csv, line 2: several labels of a fix must be a JSON list.*found 'a\|b'"
     ):
-        read_fixes(path, label_sets=LabelSetOptions(label_columns=["a", "b"]))
+        read_fixes(path, multi_label=MultiLabelOptions(label_columns=["a", "b"]))
 
 
 def test_a_label_of_a_set_must_be_one_of_the_data(write):
     fixes = read_fixes(
-        write("f.csv", 'text,label\n甲,a\n乙,"[""a"", ""d""]"\n'), label_sets=LabelSetOptions()
+        write("f.csv", 'text,label\n甲,a\n乙,"[""a"", ""d""]"\n'), multi_label=MultiLabelOptions()
     )
     with pytest.raises(
         InputError, match=r"f.csv, line 3: a fix must have a label of the data, found 'd'.*known: a, b"

@@ -177,7 +177,7 @@ def set_runs(tmp_path) -> list[Path]:
     return folders
 
 
-def test_verb_compares_runs_of_label_sets(set_runs, tmp_path, capsys):
+def test_verb_compares_runs_of_label_lists(set_runs, tmp_path, capsys):
     output = tmp_path / "rows.csv"
     assert main([*map(str, set_runs), "--output", str(output)]) == 0
     said = capsys.readouterr().out

@@ -62,7 +62,7 @@ def test_the_adjusted_loss_is_cross_entropy_of_logits_with_the_shares():
     assert float(LogitAdjustedLoss(equal)(LOGITS, LABELS)) == pytest.approx(float(plain), rel=1e-6)
 
 
-def test_the_focal_loss_of_label_sets_is_its_formula():
+def test_the_focal_loss_of_label_lists_is_its_formula():
     labels = torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
     probabilities = torch.sigmoid(LOGITS.double())
     true = torch.where(labels.bool(), probabilities, 1 - probabilities)

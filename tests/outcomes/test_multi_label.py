@@ -257,7 +257,7 @@ def test_rows_are_drawn_by_their_rarest_label(posts):
         assert drawn_as == (min(present, key=counts.__getitem__) if len(present) else 3)
 
 
-def test_the_python_interface_gives_the_same_label_sets(trained):
+def test_the_python_interface_gives_the_same_label_lists(trained):
     from chinese_text_classifier import load
 
     rows = read_predictions(trained / "predictions.csv")

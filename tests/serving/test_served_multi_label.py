@@ -1,5 +1,5 @@
 """A server of a multi-label model: python -m pytest
-tests/serving/test_served_label_sets.py"""
+tests/serving/test_served_multi_label.py"""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_answers_say_which_labels_a_row_has(checkpoint):
     check_served(model, wanted_labels(model))
 
 
-def test_an_exported_folder_gives_the_same_label_sets(checkpoint, tmp_path):
+def test_an_exported_folder_gives_the_same_label_lists(checkpoint, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
     from app.commands.export import main as export
@@ -105,7 +105,7 @@ def downloaded(page: Page) -> list[dict]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
-def test_the_page_shows_label_sets(checkpoint):
+def test_the_page_shows_label_lists(checkpoint):
     model = open_model(checkpoint, ComputeOptions("cpu"))
     wanted = wanted_labels(model)
     with classified(model) as page:
@@ -124,7 +124,7 @@ def test_the_page_shows_label_sets(checkpoint):
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
-def test_the_page_marks_label_sets_that_are_not_sure_enough(checkpoint):
+def test_the_page_marks_label_lists_that_are_not_sure_enough(checkpoint):
     model = open_model(checkpoint, ComputeOptions("cpu"))
     probabilities = np.stack([row.probabilities for row in model.predictor.predict(as_rows(TEXTS))])
     confidence = model.predictor.outcome.confidence(probabilities)

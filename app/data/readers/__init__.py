@@ -38,7 +38,7 @@ class ReadOptions:
 
 
 @dataclass(frozen=True)
-class LabelSetOptions(ReadOptions):
+class MultiLabelOptions(ReadOptions):
     """The settings for multi-label rows, see app/data/label_cells.py."""
 
     label_separator: str | None = DataConfig.label_separator

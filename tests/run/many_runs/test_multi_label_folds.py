@@ -1,5 +1,5 @@
 """Folds and seeds of rows with any number of labels: python -m pytest
-tests/run/many_runs/test_label_set_folds.py"""
+tests/run/many_runs/test_multi_label_folds.py"""
 
 import csv
 import json
@@ -13,8 +13,8 @@ from sklearn.metrics import f1_score
 
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import Dataset, open_dataset
-from app.data.readers import LabelSetOptions
-from app.data.relabel import LabelSetFixes, read_fixes
+from app.data.readers import MultiLabelOptions
+from app.data.relabel import MultiLabelFixes, read_fixes
 from app.errors import InputError
 from app.evaluation.logits_file import logits_of, write_logits
 from app.outcomes.thresholds import LabelRule
@@ -107,7 +107,7 @@ def test_figures_are_those_of_sklearn(found):
     assert "Dev rows are never rows of the fold." in text
 
 
-def test_the_file_of_logits_has_label_sets(found, tmp_path):
+def test_the_file_of_logits_has_label_lists(found, tmp_path):
     rows = parquet_rows(found, tmp_path)
     assert json.loads(parquet.read_schema(tmp_path / "oof.parquet").metadata[b"label_names"]) == NAMES
     lines = Path(found.table.source).read_text(encoding="utf-8").splitlines()
@@ -180,11 +180,11 @@ def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path, c
 
 def test_injected_errors_are_fixes_that_change_one_label(found, tmp_path):
     at, wrong = found.outcome.inject_errors(found.split.labels, found.split.hashes, 0.1, 1)
-    own = LabelSetFixes(
+    own = MultiLabelFixes(
         "own.csv", "line", np.array([1, found.split.hashes[at[0]]], np.uint64), ['["正面"]', "[]"], [2, 3]
     )
     write_injected(tmp_path / "injected.csv", found, at, wrong, own)
-    fixes = read_fixes(tmp_path / "injected.csv", label_sets=LabelSetOptions())
+    fixes = read_fixes(tmp_path / "injected.csv", multi_label=MultiLabelOptions())
     written = dict(zip(fixes.hashes.tolist(), fixes.new_labels(NAMES).tolist(), strict=True))
     flips = dict(zip(found.split.hashes[at].tolist(), wrong.tolist(), strict=True))
     assert written == flips | {1: [int(name == "正面") for name in NAMES]}

@@ -1,18 +1,18 @@
-"""Rows with label sets are dealt to splits or folds: sets and labels keep their proportions, and equal texts
+"""Rows with lists of labels are dealt to splits or folds: sets and labels keep their proportions, and equal texts
 stay together."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .label_sets import set_ids
+from .multi_label_rows import label_list_ids
 from .text_groups import text_groups
 
 
-def split_label_sets(
+def split_multi_label(
     labels: np.ndarray, hashes: np.ndarray, dev: int, test: int, seed: int
 ) -> dict[str, np.ndarray]:
-    """Return the row ids of train, dev and test, dealt as `deal_label_sets` does.
+    """Return the row ids of train, dev and test, dealt as `deal_multi_label` does.
 
     So the only text of a label is in train.
     """
@@ -20,12 +20,12 @@ def split_label_sets(
     shares = np.array(
         [{"dev": dev, "test": test}.get(name, len(labels) - dev - test) for name in names]
     ) / len(labels)
-    part = deal_label_sets(labels, hashes, shares, seed)
+    part = deal_multi_label(labels, hashes, shares, seed)
     rows = {name: np.flatnonzero(part == number) for number, name in enumerate(names)}
     return {name: rows.get(name, np.empty(0, np.int64)) for name in ("train", "dev", "test")}
 
 
-def deal_label_sets(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray, seed: int) -> np.ndarray:
+def deal_multi_label(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray, seed: int) -> np.ndarray:
     """Return the part of each row, (num_rows,) from 0; `shares` (num_parts,) are how much of the rows each
     part gets.
 
@@ -37,7 +37,7 @@ def deal_label_sets(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray, 
     """
     first, order, starts = text_groups(hashes)
     sizes = np.diff(starts)
-    of_text, sets = labels[first].astype(np.int64), set_ids(labels[first])
+    of_text, sets = labels[first].astype(np.int64), label_list_ids(labels[first])
     num_sets = int(sets.max()) + 1
     set_need = np.bincount(sets, sizes, num_sets)[:, None] * shares
     label_need = (of_text * sizes[:, None]).sum(axis=0)[:, None] * shares

@@ -1,5 +1,5 @@
 """Rows with any number of labels, in every form, and their splits: python -m pytest
-tests/data/test_label_sets.py"""
+tests/data/test_multi_label_rows.py"""
 
 import json
 from dataclasses import replace
@@ -10,7 +10,7 @@ import pytest
 from app.config.command_line import load_config
 from app.config.schema import DataConfig
 from app.data.dataset import Dataset, open_dataset
-from app.data.label_set_split import split_label_sets
+from app.data.multi_label_split import split_multi_label
 from app.errors import InputError
 
 ROWS = [
@@ -156,7 +156,7 @@ def random_rows(num_rows: int, texts: int, seed: int = 0) -> tuple[np.ndarray, n
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_splits_keep_sets_labels_and_texts(seed):
     labels, hashes = random_rows(2000, 1500, seed)
-    splits = split_label_sets(labels, hashes, 200, 300, seed)
+    splits = split_multi_label(labels, hashes, 200, 300, seed)
     assert np.array_equal(np.sort(np.concatenate(list(splits.values()))), np.arange(2000))
     assert abs(len(splits["dev"]) - 200) <= 10
     assert abs(len(splits["test"]) - 300) <= 10
@@ -168,7 +168,7 @@ def test_splits_keep_sets_labels_and_texts(seed):
         # A frequent set keeps its proportion too
         pairs = (labels[splits[name]][:, :2] == 1).all(axis=1).sum()
         assert abs(pairs - share * (labels[:, :2] == 1).all(axis=1).sum()) <= 8
-    again = split_label_sets(labels, hashes, 200, 300, seed)
+    again = split_multi_label(labels, hashes, 200, 300, seed)
     assert all(np.array_equal(splits[name], again[name]) for name in splits)
 
 
@@ -177,7 +177,7 @@ def test_the_only_text_of_a_label_is_trained_on():
     labels[::2, 0] = 1
     labels[7, 2] = 1
     labels[[3, 4, 5, 6, 8, 9, 11, 13, 15, 17], 1] = 1
-    splits = split_label_sets(labels, np.arange(40, dtype=np.uint64), 4, 4, 0)
+    splits = split_multi_label(labels, np.arange(40, dtype=np.uint64), 4, 4, 0)
     assert 7 in splits["train"]
     assert min(labels[splits[name], 1].sum() for name in ("dev", "test")) == 1
     assert (len(splits["dev"]), len(splits["test"])) == (4, 4)
