@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ def _process_as_before() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(logging.WARNING)
     environment = dict(os.environ)
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     torch = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else None
     yield
@@ -42,6 +44,8 @@ def _process_as_before() -> Iterator[None]:
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
+    for number, signal_handler in signals.items():
+        signal.signal(number, signal_handler)
     if torch:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
@@ -121,7 +122,12 @@ def run_quietly(config: Config, verbose: bool, with_report: bool) -> int:
     from ..runtime.signals import Stopped
     from ..strategies import open_strategy
 
-    with shown_log(verbose), restored_torch(), open_strategy("single", config) as strategy:
+    with (
+        shown_log(verbose),
+        restored_signals(),
+        restored_torch(),
+        open_strategy("single", config) as strategy,
+    ):
         try:
             return Job("single", strategy, with_report).run()
         except Stopped as stop:
@@ -145,6 +151,18 @@ def shown_log(verbose: bool) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+@contextmanager
+def restored_signals() -> Iterator[None]:
+    """Restore the handlers of signals afterwards: a finished run ignores Ctrl-C, which ends its own program."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items() if in_main_thread else ():
+            signal.signal(number, handler)
 
 
 @contextmanager

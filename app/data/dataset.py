@@ -173,7 +173,7 @@ def build_dataset(
 ) -> None:
     """Write the row ids and class ids of each split, and the statistics of the data report, into `folder`.
 
-    Without `label_names` the rows have no labels, and all are of class 0. Rows of lists of labels have any number.
+    Without `label_names` the rows have no labels, and all are of class 0. Multi-label rows have any number.
     Which rows are in which split does not depend on `fixes`: what was found before stays comparable.
     """
     ids = {name: labels_of_rows(table, label_names, config.task) for name, table in tables.items()}

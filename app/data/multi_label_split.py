@@ -1,5 +1,5 @@
-"""Rows with lists of labels are dealt to splits or folds: sets and labels keep their proportions, and equal texts
-stay together."""
+"""Rows with lists of labels are dealt to splits or folds: sets and labels keep their proportions, and equal
+texts stay together."""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ class Fixes:
 
 
 class MultiLabelFixes(Fixes):
-    """The corrected lists of labels of a file; `labels` has each set as text, as `app/data/label_cells.py` encodes
-    it."""
+    """The corrected lists of labels of a file; `labels` has each as text, encoded as in
+    `app/data/label_cells.py`."""
 
     def new_labels(self, names: list[str]) -> np.ndarray:
         """Return which labels each fix has, (num_fixes, num_labels) uint8; raises InputError for one not in

@@ -19,8 +19,8 @@ def names_of_labels(config: DataConfig, train: Table) -> list[str]:
 
 
 def labels_of_rows(table: Table, label_names: list[str], task: str) -> np.ndarray:
-    """Return class ids (num_rows,) int64, or for lists of labels (num_rows, num_labels) uint8; without names all
-    are class 0."""
+    """Return class ids (num_rows,) int64, or for lists of labels (num_rows, num_labels) uint8; without names
+    all are class 0."""
     if not label_names:
         return np.zeros(table.num_rows, dtype=np.int64)
     if task in MULTI_LABEL_TASKS:

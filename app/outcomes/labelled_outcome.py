@@ -181,6 +181,10 @@ class LabelledOutcome(Outcome):
         """Return the label of one row, as `labels` has it, from its text in a table; None if unknown."""
         raise NotImplementedError
 
+    def unknown_label(self, text: str) -> str:
+        """Return the label that the model does not have, of a text for which `target` is None."""
+        return text
+
     def answer(self, label: np.ndarray) -> str | list[str]:
         """Return one element of `labels` or `predicted` as people see it."""
         raise NotImplementedError

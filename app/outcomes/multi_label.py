@@ -245,6 +245,9 @@ class MultiLabel(LabelledOutcome):
         target[ids] = True
         return target
 
+    def unknown_label(self, text: str) -> str:
+        return next(label for label in decode_labels(text) if resolve_label(label, self.label_names) is None)
+
     def answer(self, label: np.ndarray) -> list[str]:
         return [self.label_names[index] for index in np.flatnonzero(label)]
 

@@ -93,9 +93,10 @@ class LabelledRows:
             names = self.predictor.label_names
             label = self.predictor.outcome.target(text)
             if label is None:
+                unknown = self.predictor.outcome.unknown_label(text)
                 raise InputError(
-                    f"{self.source.name}, {self.source.place} {line}: the model has no label {excerpt(text)}"
-                    f"{nearest(text, names)} (known: {listed(names)}); fix the row, or set --label_column"
+                    f"{self.source.name}, {self.source.place} {line}: the model has no label {excerpt(unknown)}"
+                    f"{nearest(unknown, names)} (known: {listed(names)}); fix the row, or set --label_column"
                 )
             self.known_labels[text] = label
         return self.known_labels[text]

@@ -47,9 +47,9 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
                 tokenizer = AutoTokenizer.from_pretrained(folder, **local)
             model, info = load_weights(folder, config, use_safetensors=True, **local)
     except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception, transformers errors of many types
+        problem = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
-            f"{folder}: the checkpoint could not be loaded: {first_line(error)}; copy the folder again, or "
-            "save "
+            f"{folder}: the checkpoint could not be loaded: {problem}; copy the folder again, or save "
             "the model again"
         ) from error
     _check_loaded(folder, model, info, tokenizer)

@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 
 from app.checkpoints.run_folder import saved_states
+from app.checkpoints.run_history import HISTORY
 from app.checkpoints.training_state import (
     drop_states,
     load_training_state,
@@ -52,6 +53,7 @@ def progress_of(step: int) -> RunProgress:
 
 
 def save(folder: Path, step: int, keep_states: int = 3) -> None:
+    (folder / HISTORY).touch()
     model = folder / "model.safetensors"
     model.write_bytes(b"the best weights up to step %d" % step)
     weights = {"head.weight": torch.full((20, 30), float(step))}

