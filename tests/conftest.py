@@ -13,6 +13,8 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests that need a GPU where there is none."""
@@ -35,7 +37,8 @@ def _process_as_before() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(logging.WARNING)
     environment = dict(os.environ)
-    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # A fixture of a whole file may have finished a run, which then ignores signals
+    restore_signals()
     torch = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else None
     yield
@@ -44,14 +47,18 @@ def _process_as_before() -> Iterator[None]:
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
-    for number, signal_handler in signals.items():
-        signal.signal(number, signal_handler)
+    restore_signals()
     if torch:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(False)
     assert not has_process_group(), (
         "this test leaves a process group behind, with which no later test could start one"
     )
+
+
+def restore_signals() -> None:
+    for number, handler in HANDLERS.items():
+        signal.signal(number, handler)
 
 
 def has_process_group() -> bool:

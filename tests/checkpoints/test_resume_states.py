@@ -195,7 +195,7 @@ def test_the_best_model_comes_back_with_the_state(tmp_path):
     restore_best_model(load_training_state(tmp_path).folder, model)
     assert model.read_bytes() == b"the best weights up to step 5"
     restore_best_model(load_training_state(tmp_path).folder, model)
-    assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "state"}
+    assert {path.name for path in tmp_path.iterdir()} == {HISTORY, "model.safetensors", "state"}
 
 
 def test_a_full_disk_leaves_the_state_before_alone(tmp_path):

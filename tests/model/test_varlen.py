@@ -52,7 +52,8 @@ def test_varlen_kernels_are_tried_before_they_are_used(monkeypatch, caplog):
     monkeypatch.setattr(varlen_attention, "varlen_agrees", lambda device, head_size, dtype: True)
     assert has_kernels(cuda, 64)
     assert not has_kernels(cuda, 12)
-    assert not caplog.records
+    # torch logs a warning of its own once in a process
+    assert not [record for record in caplog.records if record.name.startswith("app.")]
     monkeypatch.setattr(
         varlen_attention, "varlen_agrees", lambda device, head_size, dtype: dtype != torch.bfloat16
     )
