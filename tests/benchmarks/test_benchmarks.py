@@ -16,15 +16,6 @@ import pytest
 from accelerate.state import AcceleratorState
 from tiny import SIZES, write_tiny
 
-from app.config.command_line import load_config
-from app.data.readers import ReadOptions
-from app.data.rows import Row, read_rows
-from app.run.assembly import assemble, set_up
-from app.strategies import open_strategy
-from app.strategies.ddp import DDP
-from benchmarks.batching import measure, ways
-from benchmarks.data_path.__main__ import sizes
-from benchmarks.data_path.rows import write_rows
 from benchmarks.harness.matrix_products import Shapes
 from benchmarks.harness.meter import Finished, Meter
 from benchmarks.harness.rounds import Program, ProgramFailed
@@ -300,21 +291,6 @@ def test_our_results_are_those_of_the_pipeline(prepared, tmp_path):
     assert compare(results)["same_work"] is False
 
 
-def test_generated_rows_are_valid_and_the_same_every_time(tmp_path):
-    for name in ("one.tsv", "two.tsv"):
-        write_rows(tmp_path / name, 300)
-    assert (tmp_path / "one.tsv").read_bytes() == (tmp_path / "two.tsv").read_bytes()
-    rows = list(read_rows(str(tmp_path / "one.tsv"), ReadOptions()))
-    assert len(rows) == 300
-    assert all(isinstance(row, Row) for row in rows)
-    assert len({row.label for row in rows}) == 6
-
-
-def test_the_sizes_of_the_data_path():
-    assert sizes(10_000_000) == [100_000, 1_000_000, 10_000_000]
-    assert sizes(2_000) == [2_000]
-
-
 def test_data_that_is_not_there_is_told_in_a_line(capsys, tmp_path):
     assert (
         main(["--data.train", str(tmp_path / "nowhere.tsv"), "--output", str(tmp_path / "results.json")]) == 2
@@ -427,48 +403,3 @@ def test_every_runtime_of_prediction_on_the_command_line(tmp_path):
     assert report["programs"]["onnx-int8"]["share_of_limit"] is None, (
         "only products in fp32 and bf16 are measured"
     )
-
-
-@pytest.mark.slow
-def test_the_data_path_on_the_command_line(tmp_path):
-    output = tmp_path / "results.json"
-    done = run(
-        "data_path", "--rows", "3000", "--batches", "20", "--folder", str(tmp_path), "--output", str(output)
-    )
-    assert done.returncode == 0, done.stderr
-    (measured,) = json.loads(output.read_text())["sizes"]
-    assert measured["rows"] == 3000
-    assert [reader["batches"] for reader in measured["readers"]] == [20, 20]
-    assert measured["second_start"]["tokens"] == measured["first_start"]["tokens"] > 3000
-    assert "batches/s" in done.stdout
-    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
-
-
-@pytest.mark.slow
-def test_every_way_of_batching_trains_the_same_rows(tmp_path):
-    config = load_config(tiny_arguments(tmp_path), "benchmarks.batching")
-    with open_strategy("single", config) as strategy:
-        parts = assemble(config, strategy)
-        set_up(strategy, parts)
-        batches_of = ways(parts, EPOCH)
-        lines = measure(strategy, parts, EPOCH, rounds=1)
-    rows = [sorted(np.concatenate(batches).tolist()) for _, batches in batches_of.values()]
-    assert rows == [sorted(range(BATCH_SIZE * EPOCH))] * 4
-    assert {line["way"]: line["padding"] == 0 for line in lines} == {
-        way: "packed" in way for way in batches_of
-    }
-    padding = {line["way"]: line["padding"] for line in lines}
-    assert padding["rows of similar length, padded"] < padding["random batches, padded"]
-
-
-@pytest.mark.slow
-def test_ddp_communication_on_the_command_line(tmp_path):
-    command = DDP.launcher.command(
-        ["-m", "benchmarks.ddp_communication", "--steps", "1", *tiny_arguments(tmp_path)], 2
-    )
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    megabytes = {words[0]: float(words[1]) for words in map(str.split, done.stdout.splitlines()[1:])}
-    assert list(megabytes) == ["none", "fp16", "bf16"]
-    assert megabytes["none"] == pytest.approx(2 * megabytes["fp16"], abs=0.1)
-    assert megabytes["fp16"] == megabytes["bf16"] > 0

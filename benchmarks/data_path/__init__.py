@@ -1,1 +1,0 @@
-"""How the data path scales: from a file of ten million rows to batches, without a model."""
