@@ -79,6 +79,7 @@ def test_lines_of_mainframes(write, encoding):
     ("content", "encoding", "message"),
     [
         ("好\t1\n".encode("utf-32-le"), "utf-32", "UTF-32 text must begin with a byte order mark"),
+        ("好\t1\n".encode("utf-8-sig"), "gb18030", "found UTF-8 text with a byte order mark"),
         (b"a\t1\n", "idna", "data.encoding must be a text encoding"),
         (b"a\t1\n", "punycode", "data.encoding must be a text encoding"),
         (b"a\t1\n", "utf\0-8", "data.encoding must be a text encoding"),

