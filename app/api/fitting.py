@@ -155,7 +155,7 @@ def shown_log(verbose: bool) -> Iterator[None]:
 
 @contextmanager
 def restored_signals() -> Iterator[None]:
-    """Restore the handlers of signals afterwards: a finished run ignores Ctrl-C, which ends its own program."""
+    """Restore the handlers of signals afterwards: a finished run ignores signals, as its program ends."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

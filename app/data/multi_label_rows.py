@@ -36,7 +36,7 @@ def label_list_ids(labels: np.ndarray) -> np.ndarray:
 
 
 def label_counts(labels: np.ndarray, num_labels: int) -> np.ndarray:
-    """Return the number of rows of each label, (num_labels,) int64; `labels` as `label_list_ids` takes them."""
+    """Return the rows of each label, (num_labels,) int64; `labels` as `label_list_ids` takes them."""
     if labels.ndim == 1:
         return np.bincount(labels, minlength=num_labels)
     return labels.sum(axis=0, dtype=np.int64)

@@ -14,8 +14,8 @@ def dataset_statistics(
     `also_in`.
 
     `labels` and `hashes` hold, for each split, the class ids and the hashes of the texts, both (num_rows,).
-    Of multi-label rows, `labels` are (num_rows, num_labels) 0 and 1, and there are also `unlabelled`, the rows
-    without a label, and `labels_per_row`, their mean number. `repeated` counts rows with the text of an
+    Of multi-label rows, `labels` are (num_rows, num_labels) 0 and 1, and there are also `unlabelled`, the
+    rows without a label, and `labels_per_row`, their mean number. `repeated` counts rows with the text of an
     earlier row of the same split, `conflicting` counts texts with more than one label, and `also_in` counts,
     for each earlier split, the rows whose text is in that split too.
     """

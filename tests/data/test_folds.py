@@ -87,7 +87,7 @@ def test_numbers_of_folds_are_checked(words):
 
 
 def multi_label_rows(num_rows: int = 900) -> tuple[np.ndarray, np.ndarray]:
-    """Return lists of labels, 0 and 1, of rows whose texts come more than once, and the hashes of the texts."""
+    """Return labels, 0 and 1, of rows whose texts come more than once, and the hashes of the texts."""
     generator = np.random.default_rng(6)
     hashes = generator.integers(0, 600, num_rows).astype(np.uint64)
     of_text = (generator.random((600, 4)) < [0.6, 0.3, 0.1, 0.03]).astype(np.uint8)
