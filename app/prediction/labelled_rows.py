@@ -96,7 +96,8 @@ class LabelledRows:
                 unknown = self.predictor.outcome.unknown_label(text)
                 raise InputError(
                     f"{self.source.name}, {self.source.place} {line}: the model has no label "
-                    f"{excerpt(unknown)}{nearest(unknown, names)} (known: {listed(names)}); fix the row, or set --label_column"
+                    f"{excerpt(unknown)}{nearest(unknown, names)} (known: {listed(names)}); fix the row, "
+                    "or set --label_column"
                 )
             self.known_labels[text] = label
         return self.known_labels[text]
