@@ -143,9 +143,9 @@ def test_folds_of_label_lists(tmp_path):
     figures = json.loads((out / "cross_validation.json").read_text(encoding="utf-8"))
     for one in figures["folds"]:
         report = json.loads((out / f"fold-{one['fold']}" / "report.json").read_text(encoding="utf-8"))
-        assert {name: report[name] for name in figures["mean"]} == {
-            name: one[name] for name in figures["mean"]
-        }
+        # The report adds up other groups of equal rows, so the last digit may differ
+        expected = {name: one[name] for name in figures["mean"]}
+        assert {name: report[name] for name in figures["mean"]} == pytest.approx(expected, rel=1e-12)
     assert figures["mean"]["micro_f1"] > 0.6
     assert figures["injected_errors"]["k"] >= 5
     assert figures["injected_errors"]["precision_at_k"] > 3 * figures["injected_errors"]["random"]
