@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -71,8 +72,9 @@ class Group:
         told = failure and (isinstance(failure, InputError), f"rank 0 has ended: {failure}")
         result, told = self.broadcast((result, told))
         if told:
-            # No rank ends before all of them know why
-            self.reduce_sum(torch.zeros(1))
+            # No rank ends before all of them know why; the first one to end may break the connection
+            with suppress(RuntimeError):
+                self.reduce_sum(torch.zeros(1))
             if failure:
                 raise failure
             is_input_error, message = told
