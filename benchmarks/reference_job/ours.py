@@ -44,14 +44,15 @@ def main(job: Job, meter: Meter) -> None:
     start_logging(is_main=True)
     with open_strategy("single", config) as strategy:
         run = Run("single", strategy)
-        run.resume(run.prepare())
+        run.prepare()
+        run.resume()
         components, settings = run.components, strategy.config.train
         positions = np.array(job.order())
         plan = GivenRows(len(positions), job.batch_size, job.seed, positions)
         # Not entered: a signal ends the benchmark at once
         signals = StopSignals(strategy.group)
         steps = AfterStep(
-            strategy, components, settings, run.state, run.total_steps, run.log, run.saver, signals
+            strategy, components, settings, run.progress, run.total_steps, run.log, run.saver, signals
         )
 
         def after_step(state: RunProgress, step: StepResult) -> None:
@@ -62,7 +63,7 @@ def main(job: Job, meter: Meter) -> None:
         try:
             meter.start(lambda steps: sizes_of(run, plan, steps), precision=settings.precision)
             run.log.speed.start()
-            train(strategy, loader, plan, components.outcome.loss, settings, run.state, after_step)
+            train(strategy, loader, plan, components.outcome.loss, settings, run.progress, after_step)
         finally:
             run.log.close()
 
@@ -72,7 +73,7 @@ def sizes_of(run: Run, plan: BatchPlan, steps: int) -> Sizes:
     the plan says which rows they had."""
     loader = run.components.loaders["train"]
     rows = real_tokens = tokens = 0
-    for step in range(run.state.step - steps, run.state.step):
+    for step in range(run.progress.step - steps, run.progress.step):
         batch = plan.batch(step)
         lengths = loader.lengths(batch)
         rows += len(batch)
