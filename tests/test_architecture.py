@@ -37,7 +37,7 @@ LAYERS = [
 ]
 # What `python -m` runs; the scripts at the root are found
 ENTRIES = ("app", "app.__main__", "app.run.__main__")
-MAX_LINES, MAX_SCRIPT_LINES = 320, 25
+MAX_LINES, MAX_SCRIPT_LINES = 260, 25
 
 
 def name_of(path: Path) -> str:

@@ -134,5 +134,19 @@ def flag_lists(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     return flagged
 
 
+def wrong_labels(flagged: np.ndarray, labels: np.ndarray, label_names: list[str]) -> list[dict]:
+    """Return in how many rows each label is missing or extra, the most first, as JSON has it.
+
+    `flagged` is that of `flag_lists`; both arrays are (num_rows, num_labels) bool.
+    """
+    counts = [
+        (kind, name, int(rows))
+        for kind, given in (("missing", False), ("extra", True))
+        for name, rows in zip(label_names, (flagged & (labels == given)).sum(axis=0), strict=True)
+    ]
+    counts.sort(key=lambda entry: -entry[2])
+    return [{"label": name, "kind": kind, "rows": rows} for kind, name, rows in counts if rows]
+
+
 def _lists(labels: np.ndarray) -> list[list[int]]:
     return [np.flatnonzero(row).tolist() for row in labels]

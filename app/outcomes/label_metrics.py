@@ -6,9 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from .label_list_scores import LabelListScores
+
 # With a confusion matrix that is written out, zeros and all
 MAX_CLASSES = 50
 SCORES = ("precision", "recall", "f1")
+# Of several labels a row
+MULTI_LABEL_AVERAGES = ("micro", "macro", "weighted")
 
 
 def label_metrics(scores: Any, label_names: list[str], averages: tuple[str, ...]) -> dict:
@@ -34,6 +38,31 @@ def label_metrics(scores: Any, label_names: list[str], averages: tuple[str, ...]
     for average in averages:
         metrics[average] = dict(zip(SCORES, map(float, averaged(average)[:3]), strict=True))
         metrics[f"{average}_f1"] = metrics[average]["f1"]
+    return metrics
+
+
+def multi_label_metrics(scores: LabelListScores, label_names: list[str]) -> dict:
+    """Return metrics of rows and of each label, the averages, and the threshold of each label.
+
+    `loss` is the mean binary cross entropy over rows and labels, without positive weights. `samples_f1` is
+    the mean F1 of the rows; a row without labels that gets none has 1.
+    """
+    from sklearn.metrics import f1_score
+
+    labels, predicted = scores.labels, scores.predicted
+    metrics = {
+        "rows": len(scores),
+        "loss": float(scores.loss.mean()),
+        "subset_accuracy": float(scores.correct.mean()),
+        "hamming_loss": float((labels != predicted).mean()),
+        "samples_f1": float(f1_score(labels, predicted, average="samples", zero_division=1)),
+        "labels_per_row": float(labels.sum(axis=1).mean()),
+        "predicted_per_row": float(predicted.sum(axis=1).mean()),
+        **label_metrics(scores, label_names, MULTI_LABEL_AVERAGES),
+    }
+    if scores.rule is not None:
+        for name, threshold in zip(label_names, scores.rule.thresholds, strict=True):
+            metrics["classes"][name]["threshold"] = float(threshold)
     return metrics
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..evaluation.text_table import short_label, text_table
-from .label_metrics import MAX_CLASSES, SCORES, worst_labels
+from .label_metrics import MAX_CLASSES, MULTI_LABEL_AVERAGES, SCORES, worst_labels
 from .metrics import BY_KEY
 
 # Labels, and pairs of classes, in the report of many
@@ -39,6 +39,22 @@ def label_table(metrics: dict, noun: str, averages: tuple[str, ...], support: in
 
 def _threshold(scores: dict) -> str:
     return f"{scores['threshold']:.4f}" if "threshold" in scores else ""
+
+
+def multi_label_lines(metrics: dict, rule: str) -> list[str]:
+    """Return the table of labels, the metrics of rows, and the `rule` by which labels are chosen."""
+    support = sum(scores["support"] for scores in metrics["classes"].values())
+    shown = ("subset_accuracy", "samples_f1", "hamming_loss", "loss")
+    values = [f"{BY_KEY[key].english} {metrics[key]:.4f}" for key in shown]
+    per_row = f"{metrics['labels_per_row']:.2f} true, {metrics['predicted_per_row']:.2f} predicted"
+    return [
+        *label_table(metrics, "labels", MULTI_LABEL_AVERAGES, support),
+        "",
+        "   ".join([*values, f"rows {metrics['rows']:,}"]),
+        f"labels a row: {per_row}",
+        "",
+        rule,
+    ]
 
 
 def confusion_lines(metrics: dict) -> list[str]:

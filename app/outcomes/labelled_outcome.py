@@ -102,8 +102,7 @@ class LabelledOutcome(Outcome):
         return None
 
     def use_fitted(self, values: dict) -> None:
-        """Decide by `fitted_values` of another time; raises ValueError, LookupError or TypeError for damaged
-        ones."""
+        """Decide by earlier `fitted_values`; raises ValueError, LookupError or TypeError for damaged ones."""
 
     def write_fitted(self, folder: Path, step: int, effect: dict) -> None:
         """Write what was fitted for the model of `step` into its run folder, with its `effect_of_fit`."""
@@ -200,13 +199,6 @@ class LabelledOutcome(Outcome):
         """
         raise NotImplementedError
 
-    def probability_columns(self, probabilities: np.ndarray) -> dict[str, float]:
-        """Return the probability of each label, p_<label>, of one row."""
-        return {
-            f"p_{name}": round(float(probability), 6)
-            for name, probability in zip(self.label_names, probabilities, strict=True)
-        }
-
     def answers(self, predicted: np.ndarray) -> np.ndarray:
         """Return predictions as people see them, (num_rows,): strings, or lists of strings."""
         answers = np.empty(len(predicted), dtype=object)
@@ -262,21 +254,6 @@ class LabelledOutcome(Outcome):
     def card_limits(self, language: str) -> list[str]:
         """Return what the model card says against the answers of every model."""
         return []
-
-    def render_page(self, content: PageContent, language: str) -> str:
-        """Return report.html in a language, en or zh; the scores of `content.rows` are those of `score`."""
-        from ..evaluation.page.report_page import render_report_page
-
-        shown = [metric for metric in self.metrics if metric.headline]
-        names = {metric.key: metric.title(language) for metric in shown}
-        context = {
-            "words": names | self.words(language),
-            "headline": list(names),
-            "beside_baselines": self.beside_baselines,
-            "curves": [key for key in self.log_metrics if key in names],
-        }
-        template = Path(__file__).parent / "templates" / f"{self.task}.html.jinja"
-        return render_report_page(content, template, language, context | self.page_sections(content))
 
     def page_sections(self, content: PageContent) -> dict:
         """Return what the outcome's template, templates/<task>.html.jinja, shows of evaluated rows."""

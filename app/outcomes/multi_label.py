@@ -1,9 +1,8 @@
-"""Several labels a row: each label is decided by a threshold of its own, which is chosen on dev."""
+"""Several labels a row: each label has a threshold, chosen on dev."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,17 +15,17 @@ from ..evaluation.logits_file import SplitLogits
 from ..evaluation.measures.selective import RowDecisions
 from ..evaluation.page.report_page import PageContent
 from ..evaluation.text_table import short_label
-from .baselines import LinearModel, measured
+from .baselines import multi_label_baselines
 from .injected_errors import inject_list_errors
 from .label_counts import LabelCounts, distinct_label_lists
-from .label_issues import flag_lists, in_chunks, list_quality
+from .label_issues import flag_lists, in_chunks, list_quality, wrong_labels
 from .label_list_scores import LabelListScores
-from .label_metrics import label_metrics
-from .label_report import interval_lines, label_table
+from .label_metrics import multi_label_metrics
+from .label_report import interval_lines, multi_label_lines
 from .labelled_outcome import LabelledOutcome
-from .metrics import BY_KEY
 from .multi_label_page import page_sections
 from .outcome import FITTED_ON
+from .predictions_file import probability_columns
 from .texts import Texts
 from .thresholds import (
     choose_thresholds,
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 
 # Frequent mistakes in JSON, and printed
 MAX_PATTERNS, MAX_PRINTED = 1000, 10
-AVERAGES = ("micro", "macro", "weighted")
 
 
 class MultiLabel(LabelledOutcome):
@@ -118,8 +116,7 @@ class MultiLabel(LabelledOutcome):
         return super().metrics_in_training(split, results)
 
     def choose_thresholds(self, labels: np.ndarray, logits: np.ndarray) -> None:
-        """Decide by the thresholds that are best for rows of dev, unless the loss has a decision of its
-        own."""
+        """Decide by the thresholds that are best for rows of dev, unless the loss says how to decide."""
         if self.decides_at_zero:
             return
         thresholds = choose_thresholds(np.asarray(labels), sigmoid(logits))
@@ -159,28 +156,7 @@ class MultiLabel(LabelledOutcome):
         return LabelListScores(labels, self.decide(logits), logits, self.rule)
 
     def measure(self, scores: LabelListScores) -> dict:
-        """Return metrics of rows and of each label, the averages, and the threshold of each label.
-
-        `loss` is the mean binary cross entropy over rows and labels, without positive weights. `samples_f1`
-        is the mean F1 of the rows; a row without labels that gets none has 1.
-        """
-        from sklearn.metrics import f1_score
-
-        labels, predicted = scores.labels, scores.predicted
-        metrics = {
-            "rows": len(scores),
-            "loss": float(scores.loss.mean()),
-            "subset_accuracy": float(scores.correct.mean()),
-            "hamming_loss": float((labels != predicted).mean()),
-            "samples_f1": float(f1_score(labels, predicted, average="samples", zero_division=1)),
-            "labels_per_row": float(labels.sum(axis=1).mean()),
-            "predicted_per_row": float(predicted.sum(axis=1).mean()),
-            **label_metrics(scores, self.label_names, AVERAGES),
-        }
-        if scores.rule is not None:
-            for name, threshold in zip(self.label_names, scores.rule.thresholds, strict=True):
-                metrics["classes"][name]["threshold"] = float(threshold)
-        return metrics
+        return multi_label_metrics(scores, self.label_names)
 
     def distinct_rows(
         self, labels: np.ndarray, *predicted: np.ndarray
@@ -191,36 +167,17 @@ class MultiLabel(LabelledOutcome):
         return LabelCounts.of_label_lists(labels, predicted)
 
     def baselines(self, train: Texts, dev: Texts | None, report: Texts) -> dict[str, dict]:
-        """Return the baselines; the linear model has its own thresholds, chosen on dev (0.5 without)."""
-        from sklearn.multiclass import OneVsRestClassifier
-
-        (answers,), counts = self.distinct_rows(train.labels)
-        frequent = np.broadcast_to(answers[counts.argmax()], report.labels.shape)
-        linear = LinearModel(train, len(self.label_names), OneVsRestClassifier)
-        rule = default_rule(len(self.label_names), self.rule.min_labels, self.rule.max_labels)
-        if dev is not None:
-            rule = replace(rule, thresholds=choose_thresholds(*linear.probabilities(dev)))
-        labels, chances = linear.probabilities(report)
-        return {
-            "most frequent set": measured(self, report.labels, frequent),
-            linear.name: measured(self, labels, rule.decide(chances)),
-        }
+        limits = default_rule(len(self.label_names), self.rule.min_labels, self.rule.max_labels)
+        return multi_label_baselines(self, limits, train, dev, report)
 
     def label_quality(self, labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
         return in_chunks(lambda *rows: list_quality(rows[0], sigmoid(rows[1])), labels, logits)
 
     def flag_labels(self, labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, dict]:
-        """Return the rows with a wrong label, and in how many rows each label is left out or put in by
-        mistake, the most first."""
+        """Return the rows with a wrong label, and how often each label is missing or extra."""
         labels = np.asarray(labels, bool)
         flagged = flag_lists(labels, sigmoid(logits))
-        counts = [
-            (kind, name, int(rows))
-            for kind, given in (("missing", False), ("extra", True))
-            for name, rows in zip(self.label_names, (flagged & (labels == given)).sum(axis=0), strict=True)
-        ]
-        counts.sort(key=lambda entry: -entry[2])
-        wrong = [{"label": name, "kind": kind, "rows": rows} for kind, name, rows in counts if rows]
+        wrong = wrong_labels(flagged, labels, self.label_names)
         return flagged.any(axis=1), {"wrong_labels": wrong[:MAX_PATTERNS]}
 
     def pattern_lines(self, patterns: dict) -> list[str]:
@@ -262,7 +219,7 @@ class MultiLabel(LabelledOutcome):
             confidence = float(self.confidence(probabilities[None])[0])
             record |= {"decision": "accept" if confidence >= threshold else "abstain"}
             record |= {"confidence": round(confidence, 6)}
-        return record | self.probability_columns(probabilities)
+        return record | probability_columns(self.label_names, probabilities)
 
     def scored_label(self, label: int, probability: float, answer: list[str]) -> dict[str, Any]:
         """Return also whether the row has the label, `chosen`."""
@@ -293,14 +250,8 @@ class MultiLabel(LabelledOutcome):
         return ", ".join(map(short_label, answer)) or "(no label)"
 
     def report_text(self, metrics: dict, start: dict, title: str) -> str:
-        support = sum(scores["support"] for scores in metrics["classes"].values())
-        lines = [title, *label_table(metrics, "labels", AVERAGES, support), ""]
-        shown = ("subset_accuracy", "samples_f1", "hamming_loss", "loss")
-        values = [f"{BY_KEY[key].english} {metrics[key]:.4f}" for key in shown]
-        lines.append("   ".join([*values, f"rows {metrics['rows']:,}"]))
-        per_row = f"{metrics['labels_per_row']:.2f} true, {metrics['predicted_per_row']:.2f} predicted"
-        lines += [f"labels a row: {per_row}", "", describe_rule(self.rule), ""]
-        return "\n".join([*lines, interval_lines(metrics, self.beside_baselines)])
+        lines = multi_label_lines(metrics, describe_rule(self.rule))
+        return "\n".join([title, *lines, "", interval_lines(metrics, self.beside_baselines)])
 
     def decision_paragraph(self, metrics: dict, language: str) -> str:
         return self.words(language)["card_thresholds"]

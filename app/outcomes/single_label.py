@@ -21,6 +21,7 @@ from .label_metrics import confusions, label_metrics
 from .label_report import confusion_lines, interval_lines, label_table
 from .labelled_outcome import LabelledOutcome
 from .outcome import FITTED_ON
+from .predictions_file import probability_columns
 from .single_label_page import page_sections
 from .temperature import effect, fit_temperature, render_calibration
 from .texts import Texts
@@ -177,7 +178,7 @@ class SingleLabel(LabelledOutcome):
         if threshold is not None:
             record |= {"decision": "accept" if first >= threshold else "abstain"}
             record |= {"margin": round(first - second, 6)}
-        return record | self.probability_columns(probabilities)
+        return record | probability_columns(self.label_names, probabilities)
 
     def arrow_type(self) -> Any:
         import pyarrow as pa

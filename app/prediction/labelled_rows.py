@@ -18,6 +18,7 @@ from ..errors import InputError, excerpt, listed, nearest
 from ..evaluation.long_rows import cost_of_length, readings_of, render_cost_of_length
 from ..evaluation.page.evaluated_rows import EvaluatedRows
 from ..evaluation.page.report_page import PageContent
+from ..outcomes.labelled_page import render_page
 from ..outcomes.resampling import all_metrics
 from ..runtime.disk import write_json, write_text
 from .open_model import OpenedModel
@@ -150,7 +151,7 @@ def report_on(
         metrics["long_texts"] = long
         text += f"\n\n{render_cost_of_length(long)}"
     page = PageContent(title, evaluated, metrics, outcome.calibrated(labels, logits))
-    write_text(folder / "report.html", outcome.render_page(page, language))
+    write_text(folder / "report.html", render_page(outcome, page, language))
     write_text(folder / "report.txt", text + "\n")
     write_json(folder / "report.json", {"input": source.name, "model": str(opened.folder)} | metrics)
     return text

@@ -21,7 +21,7 @@ from .best_checkpoint import BestCheckpoint
 from .evaluation import evaluate_split
 from .log.losses import Losses
 from .log.run_log import RunLog
-from .memory_errors import EVALUATION_REMEDY, SAVING_REMEDY, memory_for
+from .memory_errors import Remedy, memory_for
 from .saving import Saver
 
 
@@ -161,7 +161,7 @@ class AfterStep:
             self.collect_losses()
             started = time.perf_counter()
             batch_size = self.config.eval_batch_size
-            with memory_for("dev was evaluated", EVALUATION_REMEDY):
+            with memory_for("dev was evaluated", Remedy.EVALUATION):
                 metrics, logits = evaluate_split(
                     self.strategy, self.components, "dev", batch_size, self.log, progress.step
                 )
@@ -180,7 +180,7 @@ class AfterStep:
     def save(self, is_best: bool, with_state: bool, is_trained: bool) -> None:
         """Save the best model or a training state, or both, after checking that the losses up to here are
         finite."""
-        with self.log.speed.paused(), memory_for("weights were copied to be saved", SAVING_REMEDY):
+        with self.log.speed.paused(), memory_for("weights were copied to be saved", Remedy.SAVING):
             self.collect_losses()
             with self.failure_of_rank_0():
                 self.saver.save(self.progress, is_best, with_state, is_trained)

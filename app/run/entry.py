@@ -58,12 +58,12 @@ def work(config: Config, mode: str) -> int:
     from ..runtime.signals import Stopped
     from ..strategies import open_strategy
     from .log.setup import start_logging
-    from .memory_errors import PREPARING_REMEDY, memory_for
+    from .memory_errors import Remedy, memory_for
     from .resuming import with_saved_precision
 
     try:
         start_logging(is_main=launched_rank() == 0)
-        set_up = memory_for("the device and the processes were set up", PREPARING_REMEDY)
+        set_up = memory_for("the device and the processes were set up", Remedy.PREPARING)
         with set_up, open_strategy(mode, with_saved_precision(config)) as strategy:
             return Job(mode, strategy, ends_process=True).run()
     except InputError as error:

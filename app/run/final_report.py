@@ -14,6 +14,7 @@ from ..evaluation.logits_file import LOGITS, logits_of, write_logits
 from ..evaluation.long_rows import cost_of_length, render_cost_of_length, row_readings
 from ..evaluation.page.evaluated_rows import rows_of_split
 from ..evaluation.page.report_page import PageContent
+from ..outcomes.labelled_page import render_page
 from ..outcomes.model_card import render_card
 from ..outcomes.outcome import FITTED_ON
 from ..outcomes.predictions_file import write_predictions
@@ -71,7 +72,7 @@ def print_and_write(
         on_page = metrics | {"step": state.best_step}
         write_predictions(folder / PREDICTIONS, components.loaders[split].split, results[split], outcome)
         content = page_content(folder, components, split, results[split], on_page, title)
-        write_text(folder / PAGE, outcome.render_page(content, config.output.language))
+        write_text(folder / PAGE, render_page(outcome, content, config.output.language))
         card = card_content(folder.resolve().name, config, components, split, on_page)
         write_card(folder, render_card(card, config.output.language))
     details = {"split": split, "step": state.best_step, "data": components.dataset.statistics}

@@ -13,7 +13,7 @@ import numpy as np
 from ..checkpoints.find_run import holds_run
 from ..checkpoints.run_files import drop_replaced_run
 from ..checkpoints.run_folder import cannot_write, check_inputs, check_run_folder, open_run_folder
-from ..checkpoints.run_history import add_start, describe_start, write_first_start
+from ..checkpoints.run_history import describe_start, write_first_start
 from ..checkpoints.run_lock import RunLock
 from ..checkpoints.training_state import TrainingState, drop_states
 from ..data.report import render as render_data_report
@@ -30,15 +30,9 @@ from .final_report import print_and_write, report_split
 from .job_signature import job_signature
 from .log.run_log import RunLog
 from .log.trackers import check_trackers
-from .memory_errors import (
-    EVALUATION_REMEDY,
-    LOADING_REMEDY,
-    PREPARING_REMEDY,
-    TRAINING_REMEDY,
-    memory_for,
-)
+from .memory_errors import Remedy, memory_for
 from .rank_agreement import check_ranks
-from .resuming import check_not_done, find_state, load_best, load_state, start_longer
+from .resuming import check_not_done, find_state, load_best, load_state, writes_of_resumed_run
 from .saving import Saver
 
 logger = logging.getLogger(__name__)
@@ -77,7 +71,7 @@ class Job:
         try:
             self.prepare()
             self.resume()
-            with memory_for("the model was trained", TRAINING_REMEDY):
+            with memory_for("the model was trained", Remedy.TRAINING):
                 stopped_by = self.train()
             self.log.close_bar()
             if stopped_by:
@@ -108,14 +102,14 @@ class Job:
         """Open the data, build the model and open the run folder."""
         # Before the long work, not after it
         self.on_rank_0(self.check_output)
-        with memory_for("the data were opened and the model was built", PREPARING_REMEDY):
+        with memory_for("the data were opened and the model was built", Remedy.PREPARING):
             self.components = assemble(self.config, self.strategy)
         self.config = self.components.config
         check_ranks(self.strategy.group, self.config, self.mode, self.components)
         self.total_steps = planned_steps(self.components.plan, self.config.train)
         self.job = job_signature(self.config, self.components) | {"steps": self.total_steps}
         self.on_rank_0(self.open_folder)
-        with memory_for("the model was placed and its optimizer was built", PREPARING_REMEDY):
+        with memory_for("the model was placed and its optimizer was built", Remedy.PREPARING):
             set_up(self.strategy, self.components)
 
     def check_output(self) -> None:
@@ -136,9 +130,8 @@ class Job:
         logger.info(describe(components, strategy, self.config.train, self.total_steps, self.folder))
 
     def resume(self) -> None:
-        """Continue from the last training state of the run folder, where there is one; then open log and
-        saver."""
-        with memory_for("the training state was loaded", LOADING_REMEDY):
+        """Continue from the last training state, where there is one; then open log and saver."""
+        with memory_for("the training state was loaded", Remedy.LOADING):
             if self.on_rank_0(self.find_state):
                 self.progress = load_state(self.strategy, self.saved, self.folder, self.job)
         first_writes: list[Callable[[], None]] = []
@@ -156,23 +149,13 @@ class Job:
         return self.saved is not None
 
     def first_writes(self) -> list[Callable[[], None]]:
-        """Return what has to be written before the first new file of a resumed run; rank 0 calls it.
-
-        From then on its settings are those of this start; until then the run stays as it was. A run that only
-        lacks its report writes them now.
-        """
+        """Return what has to be written before the first new file of a resumed run; rank 0 calls it."""
         if not self.is_resumed:
             return []
-        start = (self.folder, self.config, self.start)
+        start = self.folder, self.config, self.start
         if not self.saved:
             return [partial(write_first_start, *start, self.components.dataset)]
-        if self.progress.is_trained(self.total_steps):
-            add_start(*start, self.progress.step)
-            return []
-        is_longer = self.saved.job["steps"] != self.total_steps
-        step = self.progress.step
-        longer = [partial(start_longer, self.folder, self.saved.folder, step)] if is_longer else []
-        return [*longer, partial(add_start, *start, step)]
+        return writes_of_resumed_run(*start, self.saved, self.progress, self.total_steps)
 
     def open_log(self) -> None:
         """Open the log of the run; on ranks other than 0 it says nothing."""
@@ -232,7 +215,7 @@ class Job:
     def evaluate(self, split: str, step: int) -> tuple[dict, np.ndarray]:
         """Return the metrics and the results of the rows of a split; every rank calls it."""
         batch_size = self.config.train.eval_batch_size
-        with memory_for(f"{split} was evaluated", EVALUATION_REMEDY):
+        with memory_for(f"{split} was evaluated", Remedy.EVALUATION):
             return evaluate_split(self.strategy, self.components, split, batch_size, self.log, step)
 
     def report(self) -> None:
@@ -249,14 +232,13 @@ class Job:
             metrics, results = self.evaluate_best(split)
             # A report that is being written is finished first
             with StopSignals(self.strategy.group) as signals:
-                with memory_for("the report was written", LOADING_REMEDY):
+                with memory_for("the report was written", Remedy.LOADING):
                     self.on_rank_0(partial(self.write_report, split, metrics, results))
                 if self.ends_process:
                     signals.ignore_later_ones()
 
     def evaluate_best(self, split: str) -> tuple[dict, dict[str, np.ndarray]]:
-        """Return the metrics of the best checkpoint on a split, and its results on that split and dev; every
-        rank calls it."""
+        """Return the best model's metrics on a split, and results there and on dev; every rank calls it."""
         best_step = self.progress.best_step
         if best_step != self.progress.step:
             load_best(self.strategy, self.folder)

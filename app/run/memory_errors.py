@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 
 from ..errors import TrainingError, first_line
 from ..training.out_of_memory import is_out_of_memory
 
-PREPARING_REMEDY = "choose a smaller model (model.name, model.config), or a machine with more memory"
-LOADING_REMEDY = (
-    "end other programs, or choose a machine with more memory, and start again with --resume auto"
-)
-TRAINING_REMEDY = (
-    "resume from the last training state with --resume auto and a smaller train.micro_batch_size"
-)
-EVALUATION_REMEDY = "lower train.eval_batch_size, and resume with --resume auto"
-SAVING_REMEDY = "end other programs, or choose a machine with more memory, and resume with --resume auto"
+
+class Remedy(StrEnum):
+    """What to do where memory ran out, by the kind of work."""
+
+    PREPARING = "choose a smaller model (model.name, model.config), or a machine with more memory"
+    LOADING = "end other programs, or choose a machine with more memory, and start again with --resume auto"
+    TRAINING = "resume from the last training state with --resume auto and a smaller train.micro_batch_size"
+    EVALUATION = "lower train.eval_batch_size, and resume with --resume auto"
+    SAVING = "end other programs, or choose a machine with more memory, and resume with --resume auto"
 
 
 @contextmanager

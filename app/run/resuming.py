@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from safetensors.torch import load_file
@@ -11,7 +13,7 @@ from safetensors.torch import load_file
 from ..checkpoints.find_run import is_finished, run_to_resume
 from ..checkpoints.run_files import MODEL
 from ..checkpoints.run_folder import finished_error, keep_reports
-from ..checkpoints.run_history import read_settings
+from ..checkpoints.run_history import add_start, read_settings
 from ..checkpoints.training_state import (
     TrainingState,
     add_best_model,
@@ -134,6 +136,28 @@ def load_best(strategy: Strategy, folder: Path | None) -> None:
 
     strategy.group.on_rank_0(read)
     strategy.full_state.load_weights(add_prefix(weights))
+
+
+def writes_of_resumed_run(
+    folder: Path,
+    config: Config,
+    start: dict,
+    state: TrainingState,
+    progress: RunProgress,
+    total_steps: int,
+) -> list[Callable[[], None]]:
+    """Return what has to be written before the first new file of a run that resumes from `state`; rank 0
+    calls it.
+
+    From then on its settings are those of this start; until then the run stays as it was. A run that only
+    lacks its report writes them now.
+    """
+    if progress.is_trained(total_steps):
+        add_start(folder, config, start, progress.step)
+        return []
+    is_longer = state.job["steps"] != total_steps
+    longer = [partial(start_longer, folder, state.folder, progress.step)] if is_longer else []
+    return [*longer, partial(add_start, folder, config, start, progress.step)]
 
 
 def start_longer(folder: Path, state: Path, step: int) -> None:

@@ -11,6 +11,7 @@ from app.config.train_settings import TrainConfig
 from app.outcomes import OUTCOMES, open_outcome, outcome_class
 from app.outcomes import metrics as table
 from app.outcomes.class_scores import softmax
+from app.outcomes.labelled_page import render_page
 from app.outcomes.metrics import Metric, is_better
 from app.outcomes.model_card import CardContent, SplitFacts, render_card
 from app.outcomes.resampling import compare, seed_variance, values
@@ -127,7 +128,7 @@ def test_a_metric_is_one_entry_of_the_table(task, monkeypatch):
     assert f"  {'error rate':17} {shown}   {low:.4f} to {high:.4f}" in outcome.report_text(
         metrics, {}, "title"
     )
-    assert f"错误率<b>{shown}</b><small>[{low:.4f}, {high:.4f}]" in outcome.render_page(content, "zh")
+    assert f"错误率<b>{shown}</b><small>[{low:.4f}, {high:.4f}]" in render_page(outcome, content, "zh")
     facts = SplitFacts("rows.csv", 200, "abcd", "ef01")
     settings = ("bert", None, None, 128, {"seed": 42}, False)
     card = render_card(CardContent("run", outcome, "test", metrics, {}, {"test": facts}, *settings))

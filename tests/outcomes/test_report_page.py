@@ -15,6 +15,7 @@ from app.evaluation.page.evaluated_rows import (
     unknown_counts,
 )
 from app.evaluation.page.report_page import visible
+from app.outcomes.labelled_page import render_page
 from app.outcomes.multi_label_page import worst_rows
 from app.outcomes.single_label_page import confusion_section, surest_errors
 from tests.outcomes.rows_case import TASKS, page_content
@@ -58,7 +59,7 @@ class Checker(HTMLParser):
 @pytest.mark.parametrize("task", TASKS)
 def test_page_is_whole_and_loads_nothing(task, num_rows, num_labels, language):
     outcome, content = page_content(task, num_rows, [f"类别{label}" for label in range(num_labels)])
-    page = outcome.render_page(content, language)
+    page = render_page(outcome, content, language)
     checked = Checker(page)
     assert "script" not in checked.tags
     assert not {"src", "href", "onload", "onclick"} & {name for name, _ in checked.attributes}
@@ -79,7 +80,7 @@ def test_page_is_whole_and_loads_nothing(task, num_rows, num_labels, language):
 
 def test_the_page_of_several_labels_speaks_of_them():
     outcome, content = page_content("multi_label", 300, ["甲", "乙"])
-    english, chinese = (Checker(outcome.render_page(content, language)).text for language in ("en", "zh"))
+    english, chinese = (Checker(render_page(outcome, content, language)).text for language in ("en", "zh"))
     assert "Always the most frequent set of labels" in english
     assert "The rows with the most wrong labels" in english
     assert "总是预测最多的标签组合" in chinese
@@ -101,7 +102,7 @@ HOSTILE = [
 def test_texts_and_labels_of_strangers_cannot_act(task):
     names = [f"{text[:60]}{number}" for number, text in enumerate(HOSTILE)]
     outcome, content = page_content(task, 400, names, lambda at: HOSTILE[at % len(HOSTILE)])
-    page = outcome.render_page(content, "en")
+    page = render_page(outcome, content, "en")
     page.encode()
     checked = Checker(page)
     assert not {"script", "img"} & set(checked.tags)
@@ -121,7 +122,7 @@ def test_visible_cuts_and_shows_code_points():
 
 def test_pages_of_many_classes_and_rows_are_small():
     outcome, content = page_content("single_label", 20_000, [f"类别{label:04d}" for label in range(1500)])
-    page = outcome.render_page(content, "en")
+    page = render_page(outcome, content, "en")
     assert len(page.encode()) < 300_000
     assert "The 40 classes with the lowest F1, of 1500" in page
     assert "The 50 most frequent confusions" in page
