@@ -42,8 +42,7 @@ def check_run_folder(config: OutputConfig) -> None:
     if folder.is_symlink() and not folder.exists():
         raise InputError(
             f"output.dir must be a folder, found {folder}, a link to {folder.readlink()}, which is not "
-            "there; "
-            "make that folder, or remove the link"
+            "there; make that folder, or remove the link"
         )
     if not folder.exists():
         return
@@ -100,8 +99,7 @@ def unfinished_error(folder: Path) -> InputError:
     )
     return InputError(
         f"{folder} holds a run that is not finished ({done}); continue it with --resume auto, replace it "
-        "with "
-        "--output.overwrite true, or choose another output.dir"
+        "with --output.overwrite true, or choose another output.dir"
     )
 
 

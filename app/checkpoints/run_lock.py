@@ -135,6 +135,5 @@ def in_use_error(folder: Path) -> InputError:
     who = f"process {values.get('pid', '?')} on {values.get('host', '?')}, since {values.get('since', '?')}"
     return InputError(
         f"a run folder is for one run at a time: {folder} is in use by {who}; wait until that run has ended, "
-        "stop it, or "
-        "choose another output.dir"
+        "stop it, or choose another output.dir"
     )

@@ -120,8 +120,7 @@ def load_training_state(folder: Path) -> TrainingState | None:
     if unreadable:
         raise TrainingError(
             f"a training state must be readable to resume from it, and none is: {unreadable[0]}; it is not "
-            "removed; start again "
-            "when the disk can be read, or start a new run in another output.dir"
+            "removed; start again when the disk can be read, or start a new run in another output.dir"
         )
     if states:
         logger.warning("%s has no undamaged training state", folder)

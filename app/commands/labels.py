@@ -73,6 +73,5 @@ def import_decisions(options: argparse.Namespace) -> str:
     )
     return (
         f"{imported.changed:,} changed labels in {options.target}; {imported.confirmed:,} confirmed, "
-        f"{imported.open:,} without a "
-        f"decision{several}"
+        f"{imported.open:,} without a decision{several}"
     )

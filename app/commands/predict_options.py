@@ -72,8 +72,8 @@ def _add_input_options(add: Callable) -> None:
     )
     add("--label_columns", type=_names, metavar="LIST", help=columns)
     header = (
-        "whether the first line of CSV, TSV or Excel names the columns "
-        "(default: as in the run, else if it has usual names)"
+        "whether the first line of CSV, TSV or Excel names the columns (default: as in the run, else if it "
+        "has usual names)"
     )
     add("--header", choices=["true", "false"], help=header)
     encoding = "encoding of text files: utf-8, gb18030, ... (default: as in the run, else utf-8)"
@@ -94,8 +94,8 @@ def _add_output_options(add: Callable) -> None:
         "lines)"
     )
     report = (
-        "for rows with labels: a new folder for report.html, report.txt, "
-        "report.json and predictions.csv (default: none)"
+        "for rows with labels: a new folder for report.html, report.txt, report.json and predictions.csv "
+        "(default: none)"
     )
     add("--report", metavar="FOLDER", help=report)
     add("--language", choices=["en", "zh"], default="en", help="language of report.html (default: en)")
@@ -110,16 +110,14 @@ def _add_output_options(add: Callable) -> None:
 def add_decision_options(add: Callable) -> None:
     """Add the options that decide what probabilities are, and which of them are enough."""
     calibrate = (
-        "auto: divide logits by the temperature that the run fitted on dev (calibration.json), which changes "
-        "probabilities and no "
-        "label; none: probabilities as the model gives them (default: auto)"
+        "auto: divide logits by the temperature that the run fitted on dev (calibration.json), which "
+        "changes probabilities and no label; none: probabilities as the model gives them (default: auto)"
     )
     add("--calibrate", choices=["auto", "none"], default="auto", help=calibrate)
     threshold = (
         "adds the columns decision, accept from this probability on and else abstain, and margin, the "
-        "distance to the second "
-        "largest probability; of several labels a row, confidence, how sure the least certain of them "
-        "is (default: none)"
+        "distance to the second largest probability; of several labels a row, confidence, how sure the "
+        "least certain of them is (default: none)"
     )
     add("--threshold", type=_probability, metavar="PROBABILITY", help=threshold)
     abstain = (
@@ -156,8 +154,8 @@ def add_device_options(add: Callable) -> None:
     add("--device", default="auto", help=devices)
     add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
     tokens = (
-        "maximum tokens in a batch, its rows times its longest row "
-        "(default: 1024 on the CPU, with ONNX Runtime 256, 32768 on other devices)"
+        "maximum tokens in a batch, its rows times its longest row (default: 1024 on the CPU, with ONNX "
+        "Runtime 256, 32768 on other devices)"
     )
     add("--batch_tokens", type=int, metavar="TOKENS", help=tokens)
 

@@ -151,9 +151,8 @@ def _check_keys(settings: Any, schema: type, source: str, prefix: str = "") -> N
             )
         elif isinstance(value, list) and len(value) > MAX_LIST:
             raise InputError(
-                f"{source}: {prefix}{key} may list at most {MAX_LIST:,} values, found {len(value):,}; "
-                "leave it out (labels "
-                "are then taken from the train file)"
+                f"{source}: {prefix}{key} may list at most {MAX_LIST:,} values, found {len(value):,}; leave "
+                "it out (labels are then taken from the train file)"
             )
 
 

@@ -43,8 +43,7 @@ def import_fixes(source: Path, target: Path) -> Imported:
     if format is None:
         raise InputError(
             f"{source}: an export of Label Studio (an array in JSON) or doccano (an object a line) is "
-            "needed, found a file that "
-            f"begins with {excerpt(start)}"
+            f"needed, found a file that begins with {excerpt(start)}"
         )
     imported = Imported()
     for place, record in read_records(source, ReadOptions(), format):
@@ -102,8 +101,7 @@ def _decisions(where: str, record: dict) -> Iterator[list[str]]:
             if results is None:
                 raise InputError(
                     f"{where}: an annotation needs a result with choices, found {excerpt(annotation)}; "
-                    "export from doccano as "
-                    "JSONL with the names of the labels"
+                    "export from doccano as JSONL with the names of the labels"
                 )
             if not annotation.get("was_cancelled"):
                 values = [

@@ -98,8 +98,7 @@ def _find_column(
     if isinstance(chosen, str):
         raise InputError(
             f"{where}: the {what} column '{chosen}' is chosen by name, but the columns have no names; choose "
-            "it by number "
-            "(0 is the first)"
+            "it by number (0 is the first)"
         )
     if chosen is not None:
         if width is not None and not -width <= chosen < width:
@@ -132,9 +131,8 @@ def _check_once(where: str, what: str, name: str, compared: list[str], names: li
     if len(numbers) > 1:
         raise InputError(
             f"{where}: cannot tell which column is the {what}: found {len(numbers)} columns named "
-            f"'{shorten(name)}', "
-            f"numbers {listed(numbers)} of {listed(names)}; rename them, or set --data.{SETTING[what]} to a "
-            "number"
+            f"'{shorten(name)}', numbers {listed(numbers)} of {listed(names)}; rename them, or set "
+            f"--data.{SETTING[what]} to a number"
         )
 
 
@@ -195,8 +193,7 @@ def _unclear_message(
         columns = f"only one column{f', {shorten(names[0])}' if names else ''}"
         remedy = (
             "add a label to each text; columns are separated by commas in CSV, by tabs in TSV "
-            "(--data.format); in an Excel "
-            "sheet, remove what is above the column names"
+            "(--data.format); in an Excel sheet, remove what is above the column names"
         )
         if any("\t" in str(value) for value in names or first or []):
             remedy = "there are tabs in it: set --data.format tsv"
@@ -226,8 +223,7 @@ def check_first_line(where: str, options: ReadOptions, record: list) -> None:
     if options.header is None and name is not None:
         raise InputError(
             f"{where}: cannot tell whether this is a header: found '{name}', a usual column name, next to "
-            "other values; "
-            "set --data.header true or false"
+            "other values; set --data.header true or false"
         )
 
 

@@ -58,8 +58,7 @@ def check_tokenizer(tokenizer: Tokenizer, source: str) -> None:
     if strange:
         raise InputError(
             f"the tokenizer of {source} must make tokens of its vocabulary only, found the id "
-            f"{strange[0]:,}, perhaps in its "
-            f"post_processor; {REMEDY}"
+            f"{strange[0]:,}, perhaps in its post_processor; {REMEDY}"
         )
 
 
@@ -95,6 +94,5 @@ def check_has_tokens(encodings: Sequence[Encoding], texts: Sequence, place: Call
         if not encoding.ids:
             raise InputError(
                 f"{place(index)}: each text must have a token, and the tokenizer makes none of "
-                f"{excerpt(texts[index])}; remove "
-                "the row, or choose another model"
+                f"{excerpt(texts[index])}; remove the row, or choose another model"
             )

@@ -56,8 +56,8 @@ def _folds_of_classes(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: 
     if int(np.bincount(targets).max()) < folds or len(first) < folds:
         raise InputError(
             "data.folds must be at most the number of different texts and of rows of the largest class; "
-            f"found {folds} folds for "
-            f"{len(first):,} texts and {int(np.bincount(targets).max()):,} rows of that class"
+            f"found {folds} folds for {len(first):,} texts and {int(np.bincount(targets).max()):,} rows of "
+            "that class"
         )
     fold = np.empty(len(targets), np.int64)
     with warnings.catch_warnings():

@@ -33,8 +33,7 @@ def labels_in_cell(value: Any, separator: str | None) -> list:
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f'a list of labels must be JSON, like ["a", "b"], found {excerpt(value)}; '
-                "fix the row, or set "
-                "--data.label_separator for labels without brackets"
+                "fix the row, or set --data.label_separator for labels without brackets"
             ) from error
     if isinstance(value, list):
         return value
@@ -46,8 +45,7 @@ def labels_in_cell(value: Any, separator: str | None) -> list:
     if usual is not None:
         raise ValueError(
             f"cannot tell whether this is one label or several: found {excerpt(value)}; set "
-            "--data.label_separator "
-            f"'{usual}', or write a JSON list"
+            f"--data.label_separator '{usual}', or write a JSON list"
         )
     return [value]
 

@@ -23,14 +23,12 @@ def check_labels_in_train(
         raise InputError(
             f"every label needs rows in train; label '{shorten(label_names[label])}' is absent from train "
             f"({_first_row_of(label, labels, rows, tables)}); add training rows of it, or remove it from the "
-            "data and from "
-            "data.labels"
+            "data and from data.labels"
         )
     if len(label_names) < 2:
         raise InputError(
             f"{tables['train'].source}: at least two different labels are needed, found "
-            f"{listed(label_names)}; "
-            "is data.label_column the right column?"
+            f"{listed(label_names)}; is data.label_column the right column?"
         )
 
 

@@ -52,8 +52,8 @@ class LongTexts:
         if self.stride > capacity:
             raise InputError(
                 f"data.stride must be at most the {capacity} tokens of a text in a window (data.max_length "
-                "without special "
-                f"tokens), or tokens between two windows would be left out; found {self.stride}"
+                "without special tokens), or tokens between two windows would be left out; found "
+                f"{self.stride}"
             )
         return self.stride
 
@@ -79,8 +79,7 @@ def saved_long_texts(values: dict, path: Path) -> LongTexts:
     if way not in modes or not (stride is None or _is_count(stride)) or not _is_count(windows):
         raise InputError(
             f"{path}: data.long must be one of {', '.join(modes)}, and data.stride and data.max_windows "
-            "numbers from 1; found "
-            f"{excerpt(way)}, {excerpt(stride)} and {excerpt(windows)}; fix the file"
+            f"numbers from 1; found {excerpt(way)}, {excerpt(stride)} and {excerpt(windows)}; fix the file"
         )
     return LongTexts(way, stride, windows) if way != "cut" else CUT
 

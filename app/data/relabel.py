@@ -126,8 +126,7 @@ def read_fixes(
         if before[0] != label:
             raise InputError(
                 f"{where}: a text can have one {'set of labels' if multi_label else 'label'} only, found "
-                f"{excerpt(label)} "
-                f"here and {excerpt(before[0])} in {unit} {before[1]}; keep one of the two"
+                f"{excerpt(label)} here and {excerpt(before[0])} in {unit} {before[1]}; keep one of the two"
             )
     hashes = sorted(label_and_line)
     labels, lines = ([label_and_line[key][at] for key in hashes] for at in (0, 1))
@@ -193,8 +192,7 @@ def _key(where: str, values: dict, remove_spaces: bool) -> int:
         if not HASH.fullmatch(given):
             raise InputError(
                 f"{where}: text_hash must be the letter h and 16 hexadecimal digits, as in label_issues.csv, "
-                "found "
-                f"{excerpt(given)}; copy it whole, or remove the column and use text"
+                f"found {excerpt(given)}; copy it whole, or remove the column and use text"
             )
         return int(given[1:], 16)
     texts = [_string(where, values.get(name), name) for name in ("text", "text_pair")]
@@ -219,8 +217,7 @@ def _string(where: str, value: object, name: str) -> str:
     except UnicodeEncodeError as error:
         raise InputError(
             f"{where}: {name} has bytes that are not in the encoding; set --data.encoding (gb18030 for most "
-            "older Chinese "
-            "files), or save the file in UTF-8"
+            "older Chinese files), or save the file in UTF-8"
         ) from error
     return text
 

@@ -79,8 +79,7 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
         if table.multiline:
             lines.append(
                 f"    {table.multiline:,} rows have several lines, the first from line "
-                f"{table.first_multiline:,}: "
-                "are all double quotes paired?"
+                f"{table.first_multiline:,}: are all double quotes paired?"
             )
     if dataset.relabelled:
         lines += _relabelled_lines(dataset.relabelled)
@@ -97,8 +96,7 @@ def _relabelled_lines(effect: dict) -> list[str]:
     )
     return [
         f"  {effect['source']}: {effect['fixes']:,} corrected labels, for {effect['rows']:,} rows, "
-        f"{effect['changed']:,} of them "
-        f"had another label{unused if effect['unused'] else ''}"
+        f"{effect['changed']:,} of them had another label{unused if effect['unused'] else ''}"
     ]
 
 

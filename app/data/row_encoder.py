@@ -37,8 +37,7 @@ class RowEncoder:
         if capacity < HEAD:
             raise InputError(
                 f"data.long {self.long.way} needs {HEAD} or more tokens of a text in a row, found {capacity} "
-                "with data.max_length "
-                f"{max_length}; raise it"
+                f"with data.max_length {max_length}; raise it"
             )
         if self.long.way == "windows":
             overlap = capacity - self.long.step(capacity)

@@ -204,9 +204,8 @@ def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions) 
         return BadRow(
             line,
             f"{columns.width} columns are needed as in the first row, found {len(record)}: {excerpt(shown)}; "
-            "remove "
-            "extra separators from the text (or, in CSV, enclose it in double quotes) or fill in what is "
-            "missing",
+            "remove extra separators from the text (or, in CSV, enclose it in double quotes) or fill in "
+            "what is missing",
         )
     try:
         text, pair, label = columns.pick(record)

@@ -87,9 +87,8 @@ def stratified_split(
         if 0 < len(groups) <= len(sizes_wanted):
             raise InputError(
                 f"a stratified split needs {len(sizes_wanted) + 1} different texts of each class, one for "
-                "each split; class "
-                f"'{shorten(names[label])}' has {len(groups)}; add rows, set --data.split random, or give "
-                "separate files"
+                f"each split; class '{shorten(names[label])}' has {len(groups)}; add rows, set --data.split "
+                "random, or give separate files"
                 + _likely_mistake(len(names), len(labels), only_first_row=first[groups].tolist() == [0])
             )
         for name, dealt in _deal(generator.permutation(groups), sizes, proportions, owed).items():

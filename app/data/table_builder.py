@@ -125,8 +125,7 @@ def _check_label(row: Row, names: list[str], accept_ids: bool, is_set: bool) -> 
     return BadRow(
         row.line,
         f"unknown label {excerpt(unknown)}{nearest(unknown, names)} (known: {listed(names)}); fix the row or "
-        "set "
-        "--data.labels",
+        "set --data.labels",
     )
 
 

@@ -99,8 +99,7 @@ def _check_text(path: Source, start: bytes, codec: str) -> None:
     if not start.startswith(MARKS.get(codec, (b"",))):
         raise InputError(
             f"{path}: {codec.upper()} text must begin with a byte order mark, found {start[:4]!r}; set "
-            "--data.encoding to "
-            f"utf-8, or to {codec}-le or {codec}-be, which need no mark"
+            f"--data.encoding to utf-8, or to {codec}-le or {codec}-be, which need no mark"
         )
 
 

@@ -59,8 +59,7 @@ def _checkpoint_tokenizer(config: ModelConfig):
     if tokenizer.unk_token is not None and tokenizer.unk_token not in tokenizer.get_vocab():
         raise InputError(
             f"the tokenizer of {config.name} names the unknown token {excerpt(tokenizer.unk_token)}, which "
-            "its vocabulary does "
-            "not have; correct its tokenizer_config.json, or choose another model"
+            "its vocabulary does not have; correct its tokenizer_config.json, or choose another model"
         )
     check_tokenizer(tokenizer.backend_tokenizer, config.name)
     return tokenizer

@@ -28,15 +28,14 @@ WORDS = {
     ),
     "holds": (
         "The attributions pass the test: deleting the characters they favour lowers the log-odds of the "
-        "label more than "
-        "deleting at random (p = {0}). They say what this model uses, not whether it is right to use it.",
+        "label more than deleting at random (p = {0}). They say what this model uses, not whether it is "
+        "right to use it.",
         "通过检验：先删除归因最高的字符，标签的对数几率（log-odds）比随机删除降得更多（p = {0}）。"
         "归因说明模型用了什么，不说明这样用是否正确。",
     ),
     "fails": (
-        "THIS IS NO EXPLANATION: deleting the characters that the attributions favour lowers the log-odds of "
-        "the label no more "
-        "than deleting at random (p = {0}).",
+        "THIS IS NO EXPLANATION: deleting the characters that the attributions favour lowers the log-odds "
+        "of the label no more than deleting at random (p = {0}).",
         "这不是解释：先删除归因最高的字符，标签的对数几率（log-odds）并不比随机删除降得更多（p = {0}）。",
     ),
     "chance": (
@@ -57,9 +56,8 @@ WORDS = {
     "place": ("place", "位置"),
     "test": ("Deletion test", "删除检验"),
     "test_note": (
-        "Drop of the log-odds by the number of deleted units: in the order of the attributions, and in {0} "
-        "random orders (mean; "
-        "the band has 90 % of them).",
+        "Drop of the log-odds by the number of deleted units: in the order of the attributions, and in "
+        "{0} random orders (mean; the band has 90 % of them).",
         "删除若干单位后对数几率的下降：按归因从高到低删除，以及 {0} 次随机顺序（均值，"
         "带状区域含其中的 90%）。",
     ),
@@ -68,8 +66,7 @@ WORDS = {
     "random": ("at random", "随机"),
     "figures": (
         "Integrated gradients, {0} steps: log-odds {1} of the text, {2} with every token neutral; the "
-        "attributions add up to {3}, "
-        "convergence delta {4}.",
+        "attributions add up to {3}, convergence delta {4}.",
         "积分梯度，{0} 步：文本的对数几率为 {1}，所有 token 为中性时为 {2}；"
         "归因之和为 {3}，收敛误差（convergence delta）为 {4}。",
     ),

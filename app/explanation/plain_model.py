@@ -104,8 +104,7 @@ class PlainModel:
         if not torch.allclose(logits, by_embeddings, rtol=1e-3, atol=1e-3):
             raise InputError(
                 f"this {self.model.config.model_type} model's logits do not follow from its token "
-                "embeddings; use a BERT-like "
-                "encoder"
+                "embeddings; use a BERT-like encoder"
             )
         return self.outcome.probabilities(logits.double().cpu().numpy())[0]
 
@@ -123,8 +122,7 @@ def load_plain_model(folder: Path, device: str = "auto") -> PlainModel:
     if run_long_texts(folder) != CUT:
         raise InputError(
             f"{folder}: a model trained with data.long cut is needed, found {run_long_texts(folder).way}; "
-            "texts that are read in "
-            "parts are not explained yet"
+            "texts that are read in parts are not explained yet"
         )
     length = longest_row(model.config, tokenizer, run_settings(folder).get("max_length"))
     return PlainModel(model, tokenizer, length, outcome, device)

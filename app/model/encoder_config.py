@@ -105,6 +105,5 @@ def check_vocabulary(config: PreTrainedConfig, vocabulary: int, where: str = "")
     if size and vocabulary > size:
         raise InputError(
             f"{where}the model has embeddings for {size:,} tokens and the tokenizer's ids go up to "
-            f"{vocabulary - 1:,}; they "
-            "must belong together"
+            f"{vocabulary - 1:,}; they must belong together"
         )

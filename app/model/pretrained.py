@@ -116,10 +116,8 @@ def check_weights(name: str, model: nn.Module, info: dict, heads: tuple[str, ...
         saved, needed = shapes[mismatched[0]]
         raise InputError(
             f"the weights of {name} do not fit model.config: {mismatched[0]} has shape {saved}, and {needed} "
-            "is needed"
-            f"{_and_more(mismatched)}; a checkpoint has its sizes in itself: leave out the sizes of "
-            "model.config, "
-            "and any --config file that sets them, such as configs/small_bert.yaml"
+            f"is needed{_and_more(mismatched)}; a checkpoint has its sizes in itself: leave out the sizes of "
+            "model.config, and any --config file that sets them, such as configs/small_bert.yaml"
         )
     missing = of_encoder(info["missing_keys"])
     if len(missing) == len(of_encoder(key for key, _ in model.named_parameters())):

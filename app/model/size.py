@@ -66,8 +66,7 @@ def _limited(limit: int, reason: str) -> Iterator[None]:
         if not parameter.numel():
             raise InputError(
                 f"the configuration makes {type(module).__name__}.{name} of shape {tuple(parameter.shape)}, "
-                "without any value; "
-                "correct its sizes"
+                "without any value; correct its sizes"
             )
         bytes_needed += BYTES * parameter.numel()
         tensors += 1
@@ -75,8 +74,7 @@ def _limited(limit: int, reason: str) -> Iterator[None]:
             rule = reason if bytes_needed > limit else f"a model has at most {MAX_TENSORS:,}"
             raise InputError(
                 f"the configuration asks for a model of at least {_gib(bytes_needed)} in {tensors:,} tensors "
-                "of weights, but "
-                f"{rule}; correct its sizes"
+                f"of weights, but {rule}; correct its sizes"
             )
 
     hook = register_module_parameter_registration_hook(count)

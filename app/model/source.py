@@ -15,8 +15,7 @@ MODELSCOPE = "modelscope:"
 HUB = "https://huggingface.co"
 WAYS_OUT = (
     f"without the hub, three ways are left: {E5_SMALL}, which comes with a package; a folder with a "
-    "checkpoint; or a mirror, as in "
-    "HF_ENDPOINT=https://hf-mirror.com, or modelscope:ORG/NAME"
+    "checkpoint; or a mirror, as in HF_ENDPOINT=https://hf-mirror.com, or modelscope:ORG/NAME"
 )
 # Weights of other frameworks.
 OTHER_FILES = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite", "*.gguf", "onnx/*", "openvino/*"]
@@ -56,8 +55,7 @@ def _check_hub(name: str, revision: str | None) -> None:
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
         raise InputError(
             f"{rule}: it is not in the cache of this machine, and {constants.ENDPOINT} cannot be reached or "
-            "does not have it; "
-            f"{WAYS_OUT}"
+            f"does not have it; {WAYS_OUT}"
         ) from error
     except (errors.HfHubHTTPError, errors.EntryNotFoundError, OSError, ValueError) as error:
         raise InputError(f"{rule} from {constants.ENDPOINT}: {' '.join(str(error).split())}") from error
@@ -78,6 +76,5 @@ def _from_modelscope(name: str, revision: str | None) -> Path:
     except (HubError, OSError, ValueError) as error:
         raise InputError(
             f"model.name must be a model of ModelScope after '{MODELSCOPE}', as in {MODELSCOPE}ORG/NAME; "
-            f"'{name}' could not be "
-            f"downloaded: {' '.join(str(error).split())}; {WAYS_OUT}"
+            f"'{name}' could not be downloaded: {' '.join(str(error).split())}; {WAYS_OUT}"
         ) from error

@@ -98,7 +98,7 @@ def distinct_classes(
     """Return the rows of arrays of class ids, each (num_rows,), that differ, and how often each is there."""
     codes = np.asarray(labels, np.int64)
     for answers in predicted:
-        # Numbered anew each time: the product of many sizes does not fit into 64 bits
+        # Numbered again each time: the product of many sizes does not fit into 64 bits
         codes = np.unique(codes * num_labels + answers, return_inverse=True)[1]
     _, first, counts = np.unique(codes, return_index=True, return_counts=True)
     return [np.asarray(array)[first] for array in (labels, *predicted)], counts

@@ -65,6 +65,6 @@ def run_check(folder: Path, predictor: Predictor, check: dict) -> None:
     if not largest <= check["tolerance"]:
         raise InputError(
             f"{folder}: the model was quantised on another kind of CPU ({check['cpu']}); on this one "
-            f"({cpu_kind()}) a logit "
-            f"differs by {largest:.3g}, allowed is {check['tolerance']:.3g}; export it again on this machine"
+            f"({cpu_kind()}) a logit differs by {largest:.3g}, allowed is {check['tolerance']:.3g}; export "
+            "it again on this machine"
         )

@@ -100,8 +100,7 @@ def _open_exported(folder: Path, options: ComputeOptions) -> OpenedModel:
     if options.precision != "fp32":
         raise InputError(
             f"{folder}: the precision of an exported model is chosen in its export, found --precision "
-            f"{options.precision}; "
-            "leave it out"
+            f"{options.precision}; leave it out"
         )
     predictor, record = load_exported(folder, options.batch_tokens, options.calibrate)
     return OpenedModel(folder, predictor, record.data)

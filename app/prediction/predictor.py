@@ -149,8 +149,8 @@ class Predictor:
         row, others = rows[bad[0]], f" (and {len(bad) - 1:,} more)" if len(bad) > 1 else ""
         raise TrainingError(
             f"the model's logits must be finite numbers, found {listed(logits[bad[0]], 5)} for row "
-            f"{row.line}{others}: "
-            f"{excerpt(row.text)}; its weights are damaged or too large, {self.runtime.remedy}"
+            f"{row.line}{others}: {excerpt(row.text)}; its weights are damaged or too large, "
+            f"{self.runtime.remedy}"
         )
 
     def tokenize(self, rows: Sequence[Row]) -> Tokens:

@@ -116,8 +116,8 @@ def choose_varlen(attention: str, model: PackedModel, packed: bool, device: torc
     if attention == "varlen" and not (has_kernels or works_slowly):
         raise InputError(
             "train.attention varlen needs packed batches, and a CUDA device of compute capability 8.0 or "
-            "above with a head "
-            "size that is a multiple of 8 (it also works on the CPU, slowly); set it to auto"
+            "above with a head size that is a multiple of 8 (it also works on the CPU, slowly); set it to "
+            "auto"
         )
     return attention == "varlen"
 

@@ -22,11 +22,9 @@ def describe(
     size = f"{getattr(config, 'num_hidden_layers', '?')} layers, {getattr(config, 'hidden_size', '?')} wide"
     return (
         f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, "
-        f"{settings.precision}, "
-        f"{describe_layout(components.layout)}{describe_graphs(settings, strategy)}\n  "
-        f"{strategy.group.world_size} process(es), {strategy.device}, "
-        f"{torch.get_num_threads()} threads; {total_steps:,} steps of {batch_size} "
-        f"rows{components.plan.drawn}\n  run folder {folder}"
+        f"{settings.precision}, {describe_layout(components.layout)}{describe_graphs(settings, strategy)}\n  "
+        f"{strategy.group.world_size} process(es), {strategy.device}, {torch.get_num_threads()} threads; "
+        f"{total_steps:,} steps of {batch_size} rows{components.plan.drawn}\n  run folder {folder}"
     )
 
 

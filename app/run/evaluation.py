@@ -36,6 +36,5 @@ def check_finite(results: np.ndarray, split: Split, step: int) -> None:
             f"step {step}: evaluation on {split.name} needs finite logits, found {len(positions):,} of "
             f"{len(results):,} rows without: {named_rows(split, positions)}. This model was not saved as the "
             "best; look at these rows, lower train.learning_rate or set train.precision fp32, and resume "
-            "from "
-            "the last training state: --output.resume auto"
+            "from the last training state: --output.resume auto"
         )

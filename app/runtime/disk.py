@@ -60,12 +60,15 @@ def read_json(path: Path) -> Any:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict:
-    values: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in values:
-            raise ValueError(f"the key '{shorten(key)}' is twice in an object; keep one of them")
-        values[key] = value
-    return values
+    if (key := repeated_key(pairs)) is not None:
+        raise ValueError(f"the key '{shorten(key)}' is twice in an object; keep one of them")
+    return dict(pairs)
+
+
+def repeated_key(pairs: list[tuple[str, Any]]) -> str | None:
+    """Return the first key that a JSON object, given as json's `object_pairs_hook` gets it, has again."""
+    seen: set[str] = set()
+    return next((key for key, _ in pairs if key in seen or seen.add(key)), None)
 
 
 def copy_file(source: Path, target: Path) -> None:

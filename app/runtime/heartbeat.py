@@ -50,8 +50,8 @@ class Heartbeat:
             except RuntimeError:
                 beat = last_beat
                 cause = (
-                    "the store by which the ranks find each other "
-                    "(in the launcher or rank 0) has not responded"
+                    "the store by which the ranks find each other (in the launcher or rank 0) has not "
+                    "responded"
                 )
             silent = beat == last_beat and beat != b"left"
             silent_seconds = silent_seconds + BEAT_SECONDS + time.monotonic() - asked_at if silent else 0.0
@@ -66,8 +66,7 @@ class Heartbeat:
             return
         print(  # noqa: T201
             f"error (rank {self.rank}): {cause}: it is stopped, or its machine cannot be reached. This rank "
-            "ends; resume "
-            "from the last training state with --output.resume auto",
+            "ends; resume from the last training state with --output.resume auto",
             file=sys.stderr,
             flush=True,
         )

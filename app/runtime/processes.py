@@ -46,8 +46,8 @@ def end_with_launcher() -> None:
             time.sleep(1)
         message = (
             f"error (rank {launched_rank()}): the launcher that started this process (number {launcher}) has "
-            "ended, so this "
-            "process ends too; resume from the last training state with --output.resume auto\n"
+            "ended, so this process ends too; resume from the last training state with --output.resume "
+            "auto\n"
         )
         # The pipe to the launcher; not sys.stderr, whose lock another thread may hold
         with suppress(OSError):
@@ -90,8 +90,7 @@ def launched_number(name: str, default: int, least: int = 0, most: int = 1 << 31
     if not (text.isascii() and text.isdecimal() and least <= int(text[:20]) <= most):
         raise InputError(
             f"the environment variable {name}, which a launcher sets, must be a whole number from {least} to "
-            f"{most}, found "
-            f"'{shorten(text)}'; correct it, or unset it to train in one process"
+            f"{most}, found '{shorten(text)}'; correct it, or unset it to train in one process"
         )
     return int(text)
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from ..data.readers import BadRow, ReadOptions
 from ..data.rows import Row, text_rows
 from ..errors import excerpt, nearest, shorten
+from ..runtime.disk import repeated_key
 
 KEYS = ("inputs", "top_k")
 SHAPES = (
     "inputs must be a text, a list of texts, or a list of pairs [text, text_pair]; an object with text and "
-    "text_pair "
-    "is one text or one pair"
+    "text_pair is one text or one pair"
 )
 
 
@@ -95,12 +95,9 @@ def _parse_json(body: bytes) -> Any:
 
 def _json_object(pairs: list[tuple[str, Any]]) -> dict:
     """Return a JSON object; raises Refusal for a key that it has twice."""
-    values: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in values:
-            raise _wrong(f"each key of an object may be there once, found {excerpt(key)} twice; remove one")
-        values[key] = value
-    return values
+    if (key := repeated_key(pairs)) is not None:
+        raise _wrong(f"each key of an object may be there once, found {excerpt(key)} twice; remove one")
+    return dict(pairs)
 
 
 def _texts(item: Any) -> tuple[str, ...]:

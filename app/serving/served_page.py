@@ -24,8 +24,7 @@ PAGE = _read("index.html").replace("/* style */", _STYLE).replace("/* script */"
 PAGE_HEADERS = {
     "Content-Security-Policy": (
         f"default-src 'none'; script-src {_hash(_SCRIPT)}; style-src {_hash(_STYLE)}; connect-src 'self'; "
-        "img-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",

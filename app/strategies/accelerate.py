@@ -69,10 +69,9 @@ class Accelerate(DDP):
             return
         raise InputError(
             f"{requested} processes were asked for, but {self.accelerator.num_processes} would train alone. "
-            "Without a "
-            "GPU, accelerate launch needs: ACCELERATE_USE_CPU=1 accelerate launch --multi_gpu "
-            "--num_processes N "
-            "--num_machines 1 --mixed_precision no --dynamo_backend no run_accelerate.py; or use torchrun"
+            "Without a GPU, accelerate launch needs: ACCELERATE_USE_CPU=1 accelerate launch --multi_gpu "
+            "--num_processes N --num_machines 1 --mixed_precision no --dynamo_backend no run_accelerate.py; "
+            "or use torchrun"
         )
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:

@@ -138,8 +138,7 @@ def merge(
         elif name.split(".")[0] in REPLACED:
             raise InputError(
                 f"{path}: {name} has no effect here, because optimizer, schedule and precision are "
-                "train.optimizer, "
-                "train.schedule and train.precision in every mode; remove it"
+                "train.optimizer, train.schedule and train.precision in every mode; remove it"
             )
         else:
             ours[key] = value

@@ -31,8 +31,8 @@ class Horovod(Strategy):
             import horovod.torch  # noqa: F401
         except ImportError as error:
             return (
-                f"Horovod is not installed for this torch ({error}); install it: "
-                "bash scripts/install_horovod.sh"
+                f"Horovod is not installed for this torch ({error}); install it: bash "
+                "scripts/install_horovod.sh"
             )
         return None
 

@@ -29,8 +29,8 @@ class HorovodGroup(Group):
         if requested != self.world_size:
             raise InputError(
                 f"{requested} processes were asked for, but Horovod has {self.world_size}, each training "
-                "alone; start it with: "
-                f"horovodrun -np {requested} -H localhost:{requested} --gloo python run_horovod.py"
+                f"alone; start it with: horovodrun -np {requested} -H localhost:{requested} --gloo python "
+                "run_horovod.py"
             )
         end_with_launcher()
 

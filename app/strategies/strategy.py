@@ -117,8 +117,8 @@ class Strategy:
         if chosen and not self.can_cast_jointly:
             raise InputError(
                 "train.joint_casts true needs run_single.py (or run_ddp.py or run_mp.py with ddp.wrapper "
-                "false): this mode exchanges "
-                "gradients, or gathers weights, while others are computed; leave it out"
+                "false): this mode exchanges gradients, or gathers weights, while others are computed; "
+                "leave it out"
             )
         dtype = DTYPES.get(self.precision.name)
         return JointCasts(self.unwrapped_module(), dtype) if chosen and dtype else None

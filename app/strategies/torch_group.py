@@ -153,10 +153,8 @@ def check_environment(world_size: int) -> None:
     if missing:
         raise InputError(
             "the environment must have RANK, MASTER_ADDR and MASTER_PORT where WORLD_SIZE is set (to "
-            f"{world_size}), found no "
-            f"{' and no '.join(missing)}; start with a launcher, such as torchrun, which sets them, or unset "
-            "WORLD_SIZE to "
-            "train in one process"
+            f"{world_size}), found no {' and no '.join(missing)}; start with a launcher, such as torchrun, "
+            "which sets them, or unset WORLD_SIZE to train in one process"
         )
 
 
@@ -175,8 +173,8 @@ def rendezvous_store(rank: int, world_size: int) -> dist.Store:
     except dist.DistNetworkError as error:
         raise InputError(
             f"the ranks meet at {host}:{port} (MASTER_ADDR, MASTER_PORT), but rank {rank} cannot use that: "
-            f"{str(error).splitlines()[0]}; "
-            "choose a free port, such as torchrun --master-port, or torchrun --standalone, which finds one"
+            f"{str(error).splitlines()[0]}; choose a free port, such as torchrun --master-port, or torchrun "
+            "--standalone, which finds one"
         ) from error
     return dist.PrefixStore(f"restart{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
 

@@ -46,8 +46,7 @@ class FiniteCheck:
             if self.skipped_in_a_row == MAX_SKIPPED:
                 raise TrainingError(
                     f"step {step.step}: the last {MAX_SKIPPED} steps were all skipped, because their losses "
-                    "or gradients were not "
-                    f"finite: the model no longer learns; {REMEDY}"
+                    f"or gradients were not finite: the model no longer learns; {REMEDY}"
                 )
 
     def report(self, step: StepResult, loss: float) -> None:
@@ -110,8 +109,7 @@ def check_trained(state: RunProgress, total_steps: int) -> None:
     if state.is_trained(total_steps) and not state.updates:
         raise TrainingError(
             f"all {state.step} steps were skipped, because their losses or gradients were not finite: "
-            "nothing was trained, and "
-            f"there is no report; {REMEDY}"
+            f"nothing was trained, and there is no report; {REMEDY}"
         )
 
 

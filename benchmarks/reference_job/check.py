@@ -55,6 +55,6 @@ def check_rows(answers: dict[str, dict], rows: dict[str, list[int]], lengths: np
         if trained != given:
             raise ProgramFailed(
                 f"all programs must train the same rows; {name} was given {given[0]:,} rows of {given[1]:,} "
-                "tokens, and trained "
-                f"{trained[0]:,} rows of {trained[1]:,} tokens; its time cannot be compared"
+                f"tokens, and trained {trained[0]:,} rows of {trained[1]:,} tokens; its time cannot be "
+                "compared"
             )

@@ -78,8 +78,8 @@ def same_rows(programs: dict[str, dict]) -> str:
         if result["rows"] < ours["rows"]
     ]
     same = (
-        f"in each round all trained the same rows, {ours['rows']:,} in all; "
-        "their number and real tokens are checked"
+        f"in each round all trained the same rows, {ours['rows']:,} in all; their number and real tokens are "
+        "checked"
     )
     return "; ".join([same, *fewer])
 
@@ -88,7 +88,7 @@ def describe(job: dict) -> str:
     """Return the job in one line."""
     return (
         f"{job['model_type']}, {job['layers']} layers, {job['hidden_size']} wide, "
-        f"{job['parameters'] / 1e6:.1f} million parameters; "
-        f"{job['train_rows']:,} rows of {job['tokens_per_row']:.1f} tokens, batch {job['batch_size']}, "
-        f"{job['steps_per_epoch']} steps an epoch; {job['device']}"
+        f"{job['parameters'] / 1e6:.1f} million parameters; {job['train_rows']:,} rows of "
+        f"{job['tokens_per_row']:.1f} tokens, batch {job['batch_size']}, {job['steps_per_epoch']} steps an "
+        f"epoch; {job['device']}"
     )

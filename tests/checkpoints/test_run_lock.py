@@ -74,8 +74,8 @@ def test_a_second_run_is_refused_by_name_until_the_first_is_dead(other, config, 
     assert holder["pid"] == process.pid
     assert str(caught.value) == (
         f"a run folder is for one run at a time: run is in use by process {process.pid} on "
-        f"{platform.node()}, since "
-        f"{holder['since']}; wait until that run has ended, stop it, or choose another output.dir"
+        f"{platform.node()}, since {holder['since']}; wait until that run has ended, stop it, or choose "
+        "another output.dir"
     )
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     os.kill(process.pid, signal.SIGKILL)

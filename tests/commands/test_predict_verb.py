@@ -322,8 +322,7 @@ def test_the_text_among_unnamed_columns_is_chosen_by_the_user(tmp_path, checkpoi
     assert main(options) == 2
     assert capsys.readouterr().err == (
         f"error: {path}, line 1: cannot tell which column is the text: found 2 columns without a header, the "
-        "first values "
-        "are id, body; set --data.text_column to a name or a number\n"
+        "first values are id, body; set --data.text_column to a name or a number\n"
     )
     # The trainer's name of the setting, as in the message, is taken too
     for name in ("--text_column", "--data.text_column"):
@@ -451,8 +450,8 @@ def test_a_disk_that_fills_up_keeps_the_rows_so_far(tmp_path, checkpoint):
     """A limit of the size of files stands for the disk."""
     (tmp_path / "lines.txt").write_text("今天真好\n" * 2000, encoding="utf-8")
     command = (
-        f"ulimit -f 8; exec {sys.executable} {ROOT}/predict.py "
-        f"--checkpoint {checkpoint} --input lines.txt --output o.csv"
+        f"ulimit -f 8; exec {sys.executable} {ROOT}/predict.py --checkpoint {checkpoint} --input lines.txt "
+        "--output o.csv"
     )
     ended = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True)
     (part,) = tmp_path.glob("o.csv.*.part")

@@ -73,8 +73,7 @@ def test_fixes_replace_labels_and_nothing_else(tmp_path, write, column, pairs):
     )
     assert (
         "fixes.csv: 6 corrected labels, for 5 rows, 5 of them had another label; 1 of texts that are not in "
-        "the data, the first "
-        "in line 7"
+        "the data, the first in line 7"
     ) in report
     assert label_of_rows(open_with(tmp_path, None, pairs)) == labels
 

@@ -91,8 +91,7 @@ def test_logits_that_are_not_finite_name_the_row(checkpoint, value, precision):
     remedy = ", or set --precision fp32" if precision == "bf16" else ""
     assert str(error.value) == (
         "the model's logits must be finite numbers, found nan, nan, nan for row 4 (and 1 more): '好鼎'; its "
-        "weights are "
-        f"damaged or too large, choose another checkpoint{remedy}"
+        f"weights are damaged or too large, choose another checkpoint{remedy}"
     )
 
 

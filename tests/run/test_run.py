@@ -206,9 +206,9 @@ def test_plain_transformers_in_a_new_process_needs_nothing_of_ours(finished, tmp
     folder, _, _ = finished
     assert "packed_rows" not in "".join(path.read_text("utf-8") for path in folder.glob("*.json"))
     code = (
-        "import sys; from transformers import AutoModelForSequenceClassification as A; "
-        f"m = A.from_pretrained({str(folder)!r}); "
-        "print(m.config._attn_implementation, [n for n in sys.modules if n == 'app' or n.startswith('app.')])"
+        "import sys; from transformers import AutoModelForSequenceClassification as A; m = "
+        f"A.from_pretrained({str(folder)!r}); print(m.config._attn_implementation, [n for n in sys.modules "
+        "if n == 'app' or n.startswith('app.')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True
@@ -349,8 +349,7 @@ def test_an_unfinished_run_is_replaced_only_when_told(data, capsys):
     assert start(data, *short)[0] == 2
     assert (
         "error: run holds a run that is not finished (its last training state is of step 1); continue it "
-        "with --resume auto, "
-        "replace it with --output.overwrite true, or choose another output.dir\n"
+        "with --resume auto, replace it with --output.overwrite true, or choose another output.dir\n"
     ) in capsys.readouterr().err
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     finish(data, *short, "--output.overwrite", "true")

@@ -207,9 +207,8 @@ def test_the_same_number_of_steps_is_refused(start, capsys, arguments):
     report = Path("run/report.json").stat().st_mtime_ns
     assert start("run", 2, *arguments) == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "error: run holds a finished run; choose another output.dir, replace the run with --output.overwrite "
-        "true, or train "
-        "it for longer with --resume auto and more --train.epochs"
+        "error: run holds a finished run; choose another output.dir, replace the run with "
+        "--output.overwrite true, or train it for longer with --resume auto and more --train.epochs"
     )
     assert Path("run/report.json").stat().st_mtime_ns == report
 
@@ -228,8 +227,7 @@ def test_fewer_steps_than_done_are_refused(start, at_step, capsys):
         assert start(folder, 2) == 2
         assert (
             f"train.epochs and train.max_steps must give more steps than the {done} that the run has done, "
-            "found "
-            "12; raise them, or choose another output.dir"
+            "found 12; raise them, or choose another output.dir"
         ) in capsys.readouterr().err
         assert {path: path.stat().st_mtime_ns for path in before} == before
     assert start("interrupted", 4) == 0
@@ -258,8 +256,7 @@ def test_a_damaged_last_state_does_not_restart_a_finished_run(start, capsys):
     assert "run has no undamaged training state" in (said := capsys.readouterr().err)
     assert (
         "error: run holds a finished run whose training states are damaged, so it cannot train for longer; "
-        "start a new run "
-        "from its model with --model.name run"
+        "start a new run from its model with --model.name run"
     ) in said
     assert Path("run/model.safetensors").read_bytes() == model
     assert Path("run/report.json").exists()

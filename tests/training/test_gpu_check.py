@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PROBE = Path(__file__).resolve().parents[3] / "shared" / "gpu_check" / "probe.py"
-# Replaced by app.training.step and app.training.progress; its parts that train have to be written anew
+# Replaced by app.training.step and app.training.progress; its parts that train must be rewritten
 REPLACED = {("app.training.forward_backward", "ForwardBackward"), ("app.training.state", "RunState")}
 
 

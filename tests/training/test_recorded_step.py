@@ -195,7 +195,7 @@ class FrozenRate(Again):
 
 
 class EmptyState(Again):
-    """AdamW begins anew at every replay, as in a graph that has made its state."""
+    """AdamW starts again at every replay, as in a graph that has made its state."""
 
     def replay(self, work):
         for state in optimizer_of(work).state.values():

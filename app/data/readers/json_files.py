@@ -67,8 +67,8 @@ class JsonLinesReader(JsonReader):
                 yield number, parse_json(line)
             except JSON_ERRORS as error:
                 problem = (
-                    f"not a valid JSON value ({error}): {excerpt(line)}; "
-                    "each line must be one object or array"
+                    f"not a valid JSON value ({error}): {excerpt(line)}; each line must be one object or "
+                    "array"
                 )
                 yield number, BadRow(number, problem)
 

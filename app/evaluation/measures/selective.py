@@ -57,10 +57,9 @@ class Threshold:
         found = f"{self.right / self.decided:.4f}" if self.decided else "unknown"
         return (
             f"threshold {self.value:.4f} for precision {precision:g}, chosen on half of dev; on the "
-            f"{self.rows:,} rows of the "
-            f"other half it decides {self.decided:,} ({self.decided / max(1, self.rows):.1%}), precision "
-            f"{found}, at least "
-            f"{self.bound:.4f} with 95 % confidence"
+            f"{self.rows:,} rows of the other half it decides {self.decided:,} "
+            f"({self.decided / max(1, self.rows):.1%}), precision {found}, at least {self.bound:.4f} with 95 "
+            "% confidence"
         )
 
 
@@ -119,9 +118,9 @@ def choose_threshold(scores: Decisions, hashes: np.ndarray, precision: float) ->
     if not len(reached):
         best = f"the best is {1 - risk[enough].min():.4f}" if enough.any() else "there are too few rows"
         raise InputError(
-            f"--abstain precision={precision:g} cannot be reached on at least {MIN_ROWS} of the "
-            f"{len(own):,} rows of dev that "
-            f"choose the threshold: {best}; ask for less, set --threshold yourself, or train a better model"
+            f"--abstain precision={precision:g} cannot be reached on at least {MIN_ROWS} of the {len(own):,} "
+            f"rows of dev that choose the threshold: {best}; ask for less, set --threshold yourself, or "
+            "train a better model"
         )
     value = float(confidence[reached[-1]])
     decided = other.confidence >= value

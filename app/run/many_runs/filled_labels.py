@@ -1,4 +1,4 @@
-"""The labels that a person has filled into label_issues.csv: they stay when the list is written anew."""
+"""The labels that a person has filled into label_issues.csv: they stay when the list is written again."""
 
 from __future__ import annotations
 

@@ -57,8 +57,7 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
         if outcome.label_names != names or not is_same:
             raise InputError(
                 f"{run / LOGITS}: the rows and labels of fold {fold} are needed, found others; remove this "
-                "run, or choose another "
-                "output.dir"
+                "run, or choose another output.dir"
             )
         parts.append(part)
         predicted.append(outcome.decide(part.logits))

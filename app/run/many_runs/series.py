@@ -77,8 +77,7 @@ class Series:
         if status or not is_finished(folder):
             raise TrainingError(
                 f"{name} failed with status {status}: {last_error(log)}; the whole output is in {log}. The "
-                "same command "
-                "continues where it stopped"
+                "same command continues where it stopped"
             )
 
 
@@ -158,8 +157,7 @@ def open_series(series: Series, config: Config) -> None:
         if found and not series.overwrite:
             raise InputError(
                 f"{folder} holds these runs with other settings or data: {listed_changes(found)}; change "
-                "them back, choose another "
-                "output.dir, or replace its runs with --output.overwrite true"
+                "them back, choose another output.dir, or replace its runs with --output.overwrite true"
             )
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(
