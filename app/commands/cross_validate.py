@@ -161,11 +161,11 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
         return f"{texts[0]}\n\n{without_labels}"
     figures["labels"] = list_issues(series.folder, found)
     texts.append(render_label_issues(figures["labels"], found.outcome))
-    if options.injected_errors:
+    if options.injected_errors and figures["labels"]["can_judge"]:
         result, folds = measure_ranking(series, config, datasets, found, options.injected_errors)
         figures["injected_errors"] = result | {"fraction": options.injected_errors, "folds": folds}
         texts.append(render_injected(result, options.injected_errors, folds))
     write_figures(series.folder, figures, "\n\n".join(texts))
-    return "\n\n".join(
-        [*texts, f"Written into {series.folder}; what is filled in under `label` there is for --data.relabel"]
-    )
+    fixes = "; what is filled in under `label` there is for --data.relabel"
+    where = f"Written into {series.folder}{fixes if figures['labels']['can_judge'] else ''}"
+    return "\n\n".join([*texts, where])

@@ -15,6 +15,8 @@ DEFAULT_CONFIG = ROOT / "configs" / "default.yaml"
 NAMED_CONFIG = ROOT / "configs" / "e5_small.yaml"
 RANDOM_CONFIG = ROOT / "configs" / "small_bert.yaml"
 DEFAULT_CONFIGS = (DEFAULT_CONFIG, NAMED_CONFIG, RANDOM_CONFIG)
+# What to do where accuracy is low; not in an installed package
+GUIDE = "docs/guide.md"
 SAMPLE_FOLDER = ROOT / "data" / "sample"
 
 RANDOM_SETTINGS = ("model.architecture", "model.vocab_file", "model.lowercase", "model.config")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..evaluation.comparison import mcnemar, won_and_lost
 from .labelled_outcome import LabelledOutcome
 
 logger = logging.getLogger(__name__)
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 CHUNK_NUMBERS = 1 << 22
 # logits, of which cleanlab takes all probabilities at once
 MAX_NUMBERS = 300_000_000
+# Of the test whether models are better than the most frequent answer
+LEVEL = 0.05
 REMEDY = "cleanlab is needed: pip install -r requirements-labels.txt -c constraints.txt"
 
 
@@ -44,6 +47,17 @@ def check_cleanlab() -> None:
         import cleanlab  # noqa: F401
     except ImportError as error:
         raise InputError(REMEDY) from error
+
+
+def judge(outcome: LabelledOutcome, scores: Any) -> dict:
+    """Return the accuracy of models without these rows, that of always giving the most frequent answer, and
+    whether the models may judge labels, `can_judge`: they must be better than that (McNemar, p < 0.05)."""
+    (answers,), counts = outcome.distinct_rows(scores.labels)
+    is_frequent = (scores.labels == answers[counts.argmax()]).reshape(len(scores), -1).all(axis=1)
+    won, lost = map(len, won_and_lost(is_frequent, scores.correct))
+    can_judge = won > lost and mcnemar(won, lost) < LEVEL
+    shares = {"accuracy": float(scores.correct.mean()), "majority": float(is_frequent.mean())}
+    return {"can_judge": can_judge, **shares}
 
 
 def find_issues(outcome: LabelledOutcome, scores: Any, logits: np.ndarray) -> LabelIssues:

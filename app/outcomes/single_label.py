@@ -23,7 +23,7 @@ from .labelled_outcome import LabelledOutcome
 from .outcome import FITTED_ON
 from .predictions_file import probability_columns
 from .single_label_page import page_sections
-from .temperature import effect, fit_temperature, render_calibration
+from .temperature import choose_temperature, effect, render_calibration
 from .texts import Texts
 from .words import SINGLE_LABEL
 
@@ -80,7 +80,11 @@ class SingleLabel(LabelledOutcome):
         return score_classes(dev.labels, dev.logits, self.temperature)
 
     def fit(self, dev: SplitLogits) -> None:
-        self.use_fitted({"temperature": fit_temperature(dev.labels, dev.logits), "rows": len(dev)})
+        found = choose_temperature(dev.labels, dev.logits, dev.hashes)
+        if isinstance(found, str):
+            self.unfitted = {"why": found, "rows": len(dev)}
+        else:
+            self.use_fitted({"temperature": found, "rows": len(dev)})
 
     def fitted_values(self) -> dict:
         return self.fitted
@@ -217,16 +221,26 @@ class SingleLabel(LabelledOutcome):
         lines += [*confusion_lines(metrics), "", interval_lines(metrics, self.beside_baselines)]
         if "calibration" in metrics:
             lines += ["", render_calibration(metrics["calibration"])]
+        elif "no_calibration" in metrics:
+            lines += ["", self.no_calibration(metrics, "en")]
         return "\n".join(lines)
 
     def decision_paragraph(self, metrics: dict, language: str) -> str:
         words = self.words(language)
         if "calibration" not in metrics:
-            return words["card_no_calibration"]
+            return f"**{words['card_calibration_name']}** {self.no_calibration(metrics, language)}"
         return words["card_calibration"].format(**metrics["calibration"])
+
+    def no_calibration(self, metrics: dict, language: str) -> str:
+        """Return why probabilities are as the model gives them."""
+        found = metrics.get("no_calibration", {"why": "no_rows", "rows": 0})
+        return self.words(language)[f"no_calibration_{found['why']}"].format(found["rows"])
 
     def card_limits(self, language: str) -> list[str]:
         return [self.words(language)["card_always"]]
 
     def page_sections(self, content: PageContent) -> dict:
-        return page_sections(content)
+        def no_calibration(language: str) -> str:
+            return self.no_calibration(content.metrics, language)
+
+        return page_sections(content) | {"no_calibration": no_calibration}

@@ -17,6 +17,9 @@ SMALLEST, LARGEST = 0.05, 20.0
 # Logits to fit on; with more the temperature moves by less than a hundredth
 MAX_NUMBERS = 1 << 20
 MIN_ROWS = 1000
+# Rows of dev; with fewer a temperature is mostly chance
+ENOUGH_ROWS = 100
+PARTS = 5
 
 
 def fit_temperature(labels: np.ndarray, logits: np.ndarray) -> float:
@@ -41,6 +44,26 @@ def fit_temperature(labels: np.ndarray, logits: np.ndarray) -> float:
         options={"xatol": 1e-4},
     )
     return math.exp(float(optimum.x))
+
+
+def choose_temperature(labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray) -> float | str:
+    """Return the temperature of `fit_temperature`, or why there should be none: few_rows or no_better.
+
+    It must lower the loss of rows that took no part in its fit: each of `PARTS` parts, divided by the
+    `hashes` (num_rows,) of the texts, is measured with the temperature of the others.
+    """
+    if len(labels) < ENOUGH_ROWS:
+        return "few_rows"
+    labels, parts = np.asarray(labels), np.asarray(hashes) % PARTS
+    change = 0.0
+    for part in np.unique(parts):
+        held_out = parts == part
+        temperature = fit_temperature(labels[~held_out], logits[~held_out])
+        before, after = (
+            score_classes(labels[held_out], logits[held_out], value) for value in (1.0, temperature)
+        )
+        change += float((after.loss - before.loss).sum())
+    return fit_temperature(labels, logits) if change < 0 else "no_better"
 
 
 def effect(temperature: float, labels: np.ndarray, logits: np.ndarray, split: str) -> dict:

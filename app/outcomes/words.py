@@ -21,9 +21,19 @@ SINGLE_LABEL = {
         "{measured_on} 上的校准误差由 {before[ece]:.4f} 变为 {after[ece]:.4f}，损失由 {before[loss]:.4f} "
         "变为 {after[loss]:.4f}。transformers 的 pipeline 不做这一步；这个数在 `calibration.json` 里。",
     ),
-    "card_no_calibration": (
-        "**Calibration.** There were no dev rows, so probabilities are as the model gives them.",
-        "**校准。** 没有验证集，概率是模型原来给出的。",
+    "card_calibration_name": ("Calibration.", "校准。"),
+    "no_calibration_no_rows": (
+        "Probabilities are as the model gives them: no temperature was fitted on dev rows.",
+        "概率是模型原来给出的：没有在验证集上拟合温度。",
+    ),
+    "no_calibration_few_rows": (
+        "Probabilities are as the model gives them: {0:,} dev rows are too few to fit a temperature.",
+        "概率是模型原来给出的：验证集只有 {0:,} 行，不足以拟合温度。",
+    ),
+    "no_calibration_no_better": (
+        "Probabilities are as the model gives them: on {0:,} dev rows no temperature lowers the loss of rows "
+        "it was not fitted on.",
+        "概率是模型原来给出的：在验证集 {0:,} 行上，没有温度能降低未参与拟合的样本的损失。",
     ),
 }
 

@@ -102,6 +102,8 @@ def fit_and_measure(
     metrics["baselines"] = outcome.baselines(texts["train"], texts.get(FITTED_ON), texts[split])
     if effect:
         metrics["calibration"] = outcome.fitted_values() | effect
+    elif outcome.unfitted:
+        metrics["no_calibration"] = outcome.unfitted
     return metrics | _long_texts(components, splits[split], scores.correct)
 
 

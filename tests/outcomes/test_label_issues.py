@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
-from app.outcomes.label_issues import find_issues
+from app.outcomes.label_issues import find_issues, judge
 from tests.outcomes.test_injected_errors import CLASSES, LISTS, noisy_rows
 
 pytest.importorskip("cleanlab", reason="cleanlab is not installed: see requirements-labels.txt")
@@ -30,6 +30,17 @@ def test_rows_that_are_predicted_otherwise_are_ranked_by_cleanlab_s_score(outcom
     is_wrong = (labels != true).reshape(len(labels), -1).any(axis=1)
     assert is_wrong[issues.flagged].mean() > 0.5
     assert is_wrong[issues.flagged].sum() > 0.7 * is_wrong.sum()
+
+
+@pytest.mark.parametrize("outcome", [CLASSES, LISTS])
+def test_only_models_better_than_the_most_frequent_answer_judge_labels(outcome):
+    labels, logits, _ = noisy_rows(outcome)
+    assert judge(outcome, outcome.score(labels, logits))["can_judge"]
+    collapsed = np.full_like(logits, -1)
+    collapsed[:, 0] = 1
+    judged = judge(outcome, outcome.score(labels, collapsed))
+    assert not judged["can_judge"]
+    assert judged["accuracy"] <= judged["majority"]
 
 
 def test_classes_that_are_confused_overlap_most():

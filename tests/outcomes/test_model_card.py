@@ -74,7 +74,7 @@ def test_limits_are_those_of_the_figures_and_the_data():
     without = {
         key: value for key, value in content.metrics.items() if key not in ("calibration", "baselines")
     }
-    assert "There were no dev rows" in render_card(replace(content, metrics=without, data={}))
+    assert "no temperature was fitted on dev rows" in render_card(replace(content, metrics=without, data={}))
     facts = content.splits["test"]
     of_dev = replace(content, split="dev", splits={"dev": facts})
     assert "rows of dev, which also chose the checkpoint." in render_card(of_dev)

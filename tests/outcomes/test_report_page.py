@@ -74,7 +74,7 @@ def test_page_is_whole_and_loads_nothing(task, num_rows, num_labels, language):
     is_single = task == "single_label"
     assert page.count('class="matrix"') == (is_single and num_labels <= 30)
     # Of the curves, and of calibration and risk
-    assert checked.tags.count("polyline") == (6 if is_single else 4)
+    assert checked.tags.count("polyline") == 4 + is_single * (1 + bool(content.calibrated))
     assert not re.search(r"nan|NaN|None|inf\b", re.sub(r"[a-z-]*final|info", "", page))
 
 

@@ -56,6 +56,17 @@ def test_calibrated_rows_that_were_not_seen_are_better():
     assert "the rows it was fitted on" in render_calibration(of_dev)
 
 
+def test_a_temperature_that_few_rows_or_held_out_rows_do_not_support_is_not_used():
+    """Six rows once gave a temperature of 19.999; and rows whose logits fit have nothing to gain."""
+    for num_rows, why in ((6, "few_rows"), (99, "few_rows"), (120, "no_better")):
+        outcome, ids = open_outcome("single_label", list("abcd")), np.arange(num_rows, dtype=np.uint64)
+        labels, logits = overconfident(num_rows, 1.0, seed=3)
+        outcome.fit(SplitLogits(ids, labels, ids, logits))
+        assert outcome.unfitted == {"why": why, "rows": num_rows}
+        assert (outcome.temperature, outcome.fitted_values()) == (1, {})
+        assert f"{num_rows} dev rows" in outcome.no_calibration({"no_calibration": outcome.unfitted}, "en")
+
+
 def test_temperature_of_a_run_is_read_or_refused(tmp_path):
     path, outcome = tmp_path / "calibration.json", open_outcome("single_label", ["a", "b"])
     outcome.read_fitted(tmp_path)

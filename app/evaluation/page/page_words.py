@@ -50,7 +50,6 @@ WORDS = {
         "{5}.",
         "logits 除以 {0}（在验证集 {1} 行上拟合）。损失 {2} 变为 {3}，校准误差 {4} 变为 {5}。",
     ),
-    "no_calibration": ("No temperature was fitted: there are no dev rows.", "没有验证集，所以没有拟合温度。"),
     "risk": ("If only the surest rows are decided", "如果只对最有把握的样本下结论"),
     "coverage": ("share of rows decided", "下结论的样本比例"),
     "errors_share": ("share of errors among them", "其中的错误比例"),

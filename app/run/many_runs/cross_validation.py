@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...config.schema import Config
+from ...config.shipped import GUIDE
 from ...data.dataset import Dataset, open_dataset
 from ...evaluation.text_table import text_table
 from ...outcomes.labelled_outcome import LabelledOutcome
@@ -99,6 +100,12 @@ def render_folds(figures: dict) -> str:
 
 def render_label_issues(figures: dict, outcome: LabelledOutcome) -> str:
     """Return what was found about labels as text."""
+    if not figures["can_judge"]:
+        return (
+            f"The models are right in {figures['accuracy']:.1%} of the rows, and so is the most frequent "
+            f"answer in {figures['majority']:.1%}. Models that are not better than that cannot judge labels: "
+            f"no rows are listed. How to get a better model: {GUIDE}"
+        )
     first = (
         f"{figures['ranked']:,} rows are predicted with other labels than they have, {figures['flagged']:,} "
         "of them are flagged by confident learning: label_issues.csv"

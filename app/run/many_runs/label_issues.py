@@ -13,7 +13,7 @@ from ...config.schema import Config
 from ...data.dataset import Dataset
 from ...data.relabel import Fixes, configured_fixes, written_hash
 from ...outcomes.injected_errors import measure_injected
-from ...outcomes.label_issues import LabelIssues, find_issues, rank_issues
+from ...outcomes.label_issues import LabelIssues, find_issues, judge, rank_issues
 from .cross_validation import fold_datasets, train_folds
 from .filled_labels import filled_rows
 from .out_of_fold import OutOfFold, gather_folds
@@ -25,10 +25,17 @@ ENOUGH_ERRORS = 100
 
 
 def list_issues(folder: Path, found: OutOfFold) -> dict:
-    """Write label_issues.csv, the least plausible label first; return the figures about it."""
-    issues = find_issues(found.outcome, found.scores(), found.split.logits)
+    """Write label_issues.csv, the least plausible label first; return the figures about it.
+
+    Nothing is written where the models are no better than the most frequent answer.
+    """
+    scores = found.scores()
+    judged = judge(found.outcome, scores)
+    if not judged["can_judge"]:
+        return judged
+    issues = find_issues(found.outcome, scores, found.split.logits)
     write_issues(folder / ISSUES, found, issues)
-    figures = {"ranked": len(issues.order), "flagged": int(issues.flagged[issues.order].sum())}
+    figures = judged | {"ranked": len(issues.order), "flagged": int(issues.flagged[issues.order].sum())}
     return figures | issues.patterns
 
 
