@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +50,6 @@ class LabelledOutcome(Outcome):
     fitted_rule: str
     fitted_remedy: str
     note: str | None = None
-    # What a report says where `fit` found nothing that helps
-    unfitted: Mapping = {}
 
     def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
         """Return the model with the head of the outcome, on the CPU in fp32."""
