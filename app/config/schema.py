@@ -52,9 +52,6 @@ class DDPConfig:
     compression: Literal["none", "fp16", "bf16"] = "none"
     """Precision in which gradients are sent: as they are (none) or half (half the bytes; weights differ
     slightly)."""
-    wrapper: bool = True
-    """Send gradients while backward computes, as torch's DistributedDataParallel does; false: all of them at
-    once after the last backward pass."""
 
 
 @dataclass(frozen=True)

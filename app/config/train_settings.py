@@ -86,9 +86,6 @@ class TrainConfig:
     cuda_graphs: bool = False
     """Replay training steps as CUDA graphs, in one process with AdamW; off, because no GPU has verified it
     yet."""
-    joint_casts: bool | None = None
-    """Cast weights to bf16 or fp16 by one call, and their gradients back by one; none: on CUDA, in
-    run_single.py (and DDP with ddp.wrapper false)."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
     learning_rate: NumberOrNone = None

@@ -12,8 +12,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from .modules import replace_modules
-
 # A probability is rounded to a multiple of 1 / LEVELS; kept elements are scaled by the rounded one
 LEVELS = 2**16
 
@@ -78,4 +76,7 @@ class _Drop(torch.autograd.Function):
 
 def replace_dropout(model: nn.Module) -> None:
     """Replace every nn.Dropout of a model by `Dropout`."""
-    replace_modules(model, nn.Dropout, lambda plain: Dropout(plain.p).train(plain.training))
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if type(child) is nn.Dropout:
+                setattr(module, name, Dropout(child.p).train(child.training))

@@ -12,7 +12,6 @@ from ..batching.collate import Layout
 from ..errors import InputError
 from . import attention
 from .dropout import replace_dropout
-from .embedding import reuse_gradient_memory
 from .grouped_attention import head_layout
 from .varlen import has_varlen_kernels
 
@@ -32,13 +31,11 @@ class PackedModel(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         replace_dropout(model)
-        reuse_gradient_memory(model)
         self.model = model
         config = model.config
         config.return_dict = True
-        for module in (
-            model.modules()
-        ):  # chunks save little memory, and only some numbers of tokens can be cut into them
+        # Chunks save little memory, and only some numbers of tokens can be cut into them
+        for module in model.modules():
             if hasattr(module, "chunk_size_feed_forward"):
                 module.chunk_size_feed_forward = 0
         is_known = config.model_type in PACKABLE and type(model).__module__.startswith("transformers.")

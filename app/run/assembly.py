@@ -131,7 +131,7 @@ def check_cuda_graphs(
     `has_fixed_shape`: batches with as many rows have as many inputs and targets.
     """
     needs = {
-        "one process of run_single.py": strategy.can_cast_jointly and strategy.group.world_size == 1,
+        "one process of run_single.py": strategy.is_alone,
         "a CUDA device": strategy.device.type == "cuda",
         "torch 2.13 or newer": can_record(),
         "train.attention varlen": layout.varlen,

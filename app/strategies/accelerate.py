@@ -27,9 +27,6 @@ class Accelerate(DDP):
     loop itself says which micro-batch is the last (`no_sync` on the others), and all gathered rows are real.
     """
 
-    # By Accelerate
-    wraps = True
-
     @classmethod
     def unavailable_reason(cls) -> str | None:
         return None if find_spec("accelerate") else "Accelerate is not installed: pip install accelerate"

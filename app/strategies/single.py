@@ -6,4 +6,4 @@ from .strategy import Strategy
 class Single(Strategy):
     """The defaults of `Strategy`; nothing is exchanged."""
 
-    can_cast_jointly = True
+    is_alone = True

@@ -11,11 +11,9 @@ import torch
 from torch import nn
 
 from ..config.schema import Config
-from ..errors import InputError
-from ..model.joint_casts import JointCasts
 from ..runtime.devices import choose_device, fastest_precision
 from ..runtime.group import Group
-from ..runtime.precision import DTYPES, Precision
+from ..runtime.precision import Precision
 from .full_state import FullState, full_tensor
 from .launchers import Launcher
 
@@ -41,8 +39,8 @@ class Strategy:
     # Whether the mode can train weights in float64, as `python -m app verify` does
     has_float64 = True
     evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
-    # Whether nothing is exchanged or gathered during a pass, so that all gradients may arrive at its end
-    can_cast_jointly = False
+    # Whether nothing is exchanged between processes, so that a whole step can be recorded
+    is_alone = False
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -53,7 +51,6 @@ class Strategy:
         self.optimizer: torch.optim.Optimizer
         self.scaler: torch.amp.GradScaler | None = None
         self.full_state: FullState
-        self.joint_casts: JointCasts | None = None
 
     @classmethod
     def unavailable_reason(cls) -> str | None:
@@ -93,7 +90,6 @@ class Strategy:
         self.full_state = self.full_state_class(self)
         self.scaler = self.new_scaler()
         self.wrap(model.to(self.device), build_optimizer)
-        self.joint_casts = self.new_joint_casts()
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         """Set `module`, the model as the loop calls it, and `optimizer`."""
@@ -107,21 +103,6 @@ class Strategy:
     def new_scaler(self) -> torch.amp.GradScaler | None:
         """Return the loss scaler of the configured precision, or None where it needs none."""
         return self.precision.new_scaler()
-
-    def new_joint_casts(self) -> JointCasts | None:
-        """Return what casts all weights by one call, as set in `train.joint_casts`; none: on CUDA, where the
-        mode allows it."""
-        chosen = self.config.train.joint_casts
-        if chosen is None:
-            chosen = self.device.type == "cuda" and self.can_cast_jointly
-        if chosen and not self.can_cast_jointly:
-            raise InputError(
-                "train.joint_casts true needs run_single.py (or run_ddp.py or run_mp.py with ddp.wrapper "
-                "false): this mode exchanges gradients, or gathers weights, while others are computed; "
-                "leave it out"
-            )
-        dtype = DTYPES.get(self.precision.name)
-        return JointCasts(self.unwrapped_module(), dtype) if chosen and dtype else None
 
     @property
     def can_retry(self) -> bool:
@@ -142,8 +123,7 @@ class Strategy:
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return the model's outputs for inputs on this rank's device, in the precision of the model."""
-        casts = self.joint_casts.in_use() if self.joint_casts and self.module.training else nullcontext()
-        with self.precision.autocast(), casts:
+        with self.precision.autocast():
             return self.module(**inputs)
 
     def backward(self, loss: torch.Tensor) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from app.strategies import load_strategy, strategy_names
 from app.strategies.strategy import Strategy
-from tests.strategies import broken_strategies, unwrapped_ddp
+from tests.strategies import broken_strategies
 from tests.strategies.contract_worker import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,27 +138,6 @@ def test_same_job_as_single(mode, nprocs, stage, data, single, tmp_path):
         problems |= {case: compare(load(single, case), found, case)}
     assert not {case: found for case, found in problems.items() if found}
     assert len(problems) == len(cases)
-
-
-@pytest.mark.parametrize("nprocs", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_ddp_without_its_wrapper_is_the_same_job(nprocs, data, single, tmp_path):
-    cases = [
-        "adamw",
-        "accumulation_3",
-        "tiny_last_batch",
-        "clipped",
-        "fp16_overflow",
-        "masked_language_modelling",
-    ]
-    launch(unwrapped_ddp.Unwrapped, nprocs, data, tmp_path / "unwrapped", cases)
-    launch(load_strategy("ddp"), nprocs, data, tmp_path / "ddp", cases)
-    for case in cases:
-        found, wrapped = (load(tmp_path / folder, case) for folder in ("unwrapped", "ddp"))
-        assert not compare(load(single, case), found, case), case
-        # Sums of two numbers have no order
-        if nprocs == 2:
-            assert largest_difference(found["weights"], wrapped["weights"]) == 0.0, case
-            assert found["losses"] == wrapped["losses"], case
 
 
 def test_single_does_what_its_cases_say(single):

@@ -63,8 +63,8 @@ def test_accelerate_launch_that_would_train_alone_is_refused(tmp_path):
     assert "2 processes were asked for, but 1 would train alone" in done.stderr
 
 
-@pytest.mark.parametrize(("compression", "wrapper"), [("fp16", "true"), ("bf16", "true"), ("bf16", "false")])
-def test_compressed_gradients_are_nearly_the_same(compression, wrapper, tmp_path):
+@pytest.mark.parametrize("compression", ["fp16", "bf16"])
+def test_compressed_gradients_are_nearly_the_same(compression, tmp_path):
     losses = []
     for chosen in ("none", compression):
         command = [
@@ -74,8 +74,6 @@ def test_compressed_gradients_are_nearly_the_same(compression, wrapper, tmp_path
             "2",
             "--ddp.compression",
             chosen,
-            "--ddp.wrapper",
-            wrapper,
             "--output.overwrite",
             "true",
         ]

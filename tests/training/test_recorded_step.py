@@ -13,7 +13,7 @@ import torch
 
 from app.batching.collate import Layout
 from app.batching.plan import BatchPlan
-from app.config.schema import Config, DDPConfig
+from app.config.schema import Config
 from app.errors import InputError
 from app.run.assembly import check_cuda_graphs
 from app.strategies.ddp import DDP
@@ -307,11 +307,9 @@ def test_recordings_are_freed_where_memory_runs_out_in_another_step(rows, caplog
 def test_what_is_asked_for_must_be_possible():
     varlen = Layout(packed=True, varlen=True)
     single, ddp = Single(Config()), DDP(Config())
-    unwrapped = DDP(Config(ddp=DDPConfig(wrapper=False)))
-    for strategy in (single, ddp, unwrapped):
+    for strategy in (single, ddp):
         strategy.device = torch.device("cuda")
     check_cuda_graphs(SETTINGS, varlen, single, True)
-    check_cuda_graphs(SETTINGS, varlen, unwrapped, True)
     check_cuda_graphs(PLAIN, Layout(packed=False), ddp, False)
     wrong = [
         (SETTINGS, varlen, ddp, True, "one process of run_single.py"),
