@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -18,17 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def installed(tmp_path_factory) -> Path:
     """Return a folder with the content of the wheel."""
     folder = tmp_path_factory.mktemp("wheel")
-    wheel = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(folder),
-        str(ROOT),
-    ]
+    wheel = [sys.executable, *split("-m pip wheel --quiet --no-deps --wheel-dir"), str(folder), str(ROOT)]
     subprocess.run(wheel, check=True)
     site = folder / "site-packages"
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as file:

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from shlex import split
 
 import numpy as np
 import pytest
@@ -325,18 +326,7 @@ def run(module: str, *words: str) -> subprocess.CompletedProcess:
 @pytest.mark.slow
 def test_the_reference_job_on_the_command_line(tmp_path):
     config = ["--config", str(ROOT / "configs" / "small_bert.yaml")]
-    words = [
-        "--peers",
-        "trainer_tuned",
-        "--steps",
-        "2",
-        "--rounds",
-        "2",
-        "--warmup",
-        "1",
-        "--check-steps",
-        "2",
-    ]
+    words = split("--peers trainer_tuned --steps 2 --rounds 2 --warmup 1 --check-steps 2")
     output = tmp_path / "results.json"
     done = run("reference_job", *words, *config, *tiny_arguments(tmp_path), "--output", str(output))
     assert done.returncode == 0, done.stderr

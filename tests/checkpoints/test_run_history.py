@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from shlex import split
 
 import pytest
 import yaml
@@ -17,19 +18,12 @@ from app.strategies.single import Single
 from tests.tiny import write_tiny
 
 SMALL = [
-    *(
-        "--model.config.hidden_size=16",
-        "--model.config.num_hidden_layers=1",
-        "--model.config.num_attention_heads=2",
-    ),
-    *(
-        "--model.config.intermediate_size=32",
-        "--data.max_length=24",
-        "--train.batch_size=16",
-        "--train.log_every=2",
-    ),
-    *("--train.device=cpu", "--train.threads=1", "--train.epochs=2", "--output.tensorboard=false"),
-    *("--train.save_every=3", "--output.dir=run", "--output.resume=auto"),
+    *split("--model.config.hidden_size=16 --model.config.num_hidden_layers=1"),
+    *split("--model.config.num_attention_heads=2 --model.config.intermediate_size=32"),
+    *split("--data.max_length=24 --train.batch_size=16 --train.log_every=2"),
+    *split("--train.device=cpu --train.threads=1 --train.epochs=2"),
+    *split("--output.tensorboard=false --train.save_every=3 --output.dir=run"),
+    *split("--output.resume=auto"),
 ]
 
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from shlex import split
 
 import numpy as np
 import pytest
@@ -22,16 +23,8 @@ TINY = [
 ]
 TINY += ["--model.config.num_attention_heads=4", "--train.learning_rate", "0.003", "--train.device", "cpu"]
 TINY += [
-    "--train.epochs",
-    "10",
-    "--train.batch_size",
-    "16",
-    "--model.dropout",
-    "0",
-    "--output.tensorboard",
-    "false",
-    "--train.threads",
-    "1",
+    *split("--train.epochs 10 --train.batch_size 16 --model.dropout 0"),
+    *split("--output.tensorboard false --train.threads 1"),
 ]
 
 
@@ -159,18 +152,7 @@ def test_seeds_in_two_processes(tmp_path):
     """The seeds differ, the test rows do not; the second command trains only what is missing."""
     write_tiny(tmp_path / "rows.tsv", rows_per_label=20)
     out = tmp_path / "out"
-    words = [
-        "--seeds",
-        "2",
-        "--mode",
-        "mp",
-        "--processes",
-        "2",
-        "--output.dir",
-        str(out),
-        "--train.epochs",
-        "1",
-    ]
+    words = [*split("--seeds 2 --mode mp --processes 2 --output.dir"), str(out), "--train.epochs", "1"]
     done = cross_validate(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     figures = json.loads((out / "cross_validation.json").read_text(encoding="utf-8"))

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from shlex import split
 
 import pytest
 import torch
@@ -120,10 +121,7 @@ def test_the_table_of_modes_on_the_command_line(tmp_path):
     data = [
         "--data.train",
         str(write_tiny(tmp_path / "rows.tsv")),
-        "--data.cache_dir",
-        "cache",
-        "--train.epochs",
-        "1",
+        *split("--data.cache_dir cache --train.epochs 1"),
     ]
     done = run("benchmark_modes.py", *words, *data, folder=tmp_path)
     assert done.returncode == 0, done.stderr

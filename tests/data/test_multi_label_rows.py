@@ -3,6 +3,7 @@ tests/data/test_multi_label_rows.py"""
 
 import json
 from dataclasses import replace
+from shlex import split
 
 import numpy as np
 import pytest
@@ -195,11 +196,7 @@ def test_the_only_text_of_a_label_is_trained_on():
         (["--data.task", "multi_label"], "data.train must be a file with data.task multi_label"),
         (
             [
-                "--data.task",
-                "multi_label",
-                "--data.train",
-                "x.csv",
-                "--data.label_columns",
+                *split("--data.task multi_label --data.train x.csv --data.label_columns"),
                 "[a, b]",
                 "--data.label_column",
                 "a",
@@ -208,14 +205,8 @@ def test_the_only_text_of_a_label_is_trained_on():
         ),
         (
             [
-                "--data.task",
-                "multi_label",
-                "--data.train",
-                "x.csv",
-                "--data.min_labels",
-                "3",
-                "--data.max_labels",
-                "2",
+                *split("--data.task multi_label --data.train x.csv --data.min_labels 3"),
+                *split("--data.max_labels 2"),
             ],
             "data.max_labels must be at least data.min_labels",
         ),

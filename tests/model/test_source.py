@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from shlex import split
 
 import numpy as np
 import pytest
@@ -231,16 +232,7 @@ def test_a_whole_run_starts_from_a_mirror(hub, tmp_path):
         "--model.name",
         "org/bert",
     ]
-    words += [
-        "--train.max_steps",
-        "2",
-        "--data.max_length",
-        "24",
-        "--train.device",
-        "cpu",
-        "--output.dir",
-        "run",
-    ]
+    words += split("--train.max_steps 2 --data.max_length 24 --train.device cpu --output.dir run")
     environment = os.environ | {
         "HF_ENDPOINT": hub,
         "HF_HOME": str(tmp_path / "home"),

@@ -1,6 +1,7 @@
 """Losses and sampling for imbalanced classes: python -m pytest tests/outcomes/test_losses.py"""
 
 import json
+from shlex import split
 from typing import get_args, get_type_hints
 
 import numpy as np
@@ -157,8 +158,8 @@ def test_a_run_resumes_to_the_same_bits(settings, tmp_path):
         ),
         (
             [
-                *("--data.task", "multi_label", "--data.train", "x", "--train.loss", "zlpr"),
-                *("--train.positive_weights", "balanced"),
+                *split("--data.task multi_label --data.train x --train.loss zlpr"),
+                *split("--train.positive_weights balanced"),
             ],
             "train.positive_weights must be none with train.loss zlpr",
         ),

@@ -5,6 +5,7 @@ import csv
 import json
 import random
 from pathlib import Path
+from shlex import split
 
 import numpy as np
 import pytest
@@ -53,11 +54,7 @@ def run(data: list[str], folder: str, *arguments: str) -> Path:
             [
                 *data,
                 *SMALL,
-                "--data.max_length",
-                "20",
-                "--train.epochs",
-                "1",
-                "--output.dir",
+                *split("--data.max_length 20 --train.epochs 1 --output.dir"),
                 folder,
                 *arguments,
             ],

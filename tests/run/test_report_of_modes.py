@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from shlex import split
 
 import numpy as np
 import pytest
@@ -48,25 +49,12 @@ def run(mode: str, place: Path) -> Path:
         "32",
     ]
     words += [
-        "--train.max_steps",
-        "8",
-        "--train.eval_every",
-        "4",
-        "--train.batch_size",
-        "16",
-        "--train.learning_rate",
-        "5e-3",
+        *split("--train.max_steps 8 --train.eval_every 4 --train.batch_size 16"),
+        *split("--train.learning_rate 5e-3"),
     ]
     words += [
-        "--model.dropout",
-        "0",
-        "--train.device",
-        "cpu",
-        "--train.precision",
-        "fp32",
-        "--train.threads",
-        "1",
-        "--output.dir",
+        *split("--model.dropout 0 --train.device cpu --train.precision fp32 --train.threads 1"),
+        *split("--output.dir"),
         str(folder),
     ]
     program = ["-m", "app.run", mode, *sizes, *words]
@@ -124,8 +112,8 @@ def test_every_mode_leaves_the_same_behind(mode, place, single):
     assert report["calibration"]["temperature"] == pytest.approx(
         expected["calibration"]["temperature"], rel=1e-2
     )
-    for split, found in logits_of(folder).items():
-        other = logits_of(single)[split]
+    for name, found in logits_of(folder).items():
+        other = logits_of(single)[name]
         assert (found.rows == other.rows).all()
         assert (found.labels == other.labels).all()
         assert (found.hashes == other.hashes).all()

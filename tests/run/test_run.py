@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from shlex import split
 
 import numpy as np
 import pytest
@@ -30,20 +31,11 @@ from tests.tiny import LABELS, write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
-    *("--model.config.hidden_size", "32", "--model.config.num_hidden_layers", "2"),
-    *("--model.config.num_attention_heads", "4", "--model.config.intermediate_size", "64"),
-    *("--model.config.initializer_range", "0.1"),
-    *("--train.device", "cpu", "--train.threads", "1", "--data.max_length", "24"),
-    *(
-        "--train.epochs",
-        "3",
-        "--train.batch_size",
-        "16",
-        "--train.learning_rate",
-        "5e-3",
-        "--train.log_every",
-        "2",
-    ),
+    *split("--model.config.hidden_size 32 --model.config.num_hidden_layers 2"),
+    *split("--model.config.num_attention_heads 4 --model.config.intermediate_size 64"),
+    *split("--model.config.initializer_range 0.1 --train.device cpu --train.threads 1"),
+    *split("--data.max_length 24 --train.epochs 3 --train.batch_size 16"),
+    *split("--train.learning_rate 5e-3 --train.log_every 2"),
 ]
 FILES = {
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
@@ -271,14 +263,8 @@ def test_best_checkpoint_is_what_is_kept_and_reported(data):
     folder = finish(
         data,
         *(
-            "--train.learning_rate",
-            "0.3",
-            "--train.eval_every",
-            "1",
-            "--train.max_steps",
-            "8",
-            "--train.warmup",
-            "8",
+            *split("--train.learning_rate 0.3 --train.eval_every 1 --train.max_steps 8"),
+            *split("--train.warmup 8"),
         ),
         *("--train.best_metric", "loss", "--train.max_grad_norm", "0"),
     )

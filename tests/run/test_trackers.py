@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -21,25 +22,10 @@ from app.run.log.trackers.tracker import TrackedRun, Tracker
 from tests.tiny import write_tiny
 
 SMALL = [
-    *("--model.config.hidden_size", "32", "--model.config.num_hidden_layers", "1", "--train.device", "cpu"),
-    *(
-        "--model.config.num_attention_heads",
-        "4",
-        "--model.config.intermediate_size",
-        "64",
-        "--train.threads",
-        "1",
-    ),
-    *(
-        "--train.batch_size",
-        "16",
-        "--train.log_every",
-        "2",
-        "--output.tensorboard",
-        "false",
-        "--data.max_length",
-        "24",
-    ),
+    *split("--model.config.hidden_size 32 --model.config.num_hidden_layers 1"),
+    *split("--train.device cpu --model.config.num_attention_heads 4"),
+    *split("--model.config.intermediate_size 64 --train.threads 1 --train.batch_size 16"),
+    *split("--train.log_every 2 --output.tensorboard false --data.max_length 24"),
 ]
 
 

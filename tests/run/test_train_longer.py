@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from shlex import split
 
 import pytest
 from safetensors.torch import load_file
@@ -18,19 +19,11 @@ from app.strategies.single import Single
 from tests.tiny import write_tiny
 
 SMALL = [
-    *(
-        "--model.config.hidden_size=16",
-        "--model.config.num_hidden_layers=1",
-        "--model.config.num_attention_heads=2",
-    ),
-    *(
-        "--model.config.intermediate_size=32",
-        "--model.dropout=0.1",
-        "--data.max_length=24",
-        "--train.batch_size=16",
-    ),
-    *("--train.learning_rate=5e-3", "--train.log_every=2", "--train.device=cpu", "--train.threads=1"),
-    *("--output.tensorboard=false", "--train.save_every=4"),
+    *split("--model.config.hidden_size=16 --model.config.num_hidden_layers=1"),
+    *split("--model.config.num_attention_heads=2 --model.config.intermediate_size=32"),
+    *split("--model.dropout=0.1 --data.max_length=24 --train.batch_size=16"),
+    *split("--train.learning_rate=5e-3 --train.log_every=2 --train.device=cpu"),
+    *split("--train.threads=1 --output.tensorboard=false --train.save_every=4"),
 ]
 # A learning rate that does not depend on the number of steps
 FLAT = ("--train.schedule=constant", "--train.warmup=0")

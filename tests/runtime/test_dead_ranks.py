@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from shlex import split
 
 import psutil
 import pytest
@@ -32,10 +33,7 @@ MODES = {
     "deepspeed": [*TORCHRUN, "--standalone", "run_deepspeed.py"],
     "deepspeed launcher": [
         sys.executable,
-        "-m",
-        "deepspeed.launcher.runner",
-        "--num_accelerators=2",
-        "run_deepspeed.py",
+        *split("-m deepspeed.launcher.runner --num_accelerators=2 run_deepspeed.py"),
     ],
     "horovod": load_strategy("horovod").launcher.command(["run_horovod.py"], 2),
 }

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -44,10 +45,7 @@ def test_kernels_of_many_sizes_take_little_memory():
             sys.executable,
             "-c",
             MANY_SIZES,
-            "--config",
-            "configs/small_bert.yaml",
-            "--train.device",
-            "cpu",
+            *split("--config configs/small_bert.yaml --train.device cpu"),
         ]
         clean = {name: value for name, value in os.environ.items() if name not in KERNEL_CACHES}
         done = subprocess.run(

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -41,16 +42,7 @@ def test_without_a_launcher_one_process_trains(script, tmp_path):
 
 
 def test_accelerate_launch_with_two_processes(tmp_path):
-    command = [
-        *ACCELERATE,
-        "--multi_gpu",
-        "--num_processes",
-        "2",
-        "--num_machines",
-        "1",
-        "--mixed_precision",
-        "no",
-    ]
+    command = [*ACCELERATE, *split("--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no")]
     done = run([*command, "--dynamo_backend", "no", "run_accelerate.py"], tmp_path, ACCELERATE_USE_CPU="1")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "2 process(es)" in done.stderr
@@ -69,10 +61,7 @@ def test_compressed_gradients_are_nearly_the_same(compression, tmp_path):
     for chosen in ("none", compression):
         command = [
             sys.executable,
-            "run_mp.py",
-            "--nprocs",
-            "2",
-            "--ddp.compression",
+            *split("run_mp.py --nprocs 2 --ddp.compression"),
             chosen,
             "--output.overwrite",
             "true",
