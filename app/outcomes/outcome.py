@@ -34,7 +34,8 @@ class Outcome:
     `task` is the value of data.task, `problem_type` that of transformers' config.json. `best_metrics` may
     choose the best checkpoint, the first by default; `log_metrics` are shown after each evaluation.
     `has_labels`: the outcome is a `LabelledOutcome`. `has_fixed_shape`: batches of as many rows have as many
-    targets. `measures_start`: the rows of the report are also evaluated before the training.
+    targets. `measures_start`: the rows of the report are also evaluated before the training. `unfitted` is
+    what a report says where nothing that can be fitted on dev helps.
     """
 
     task: str
@@ -44,6 +45,7 @@ class Outcome:
     has_labels = False
     has_fixed_shape = True
     measures_start = False
+    unfitted: dict = {}
 
     def __init__(self, label_names: list[str]) -> None:
         self.label_names = label_names
