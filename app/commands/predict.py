@@ -6,13 +6,16 @@ python -m app predict --input reviews.csv --output labels.csv           a file; 
 cat lines.txt | python -m app predict --input - --output_format jsonl
 python -m app predict --input new.csv --label_column 标签 --report out/   rows with labels: how good is it?
 
-The output has a row for each row of the input, in its order: line (the row's number in its file), text,
-text_pair where there is one, label, probability, and p_<label> for each label (of a model with several labels
-a row: labels, a JSON list, and p_<label>); with --threshold or --abstain also decision and margin, or
-confidence. Files are read as in the run's training: its columns, separators and encoding, unless an option
-says otherwise; long texts and spaces too. Exit status: 0, 1 for a full
-disk or a model that gives no numbers, 2 for bad input, 130 when interrupted, 141 when the reader of the
-output is gone.
+The output has a row for each row of the input, in its order: all columns of the input as they are (of plain
+text, and with --only_labels: line, the row's number in its file, text, and of pairs text_pair); then label,
+probability, and p_<label> for each label (of a model with several labels a row: labels, a JSON list,
+and p_<label>); with --threshold or --abstain also decision and margin, or confidence. Where the input has a
+column of such a name, the new one is called predicted_<name>. An invalid row has no label, but a reason in
+the last column.
+
+Files are read as in the run's training: its columns, separators and encoding, unless an option says
+otherwise; long texts and spaces too. Exit status: 0, 1 for a full disk or a model that gives no numbers, 2
+for bad input, 130 when interrupted, 141 when the reader of the output is gone.
 """
 
 from __future__ import annotations
@@ -20,14 +23,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..config.shipped import MODULE, PROGRAM
 from ..data.json_values import json_layout
 from ..data.label_cells import MULTI_LABEL_TASKS
 from ..data.run_options import LABEL_SETTINGS
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..prediction.excel import check_excel
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from ..prediction.output import check_output, open_output, progress
@@ -61,8 +65,8 @@ def count_rows(source: Source, args: argparse.Namespace) -> int | None:
     """
     if source.is_stream:
         return None
-    total = source.count(args.on_bad_row == "skip")
-    if source.format == "text" and "\t" in next(source.good_rows(skip=True)).text:
+    total = source.count(args.on_bad_row)
+    if source.format == "text" and "\t" in source.first.text:
         say(f"warning: {source.name} is read as plain text, and has tabs; is it a table (--format tsv)?")
     return total
 
@@ -79,13 +83,13 @@ def check_one_process() -> None:
 
 
 def chosen_folder(args: argparse.Namespace) -> Path:
-    """Return the folder of the model: as named, else that of the run that finished last."""
-    if args.checkpoint:
-        return Path(args.checkpoint)
-    from ..prediction.recorded_settings import newest_run
+    """Return the folder of the model, as named, else that of the run that finished last; say what it is."""
+    from ..prediction.choose_run import choose_run, describe_model
 
-    folder = newest_run()
-    say(f"checkpoint {folder}")
+    folder, notes = (Path(args.checkpoint), []) if args.checkpoint else choose_run()
+    known = describe_model(folder)
+    for note in [*([f"model {known}"] if known else []), *notes]:
+        say(note)
     return folder
 
 
@@ -137,6 +141,21 @@ def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+def open_source(args: argparse.Namespace, recorded: Mapping[str, Any]) -> Source:
+    """Return the rows that the command line asks for, of a run that was trained with the settings
+    `recorded`; raises InputError where they cannot be opened, or not be written as asked."""
+    if args.texts:
+        return open_texts(args.texts, recorded)
+    keeps_columns = not args.only_labels and args.output_format not in ("lines", "parquet")
+    source = open_file(args.input, recorded, asked_settings(args), keeps_columns=keeps_columns)
+    if args.output_format == "parquet" and source.format != "parquet":
+        raise InputError(
+            f"--output {args.output}: Parquet is written for Parquet, whose columns have types, found "
+            f"{source.format}; write .csv, .xlsx or .jsonl"
+        )
+    return source
+
+
 def run(args: argparse.Namespace) -> None:
     """Classify what the command line asks for; raises InputError for bad input, TrainingError where it cannot
     be done."""
@@ -148,33 +167,16 @@ def run(args: argparse.Namespace) -> None:
         report(args, folder)
         return
     recorded = recorded_settings(folder)
-    if args.texts:
-        source = open_texts(args.texts, recorded)
-    else:
-        source = open_file(args.input, recorded, asked_settings(args))
+    source = open_source(args, recorded)
     check_pairs(folder, recorded, source.has_pairs, PAIRS_REMEDY)
     check_output(args.output, args.input)
     if args.output_format == "xlsx":
         check_excel()
     total = count_rows(source, args)
     opened = open_chosen(args, folder)
-    from ..prediction.prediction_writer import PredictionWriter
-
-    predictor = opened.predictor
-    threshold = choose_threshold(args, opened)
-    rows = source.good_rows(args.on_bad_row == "skip")
-    shown = _is_terminal(sys.stderr) and not (args.output is None and _is_terminal(sys.stdout))
-    with open_output(args.output) as file, progress(total, shown) as on_batch:
-        if args.bom:
-            file.write("\ufeff")
-        # A person who types texts wants an answer after each line.
-        predictions = predictor.predict(
-            rows, on_batch=on_batch, **({"chunk_rows": 1} if source.is_terminal else {})
-        )
-        writer = PredictionWriter(predictor.outcome, source.has_pairs, threshold)
-        writer.write(args.output_format, file, predictions)
+    write_predictions(args, source, opened, total)
     if args.input is not None or source.num_bad:
-        say(source.summary())
+        say(source.summary("without label" if args.on_bad_row == "keep" else "skipped"))
     if (
         source.is_stream
         and source.format == "text"
@@ -185,6 +187,33 @@ def run(args: argparse.Namespace) -> None:
             f"warning: {source.name} was read as plain text, and looks like JSON; is it JSON Lines (--format "
             "jsonl)?"
         )
+
+
+def write_predictions(
+    args: argparse.Namespace, source: Source, opened: OpenedModel, total: int | None
+) -> None:
+    """Classify the rows of a source, and write them as the command line says."""
+    from ..prediction.prediction_writer import PredictionWriter
+
+    threshold = choose_threshold(args, opened)
+    place = source.place if source.has_reasons(args.on_bad_row) else None
+    rows = source.started(args.on_bad_row)
+    columns = source.table_columns if args.output_format == "parquet" else source.columns
+    # A person who types texts wants an answer after each line.
+    chunk = {"chunk_rows": 1} if source.is_terminal else {}
+    shown = _is_terminal(sys.stderr) and not (args.output is None and _is_terminal(sys.stdout))
+    with open_output(args.output) as file, progress(total, shown) as on_batch:
+        if args.bom:
+            file.write("\ufeff")
+        predictions = opened.predictor.predict(rows, on_batch=on_batch, **chunk)
+        writer = PredictionWriter(opened.predictor.outcome, columns, threshold, place)
+        if args.output_format == "parquet":
+            writer.write_parquet(file, Path(args.input), predictions)
+        else:
+            writer.write(args.output_format, file, predictions)
+    if columns.left_out and args.output_format != "jsonl":
+        keys = listed(sorted(columns.left_out))
+        say(f"warning: keys that no early row has are left out: {keys}; write JSON Lines to keep them")
 
 
 def check_label_settings(args: argparse.Namespace, opened: OpenedModel) -> None:
@@ -215,7 +244,7 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
     total = count_rows(source, args)
     threshold = choose_threshold(args, opened)
     with progress(total, _is_terminal(sys.stderr)) as on_batch:
-        rows = source.good_rows(args.on_bad_row == "skip")
+        rows = source.rows(args.on_bad_row)
         text = report_on(opened, rows, source, folder, threshold, args.language, on_batch)
     print(text)
     say(source.summary())

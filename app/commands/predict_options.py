@@ -11,9 +11,15 @@ from ..config.file_formats import FORMATS
 from ..errors import InputError, nearest
 from ..prediction.open_model import RUNTIMES
 from ..prediction.output import FORMATS as OUTPUT_FORMATS
-from ..prediction.sources import is_pipe
+from ..prediction.sources import ON_BAD_ROW, is_pipe
 
-OUTPUT_SUFFIXES = {".csv": "csv", ".xlsx": "xlsx", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+OUTPUT_SUFFIXES = {
+    ".csv": "csv",
+    ".xlsx": "xlsx",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -83,12 +89,17 @@ def _add_input_options(add: Callable) -> None:
         "text)"
     )
     add("--quoting", choices=["auto", "none", "double"], default="auto", help=quoting)
-    bad = "how invalid rows are handled: stop with an error, or skip and list them (default: error)"
-    add("--on_bad_row", choices=["error", "skip"], default="error", help=bad)
+    bad = (
+        "invalid rows: keep writes them without label, and the column reason says why; skip leaves them out, "
+        "and lists them; error stops (default: keep; error for TEXTs and --report)"
+    )
+    add("--on_bad_row", choices=ON_BAD_ROW, help=bad)
 
 
 def _add_output_options(add: Callable) -> None:
     add("--output", metavar="FILE", help="file to write, in UTF-8 (default: standard output)")
+    only = "write line, text and predictions, without the other columns of the input (default: with them)"
+    add("--only_labels", action="store_true", help=only)
     formats = (
         "format of the output (default: auto, by its file's name; standard output: csv, TEXTs to a terminal: "
         "lines)"
@@ -197,24 +208,42 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
     check_combinations(args, parser)
     if args.output_format == "auto":
         args.output_format = _output_format(args, parser)
-    if args.bom and args.output_format != "csv":
-        parser.error(f"--bom is for CSV, and the output is {args.output_format}; remove it")
-    if args.output_format == "xlsx" and args.output is None:
-        parser.error("an Excel file is not for standard output; name a file with --output")
+    check_output_format(args, parser)
     return args
 
 
+def check_output_format(args: argparse.Namespace, parser: Parser) -> None:
+    """Raise InputError for a format of the output that does not go with the other options."""
+    if args.bom and args.output_format != "csv":
+        parser.error(f"--bom is for CSV, and the output is {args.output_format}; remove it")
+    if args.output_format in ("xlsx", "parquet") and args.output is None:
+        kind = {"xlsx": "an Excel", "parquet": "a Parquet"}[args.output_format]
+        parser.error(f"{kind} file is not for standard output; name a file with --output")
+    if args.output_format == "parquet" and (args.input is None or args.only_labels):
+        parser.error("Parquet is for all columns of a Parquet file; choose --output_format csv or jsonl")
+
+
 def check_combinations(args: argparse.Namespace, parser: Parser) -> None:
-    """Raise InputError for options about decisions and reports that do not go together."""
+    """Raise InputError for options about decisions and reports that do not go together; set what is done with
+    invalid rows."""
     if args.threshold is not None and args.abstain is not None:
         parser.error("--threshold sets the threshold and --abstain chooses one; remove one of them")
-    if args.report is None:
-        for name in ("label_column", "label_separator", "label_columns"):
-            if getattr(args, name) is not None:
-                parser.error(f"--{name} is for --report FOLDER; add it, or remove --{name}")
+    if args.on_bad_row is None:
+        args.on_bad_row = "error" if args.texts or args.report is not None else "keep"
+    if args.report is not None:
+        check_report_options(args, parser)
         return
+    for name in ("label_column", "label_separator", "label_columns"):
+        if getattr(args, name) is not None:
+            parser.error(f"--{name} is for --report FOLDER; add it, or remove --{name}")
+
+
+def check_report_options(args: argparse.Namespace, parser: Parser) -> None:
+    """Raise InputError for options that do not go with --report."""
     if args.input is None or args.input == "-" or is_pipe(Path(args.input)):
         parser.error("--report needs a file of rows with labels: --input FILE")
+    if args.on_bad_row == "keep":
+        parser.error("--report is about rows with labels; set --on_bad_row to error or skip")
     if args.output is not None or args.output_format != "auto":
         parser.error("--report writes predictions.csv into its folder; remove --output and --output_format")
 

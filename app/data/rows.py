@@ -34,12 +34,13 @@ INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
 
 class Row(NamedTuple):
     """One valid row; `line` is its first line in the file (in JSON its element, in Parquet and Excel its
-    row), from 1."""
+    row), from 1. `record` is the whole of it, a list of fields or an object, where `read_rows` keeps it."""
 
     line: int
     text: str
     pair: str | None
     label: str | None
+    record: Any = None
 
 
 def _clean(value: Any, remove_spaces: bool, what: str) -> str:
@@ -98,12 +99,18 @@ def _label_or_set(value: Any, options: ReadOptions) -> str:
 
 
 def read_rows(
-    path: str | Source, options: ReadOptions, need_label: bool = True, notes: dict | None = None
+    path: str | Source,
+    options: ReadOptions,
+    need_label: bool = True,
+    notes: dict | None = None,
+    keep_records: bool = False,
 ) -> Iterator[Row | BadRow]:
-    """Yield the rows of a file in order: valid ones as `Row`, others as `BadRow`.
+    """Yield the rows of a file in order: valid ones as `Row`, others as `BadRow`; with `keep_records`, each
+    with its record.
 
     Blank lines are not rows. The format `text`, one text per line, has no labels (`need_label` False). If
-    `notes` is given, it receives `columns` (the ones that are used), `place` (what a row's number counts),
+    `notes` is given, it receives `columns` (the ones that are used), `used` (the same as `Columns`), `names`
+    (of all columns, None where they have none), `place` (what a row's number counts),
     `multiline` (the number of CSV records over several lines) and `first_multiline` (the line of the first
     one). With `options.limit`, only the first rows are read. Raises InputError if the file cannot be read,
     has no rows, or does not have a chosen column.
@@ -112,23 +119,23 @@ def read_rows(
     notes = {} if notes is None else notes
     format = file_format(path, options.format, options.encoding)
     reader, properties = open_reader(path, options, format), FORMATS[format]
-    notes.update(place=row_unit(format), multiline=0, columns="")
+    notes.update(place=row_unit(format), multiline=0, columns="", used=None, names=None)
     columns: Columns | None = None
     wanted: list[int | None] = []
     names = reader.column_names()
     if names is not None:
         columns = resolve_columns(str(path), options, names, len(names), need_label)
-        wanted = [columns.text, columns.pair, *columns.labels]
-        notes["columns"] = columns.described
+        wanted = range(len(names)) if keep_records else [columns.text, columns.pair, *columns.labels]
+        notes.update(columns=columns.described, used=columns, names=names)
     count = 0
     for line, record in reader.records(wanted):
         if columns is None:
             where = f"{path}, {row_unit(format)} {line}"
             is_header = properties.has_header and _is_header(where, record, options, need_label)
             columns = _first_columns(where, record, is_header, options, need_label)
-            notes["columns"] = columns.described if columns else ""
+            notes.update(columns=columns.described if columns else "", used=columns)
             if is_header:
-                names = record
+                names = notes["names"] = record
                 continue
         if options.limit is not None and count >= options.limit:
             return
@@ -137,7 +144,7 @@ def read_rows(
         if properties.is_delimited and isinstance(row, Row) and any("\n" in field for field in record):
             notes["multiline"] += 1
             notes.setdefault("first_multiline", line)
-        yield row
+        yield row._replace(record=record) if keep_records and record is not row else row
     if count == 0:
         raise InputError(
             f"{path}: there are no rows in the file"

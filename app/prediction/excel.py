@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Iterable
-from typing import TextIO
+from datetime import date, datetime, time
+from typing import Any, TextIO
 
 from ..errors import InputError
+from .input_columns import as_text
 
 logger = logging.getLogger(__name__)
 # Of Excel
 MAX_CELL, MAX_ROWS, MAX_COLUMNS = 32_767, 1_048_576, 16_384
+# Digits of a number in Excel; longer ones, such as ids, are written as text
+EXACT = 10**15
 # What XML cannot hold is written as _x0001_, so a text that has this already needs an escape too.
 ESCAPED = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff]|_(?=x[0-9A-Fa-f]{4}_)")
 
@@ -29,9 +34,12 @@ def check_excel(num_columns: int = 0) -> None:
         )
 
 
-def write_sheet(file: TextIO, names: list[str], rows: Iterable[Iterable[str | int | float]]) -> None:
+def write_sheet(file: TextIO, names: list[str], rows: Iterable[Iterable[Any]]) -> None:
     """Write a sheet with column names; raises InputError for more rows than a sheet has. Says how many texts
-    were cut."""
+    were cut.
+
+    Numbers, truth values, dates and times keep their type; what Excel has no type for becomes text.
+    """
     from openpyxl import Workbook
     from openpyxl.cell import WriteOnlyCell
 
@@ -40,10 +48,11 @@ def write_sheet(file: TextIO, names: list[str], rows: Iterable[Iterable[str | in
     sheet = book.create_sheet("predictions")
     num_cut = 0
 
-    def cell(value: str | int | float) -> WriteOnlyCell | int | float:
+    def cell(value: Any) -> Any:
         nonlocal num_cut
-        if not isinstance(value, str):
+        if value is None or _has_type(value):
             return value
+        value = as_text(value)
         escaped = ESCAPED.sub(lambda match: f"_x{ord(match[0]):04X}_", value)
         num_cut += len(escaped) > MAX_CELL
         written = WriteOnlyCell(sheet, escaped[:MAX_CELL])
@@ -71,3 +80,12 @@ def write_sheet(file: TextIO, names: list[str], rows: Iterable[Iterable[str | in
             num_cut,
             MAX_CELL,
         )
+
+
+def _has_type(value: Any) -> bool:
+    """Return whether Excel holds a value as it is."""
+    if isinstance(value, (datetime, time)):
+        return value.tzinfo is None
+    if isinstance(value, int):
+        return abs(value) < EXACT
+    return isinstance(value, date) or (isinstance(value, float) and math.isfinite(value))

@@ -21,6 +21,7 @@ from ..evaluation.page.report_page import PageContent
 from ..outcomes.labelled_page import render_page
 from ..outcomes.resampling import all_metrics
 from ..runtime.disk import write_json, write_text
+from .input_columns import NumberedTexts
 from .open_model import OpenedModel
 from .output import open_output
 from .prediction_writer import PredictionWriter
@@ -137,7 +138,7 @@ def report_on(
     outcome = predictor.outcome
     labelled = LabelledRows(predictor, source)
     with open_output(str(folder / "predictions.csv")) as file:
-        writer = PredictionWriter(outcome, source.has_pairs, threshold)
+        writer = PredictionWriter(outcome, NumberedTexts(source.has_pairs), threshold)
         writer.write("csv", file, labelled.predict(rows, on_batch))
     labels, logits = np.array(labelled.labels), np.concatenate(labelled.logits)
     title = f"Report on {source.name}: {len(labels):,} rows, model {opened.folder}"

@@ -63,7 +63,8 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
     """
     if folder is not None and is_exported(folder):
         return _open_exported(folder, options)
-    from .recorded_settings import newest_run, run_long_texts, run_settings
+    from .choose_run import newest_run
+    from .recorded_settings import run_long_texts, run_settings
 
     folder = newest_run() if folder is None else folder
     if options.runtime == "onnx":

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 # Bytes of the name of an output in the name of its unfinished file; a name may have 255
 MAX_START = 200
 # What `PredictionWriter` writes
-FORMATS = ("csv", "jsonl", "xlsx", "lines")
+FORMATS = ("csv", "jsonl", "xlsx", "parquet", "lines")
 
 
 def check_output(path: str | None, input_path: str | None) -> None:

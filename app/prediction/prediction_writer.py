@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TextIO
 
 import numpy as np
@@ -13,10 +14,13 @@ import numpy as np
 from ..evaluation.text_table import short_label
 from ..outcomes.labelled_outcome import LabelledOutcome
 from .excel import write_sheet
+from .input_columns import KeptColumns, NumberedTexts, as_json, as_text, free_names
 from .predictor import Prediction
 
 # Control characters, and those that change the direction of what follows.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# The column of why a row has no label; before the name of a column that the input has too
+REASON, TAKEN = "reason", "predicted_"
 # Of a prediction for people
 MAX_LABELS = 10
 
@@ -24,58 +28,89 @@ MAX_LABELS = 10
 class PredictionWriter:
     """Writes predictions of an outcome in one of `FORMATS`.
 
-    A row has the columns line, text, text_pair (with `has_pairs`), the answer, and those of
-    `LabelledOutcome.columns`, with a `threshold` also its decision. Texts are written as they were read, even
-    those that a spreadsheet would run as formulas: see docs/data.md.
+    A row has the `columns` of its input, the answer, and those of `LabelledOutcome.columns`, with a
+    `threshold` also its decision. With `place`, what a row's number counts, the last one says why an invalid
+    row has no answer. A column of the input is never replaced: where it has the name of one of these, that is
+    called predicted_NAME. Texts are written as they were read, even those that a spreadsheet would run as
+    formulas: see docs/data.md.
     """
 
-    def __init__(self, outcome: LabelledOutcome, has_pairs: bool, threshold: float | None = None) -> None:
+    def __init__(
+        self,
+        outcome: LabelledOutcome,
+        columns: KeptColumns | NumberedTexts,
+        threshold: float | None = None,
+        place: str | None = None,
+    ) -> None:
         self.outcome = outcome
-        self.has_pairs = has_pairs
+        self.columns = columns
         self.threshold = threshold
+        self.place = place
+        self.sample = outcome.columns(np.full(len(outcome.label_names), 0.5), threshold)
+        names = [outcome.label_column, *self.sample, *([REASON] if place else [])]
+        self.added = free_names(names, TAKEN, columns.names)
 
     def write(self, format: str, file: TextIO, predictions: Iterable[Prediction]) -> None:
         """Write predictions as they come; an Excel file all at the end."""
         getattr(self, f"_write_{format}")(file, predictions)
 
+    def write_parquet(self, file: TextIO, source: Path, predictions: Iterable[Prediction]) -> None:
+        """Write predictions of the rows of a Parquet file as another one, with its columns and their
+        types."""
+        from .parquet_output import column_types, write_parquet
+
+        others = [*self.sample.values(), *([REASON] if self.place else [])]
+        label = self.outcome.arrow_type()
+        # A dictionary's values: readers then get plain text
+        types = [getattr(label, "value_type", label) if hasattr(label, "index_type") else label]
+        types += column_types(others)
+        rows = ((one.row.line, self.values(one)) for one in predictions)
+        write_parquet(file, source, list(zip(self.added, types, strict=True)), rows)
+
+    @property
     def names(self) -> list[str]:
-        """Return the names of the columns."""
-        texts = ["text", "text_pair"] if self.has_pairs else ["text"]
-        some = np.full(len(self.outcome.label_names), 0.5)
-        return ["line", *texts, self.outcome.label_column, *self.outcome.columns(some, self.threshold)]
+        """The names of the columns."""
+        return [*self.columns.names, *self.added]
 
-    def _values(self, prediction: Prediction) -> list:
-        """Return the values of the columns, the answer as it is."""
+    def values(self, prediction: Prediction) -> list:
+        """Return the values of the added columns, the answer as it is; of an invalid row only the reason."""
         row, answer, probabilities = prediction
-        texts = [row.text, row.pair] if self.has_pairs else [row.text]
-        return [row.line, *texts, answer, *self.outcome.columns(probabilities, self.threshold).values()]
+        if probabilities is None:
+            return [None] * (len(self.added) - 1) + [f"{self.place} {row.line}: {row.problem}"]
+        values = [answer, *self.outcome.columns(probabilities, self.threshold).values()]
+        return [*values, None] if self.place else values
 
-    def _cells(self, prediction: Prediction) -> list[str | int | float]:
-        """Return the values of the columns, a list of labels as JSON."""
-        return [
-            json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
-            for value in self._values(prediction)
-        ]
+    def _cells(self, prediction: Prediction) -> list:
+        """Return the values of all columns, a list of labels as JSON."""
+        added = [as_text(value) if isinstance(value, list) else value for value in self.values(prediction)]
+        return [*self.columns.values(prediction.row), *added]
 
     def _write_csv(self, file: TextIO, predictions: Iterable[Prediction]) -> None:
         writer = csv.writer(file)
-        writer.writerow(self.names())
+        writer.writerow(self.names)
+        num_kept = len(self.columns.names)
         for prediction in predictions:
             cells = self._cells(prediction)
-            writer.writerow(f"{value:.6f}" if isinstance(value, float) else value for value in cells)
+            added = [f"{cell:.6f}" if isinstance(cell, float) else cell for cell in cells[num_kept:]]
+            writer.writerow([*map(as_text, cells[:num_kept]), *added])
 
     def _write_jsonl(self, file: TextIO, predictions: Iterable[Prediction]) -> None:
-        names = self.names()
         for prediction in predictions:
-            record = dict(zip(names, self._values(prediction), strict=True))
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            record = self.columns.record(prediction.row)
+            names = free_names(self.added, TAKEN, record)
+            record |= zip(names, self.values(prediction), strict=True)
+            numbers = {name: None if value != value else value for name, value in record.items()}  # noqa: PLR0124
+            file.write(json.dumps(numbers, ensure_ascii=False, default=as_json) + "\n")
 
     def _write_xlsx(self, file: TextIO, predictions: Iterable[Prediction]) -> None:
-        write_sheet(file, self.names(), map(self._cells, predictions))
+        write_sheet(file, self.names, map(self._cells, predictions))
 
     def _write_lines(self, file: TextIO, predictions: Iterable[Prediction]) -> None:
         """Write predictions for people: answer and text, then labels from the most probable on."""
         for row, answer, probabilities in predictions:
+            if probabilities is None:
+                file.write(f"{without_controls(f'no label: {self.place} {row.line}: {row.problem}')}\n")
+                continue
             columns = self.outcome.columns(probabilities, self.threshold)
             decided = f" {columns['decision']}" if "decision" in columns else ""
             line = f"{self.outcome.line(answer, probabilities)}{decided}  {' '.join(row.text.split())}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from ..data.long_texts import CUT, LongTexts
+from ..data.readers import BadRow
 from ..data.row_encoder import RowEncoder
 from ..data.rows import Row
 from ..errors import TrainingError, excerpt, listed
@@ -24,11 +25,11 @@ CHUNK_CHARACTERS = 1 << 23
 
 class Prediction(NamedTuple):
     """The answer on one row: a label, or a list of labels; `probabilities` (num_labels,) float64 in the order
-    of the label ids."""
+    of the label ids. An invalid row has neither."""
 
-    row: Row
-    answer: str | list[str]
-    probabilities: np.ndarray
+    row: Row | BadRow
+    answer: str | list[str] | None
+    probabilities: np.ndarray | None
 
 
 class Tokens(NamedTuple):
@@ -113,17 +114,20 @@ class Predictor:
 
     def predict(
         self,
-        rows: Iterable[Row],
+        rows: Iterable[Row | BadRow],
         chunk_rows: int = CHUNK_ROWS,
         on_batch: Callable[[int], None] = lambda rows: None,
     ) -> Iterator[Prediction]:
         """Yield a prediction for each row, in their order, reading `chunk_rows` of them at once.
 
-        Either all rows have a second text or none has. `on_batch` is called with the number of rows of each
-        batch. Raises TrainingError for logits that are not finite, before any row of their chunk.
+        Either all valid rows have a second text or none has. `on_batch` is called with the number of rows of
+        each batch. Raises TrainingError for logits that are not finite, before any row of their chunk.
         """
         for chunk in _chunks(rows, chunk_rows):
-            yield from self.predictions(chunk, self.logits(self.tokenize(chunk), on_batch))
+            good = [row for row in chunk if isinstance(row, Row)]
+            done = iter(self.predictions(good, self.logits(self.tokenize(good), on_batch)) if good else ())
+            for row in chunk:
+                yield next(done) if isinstance(row, Row) else Prediction(row, None, None)
 
     def logits_of_rows(self, rows: Iterable[Row]) -> Iterator[np.ndarray]:
         """Yield the logits of chunks of rows, (chunk_rows, num_labels) float32; raises as `predict` does."""
@@ -198,13 +202,16 @@ class RowsDone:
         self.on_rows(self.windows * self.num_rows // self.num_windows - before)
 
 
-def _chunks(rows: Iterable[Row], chunk_rows: int) -> Iterator[list[Row]]:
+def _chunks(rows: Iterable[Row | BadRow], chunk_rows: int) -> Iterator[list]:
     """Yield the rows in chunks of `chunk_rows`, or fewer with about `CHUNK_CHARACTERS`."""
-    chunk: list[Row] = []
+    chunk: list[Row | BadRow] = []
     size = 0
     for row in rows:
         chunk.append(row)
-        size += len(row.text) + len(row.pair or "")
+        kept = row.record.values() if isinstance(row.record, dict) else row.record or ()
+        size += sum(len(value) for value in kept if isinstance(value, str))
+        if isinstance(row, Row):
+            size += len(row.text) + len(row.pair or "")
         if len(chunk) >= chunk_rows or size >= CHUNK_CHARACTERS:
             yield chunk
             chunk, size = [], 0

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.find_run import CHECKPOINTS
-from ..checkpoints.run_folder import finished_at
 from ..checkpoints.run_history import CONFIG
 from ..config.yaml_files import read_yaml
 from ..data.long_texts import LongTexts, saved_long_texts
 from ..data.readers import MultiLabelOptions
 from ..errors import InputError, excerpt
-from ..outcomes import OUTCOMES, outcome_class
 from .exported_model import is_exported, read_record
 
 MODEL = "model.safetensors"
+# The groups of settings that are asked for
+GROUPS = ("data", "model", "train")
 # Settings that say how the model reads a file again; an exported folder has them too
 READING = (
     "task",
@@ -30,31 +28,6 @@ READING = (
 )
 
 
-def newest_run(folder: Path = CHECKPOINTS) -> Path:
-    """Return the classifier in `folder` that finished last, also if it is being trained for longer;
-    InputError where there is none.
-
-    A run of masked language modelling is not one.
-    """
-    runs = [run for run in folder.glob("*") if (run / MODEL).is_file()]
-    times = {run: finished_at(run) for run in runs if not _is_pretraining(run)}
-    finished = {run: time for run, time in times.items() if time is not None}
-    if not finished:
-        raise InputError(
-            f"there is no finished run in {folder}/; train one with python run_single.py, or name a folder "
-            "with --checkpoint"
-        )
-    return max(finished, key=finished.get)
-
-
-def _is_pretraining(run: Path) -> bool:
-    """Return whether a run says that it was a pretraining; a file that cannot be read says nothing."""
-    with suppress(InputError):
-        task = run_settings(run).get("task")
-        return task in OUTCOMES and not outcome_class(task).has_labels
-    return False
-
-
 def recorded_settings(folder: Path) -> dict[str, Any]:
     """Return the `data` settings that a run or an exported folder has recorded, empty for a checkpoint of
     another program.
@@ -64,19 +37,23 @@ def recorded_settings(folder: Path) -> dict[str, Any]:
     return read_record(folder).data if is_exported(folder) else run_settings(folder)
 
 
+def all_settings(folder: Path) -> dict[str, dict]:
+    """Return the settings of a run by group, each empty for a checkpoint of another program; raises
+    InputError for a damaged file."""
+    path = folder / CONFIG
+    _, settings = read_yaml(path) if path.is_file() else (None, None)
+    groups = settings if isinstance(settings, dict) else {}
+    return {name: groups[name] if isinstance(groups.get(name), dict) else {} for name in GROUPS}
+
+
 def run_settings(folder: Path) -> dict[str, Any]:
     """Return the `data` settings that a run was trained with, empty for a checkpoint of another program."""
-    path = folder / CONFIG
-    if not path.is_file():
-        return {}
-    _, settings = read_yaml(path)
-    data = settings.get("data") if isinstance(settings, dict) else None
-    if not isinstance(data, dict):
-        return {}
+    data = all_settings(folder)["data"]
     length = data.get("max_length")
     if length is not None and not (type(length) is int and 4 <= length < 1 << 31):
         raise InputError(
-            f"{path}: data.max_length must be at least 4 tokens, found {excerpt(length)}; fix the file"
+            f"{folder / CONFIG}: data.max_length must be at least 4 tokens, found {excerpt(length)}; fix the "
+            "file"
         )
     return data
 

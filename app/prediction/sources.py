@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,14 @@ from ..data.rows import Row, read_rows, text_rows
 from ..data.run_options import options_of_run
 from ..data.text_files import Stream
 from ..errors import InputError
+from .input_columns import KeptColumns, NumberedTexts
 
 # Invalid rows in a summary
 MAX_SHOWN = 10
+# What is done with an invalid row: it has no label but a reason; it is left out; it ends the reading
+ON_BAD_ROW = ("keep", "skip", "error")
+# Rows of a stream in which the keys of its objects are looked up before the first row is written
+FIRST_ROWS = 2048
 
 
 @dataclass
@@ -24,8 +30,9 @@ class Source:
     """Rows to classify; `read()` starts at the first one, which a stream can do only once. `format` is that
     of the file, and `has_pairs` whether the rows are pairs of texts.
 
-    `num_good` and `num_bad` count the valid and the invalid rows read so far; `bad` keeps the first few
-    invalid ones, `first` the first valid one.
+    `num_good` and `num_bad` count the valid and the invalid
+    rows read so far; `bad` keeps the first few invalid ones, `first` the first valid one, `keys` the keys of
+    objects.
     """
 
     name: str
@@ -36,15 +43,19 @@ class Source:
     is_stream: bool = False
     is_terminal: bool = False
     notes: dict = field(default_factory=dict)
+    keys: dict[str, None] = field(default_factory=dict)
     bad: list[BadRow] = field(default_factory=list)
     num_good: int = 0
     num_bad: int = 0
     first: Row | None = None
 
-    def good_rows(self, skip: bool) -> Iterator[Row]:
-        """Yield the valid rows; raises InputError at the first invalid one unless `skip`."""
+    def rows(self, on_bad_row: str) -> Iterator[Row | BadRow]:
+        """Yield the rows, invalid ones only with `keep`; raises InputError at the first invalid one with
+        `error`."""
         self.bad, self.num_good, self.num_bad = [], 0, 0
         for row in self.read():
+            if isinstance(row.record, dict):
+                self.keys.update(dict.fromkeys(row.record))
             if isinstance(row, Row):
                 self.num_good += 1
                 self.first = self.first or row
@@ -52,15 +63,44 @@ class Source:
                 continue
             self.num_bad += 1
             self.bad += [row] if len(self.bad) < MAX_SHOWN else []
-            if not skip:
+            if on_bad_row == "keep":
+                yield row
+            elif on_bad_row == "error":
                 self._refuse()
 
-    def count(self, skip: bool) -> int:
-        """Read all rows and return the number of valid ones; raises InputError for invalid ones unless
-        `skip`, and for no valid row."""
-        for _ in self.good_rows(skip=True):
+    def started(self, on_bad_row: str) -> Iterator[Row | BadRow]:
+        """Return the rows, of which enough are read that `columns` are known."""
+        rows = self.rows(on_bad_row)
+        if not self.is_stream:
+            return rows
+        first: list[Row | BadRow] = []
+        while some := list(islice(rows, 1 if self.is_terminal else FIRST_ROWS)):
+            first += some
+            if self.first is not None:
+                break
+        return chain(first, rows)
+
+    def has_reasons(self, on_bad_row: str) -> bool:
+        """Return whether rows have a reason why they have no label: where one is invalid, or may be."""
+        return on_bad_row == "keep" and (self.is_stream or self.num_bad > 0)
+
+    @property
+    def columns(self) -> KeptColumns | NumberedTexts:
+        """What stands before the predictions; known once rows have been read."""
+        is_table = self.first is not None and isinstance(self.first.record, (list, dict))
+        return self.table_columns if is_table else NumberedTexts(self.has_pairs)
+
+    @property
+    def table_columns(self) -> KeptColumns:
+        """All columns of a table; known once rows have been read."""
+        return KeptColumns.of(self.notes["used"], self.notes["names"], self.keys)
+
+    def count(self, on_bad_row: str) -> int:
+        """Read all rows and return the number of valid ones; raises InputError for invalid ones with `error`,
+        and for no valid row."""
+        for _ in self.rows("skip"):
             pass
-        if self.num_bad and not skip:
+        if self.num_bad and on_bad_row == "error":
             self._refuse()
         if not self.num_good:
             raise InputError(f"there are no valid rows; {self.summary()}")
@@ -70,13 +110,14 @@ class Source:
         first = self.bad[0]
         more = f"; {self.num_bad:,} rows are invalid" if self.num_bad > 1 else ""
         raise InputError(
-            f"{self.name}, {self.place} {first.line}: {first.problem} (or --on_bad_row skip){more}"
+            f"{self.name}, {self.place} {first.line}: {first.problem} (or --on_bad_row keep){more}"
         )
 
-    def summary(self) -> str:
-        """Return a summary for people: number of rows, columns, and the skipped rows."""
+    def summary(self, bad: str = "skipped") -> str:
+        """Return a summary for people: number of rows, columns, and the invalid rows, of which `bad` says
+        what was done with them."""
         columns = f" ({self.notes['columns']})" if self.notes.get("columns") else ""
-        skipped = f", {self.num_bad:,} skipped" if self.num_bad else ""
+        skipped = f", {self.num_bad:,} {bad}" if self.num_bad else ""
         lines = [f"{self.name}: {self.num_good:,} rows{columns}{skipped}"]
         lines += [f"  {self.place} {row.line}: {row.problem}" for row in self.bad]
         lines += [f"  ... and {self.num_bad - len(self.bad):,} more"] if self.num_bad > len(self.bad) else []
@@ -90,7 +131,11 @@ def open_texts(texts: list[str], recorded: Mapping[str, Any]) -> Source:
 
 
 def open_file(
-    path: str, recorded: Mapping[str, Any], asked: Mapping[str, Any], need_label: bool = False
+    path: str,
+    recorded: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    need_label: bool = False,
+    keeps_columns: bool = False,
 ) -> Source:
     """Return a file as a source; `-` is standard input, and a pipe is read as a stream.
 
@@ -107,7 +152,7 @@ def open_file(
     return Source(
         str(file),
         row_unit(options.format),
-        lambda: read_rows(file, options, need_label=need_label, notes=notes),
+        lambda: read_rows(file, options, need_label, notes, keep_records=keeps_columns),
         options.format,
         options.text_pair_column is not None,
         is_stream,

@@ -64,7 +64,8 @@ def test_files_of_every_format(tmp_path, checkpoint, format, output_format):
     texts = random_texts(12)
     path, first = write_input(tmp_path, format, texts)
     output = tmp_path / f"output.{output_format}"
-    assert main(["--checkpoint", str(checkpoint), "--input", str(path), "--output", str(output)]) == 0
+    files = ["--input", str(path), "--output", str(output), "--only_labels"]
+    assert main(["--checkpoint", str(checkpoint), *files]) == 0
     records = read_output(output)
     assert list(records[0]) == ["line", "text", "label", "probability", *(f"p_{label}" for label in LABELS)]
     assert [record["text"] for record in records] == texts
@@ -82,7 +83,7 @@ def test_pairs_from_a_file(tmp_path, checkpoint):
     path, output = tmp_path / "pairs.csv", tmp_path / "output.csv"
     path.write_text('a,b\n"今天,真好",不好\n开心,"讨\n厌"\n', encoding="utf-8")
     options = ["--input", str(path), "--text_column", "a", "--text_pair_column", "b", "--output", str(output)]
-    assert main(["--checkpoint", str(checkpoint), *options]) == 0
+    assert main(["--checkpoint", str(checkpoint), *options, "--only_labels"]) == 0
     records = read_output(output)
     pairs = [("今天,真好", "不好"), ("开心", "讨\n厌")]
     assert [(record["text"], record["text_pair"]) for record in records] == pairs
@@ -179,7 +180,7 @@ def test_a_bad_row_stops_or_is_skipped(tmp_path, checkpoint, capsys, monkeypatch
         printed = capsys.readouterr().err
         if on_bad_row == "error":
             assert f"error: {shown}, {problem}" in printed
-            assert "--on_bad_row skip" in printed
+            assert "--on_bad_row keep" in printed
             assert not output.exists()
         else:
             assert f"{shown}: 2 rows" in printed
@@ -204,9 +205,13 @@ def test_a_run_predicts_what_it_predicted(tmp_path, capsys, monkeypatch):
     (tmp_path / "tiny.yaml").write_text(json.dumps(config), encoding="utf-8")
     assert train("single", "", ["--config", "tiny.yaml"]) == 0
     # As predictions.csv
-    plain = ["--calibrate", "none"]
+    plain = ["--calibrate", "none", "--only_labels"]
     assert main(["--input", "rows.tsv", "--output", "output.csv", "--device", "cpu", *plain]) == 0
-    assert "checkpoint checkpoints/tiny-001" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "model checkpoints/tiny-001: from random weights, trained on rows.tsv, 2" in said
+    assert (
+        " on 60 rows of test\nwarning: do not rely on this model: its training ended after 32 of 54 " in said
+    )
     predicted, wanted = (
         read_output(tmp_path / "output.csv"),
         read_output(tmp_path / "checkpoints/tiny-001/predictions.csv"),
@@ -327,7 +332,7 @@ def test_the_text_among_unnamed_columns_is_chosen_by_the_user(tmp_path, checkpoi
     # The trainer's name of the setting, as in the message, is taken too
     for name in ("--text_column", "--data.text_column"):
         assert main([*options, name, "body"]) == 0
-    assert [record["text"] for record in read_output(output)] == ["今天", "真好"]
+    assert [record["body"] for record in read_output(output)] == ["今天", "真好"]
 
 
 def test_a_reader_that_leaves_is_no_error(checkpoint, capsys, monkeypatch):
@@ -502,4 +507,4 @@ def test_help_lists_every_default_without_torch():
     text = ended.stdout.decode()
     assert text.endswith("False\n")
     options = text[text.index("options:") :]
-    assert options.count("(default") == options.count("\n  --") == 24
+    assert options.count("(default") == options.count("\n  --") == 25

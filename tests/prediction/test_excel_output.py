@@ -9,8 +9,10 @@ from app.data.rows import Row, read_rows
 from app.errors import InputError
 from app.outcomes import open_outcome
 from app.prediction import excel
+from app.prediction.input_columns import NumberedTexts
 from app.prediction.output import open_output
 from app.prediction.prediction_writer import PredictionWriter
+from app.prediction.predictor import Prediction
 from tests.saved_classifier import save_checkpoint
 
 openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements-excel.txt")
@@ -19,11 +21,12 @@ TEXTS = ["今天真开心", "=1+1", "\x1b[2J\x00", "_x0041_ _x_", "第一行\r\n
 
 def write(path, texts, pair=None):
     predictions = [
-        (Row(n, text, pair, None), "正面", np.array([0.25, 0.75])) for n, text in enumerate(texts, 1)
+        Prediction(Row(n, text, pair, None), "正面", np.array([0.25, 0.75]))
+        for n, text in enumerate(texts, 1)
     ]
     with open_output(str(path)) as file:
         outcome = open_outcome("single_label", ["=负面", "正面"])
-        PredictionWriter(outcome, pair is not None).write("xlsx", file, predictions)
+        PredictionWriter(outcome, NumberedTexts(pair is not None)).write("xlsx", file, predictions)
 
 
 def test_texts_are_text_cells_and_the_same_when_read_again(tmp_path):
@@ -69,7 +72,7 @@ def test_predict_reads_and_writes_excel(tmp_path):
     rows = list(read_rows(tmp_path / "labels.xlsx", ReadOptions()))
     assert [row.text for row in rows] == ["今天真开心", "气死我了"]
     assert main([*command, str(tmp_path / "labels.csv"), "--bom"]) == 0
-    assert (tmp_path / "labels.csv").read_bytes().startswith("\ufeffline,text,label,".encode())
+    assert (tmp_path / "labels.csv").read_bytes().startswith("\ufeff编号,内容,label,".encode())
     assert [row.label for row in read_rows(tmp_path / "labels.csv", ReadOptions())] == [
         row.label for row in rows
     ]

@@ -13,7 +13,7 @@ from app.checkpoints.run_folder import open_run_folder
 from app.checkpoints.training_state import load_training_state
 from app.config.schema import OutputConfig
 from app.errors import InputError
-from app.prediction.recorded_settings import newest_run
+from app.prediction.choose_run import newest_run
 from app.run.entry import main
 from app.strategies.single import Single
 from tests.tiny import write_tiny

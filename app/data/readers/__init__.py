@@ -12,10 +12,14 @@ from ..text_files import Source
 
 
 class BadRow(NamedTuple):
-    """An invalid row: `line` is its number in the file, `problem` the rule, what was found and the remedy."""
+    """An invalid row: `line` is its number in the file, `problem` the rule, what was found and the remedy.
+
+    `record` as in `Row`.
+    """
 
     line: int
     problem: str
+    record: Any = None
 
 
 @dataclass(frozen=True)

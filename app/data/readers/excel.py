@@ -25,10 +25,11 @@ ALWAYS_UNPACKED = 100 << 20
 @dataclass(frozen=True)
 class NotText:
     """A cell that holds neither text nor a number; `found` says what, for a message, and `shown` is what a
-    person sees."""
+    person sees. `value` is a date or time itself."""
 
     found: str
     shown: str = ""
+    value: Any = None
 
     def __str__(self) -> str:
         return self.shown
@@ -131,4 +132,4 @@ def _value(cell: Any) -> Any:
         "e": ("an error", ""),
     }
     what, remedy = names.get(kind, ("a value that is no text", ""))
-    return NotText(f"{what} ({text}{remedy})", text)
+    return NotText(f"{what} ({text}{remedy})", text, value if kind == "d" else None)

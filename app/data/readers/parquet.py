@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ...config.file_formats import FORMATS
 from ...errors import InputError, shorten
@@ -32,7 +33,8 @@ class ParquetReader(Reader):
             return parquet.read_schema(file).names
 
     def records(self, columns: Collection[int | None] = ()) -> Iterator[tuple[int, list]]:
-        """Yield the records; columns that are not in use hold None, as Python may not have their types."""
+        """Yield the records; columns that are not in use hold None. Values of a type that Python does not
+        have, such as dates after the year 9999, come as text."""
         from pyarrow import parquet
 
         number = 0
@@ -40,9 +42,7 @@ class ParquetReader(Reader):
             file = parquet.ParquetFile(opened, page_checksum_verification=True)
             for batch in file.iter_batches(batch_size=BATCH):
                 none = [None] * batch.num_rows
-                values = (
-                    column.to_pylist() if i in columns else none for i, column in enumerate(batch.columns)
-                )
+                values = (_values(column) if i in columns else none for i, column in enumerate(batch.columns))
                 for record in zip(*values, strict=True):
                     number += 1
                     yield number, list(record)
@@ -62,3 +62,10 @@ class ParquetReader(Reader):
         except (ArrowException, *PARQUET_ERRORS) as error:
             message = shorten(str(error), 200)
             raise InputError(f"{self.path}: not a readable Parquet file: {message}") from error
+
+
+def _values(column: Any) -> list:
+    try:
+        return column.to_pylist()
+    except (ValueError, OverflowError):
+        return column.cast("string").to_pylist()

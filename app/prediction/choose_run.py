@@ -1,0 +1,113 @@
+"""Which run predictions are made with where none is named, and what is said of a model before it is used."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ..checkpoints.find_run import CHECKPOINTS
+from ..checkpoints.run_files import REPORT
+from ..checkpoints.run_folder import finished_at
+from ..errors import InputError
+from ..outcomes import OUTCOMES, outcome_class
+from .exported_model import is_exported, read_record
+from .recorded_settings import MODEL, all_settings
+
+# What is said of a model, by its key in a report: the first one that the report has
+SHOWN = {"accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1"}
+SAMPLE = "the sample set"
+
+
+def newest_run(folder: Path = CHECKPOINTS) -> Path:
+    """Return the run that `choose_run` chooses."""
+    return choose_run(folder)[0]
+
+
+def choose_run(folder: Path = CHECKPOINTS) -> tuple[Path, list[str]]:
+    """Return the classifier in `folder` that finished last, also if it is being trained for longer, and what
+    a user should know about this choice.
+
+    A trial is passed over where there is another run, see `_why_trial`; a run of masked language modelling is
+    no classifier. Raises InputError where there is no run.
+    """
+    runs = {run: finished_at(run) for run in folder.glob("*") if (run / MODEL).is_file()}
+    finished = sorted((run for run in runs if runs[run] is not None), key=runs.get, reverse=True)
+    trials: dict[Path, str] = {}
+    for run in finished:
+        settings = all_settings(run)
+        if _is_pretraining(settings):
+            continue
+        why = _why_trial(settings, _report(run))
+        if why is None:
+            passed = [f"{trial} finished later, and is passed over: {trials[trial]}" for trial in trials]
+            return run, [f"{note}; to use it, name it with --checkpoint" for note in passed]
+        trials[run] = why
+    if not trials:
+        raise InputError(
+            f"there is no finished run in {folder}/; train one with python run_single.py, or name a folder "
+            "with --checkpoint"
+        )
+    run, why = next(iter(trials.items()))
+    return run, [f"warning: do not rely on this model: {why}"]
+
+
+def _is_pretraining(settings: dict[str, dict]) -> bool:
+    """Return whether a run says that it was a pretraining."""
+    task = settings["data"].get("task")
+    return task in OUTCOMES and not outcome_class(task).has_labels
+
+
+def _why_trial(settings: dict[str, dict], report: dict) -> str | None:
+    """Return why a run was rather a trial than a training, or None: it did not see its training rows once, or
+    it does not do better than a constant answer."""
+    with suppress(KeyError, TypeError, ValueError):
+        steps, rows = settings["train"]["max_steps"], report["data"]["train"]["rows"]
+        seen = steps * settings["train"]["batch_size"]
+        if seen < rows:
+            return f"its training ended after {seen:,} of {rows:,} rows (--train.max_steps {steps})"
+    with suppress(KeyError, TypeError, ValueError):
+        accuracy, always = report["accuracy"], report["baselines"]["majority class"]["accuracy"]
+        if not accuracy > always:
+            return f"its accuracy is {accuracy:.4f}, and always the same answer has {always:.4f}"
+    return None
+
+
+def _report(folder: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError, RecursionError):
+        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        return report if isinstance(report, dict) else {}
+    return {}
+
+
+def describe_model(folder: Path) -> str | None:
+    """Return what is known about a model: folder, encoder, data, date, and how good it is on which rows; None
+    of a checkpoint of another program."""
+    if is_exported(folder):
+        record = read_record(folder)
+        made, at = record.made, str(record.made.get("at"))[:10]
+        return f"{folder}: {record.precision} export of {made.get('from')}, {at}{_after(record.proof)}"
+    settings = all_settings(folder)
+    if not settings["model"]:
+        return None
+    name = settings["model"].get("name")
+    encoder = f"from {name}" if name else "from random weights"
+    train = settings["data"].get("train")
+    said = f"{folder}: {encoder}, trained on {Path(str(train)).name if train else SAMPLE}"
+    time = finished_at(folder)
+    said += f", {datetime.fromtimestamp(time / 1e9):%Y-%m-%d %H:%M}" if time else ", not finished"
+    report = _report(folder)
+    key = next((key for key in SHOWN if isinstance(report.get(key), float)), None)
+    if key is None:
+        return said
+    return f"{said}, {SHOWN[key]} {report[key]:.4f} on {report.get('rows')} rows of {report.get('split')}"
+
+
+def _after(proof: dict[str, Any]) -> str:
+    metrics = [(key, value) for key, value in proof.items() if key.endswith("_after") and value is not None]
+    if not metrics:
+        return ""
+    name = metrics[0][0].removesuffix("_after")
+    return f", {SHOWN.get(name, name)} {metrics[0][1]:.4f} on {proof.get('rows')} rows"

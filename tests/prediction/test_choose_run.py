@@ -1,0 +1,58 @@
+"""Which run predictions are made with: python -m pytest tests/prediction/test_choose_run.py"""
+
+import json
+import os
+from pathlib import Path
+
+import yaml
+
+from app.prediction.choose_run import choose_run, describe_model
+
+TRAINED = {"step": 180, "split": "test", "rows": 302, "accuracy": 0.8, "data": {"train": {"rows": 1906}}}
+TRAINED["baselines"] = {"majority class": {"accuracy": 0.2}}
+
+
+def add_run(folder: Path, age: int, report: dict, max_steps: int | None = None) -> None:
+    """Make the folder of a finished run, as far as the choice looks at it."""
+    folder.mkdir()
+    (folder / "model.safetensors").touch()
+    (folder / "report.json").write_text(json.dumps(report))
+    settings = {
+        "data": {"task": "single_label", "train": "/a/posts.csv"},
+        "model": {"name": "e5-small-zh"},
+        "train": {"max_steps": max_steps, "batch_size": 32},
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    os.utime(folder / "report.json", (1_790_000_000 - age,) * 2)
+
+
+def test_a_trial_is_passed_over_and_told(tmp_path):
+    add_run(tmp_path / "good", 30, TRAINED)
+    add_run(tmp_path / "short", 20, TRAINED, max_steps=5)
+    add_run(tmp_path / "constant", 10, TRAINED | {"accuracy": 0.2})
+    run, notes = choose_run(tmp_path)
+    assert run == tmp_path / "good"
+    assert notes == [
+        f"{tmp_path}/constant finished later, and is passed over: its accuracy is 0.2000, and always the same "
+        "answer has 0.2000; to use it, name it with --checkpoint",
+        f"{tmp_path}/short finished later, and is passed over: its training ended after 160 of 1,906 rows "
+        "(--train.max_steps 5); to use it, name it with --checkpoint",
+    ]
+    said = describe_model(run)
+    assert said.startswith(f"{run}: from e5-small-zh, trained on posts.csv, 2026-09-2")
+    assert said.endswith(", accuracy 0.8000 on 302 rows of test")
+
+
+def test_a_trial_is_used_with_a_warning_where_there_is_nothing_else(tmp_path):
+    add_run(tmp_path / "short", 20, TRAINED, max_steps=5)
+    run, notes = choose_run(tmp_path)
+    assert run == tmp_path / "short"
+    assert notes == [
+        "warning: do not rely on this model: its training ended after 160 of 1,906 rows (--train.max_steps 5)"
+    ]
+    add_run(tmp_path / "whole", 10, TRAINED, max_steps=60)
+    assert choose_run(tmp_path) == (tmp_path / "whole", [])
+
+
+def test_nothing_is_said_of_a_model_without_a_record(tmp_path):
+    assert describe_model(tmp_path) is None
