@@ -56,7 +56,7 @@ def test_predict_and_its_report_read_the_file_as_the_run_did(run, tmp_path):
     options = ["--checkpoint", str(run), "--device", "cpu", "--input", source]
     assert main([*options, "--report", str(tmp_path / "out")]) == 0
     assert accuracy_of(tmp_path / "out") == accuracy_of(run)
-    assert main([*options, "--output", str(tmp_path / "labels.csv")]) == 0
+    assert main([*options, "--output", str(tmp_path / "labels.csv"), "--only_labels"]) == 0
     with (tmp_path / "labels.csv").open(encoding="utf-8", newline="") as file:
         texts = [row["text"] for row in csv.DictReader(file)]
     assert texts == [row[1].strip() for row in write_table(tmp_path / "same.csv", ",", "utf-8")[1:]]

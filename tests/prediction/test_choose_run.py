@@ -33,8 +33,8 @@ def test_a_trial_is_passed_over_and_told(tmp_path):
     run, notes = choose_run(tmp_path)
     assert run == tmp_path / "good"
     assert notes == [
-        f"{tmp_path}/constant finished later, and is passed over: its accuracy is 0.2000, and always the same "
-        "answer has 0.2000; to use it, name it with --checkpoint",
+        f"{tmp_path}/constant finished later, and is passed over: its accuracy is 0.2000, and "
+        "always the same answer has 0.2000; to use it, name it with --checkpoint",
         f"{tmp_path}/short finished later, and is passed over: its training ended after 160 of 1,906 rows "
         "(--train.max_steps 5); to use it, name it with --checkpoint",
     ]
