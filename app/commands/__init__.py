@@ -20,6 +20,7 @@ VERBS = {
         ".cross_validate",
         "train folds or seeds: mean and spread, and which labels may be wrong",
     ),
+    "tune": (".tune", "search for good settings, and say by how much the search was optimistic"),
     "labels": (".labels", "take label issues to Label Studio or doccano, and the decisions back"),
     "export": (".export", "write a trained model for ONNX Runtime, compared with the original"),
     "serve": (".serve", "answer requests over HTTP, with a page for people"),

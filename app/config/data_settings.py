@@ -110,6 +110,9 @@ class DataConfig:
     test split."""
     split_seed: Seed = 42
     """Random seed of the split."""
+    use_test: bool = True
+    """false: no row of test is evaluated, a test file is not opened, and the report is on dev; for trials
+    that choose settings."""
     folds: Annotated[int | None, between(2, 1000), WITH_LABELS] = None
     """Divide the train file into this many parts, stratified, with all rows of one text in one part, to test
     on one of them (`fold`); python -m app cross-validate trains all of them. A test file is then not read.

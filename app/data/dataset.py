@@ -81,10 +81,7 @@ def open_dataset(config: DataConfig) -> Dataset:
     Several processes may call this at the same time. Arrays are memory-mapped: a process holds only what it
     reads of them. Raises InputError for bad input.
     """
-    config = with_sample(config)
-    if config.folds:
-        # The fold is the test split
-        config = replace(config, test=None)
+    config = _without_unread_test(with_sample(config))
     options = {name: _read_options(config, name) for name in SPLITS if getattr(config, name)}
     skip = config.on_bad_row == "skip"
     has_labels = config.task not in UNLABELLED
@@ -114,11 +111,10 @@ def open_dataset(config: DataConfig) -> Dataset:
     folder = Path(config.cache_dir) / f"dataset-{key}"
     build_once(folder, build_dataset, tables, label_names, config, folds_folder, fixes)
     statistics = json.loads((folder / STATISTICS_FILE).read_text(encoding="utf-8"))
-    splits = {}
-    for name in SPLITS:
-        rows, labels = (np.load(folder / f"{name}_{what}.npy", mmap_mode="r") for what in ("rows", "labels"))
-        if len(rows):
-            splits[name] = Split(name, tables.get(name, tables["train"]), rows, labels)
+    splits = _open_splits(folder, tables)
+    if not config.use_test:
+        for what in (splits, statistics):
+            what.pop("test", None)
     for table in tables.values():
         table.keep_open()
     relabelled = json.loads((folder / RELABELLED_FILE).read_text(encoding="utf-8")) if fixes else None
@@ -135,6 +131,23 @@ def open_dataset(config: DataConfig) -> Dataset:
         relabelled,
         fixes_content,
     )
+
+
+def _without_unread_test(config: DataConfig) -> DataConfig:
+    """Return the configuration without a test file that is not opened: the fold is the test split."""
+    if config.test and not config.use_test:
+        config = replace(config, test_size=0)
+    return replace(config, test=None) if config.folds or not config.use_test else config
+
+
+def _open_splits(folder: Path, tables: dict[str, Table]) -> dict[str, Split]:
+    """Return the splits that have rows, memory-mapped."""
+    splits = {}
+    for name in SPLITS:
+        rows, labels = (np.load(folder / f"{name}_{what}.npy", mmap_mode="r") for what in ("rows", "labels"))
+        if len(rows):
+            splits[name] = Split(name, tables.get(name, tables["train"]), rows, labels)
+    return splits
 
 
 def _folds_folder(config: DataConfig, train: Table, label_names: list[str]) -> Path:

@@ -159,10 +159,11 @@ class Job:
 
     def open_log(self) -> None:
         """Open the log of the run; on ranks other than 0 it says nothing."""
+        outcome = self.components.outcome
         self.log = RunLog(
             self.folder,
             self.config.output,
-            self.components.outcome.log_metrics,
+            tuple(dict.fromkeys((*outcome.log_metrics, outcome.best_metric))),
             self.total_steps,
             self.config.train.log_every,
             self.progress.step,

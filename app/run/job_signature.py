@@ -26,7 +26,7 @@ FREE_TO_RESUME = frozenset(
     (
         *LENGTH,
         *(f"train.{name}" for name in FREE_TRAIN),
-        *("data.format", "data.on_bad_row", "data.cache_dir", "model.vocab_file"),
+        *("data.format", "data.on_bad_row", "data.cache_dir", "data.use_test", "model.vocab_file"),
     )
 )
 GROUPS = ("data", "model", "train")

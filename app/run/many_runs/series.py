@@ -7,6 +7,8 @@ import json
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from ..job_signature import FILES, FREE_TO_RESUME, LENGTH, changes, flat_setting
 from ..modes.child_environment import child_environment
 
 JOB = "job.json"
+POLL_SECONDS = 0.5
 # A series starts over for another length, and compares the vocabulary by its path
 FREE = FREE_TO_RESUME - {*LENGTH, "model.vocab_file"}
 
@@ -42,17 +45,18 @@ class Series:
         """Return the run folder of one run."""
         return self.folder / name
 
-    def run(self, name: str, words: list[str]) -> None:
+    def run(self, name: str, words: list[str], is_hopeless: Callable[[], bool] | None = None) -> bool:
         """Train one run with `words` added to the settings, unless it is finished; raises TrainingError where
         it fails.
 
+        Return whether it has finished; False where `is_hopeless`, asked about twice a second, has stopped it.
         What it prints goes to `<name>.log`. SIGTERM and SIGINT are passed on; the run then saves its state
         and ends, and so does this process, with Stopped.
         """
         folder = self.path(name)
         if is_finished(folder) and not self.overwrite:
             say(f"{name}: finished before")
-            return
+            return True
         log = folder.with_name(f"{name}.log")
         say(f"{name}: training, its messages are in {log}")
         again = ["--output.overwrite", "true", "--output.resume", "never"]
@@ -73,17 +77,20 @@ class Series:
         command = load_strategy(self.mode).launcher.command(arguments, self.processes)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
-            status = run_to_end(command, file)
+            status, is_stopped = run_to_end(command, file, is_hopeless)
+        if is_stopped and not is_finished(folder):
+            return False
         if status or not is_finished(folder):
             raise TrainingError(
                 f"{name} failed with status {status}: {last_error(log)}; the whole output is in {log}. The "
                 "same command continues where it stopped"
             )
+        return True
 
 
-def run_to_end(command: list[str], output) -> int:
-    """Run a command to its end and return its status; raises Stopped once it has ended after SIGTERM or
-    SIGINT to this process."""
+def run_to_end(command: list[str], output, is_hopeless: Callable[[], bool] | None = None) -> tuple[int, bool]:
+    """Run a command to its end; return its status, and whether `is_hopeless` has stopped it. Raises Stopped
+    once it has ended after SIGTERM or SIGINT to this process."""
     from ...runtime.signals import SIGNALS, Stopped
 
     received: list[int] = []
@@ -102,6 +109,7 @@ def run_to_end(command: list[str], output) -> int:
         process = subprocess.Popen(command, env=child_environment(), **options)
         if received:
             process.send_signal(received[0])
+        is_stopped = stop_hopeless(process, received, is_hopeless)
         status = process.wait()
     finally:
         for number, handler in before.items():
@@ -110,7 +118,20 @@ def run_to_end(command: list[str], output) -> int:
             process.terminate()
     if received:
         raise Stopped(received[0])
-    return status
+    return status, is_stopped
+
+
+def stop_hopeless(
+    process: subprocess.Popen, received: list[int], is_hopeless: Callable[[], bool] | None
+) -> bool:
+    """Wait until a process has ended, a signal is received or `is_hopeless`, which stops it; return whether
+    that was so."""
+    while is_hopeless and not received and process.poll() is None:
+        if is_hopeless():
+            process.terminate()
+            return True
+        time.sleep(POLL_SECONDS)
+    return False
 
 
 def last_error(log: Path) -> str:
@@ -137,11 +158,15 @@ def default_folder(config: Config, kind: str) -> Path:
     )
 
 
-def open_series(series: Series, config: Config) -> None:
+def open_series(series: Series, config: Config, searched: dict[str, str] | None = None) -> None:
     """Make the folder of a series; raises InputError unless it holds nothing before, or runs of this very
-    job."""
+    job.
+
+    `searched` has settings that differ between the runs, each with the range of its values.
+    """
     check_inputs_outside(series.folder, config)
     job = series_job(series, config)
+    job["settings"] |= searched or {}
     folder, record = series.folder, series.folder / JOB
     if record.is_file():
         try:
