@@ -70,7 +70,10 @@ def work(options: argparse.Namespace, words: list[str]) -> int:
     spaces, settings = split_words(words)
     config = load_config(settings)
     check_config(config)
-    space = read_space(Path(options.space) if options.space else None, spaces, settings)
+    from ..outcomes.losses import LOSSES
+
+    path, losses = Path(options.space) if options.space else None, tuple(LOSSES.get(config.data.task, ()))
+    space = read_space(path, spaces, settings, losses)
     (planned,) = plan_modes([options.mode], options.processes or config.train.nprocs, config.train.device)
     if planned.unavailable:
         raise InputError(f"--mode {options.mode}: {planned.unavailable}")

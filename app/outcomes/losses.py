@@ -163,6 +163,8 @@ MULTI_LABEL_LOSSES: dict[str, Callable[[LossSettings], Loss]] = {
     "focal": lambda of: BinaryCrossEntropy(of.weights, of.train.focal_gamma),
     "zlpr": lambda of: ZLPR(),
 }
+# By data.task
+LOSSES = {"single_label": SINGLE_LABEL_LOSSES, "multi_label": MULTI_LABEL_LOSSES}
 
 
 def single_label_loss(

@@ -21,6 +21,7 @@ import yaml
 from app.commands import main
 from app.config.command_line import SHORT_OPTIONS, load_config
 from app.config.messages import setting_types
+from app.run.many_runs.search_space import parse_range, split_words
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
@@ -211,6 +212,11 @@ def check_module(module: str, arguments: list[str]) -> None:
 def check_verb(words: list[str]) -> None:
     if "--help" in words:
         words = words[:1]
+    if words[:1] == ["tune"]:
+        spaces, rest = split_words(words[1:])
+        words = ["tune", *rest]
+        for name, values in spaces.items():
+            parse_range(name, values)
     # Predict checks more than its parser does
     if words[:1] == ["predict"] and len(words) > 1:
         with patch("app.commands.predict.run", return_value=0) as run:

@@ -19,7 +19,6 @@ from ...evaluation.page.charts import Axes, around
 from ...evaluation.page.page_words import words
 from ...evaluation.page.report_page import page_environment
 from ...evaluation.text_table import text_table
-from ...outcomes import open_outcome
 from ...outcomes.finished_run import read_run
 from ...outcomes.metrics import BY_KEY, is_better
 from ...outcomes.resampling import seed_variance, values
@@ -106,13 +105,10 @@ def finish(search: Search, language: str) -> str:
 def search_figures(search: Search, trial: FrozenTrial, name: str) -> dict:
     """Return the figures of a search as JSON has them.
 
-    All values are by the same decision, that of the trials: without temperature and thresholds, which the
-    final run fits on dev. The interval of the optimism is a normal one, from the bootstrap over dev rows and
-    that over test rows.
+    The interval of the optimism is a normal one, from the bootstrap over dev rows and that over test rows.
     """
     run, metric = search.series.path(name), search.metric
-    fitted, splits = read_run(run)
-    outcome = open_outcome(fitted.task, fitted.label_names)
+    outcome, splits = read_run(run)
     scores = {split: outcome.score(splits[split].labels, splits[split].logits) for split in ("dev", "test")}
     measured = {split: values(outcome, found) for split, found in scores.items()}
     variances = {split: seed_variance(outcome, [found]).get(metric) for split, found in scores.items()}

@@ -23,11 +23,11 @@ NOT_SEARCHED = {
     "train.seed": "a lucky seed on dev is not a better setting; cross-validate --seeds shows their spread",
 }
 SYNTAX = "[1e-5, 5e-4], [1e-5, 5e-4, log], [cross_entropy, focal] or [16, 32, choice]"
-# Of a search without a space; a choice that contradicts another setting is left out
+# Of a search without a space; None: all losses of the task that contradict no other setting
 USUAL = {
     "train.learning_rate": "[1e-5, 5e-4, log]",
     "train.epochs": "[2, 8]",
-    "train.loss": "[cross_entropy, focal, logit_adjusted, zlpr]",
+    "train.loss": None,
 }
 
 
@@ -79,15 +79,18 @@ def split_words(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     return spaces, others
 
 
-def read_space(path: Path | None, words: dict[str, str], settings: list[str]) -> list[Range]:
+def read_space(
+    path: Path | None, words: dict[str, str], settings: list[str], losses: tuple[str, ...]
+) -> list[Range]:
     """Return the ranges of a YAML file and of `words`, which win; the usual ones where there are none.
 
-    `settings` are the words for the trainer. Raises InputError for what is no range, for a setting that is
-    unknown, given in `settings` too, or that a search must not vary, and for a value that it does not allow.
+    `settings` are the words for the trainer, `losses` the values of train.loss for its task. Raises
+    InputError for what is no range, for a setting that is unknown, given in `settings` too, or that a search
+    must not vary, and for a value that it does not allow.
     """
     written = (_flat(read_yaml(path)[1], str(path)) if path else {}) | words
     if not written:
-        return usual_space(settings)
+        return usual_space(settings, losses)
     fixed = set(written) & _given(settings)
     if fixed:
         raise InputError(
@@ -98,20 +101,23 @@ def read_space(path: Path | None, words: dict[str, str], settings: list[str]) ->
     for one in space:
         for value in one.choices or (one.low, one.high):
             load_config([*settings, f"--{one.name}", word(value)])
+            if one.name == "train.loss" and value not in losses:
+                raise InputError(
+                    f"train.loss must be one of {', '.join(losses)} for this task, found {value}"
+                )
     return space
 
 
-def usual_space(settings: list[str]) -> list[Range]:
+def usual_space(settings: list[str], losses: tuple[str, ...]) -> list[Range]:
     """Return the usual ranges of the settings that are fixed neither on the command line nor in a file."""
     files = [value for name, value in zip(settings, settings[1:], strict=False) if name == "--config"]
     files += [item.removeprefix("--config=") for item in settings if item.startswith("--config=")]
     fixed = _given(settings).union(*(_flat(read_yaml(Path(path))[1], path) for path in files))
     space = []
     for name, value in USUAL.items():
-        one = parse_range(name, value)
-        allowed = tuple(choice for choice in one.choices if _is_allowed(settings, name, choice))
-        if name not in fixed and len(allowed) != 1:
-            space.append(Range(name, choices=allowed) if allowed else one)
+        allowed = tuple(choice for choice in losses if _is_allowed(settings, name, choice))
+        if name not in fixed and (value or len(allowed) > 1):
+            space.append(parse_range(name, value) if value else Range(name, choices=allowed))
     if not space:
         raise InputError(
             f"{', '.join(USUAL)} are searched where nothing else is said, and all of them are fixed; leave "
