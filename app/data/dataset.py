@@ -134,7 +134,8 @@ def open_dataset(config: DataConfig) -> Dataset:
 
 
 def _without_unread_test(config: DataConfig) -> DataConfig:
-    """Return the configuration without a test file that is not opened: the fold is the test split."""
+    """Return the configuration without a test file that is not opened: a fold is then the test split, or
+    there is none."""
     if config.test and not config.use_test:
         config = replace(config, test_size=0)
     return replace(config, test=None) if config.folds or not config.use_test else config
