@@ -58,13 +58,15 @@ class DataConfig:
     """
     text_column: int | str | None = None
     """Column of the text, by name or number (0 is the first); none: the column with a usual name such as text
-    or sentence; without column names, the first one left.
+    or 评论, else the one that has texts; without column names, the first one left.
     """
     text_pair_column: Annotated[int | str | None, WITH_LABELS] = None
-    """Column of the second text of a sentence pair, by name or number; none: single texts."""
+    """Column of the second text of a sentence pair, by name or number; none: with text_column single texts,
+    without it pairs where the names (sentence1, sentence2) or the values show them.
+    """
     label_column: Annotated[int | str | None, WITH_LABELS] = None
-    """Column of the label, by name or number; none: the column with a usual name such as label or category,
-    else the only one left.
+    """Column of the label, by name or number; none: the column with a usual name such as label or 类别, else
+    the one that has labels, or the only one left.
     """
     label_separator: Annotated[str | None, NOT_EMPTY, OnlyFor("multi_label")] = None
     """For multi_label: what is between the labels of a row, for instance , or | or ;. none: lists, or one
@@ -81,7 +83,7 @@ class DataConfig:
     none: any number."""
     header: bool | None = None
     """Whether the first line of a CSV, TSV or Excel file has the column names; none: yes if a column is
-    chosen by name, or if the line has usual names for both text and label.
+    chosen by name, or if the line has usual names or words above numbers.
     """
     encoding: str = "utf-8"
     """Encoding of text files: utf-8 (with or without a byte order mark), gb18030, ..."""
@@ -125,8 +127,8 @@ class DataConfig:
     texts in all data files, which stay as they are.
     """
     on_bad_row: Literal["error", "skip"] = "error"
-    """How invalid rows are handled: stop with an error, or skip them (the data report counts them,
-    skipped_rows.csv in the run folder lists them).
+    """How invalid rows are handled: stop with an error (apart from empty texts up to 1 % of the rows, which
+    are skipped), or skip them; the data report counts them, skipped_rows.csv in the run folder lists them.
     """
     max_length: Annotated[int, at_least(4, "tokens"), at_most(MAX_TOKENS, "tokens")] = 128
     """Most tokens of a row, with special tokens; `long` says what is read of longer texts, and the data

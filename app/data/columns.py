@@ -2,45 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import InputError, excerpt, listed, nearest, shorten
+from ..errors import InputError, excerpt, listed, shorten
+from .column_values import MIN_ROWS, are_pairs, label_like, text_like, zero_one_columns
+from .headers import PAIR_NAMES, TEXT_NAMES, find_column, find_label
 from .json_values import RepeatedKeys
-from .readers import MultiLabelOptions, ReadOptions
-
-TEXT_NAMES = (
-    "text",
-    "text_a",
-    "sentence",
-    "sentence1",
-    "review",
-    "content",
-    "title",
-    "comment",
-    "query",
-    "文本",
-    "内容",
-    "评论",
-    "标题",
-    "句子",
-)
-LABEL_NAMES = (
-    "label",
-    "labels",
-    "label_id",
-    "class",
-    "category",
-    "target",
-    "sentiment",
-    "emotion",
-    "标签",
-    "类别",
-    "情感",
-    "分类",
-)
-
-SETTING = {"text": "text_column", "second text": "text_pair_column", "label": "label_column"}
+from .readers import ReadOptions
 
 
 @dataclass
@@ -48,7 +18,9 @@ class Columns:
     """The columns of text, second text and label: names in JSON objects, numbers from 0 in everything else.
 
     The label may be one 0/1 column for each label, a tuple.
-    `width` is the number of columns that every row has (None for objects), `described` the columns in words.
+    `width` is the number of columns that every row has (None for objects), `described` the columns in words,
+    also those that are not used. `assumed` are settings of columns that follow from the values, for other
+    files of the same kind.
     """
 
     text: int | str
@@ -56,6 +28,7 @@ class Columns:
     label: int | str | tuple | None
     width: int | None
     described: str
+    assumed: dict[str, int | str] = field(default_factory=dict)
 
     def pick(self, record: list | dict) -> tuple[Any, Any, Any]:
         """Return (text, pair, label); raises LookupError where a column is missing, ValueError where a key is
@@ -77,95 +50,38 @@ class Columns:
         return self.label if isinstance(self.label, tuple) else () if self.label is None else (self.label,)
 
 
-def _find_column(
-    chosen: int | str | None,
-    names: list[str] | None,
-    usual_names: tuple[str, ...],
-    width: int | None,
-    what: str,
-    where: str,
-) -> int | str | None:
-    """Return the number of a column, from the setting `chosen` or by a usual name; None if neither gives
-    it."""
-    if isinstance(chosen, str) and names is not None:
-        if chosen not in names:
-            raise InputError(
-                f"{where}: there is no {what} column '{chosen}'{nearest(chosen, names)} (found: "
-                f"{listed(names)})"
-            )
-        _check_once(where, what, chosen, names, names)
-        return names.index(chosen)
-    if isinstance(chosen, str):
-        raise InputError(
-            f"{where}: the {what} column '{chosen}' is chosen by name, but the columns have no names; choose "
-            "it by number (0 is the first)"
-        )
-    if chosen is not None:
-        if width is not None and not -width <= chosen < width:
-            raise InputError(
-                f"{where}: there is no {what} column {chosen}; the rows have {width} columns, numbered from 0"
-            )
-        return chosen % width if width else chosen
-    lowered = [str(name).strip().lower() for name in names or []]
-    usual = next((name for name in usual_names if name in lowered), None)
-    if usual is None:
-        return None
-    _check_once(where, what, usual, lowered, names)
-    return lowered.index(usual)
-
-
-def _find_label(
-    options: ReadOptions, names: list[str] | None, width: int, where: str
-) -> int | str | tuple[int | str, ...] | None:
-    """Return the number of the label's column; with `data.label_columns`, of the column of each label."""
-    chosen = options.label_columns if isinstance(options, MultiLabelOptions) else None
-    if chosen is None:
-        return _find_column(options.label_column, names, LABEL_NAMES, width, "label", where)
-    return tuple(_find_column(name, names, (), width, "label", where) for name in chosen)
-
-
-def _check_once(where: str, what: str, name: str, compared: list[str], names: list[str]) -> None:
-    """Raise InputError if a column that is used by its name has the name of another one; others may share
-    theirs."""
-    numbers = [index for index, other in enumerate(compared) if other == name]
-    if len(numbers) > 1:
-        raise InputError(
-            f"{where}: cannot tell which column is the {what}: found {len(numbers)} columns named "
-            f"'{shorten(name)}', numbers {listed(numbers)} of {listed(names)}; rename them, or set "
-            f"--data.{SETTING[what]} to a number"
-        )
-
-
 def resolve_columns(
     where: str,
     options: ReadOptions,
     names: list[str] | None,
     width: int,
     need_label: bool = True,
-    first: list | None = None,
+    rows: Sequence[list] = (),
+    find_pairs: bool = False,
 ) -> Columns:
-    """Return which columns have text, second text and label, from the settings, the column names or their
-    order.
+    """Return which columns have text, second text and label: from the settings, the names, the values, or
+    their order.
 
-    `first` is the first record of a file whose columns have no names. Raises InputError if a chosen column is
-    missing, if a column that is used has the name of another, or if it is not clear which column is the text
-    or the label.
+    `rows` are the first rows, as far as they are known; `find_pairs` is whether they may be pairs of texts
+    although no setting says so. Raises InputError if a chosen column is missing, if a column that is used has
+    the name of another, or if it is not clear which column is the text or the label.
     """
-    text = _find_column(options.text_column, names, TEXT_NAMES, width, "text", where)
-    pair = _find_column(options.text_pair_column, names, (), width, "second text", where)
-    label = _find_label(options, names, width, where) if need_label else None
+    text = find_column(options.text_column, names, TEXT_NAMES, width, "text", where)
+    pair = find_column(options.text_pair_column, names, (), width, "second text", where)
+    label = find_label(options, names, width, where) if need_label else None
+    before = text, pair, label
+    if find_pairs and (options.text_column, options.text_pair_column) == (None, None):
+        text, pair = _named_pair(names) or before[:2]
+    text, pair, label = _by_values(text, pair, label, rows, width, need_label, find_pairs)
+    if (names, text, pair, label) == (None, 0, None, 1):
+        # The usual order needs no settings
+        before = text, pair, label
+    text, label = _by_order(text, pair, label, names is None and need_label, rows, width, need_label)
     labels = label if isinstance(label, tuple) else (label,)
-    remaining = [index for index in range(width) if index not in (text, pair, *labels)]
-    # Without a label the first of several columns may be anything: numbers of rows, dates, labels.
-    if text is None and remaining and (len(remaining) == 1 or (names is None and need_label)):
-        text = remaining.pop(0)
-    if need_label and label is None and len(remaining) == 1:
-        label = remaining.pop(0)
-        labels = (label,)
     settings = "--data.text_column" + (" and --data.label_column" if need_label else "")
     if text is None or (need_label and label is None):
         what = "text" if text is None else "label"
-        raise InputError(_unclear_message(where, names, first, width, what, settings))
+        raise InputError(_unclear_message(where, names, rows, width, what, settings))
     chosen = [index for index in (text, *labels, pair) if index is not None]
     if len(set(chosen)) != len(chosen):
         same = pair if pair in (text, *labels) else text
@@ -179,16 +95,110 @@ def resolve_columns(
         shown["label"] = (
             f"{shown['label']}' and {len(label) - 1} more, 0 or 1 in each: '{shorten(names[label[-1]])}"
         )
-    return Columns(text, pair, label, width, ", ".join(f"{role} '{name}'" for role, name in shown.items()))
+    described = ", ".join(f"{role} '{name}'" for role, name in shown.items())
+    described += _unused(names, rows, _others(width, text, pair, label), text if pair is None else None)
+    new = {"text_column": text, "text_pair_column": pair} if (text, pair) != before[:2] else {}
+    new |= {"label_column": label} if label not in (before[2], None) else {}
+    assumed = {key: names[at] if names else at for key, at in new.items() if at is not None}
+    return Columns(text, pair, label, width, described, assumed)
+
+
+def _others(width: int, text: int | None, pair: int | None, label: int | tuple | None) -> list[int]:
+    labels = label if isinstance(label, tuple) else (label,)
+    return [index for index in range(width) if index not in (text, pair, *labels)]
+
+
+def _columns_of(rows: Sequence[list], columns: list[int]) -> dict[int, list]:
+    return {column: [row[column] for row in rows] for column in columns}
+
+
+def _named_pair(names: list[str] | None) -> tuple[int, int] | None:
+    """Return the columns whose names are those of the two texts of a pair."""
+    lowered = [str(name).strip().lower() for name in names or []]
+    known = next((two for two in PAIR_NAMES if set(two) <= set(lowered)), None)
+    return known and (lowered.index(known[0]), lowered.index(known[1]))
+
+
+def _by_values(
+    text: int | None,
+    pair: int | None,
+    label: int | tuple | None,
+    rows: Sequence[list],
+    width: int,
+    need_label: bool,
+    find_pairs: bool,
+) -> tuple[int | None, int | None, int | tuple | None]:
+    """Return text, second text and label with what the values show: one column of texts or a pair of them,
+    one of labels."""
+    if not need_label or (text is not None and label is not None):
+        return text, pair, label
+    values = _columns_of(rows, _others(width, text, pair, label))
+    texts = [column for column, shown in values.items() if text_like(shown)]
+    labels = [column for column, shown in values.items() if label_like(shown)]
+    if label is None and len(labels) == 1:
+        label = labels[0]
+    elif label is None and len(values) == 2 and len(texts) == 1:
+        # In a file in the order of its labels, they are the same for long
+        label = next(column for column in values if column not in texts)
+    if text is None and len(texts) == 1:
+        text = texts[0]
+    elif (text, pair, len(texts)) == (None, None, 2) and label is not None and find_pairs:
+        text, pair = texts if are_pairs(*(values[column] for column in texts)) else (None, None)
+    return text, pair, label
+
+
+def _by_order(
+    text: int | None,
+    pair: int | None,
+    label: int | tuple | None,
+    has_order: bool,
+    rows: Sequence[list],
+    width: int,
+    need_label: bool,
+) -> tuple[int | None, int | tuple | None]:
+    """Return text and label: where only one column is left, that; else the text is the first one that is left
+    if columns have an order, unless several are texts."""
+    remaining = _others(width, text, pair, label)
+    # Without a label the first of several columns may be anything: numbers of rows, dates, labels.
+    is_first = has_order and (width == 2 or sum(map(text_like, _columns_of(rows, remaining).values())) < 2)
+    if text is None and remaining and (len(remaining) == 1 or is_first):
+        text = remaining.pop(0)
+    if need_label and label is None and len(remaining) == 1:
+        label = remaining.pop(0)
+    return text, label
+
+
+def _unused(names: list[str] | None, rows: Sequence[list], unused: list[int], text: int | None) -> str:
+    """Return which columns are not used, and that one may be the second text of `text`."""
+    if not unused:
+        return ""
+    shown = listed(repr(shorten(str(names[column]))) if names else f"'{column}'" for column in unused)
+    if text is None or len(rows) < MIN_ROWS:
+        return f"; not used: {shown}"
+    texts = _columns_of(rows, [text])[text]
+    for column, values in _columns_of(rows, unused).items():
+        if text_like(values) and are_pairs(texts, values):
+            name = names[column] if names else column
+            return f"; not used: {shown}; for pairs of texts set --data.text_pair_column {shorten(str(name))}"
+    return f"; not used: {shown}"
 
 
 def _unclear_message(
-    where: str, names: list[str] | None, first: list | None, width: int, what: str, settings: str
+    where: str, names: list[str] | None, rows: Sequence[list], width: int, what: str, settings: str
 ) -> str:
     columns = f"the columns {listed(names)}" if names else f"{width} columns without a header"
+    first = rows[0] if rows and not names else []
     if first:
         columns += f", the first values are {listed(first)}"
-    remedy = f"set {settings} to a name or a number"
+    remedy = f"set {settings} to a name or a number (0 is the first)"
+    zero_one = zero_one_columns(rows, range(width)) if names else []
+    if what == "label" and len(zero_one) > 1:
+        remedy = (
+            "for a column of 0 and 1 for each label, set --data.task multi_label --data.label_columns "
+            f"'[{', '.join(names[column] for column in zero_one)}]'"
+        )
+    elif "label" in settings and width > 2:
+        remedy += "; for pairs of texts also --data.text_pair_column"
     if width == 1:
         columns = f"only one column{f', {shorten(names[0])}' if names else ''}"
         remedy = (
@@ -200,39 +210,20 @@ def _unclear_message(
     return f"{where}: cannot tell which column is the {what}: found {columns}; {remedy}"
 
 
-def _stripped(value: Any) -> str:
-    return str(value).strip()
-
-
-def has_header(record: list, options: ReadOptions) -> bool:
-    """Return whether the first record of a CSV, TSV or Excel file is a header."""
-    if options.header is not None:
-        return options.header
-    if any(isinstance(c, str) for c in (options.text_column, options.text_pair_column, options.label_column)):
-        return True
-    if isinstance(options, MultiLabelOptions) and options.label_columns:
-        return True
-    lowered = {_stripped(value).lower() for value in record}
-    return bool(lowered & set(TEXT_NAMES)) and bool(lowered & set(LABEL_NAMES))
-
-
-def check_first_line(where: str, options: ReadOptions, record: list) -> None:
-    """Raise InputError for a first line that is not read as a header but has a usual column name."""
-    usual_names = {*TEXT_NAMES, *LABEL_NAMES}
-    name = next((name for name in map(_stripped, record) if name.lower() in usual_names), None)
-    if options.header is None and name is not None:
-        raise InputError(
-            f"{where}: cannot tell whether this is a header: found '{name}', a usual column name, next to "
-            "other values; set --data.header true or false"
-        )
-
-
-def columns_of_first(where: str, options: ReadOptions, record: Any, need_label: bool) -> Columns | None:
-    """Return the columns from the first record of a file without a header; None for a record that has no
-    columns."""
+def columns_of_first(
+    where: str,
+    options: ReadOptions,
+    record: Any,
+    need_label: bool,
+    following: Sequence = (),
+    find_pairs: bool = False,
+) -> Columns | None:
+    """Return the columns from the first record of a file without a header, and those `following`; None for a
+    record that has no columns."""
     if isinstance(record, dict):
         names = list(record)
-        columns = resolve_columns(where, options, names, len(names), need_label)
+        rows = [[row.get(name) for name in names] for row in (record, *following) if isinstance(row, dict)]
+        columns = resolve_columns(where, options, names, len(names), need_label, rows, find_pairs)
         by_name = [None if index is None else names[index] for index in (columns.text, columns.pair)]
         label = columns.label
         by_name.append(
@@ -242,9 +233,10 @@ def columns_of_first(where: str, options: ReadOptions, record: Any, need_label: 
             if label is None
             else names[label]
         )
-        return Columns(*by_name, width=None, described=columns.described)
+        return Columns(*by_name, None, columns.described, columns.assumed)
     if isinstance(record, list):
-        return resolve_columns(where, options, None, len(record), need_label, first=record)
+        rows = [row for row in (record, *following) if isinstance(row, list) and len(row) == len(record)]
+        return resolve_columns(where, options, None, len(record), need_label, rows, find_pairs)
     # JSON Lines of plain strings, for prediction
     if isinstance(record, str) and not need_label:
         return Columns(0, None, None, 1, "text '0'")

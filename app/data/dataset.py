@@ -11,6 +11,7 @@ import numpy as np
 
 from ..config.schema import DataConfig
 from ..config.shipped import SAMPLE_FOLDER
+from ..errors import InputError
 from .cache import build_once, content_key
 from .folds import FOLDS_FILE, build_folds, split_of_fold
 from .formats import unlabelled_format
@@ -68,6 +69,11 @@ class Dataset:
     fixes_content: str | None = None
 
     @property
+    def assumed(self) -> dict[str, int | str]:
+        """The settings of `data` that follow from the values in the train file."""
+        return self.files["train"].assumed
+
+    @property
     def tables(self) -> list[Table]:
         """The different tables of the splits, that of train first."""
         return list(
@@ -82,23 +88,7 @@ def open_dataset(config: DataConfig) -> Dataset:
     reads of them. Raises InputError for bad input.
     """
     config = _without_unread_test(with_sample(config))
-    options = {name: _read_options(config, name) for name in SPLITS if getattr(config, name)}
-    skip = config.on_bad_row == "skip"
-    has_labels = config.task not in UNLABELLED
-    tables = {
-        "train": open_table(
-            config.train, options["train"], skip, config.cache_dir, config.labels, True, has_labels
-        )
-    }
-    label_names = names_of_labels(config, tables["train"]) if has_labels else []
-    for name in ("dev", "test"):
-        if getattr(config, name):
-            # Ids have no meaning if the labels come from the train file
-            given = config.labels is not None
-            known = label_names if has_labels else None
-            tables[name] = open_table(
-                getattr(config, name), options[name], skip, config.cache_dir, known, given, has_labels
-            )
+    tables, label_names = _open_tables(config)
     fixes = configured_fixes(config)
     fixes_content = content_key(fixes.hashes.tolist(), fixes.labels) if fixes else None
     folds_folder = _folds_folder(config, tables["train"], label_names) if config.folds else None
@@ -149,6 +139,36 @@ def _open_splits(folder: Path, tables: dict[str, Table]) -> dict[str, Split]:
         if len(rows):
             splits[name] = Split(name, tables.get(name, tables["train"]), rows, labels)
     return splits
+
+
+def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
+    """Return the table of each file, by split, and the names of the labels."""
+    options = {name: _read_options(config, name) for name in SPLITS if getattr(config, name)}
+    skip = config.on_bad_row == "skip"
+    has_labels = config.task not in UNLABELLED
+    tables = {
+        "train": open_table(
+            config.train, options["train"], skip, config.cache_dir, config.labels, True, has_labels
+        )
+    }
+    # Other files are read as the train file was: a few rows may not show which columns are which
+    assumed = tables["train"].assumed
+    options = {name: replace(options[name], **assumed) for name in options}
+    if config.long != "cut" and "text_pair_column" in assumed:
+        raise InputError(
+            f"{tables['train'].source}: data.long {config.long} reads single texts, found pairs "
+            f"({tables['train'].columns}); leave data.long out, or set --data.text_column for single texts"
+        )
+    label_names = names_of_labels(config, tables["train"]) if has_labels else []
+    for name in ("dev", "test"):
+        if getattr(config, name):
+            # Ids have no meaning if the labels come from the train file
+            given = config.labels is not None
+            known = label_names if has_labels else None
+            tables[name] = open_table(
+                getattr(config, name), options[name], skip, config.cache_dir, known, given, has_labels
+            )
+    return tables, label_names
 
 
 def _folds_folder(config: DataConfig, train: Table, label_names: list[str]) -> Path:

@@ -7,9 +7,10 @@ equal text.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
-from ..errors import excerpt
+from ..errors import InputError, excerpt
 from .labels import resolve_label
 from .readers.excel import EMPTY
 
@@ -23,7 +24,8 @@ def labels_in_cell(value: Any, separator: str | None) -> list:
     """Return the labels in the value of one column, not cleaned: a list, a JSON list, or text with
     separators.
 
-    Nothing (None, an empty cell, an empty list) is no label. Raises ValueError with the problem.
+    Nothing (None, an empty cell, an empty list) is no label. Raises ValueError with the problem of this row,
+    and InputError where all rows with several labels have it, so that none of them is skipped.
     """
     if value is None or value is EMPTY or (isinstance(value, str) and not value.strip()):
         return []
@@ -43,11 +45,23 @@ def labels_in_cell(value: Any, separator: str | None) -> list:
         return [label for label in value.split(separator) if label.strip()]
     usual = next((character for character in USUAL_SEPARATORS if character in value), None)
     if usual is not None:
-        raise ValueError(
+        raise InputError(
             f"cannot tell whether this is one label or several: found {excerpt(value)}; set "
             f"--data.label_separator '{usual}', or write a JSON list"
         )
     return [value]
+
+
+def separator_in(labels: list[str]) -> str | None:
+    """Return the separator between several labels in one, where at least half of the parts are labels
+    elsewhere too, else None."""
+    for separator in USUAL_SEPARATORS:
+        joined = [{part.strip() for part in label.split(separator)} for label in labels if separator in label]
+        parts = Counter(part for parts in joined for part in parts if part)
+        again = sum(count > 1 or part in labels for part, count in parts.items())
+        if joined and 2 * again >= len(parts):
+            return separator
+    return None
 
 
 def labels_in_columns(values: list, names: list[str]) -> list[str]:

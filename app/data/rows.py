@@ -13,20 +13,14 @@ from typing import Any, NamedTuple
 
 from ..config.file_formats import FORMATS
 from ..errors import InputError, excerpt
-from .columns import (
-    SETTING,
-    TEXT_NAMES,
-    Columns,
-    check_first_line,
-    columns_of_first,
-    has_header,
-    resolve_columns,
-)
+from .columns import Columns
+from .first_rows import Looks, open_records
 from .formats import file_format, open_reader, row_unit
+from .headers import SETTING
 from .label_cells import encode_labels, labels_in_cell, labels_in_columns
 from .readers import BadRow, MultiLabelOptions, ReadOptions
-from .readers.excel import NotText
-from .text_files import Source, Stream
+from .readers.excel import EMPTY, NotText
+from .text_files import Source, Stream, check_characters
 
 # Unicode categories: control and format characters, separators
 INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
@@ -43,37 +37,30 @@ class Row(NamedTuple):
     record: Any = None
 
 
+class EmptyText(ValueError):
+    """A row without a text."""
+
+
 def _clean(value: Any, remove_spaces: bool, what: str) -> str:
     """Return the text without white space around it; raises ValueError with the problem."""
+    if value is None or value is EMPTY:
+        found = "null" if value is None else EMPTY.found
+        raise EmptyText(f"the {what} is empty, found {found}; fill it in or remove the row")
     if not isinstance(value, str):
         raise ValueError(
             f"the {what} must be a string, found {_found(value)}; fix the row or set --data.{SETTING[what]}"
         )
     text = "".join(value.split()) if remove_spaces else value.strip()
     if all(unicodedata.category(character) in INVISIBLE for character in text):
-        raise ValueError(f"the {what} is empty; fill it in or remove the row")
-    _check_characters(text, what)
+        # An empty label is a wrong label
+        problem = f"the {what} is empty; fill it in or remove the row"
+        raise ValueError(problem) if what == "label" else EmptyText(problem)
+    check_characters(text, what)
     return text
 
 
 def _found(value: Any) -> str:
     return value.found if isinstance(value, NotText) else excerpt(value)
-
-
-def _check_characters(text: str, what: str) -> None:
-    """Raise ValueError for bytes that could not be decoded and for unpaired surrogates."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        code = ord(text[error.start])
-        if 0xDC80 <= code <= 0xDCFF:
-            raise ValueError(
-                f"invalid byte 0x{code - 0xDC00:02x} in the {what} {excerpt(text)}; set --data.encoding "
-                "(gb18030 for most older Chinese files) or fix the file"
-            ) from error
-        raise ValueError(
-            f"unpaired surrogate U+{code:04X} in the {what} {excerpt(text)}; fix the file"
-        ) from error
 
 
 def _label(value: Any) -> str:
@@ -92,6 +79,12 @@ def _label(value: Any) -> str:
 def _label_or_set(value: Any, options: ReadOptions) -> str:
     """Return the label, or the text of a set of labels; raises ValueError with the problem."""
     if not isinstance(options, MultiLabelOptions):
+        if isinstance(value, list) and all(isinstance(label, (str, int)) for label in value):
+            # Not a wrong row: to skip such rows would skip those with several labels
+            raise InputError(
+                f"a row must have one label, found the list {excerpt(value)}; for several labels a row set "
+                "--data.task multi_label; or set --data.label_column"
+            )
         return _label(value)
     if options.label_columns is not None:
         return encode_labels(labels_in_columns(value, options.label_columns))
@@ -104,43 +97,37 @@ def read_rows(
     need_label: bool = True,
     notes: dict | None = None,
     keep_records: bool = False,
+    find_pairs: bool = False,
 ) -> Iterator[Row | BadRow]:
     """Yield the rows of a file in order: valid ones as `Row`, others as `BadRow`; with `keep_records`, each
     with its record.
 
     Blank lines are not rows. The format `text`, one text per line, has no labels (`need_label` False). If
-    `notes` is given, it receives `columns` (the ones that are used), `used` (the same as `Columns`), `names`
-    (of all columns, None where they have none), `place` (what a row's number counts),
-    `multiline` (the number of CSV records over several lines) and `first_multiline` (the line of the first
-    one). With `options.limit`, only the first rows are read. Raises InputError if the file cannot be read,
-    has no rows, or does not have a chosen column.
+    `notes` is given, it receives `columns` (which are used and which not, in words), `used` (the same as
+    `Columns`), `names` (of all columns, None where they have none), `place` (what a row's number counts),
+    `multiline` (the number of CSV records over several lines), `first_multiline` (the line of the first one),
+    and `is_first_row` (whether a header is possible and the first line was not taken for one). With
+    `find_pairs`, rows may be pairs of texts although no setting says so. With `options.limit`, only the first
+    rows are read. Raises InputError if the file cannot be read, has no rows, or lacks a chosen column.
     """
     path = path if isinstance(path, Stream) else Path(path)
     notes = {} if notes is None else notes
     format = file_format(path, options.format, options.encoding)
     reader, properties = open_reader(path, options, format), FORMATS[format]
-    notes.update(place=row_unit(format), multiline=0, columns="", used=None, names=None)
-    columns: Columns | None = None
-    wanted: list[int | None] = []
-    names = reader.column_names()
-    if names is not None:
-        columns = resolve_columns(str(path), options, names, len(names), need_label)
-        wanted = range(len(names)) if keep_records else [columns.text, columns.pair, *columns.labels]
-        notes.update(columns=columns.described, used=columns, names=names)
+    notes.update(place=row_unit(format), multiline=0, is_first_row=False)
+    looks = Looks(need_label, find_pairs, keep_records)
+    names, columns, records = open_records(path, reader, properties, options, looks, notes)
     count = 0
-    for line, record in reader.records(wanted):
-        if columns is None:
-            where = f"{path}, {row_unit(format)} {line}"
-            is_header = properties.has_header and _is_header(where, record, options, need_label)
-            columns = _first_columns(where, record, is_header, options, need_label)
-            notes.update(columns=columns.described if columns else "", used=columns)
-            if is_header:
-                names = notes["names"] = record
-                continue
+    for line, record in records:
+        if names is not None and record == names:
+            record = BadRow(line, "the names of the columns come again; remove the row")
         if options.limit is not None and count >= options.limit:
             return
         count += 1
-        row = _row(line, record, columns, options)
+        try:
+            row = _row(line, record, columns, options)
+        except InputError as error:
+            raise InputError(f"{path}, {row_unit(format)} {line}: {error}") from error
         if properties.is_delimited and isinstance(row, Row) and any("\n" in field for field in record):
             notes["multiline"] += 1
             notes.setdefault("first_multiline", line)
@@ -158,43 +145,6 @@ def text_rows(texts: Iterable[str | tuple[str, str]], options: ReadOptions) -> I
         is_pair = isinstance(text, tuple)
         columns = Columns(0, 1, None, 2, "") if is_pair else Columns(0, None, None, 1, "")
         yield _row(line, list(text) if is_pair else text, columns, options)
-
-
-def _first_columns(
-    where: str, record: Any, is_header: bool, options: ReadOptions, need_label: bool
-) -> Columns | None:
-    """Return the columns from the first record, None for an invalid one; reports a wrong encoding before
-    anything else."""
-    try:
-        if is_header:
-            names = [str(name).strip() for name in record]
-            _check_characters(" ".join(names), "header")
-            return resolve_columns(where, options, names, len(names), need_label)
-        return columns_of_first(where, options, record, need_label)
-    except ValueError as error:
-        if isinstance(record, (list, dict)):
-            try:
-                _check_characters(" ".join(value for value in record if isinstance(value, str)), "first row")
-            except ValueError as cause:
-                raise InputError(f"{where}: {cause}") from error
-        raise
-
-
-def _is_header(where: str, record: list | BadRow, options: ReadOptions, need_label: bool) -> bool:
-    """Return whether the first record of a CSV, TSV or Excel file is a header; raises InputError if that is
-    not clear."""
-    if isinstance(record, BadRow):
-        # Or the next line would be read as the header
-        if has_header([], options):
-            raise InputError(f"{where}: the header cannot be read: {record.problem}")
-        return False
-    is_header = has_header(record, options)
-    if need_label and not is_header:
-        check_first_line(where, options, record)
-    if is_header or need_label or options.header is not None:
-        return is_header
-    # Without labels, the header may have only the name of the text column.
-    return any(str(value).strip().lower() in TEXT_NAMES for value in record)
 
 
 def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions) -> Row | BadRow:
@@ -228,6 +178,8 @@ def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions) 
             f"the column {excerpt(error.args[0])} is missing, found {excerpt(record)}; add it or remove the "
             "row",
         )
+    except InputError:
+        raise
     except ValueError as error:
-        return BadRow(line, str(error))
+        return BadRow(line, str(error), isinstance(error, EmptyText))
     return row

@@ -10,6 +10,9 @@ from ..errors import InputError, shorten
 from .multi_label_split import split_multi_label
 from .text_groups import rows_of_groups, text_groups
 
+# Of all texts, may be of classes with fewer texts than splits
+RARE_SHARE = 0.1
+
 
 def split_sizes(num_rows: int, dev_size: float, test_size: float) -> tuple[int, int]:
     """Return the numbers of dev and test rows; a size below 1 is a fraction of `num_rows`, at least one row
@@ -70,8 +73,9 @@ def stratified_split(
 
     `labels` (num_rows,) are class ids, `hashes` (num_rows,) hashes of the texts, `names` the classes for
     messages. A text with conflicting labels counts as the class of its first row. Each split has at least one
-    text of each class; apart from that, sizes are met to within a few rows. Raises InputError for a class
-    with fewer different texts than splits.
+    text of each class, apart from classes with fewer texts than splits: train has the first, test the second.
+    Apart from that, sizes are met to within a few rows. Raises InputError where many texts are of such
+    classes: then something else was taken for the label.
     """
     sizes_wanted = {name: size for name, size in (("test", test), ("dev", dev)) if size}
     split_groups: dict[str, list[np.ndarray]] = {"train": [], "dev": [], "test": []}
@@ -82,15 +86,18 @@ def stratified_split(
     owed = dict.fromkeys(sizes_wanted, 0.0)
     # Small classes first: to be in each split, one may give more rows than its proportion; the large ones
     # then give less.
+    texts_of_class = np.bincount(labels[first], minlength=len(names))
+    is_rare = (texts_of_class > 0) & (texts_of_class <= len(sizes_wanted))
+    _check_rare(texts_of_class, is_rare, len(sizes_wanted) + 1, names)
     for label in np.argsort(np.bincount(labels, minlength=len(names)), kind="stable"):
         groups = np.flatnonzero(labels[first] == label)
-        if 0 < len(groups) <= len(sizes_wanted):
-            raise InputError(
-                f"a stratified split needs {len(sizes_wanted) + 1} different texts of each class, one for "
-                f"each split; class '{shorten(names[label])}' has {len(groups)}; add rows, set --data.split "
-                "random, or give separate files"
-                + _likely_mistake(len(names), len(labels), only_first_row=first[groups].tolist() == [0])
-            )
+        if is_rare[label]:
+            groups = generator.permutation(groups)
+            split_groups["train"].append(groups[:1])
+            for name, group in zip(sizes_wanted, groups[1:], strict=False):
+                split_groups[name].append(groups[groups == group])
+                owed[name] -= int(sizes[group])
+            continue
         for name, dealt in _deal(generator.permutation(groups), sizes, proportions, owed).items():
             split_groups[name].append(dealt)
     return {
@@ -124,9 +131,16 @@ def _deal(
     return dealt | {"train": left}
 
 
-def _likely_mistake(num_classes: int, num_rows: int, only_first_row: bool) -> str:
-    """Return a question if the classes look like something else, a header or a column of texts; else an empty
-    string."""
-    if num_classes > num_rows / 2:
-        return "; or is data.label_column the wrong column?"
-    return "; or is the first line a header (--data.header true)?" if only_first_row else ""
+def _check_rare(texts: np.ndarray, is_rare: np.ndarray, needed: int, names: list[str]) -> None:
+    """Raise InputError where classes with fewer texts than `needed` have many of all texts; (num_classes,)
+    arrays."""
+    are_few = texts[is_rare].sum() <= max(needed - 1, RARE_SHARE * texts.sum())
+    if are_few and texts[~is_rare].any():
+        return
+    rare = np.flatnonzero(is_rare)
+    question = "; or is data.label_column the wrong column?" if len(names) > texts.sum() / 2 else ""
+    raise InputError(
+        f"a stratified split needs {needed} different texts of each class, one for each split; "
+        f"{len(rare):,} of {len(names):,} classes have fewer, the first is '{shorten(names[rare[0]])}' with "
+        f"{texts[rare[0]]}; add rows, set --data.split random, or give separate files{question}"
+    )

@@ -21,7 +21,7 @@ from .readers import ReadOptions
 from .table_builder import build_table
 from .text_files import check_file
 
-VERSION = 2
+VERSION = 3
 ARRAYS = ("labels", "lines", "hashes", "text_ends", "pair_ends")
 
 
@@ -40,6 +40,7 @@ class Table:
         self.source: str = meta["source"] if source is None else printable_path(source)
         self.row_unit: str = meta["place"]
         self.columns: str = meta["columns"]
+        self.assumed: dict = meta["assumed"]
         self.label_values: list[str] = meta["label_values"]
         self.multiline: int = meta["multiline"]
         self.first_multiline: int | None = meta["first_multiline"]

@@ -12,13 +12,17 @@ import numpy as np
 
 from ..errors import InputError, excerpt, listed, nearest, printable_path
 from .cache import file_digest
-from .label_cells import unknown_label
+from .label_cells import decode_labels, unknown_label
 from .labels import resolve_label
 from .readers import BadRow, MultiLabelOptions, ReadOptions
 from .rows import Row, read_rows
 
 # Invalid rows that an error message lists
 SHOWN = 5
+# Rows without a text up to this share are skipped, and said to be
+EMPTY_SHARE = 0.01
+# Too few to see a header by its label
+FEW_ROWS = 10
 
 
 def text_hash(text: bytes, pair: bytes | None) -> int:
@@ -43,15 +47,16 @@ def build_table(
     """
     notes: dict = {}
     shown: list[BadRow] = []
-    num_bad = 0
+    num_bad = num_empty = 0
     with _TableWriter(folder) as writer, (folder / "skipped.jsonl").open("w", encoding="utf-8") as skipped:
-        for row in read_rows(path, options, need_label, notes):
+        for row in read_rows(path, options, need_label, notes, find_pairs=need_label):
             if isinstance(row, Row) and label_names and row.label not in writer.label_codes:
                 row = _check_label(row, label_names, accept_ids, isinstance(options, MultiLabelOptions))
             if isinstance(row, Row):
                 writer.add(row)
                 continue
             num_bad += 1
+            num_empty += row.is_empty
             shown += [row] if len(shown) < SHOWN else []
             skipped.write(json.dumps({"line": row.line, "problem": row.problem}, ensure_ascii=True) + "\n")
     if digest and file_digest(Path(path)) != digest:
@@ -59,25 +64,26 @@ def build_table(
             f"{path}: a data file must not change while it is read, but this one did; start again once it is "
             "written to its end"
         )
-    if num_bad and not skip_bad_rows:
-        raise InputError(_bad_rows_message(path, notes["place"], shown, num_bad))
-    if not writer.arrays["lines"]:
-        raise InputError(
-            f"{path}: there are no rows left: all {num_bad:,} are invalid\n"
-            + _list_bad_rows(path, notes["place"], shown, num_bad)
-        )
+    num_rows = len(writer.arrays["lines"])
+    is_few = num_bad == num_empty <= EMPTY_SHARE * (num_rows + num_bad)
+    if num_bad and not (num_rows and (skip_bad_rows or is_few)):
+        all_bad = skip_bad_rows and not num_rows
+        raise InputError(_bad_rows_message(path, notes["place"], shown, num_bad, all_bad))
+    if notes["is_first_row"] and label_names is None and need_label:
+        _check_first_row(path, writer, isinstance(options, MultiLabelOptions))
     for name, values in writer.arrays.items():
         np.save(folder / f"{name}.npy", np.asarray(values))
     meta = {
         "source": printable_path(path),
         "place": notes["place"],
         "columns": notes["columns"],
+        "assumed": notes["used"].assumed if notes["used"] else {},
         "label_values": list(writer.label_codes),
         "multiline": notes["multiline"],
         "first_multiline": notes.get("first_multiline"),
         "skipped": num_bad,
         "has_pairs": len(writer.arrays["pair_ends"]) > 0,
-        "num_rows": len(writer.arrays["lines"]),
+        "num_rows": num_rows,
     }
     (folder / "table.json").write_text(json.dumps(meta, ensure_ascii=False, indent=1), encoding="utf-8")
 
@@ -114,6 +120,25 @@ class _TableWriter:
         self.arrays["hashes"].append(text_hash(text, pair))
 
 
+def _check_first_row(path: str, writer: _TableWriter, is_set: bool) -> None:
+    """Raise InputError where the first line may be a header: no other row has a label that it has.
+
+    A few rows show nothing.
+    """
+    labels = list(writer.label_codes)
+    first = decode_labels(labels[0]) if is_set else labels[:1]
+    codes = writer.arrays["labels"]
+    # Where most labels are there once, something else is wrong
+    if len(codes) < max(FEW_ROWS, 2 * len(labels)) or codes.count(0) > 1 or not first:
+        return
+    others = {label for text in labels[1:] for label in (decode_labels(text) if is_set else (text,))}
+    if not others & set(first):
+        raise InputError(
+            f"{path}, line {writer.arrays['lines'][0]}: cannot tell whether this is a header: no other row "
+            f"has the label {excerpt(labels[0])}; set --data.header true, or false where it is a row"
+        )
+
+
 def _check_label(row: Row, names: list[str], accept_ids: bool, is_set: bool) -> Row | BadRow:
     """Return the row, or a `BadRow` if its label, or a label of its set, is unknown."""
     if is_set:
@@ -129,7 +154,10 @@ def _check_label(row: Row, names: list[str], accept_ids: bool, is_set: bool) -> 
     )
 
 
-def _bad_rows_message(path: str, unit: str, bad: list[BadRow], num_bad: int) -> str:
+def _bad_rows_message(path: str, unit: str, bad: list[BadRow], num_bad: int, all_bad: bool) -> str:
+    if all_bad:
+        left = f"{path}: there are no rows left: all {num_bad:,} are invalid\n"
+        return left + _list_bad_rows(path, unit, bad, num_bad)
     if num_bad == 1:
         return f"{path}, {unit} {bad[0].line}: {bad[0].problem} (or --data.on_bad_row skip)"
     return (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..config.schema import DataConfig
-from .label_cells import MULTI_LABEL_TASKS
+from ..errors import InputError, excerpt
+from .label_cells import MULTI_LABEL_TASKS, separator_in
 from .labels import resolve_label, sort_labels
 from .multi_label_rows import label_matrix, names_in_lists
 from .table import Table
@@ -15,7 +16,25 @@ def names_of_labels(config: DataConfig, train: Table) -> list[str]:
     """Return the names in the order of their ids: those of the settings, else those in the train file."""
     if config.task in MULTI_LABEL_TASKS:
         return config.labels or config.label_columns or names_in_lists(train.label_values)
+    if config.labels is None:
+        _refuse_several(train)
     return config.labels or sort_labels(train.label_values)
+
+
+def _refuse_several(train: Table) -> None:
+    """Raise InputError where labels are several in one, with a separator between them."""
+    separator = separator_in(train.label_values)
+    if separator is None:
+        return
+    codes = [code for code, label in enumerate(train.label_values) if separator in label]
+    rows = np.flatnonzero(np.isin(train.array("labels"), codes))
+    first = train.label_values[train.array("labels")[rows[0]]]
+    raise InputError(
+        f"{train.where(rows[0])}: a row must have one label, found {excerpt(first)}, and '{separator}' in "
+        f"{len(rows):,} of {train.num_rows:,} labels; for several labels a row set --data.task multi_label "
+        f"--data.label_separator '{separator}'; if each of these is one label, list all labels in "
+        "--data.labels"
+    )
 
 
 def labels_of_rows(table: Table, label_names: list[str], task: str) -> np.ndarray:

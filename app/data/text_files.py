@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from ..config.file_formats import FORMATS
 from ..config.public_sets import fetch_hint
-from ..errors import InputError, listed, nearest, shorten
+from ..errors import InputError, excerpt, listed, nearest, shorten
 
 MAGIC = {
     b"\x1f\x8b": "a gzip file; unpack it first",
@@ -194,3 +194,19 @@ def read_lines(path: Source, encoding: str) -> Iterator[str]:
         ) from error
     except OSError as error:
         raise InputError(f"{path}, line {number + 1}: cannot be read: {error.strerror}") from error
+
+
+def check_characters(text: str, what: str) -> None:
+    """Raise ValueError for bytes that could not be decoded and for unpaired surrogates."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        if 0xDC80 <= code <= 0xDCFF:
+            raise ValueError(
+                f"invalid byte 0x{code - 0xDC00:02x} in the {what} {excerpt(text)}; set --data.encoding "
+                "(gb18030 for most older Chinese files) or fix the file"
+            ) from error
+        raise ValueError(
+            f"unpaired surrogate U+{code:04X} in the {what} {excerpt(text)}; fix the file"
+        ) from error

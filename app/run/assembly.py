@@ -73,6 +73,8 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     plan = build_plan(len(loaders["train"]), settings.batch_size, settings.seed, classes)
     has_pairs = dataset.splits["train"].table.has_pairs
     class_sizes = tuple(dataset.statistics["train"]["classes"].values())
+    # So that the run's files are read in the same way again
+    config = replace(config, data=replace(data, **dataset.assumed))
     config = with_epochs(config, plan.steps_per_epoch, class_sizes, has_pairs)
     config = with_recipe(config, plan.steps_per_epoch, has_pairs)
     return Components(config, dataset, tokenizer, stores, model, layout, loaders, plan, outcome)

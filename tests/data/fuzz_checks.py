@@ -78,7 +78,7 @@ def _read(case: Case, source: Stream | str) -> list[Row | BadRow]:
 def _check_rows(case: Case, found: list[Row | BadRow]) -> None:
     for row in found:
         for value in row[1:]:
-            if value is not None:
+            if isinstance(value, str):
                 # What is read can be written
                 value.encode()
         if isinstance(row, BadRow):

@@ -191,7 +191,7 @@ ROW = {
     "carriage return": Case("a.csv", "好\r坏,1\n", ["line 2", "carriage return", "end lines with LF"]),
     "unpaired surrogate": Case("a.json", '["好\\ud83d", 1],\n', ["element 2", "unpaired surrogate U+D83D", "'好�'", "fix the file"]),
     "number for a text": Case("a.jsonl", "[5, 1]\n", ["line 2", "the text must be a string", "found 5", "--data.text_column"]),
-    "null for a text": Case("a.json", "[null, 1],\n", ["element 2", "the text must be a string", "found null"]),
+    "null for a text": Case("a.json", "[null, 1],\n", ["element 2", "the text is empty, found null"]),
     "list for a text": Case("a.json", '[["好"], 1],\n', ["element 2", "the text must be a string", 'found ["好"]']),
     "float for a label": Case("a.json", '["好", 1.5],\n', ["element 2", "label must be a string or an integer", "found 1.5"]),
     "NaN for a label": Case("a.jsonl", '["好", NaN]\n', ["line 2", "label must be a string or an integer", "found NaN"]),
@@ -388,18 +388,17 @@ DATASET = {
         {"train": ROWS.replace(",0", ",坏").replace(",1", ",好"), "test": "好,1\n"},
         ["test.csv, line 1", "unknown label '1'", "known: 坏, 好"],
     ),
-    "class with one text": (
-        {"train": ROWS + "x,甲\n"},
-        ["stratified split needs 3 different texts of each class", "'甲' has 1", "--data.split random"],
+    "classes with one text": (
+        {"train": ROWS + "x,甲\ny,乙\nz,丙\n"},
+        ["needs 3 different texts of each class", "3 of 5 classes have fewer", "'丙' with 1", "--data.split random"],
     ),
-    "class with one text repeated": (
-        {"train": ROWS + "x,甲\n" * 9},
-        ["stratified split needs 3 different texts of each class", "'甲' has 1", "add rows"],
+    "header that is not known as one": (
+        {"train": "话,心情\n" + ROWS.replace(",0", ",坏").replace(",1", ",好")},
+        ["train.csv, line 1: cannot tell whether this is a header", "the label '心情'", "--data.header true"],
     ),
-    "header that is not known as one": ({"train": "话,心情\n" + ROWS}, ["'心情' has 1", "--data.header true"]),
     "texts for labels": (
         {"train": "".join(f"1,text {number}\n" for number in range(20))},
-        ["'text 0' has 1", "data.label_column"],
+        ["'text 0' with 1", "data.label_column"],
     ),
     "one class": ({"train": "好,1\n坏,1\n真,1\n"}, ["at least two different labels", "found 1;", "data.label_column"]),
     "nothing left to train on": (

@@ -116,12 +116,12 @@ def test_cells_that_are_no_text_are_named(book):
         3: "the text must be a string, found 666",
         4: "found a date or time (2026-01-02 00:00:00)",
         5: "the text must be a string, found an error (#N/A)",
-        6: "the text must be a string, found an empty cell",
+        6: "the text is empty, found an empty cell",
         7: "the label must be a string or an integer, found an empty cell (of merged cells, "
         "only the first has the value)",
         9: "of merged cells",
         10: "the label must be a string or an integer, found a date or time (2026-01-02 03:00:00)",
-        11: "the text must be a string, found an empty cell",
+        11: "the text is empty, found an empty cell",
     }
     assert bad.keys() == expected.keys()
     for line, problem in expected.items():

@@ -150,16 +150,30 @@ def test_splits_do_not_depend_on_the_state_of_any_generator():
     assert random.getstate() == state
 
 
-@pytest.mark.parametrize(("texts", "dev", "test"), [(1, 5, 5), (2, 5, 5), (1, 5, 0), (1, 0, 1)])
-def test_a_class_with_too_few_texts(texts, dev, test):
+@pytest.mark.parametrize(
+    ("texts", "dev", "test", "where"),
+    [
+        (1, 5, 5, ["train"]),
+        (2, 5, 5, ["train", "test"]),
+        (1, 5, 0, ["train"]),
+        (1, 0, 1, ["train"]),
+        (2, 5, 0, ["train", "dev"]),
+    ],
+)
+def test_a_class_with_few_texts_is_in_train_first(texts, dev, test, where):
     labels = np.array([0] * 100 + [1] * 10)
     hashes = np.r_[np.arange(100), 100 + np.arange(10) % texts].astype(np.uint64)
-    needed = 1 + (dev > 0) + (test > 0)
-    with pytest.raises(
-        InputError, match=f"needs {needed} different texts .* class '😀' has {texts}; add rows"
-    ):
-        stratified_split(labels, hashes, dev, test, 0, ["甲", "😀"])
-    assert len(random_split(110, dev, test, 0)["train"]) == 110 - dev - test
+    split = stratified_split(labels, hashes, dev, test, 0, ["甲", "😀"])
+    check_partition(split, 110)
+    assert [name for name in ("train", "dev", "test") if (labels[split[name]] == 1).any()] == sorted(
+        where, key=("train", "dev", "test").index
+    )
+
+
+def test_many_texts_of_classes_with_few_are_no_classes():
+    labels = np.r_[np.zeros(100, int), np.arange(1, 31)]
+    with pytest.raises(InputError, match="30 of 31 classes have fewer, the first is '1' with 1; add rows"):
+        stratified_split(labels, np.arange(130, dtype=np.uint64), 13, 13, 0, [str(i) for i in range(31)])
 
 
 def test_a_class_with_just_enough_texts_is_in_every_split():

@@ -14,12 +14,13 @@ from ..text_files import Source
 class BadRow(NamedTuple):
     """An invalid row: `line` is its number in the file, `problem` the rule, what was found and the remedy.
 
-    `record` as in `Row`.
+    `record` as in `Row`; `is_empty`: it has no text, so nothing is lost without it.
     """
 
     line: int
     problem: str
     record: Any = None
+    is_empty: bool = False
 
 
 @dataclass(frozen=True)
