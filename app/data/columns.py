@@ -96,7 +96,8 @@ def resolve_columns(
             f"{shown['label']}' and {len(label) - 1} more, 0 or 1 in each: '{shorten(names[label[-1]])}"
         )
     described = ", ".join(f"{role} '{name}'" for role, name in shown.items())
-    described += _unused(names, rows, _others(width, text, pair, label), text if pair is None else None)
+    if need_label:
+        described += _unused(names, rows, _others(width, text, pair, label), text if pair is None else None)
     new = {"text_column": text, "text_pair_column": pair} if (text, pair) != before[:2] else {}
     new |= {"label_column": label} if label not in (before[2], None) else {}
     assumed = {key: names[at] if names else at for key, at in new.items() if at is not None}

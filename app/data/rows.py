@@ -181,5 +181,5 @@ def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions) 
     except InputError:
         raise
     except ValueError as error:
-        return BadRow(line, str(error), isinstance(error, EmptyText))
+        return BadRow(line, str(error), is_empty=isinstance(error, EmptyText))
     return row
