@@ -21,7 +21,7 @@ from ..config.command_line import load_config
 from ..config.shipped import PROGRAM
 from ..errors import InputError
 from .exit_status import exit_status
-from .mode_options import PlannedMode, plan_modes
+from .mode_options import PlannedMode, add_mode_options, plan_mode
 
 if TYPE_CHECKING:
     from ..config.schema import Config
@@ -42,6 +42,7 @@ def work(options: argparse.Namespace, settings: list[str]) -> int:
     """Train the folds or seeds and print the result; return the exit status."""
     check_options(options)
     config = load_config(settings)
+    check_config(config)
     planned = plan_mode(options, config)
     from ..runtime.signals import Stopped
 
@@ -68,8 +69,7 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
     kinds.add_argument(
         "--seeds", type=int, help="train the same split with this many seeds, from train.seed on"
     )
-    add("--mode", default="single", help="mode in which each run trains: single, ddp, ... (default: single)")
-    add("--processes", type=int, help="processes of a parallel mode (default: CUDA devices, or 2)")
+    add_mode_options(parser)
     add(
         "--injected_errors",
         type=float,
@@ -93,9 +93,8 @@ def check_options(options: argparse.Namespace) -> None:
         )
 
 
-def plan_mode(options: argparse.Namespace, config: Config) -> PlannedMode:
-    """Return the mode to run; raises InputError where it cannot, and for a task or settings that do not
-    fit."""
+def check_config(config: Config) -> None:
+    """Raise InputError for a task or settings that do not fit."""
     from ..outcomes import outcome_class
 
     task = config.data.task
@@ -105,10 +104,6 @@ def plan_mode(options: argparse.Namespace, config: Config) -> PlannedMode:
         raise InputError(
             "data.folds and data.fold are set by cross-validate; leave them out and give --folds"
         )
-    (planned,) = plan_modes([options.mode], options.processes or config.train.nprocs, config.train.device)
-    if planned.unavailable:
-        raise InputError(f"--mode {options.mode}: {planned.unavailable}")
-    return planned
 
 
 def run(options: argparse.Namespace, settings: list[str], config: Config, planned: PlannedMode) -> str:

@@ -1,12 +1,15 @@
-"""What `verify` and `benchmark` share: the options on modes and processes, and the modes that they stand
-for."""
+"""The options of verbs on modes and processes, and the modes that they stand for."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..config.schema import Config
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,8 @@ class PlannedMode:
 
 
 def build_parser(program: str, description: str, timeout: float) -> argparse.ArgumentParser:
-    """Return a parser with the shared options; `timeout` in seconds is the default for one mode."""
+    """Return a parser with the options of `verify` and `benchmark`; `timeout` in seconds is the default for
+    one mode."""
     parser = argparse.ArgumentParser(
         program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -60,6 +64,21 @@ def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> 
             PlannedMode(mode, count, strategy.unavailable_reason() or _too_few_devices(devices, count))
         )
     return planned
+
+
+def plan_mode(options: argparse.Namespace, config: Config) -> PlannedMode:
+    """Return the mode of the options `mode` and `processes`; raises InputError where it cannot run here."""
+    (planned,) = plan_modes([options.mode], options.processes or config.train.nprocs, config.train.device)
+    if planned.unavailable:
+        raise InputError(f"--mode {options.mode}: {planned.unavailable}")
+    return planned
+
+
+def add_mode_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `plan_mode` reads."""
+    add = parser.add_argument
+    add("--mode", default="single", help="mode in which each run trains: single, ddp, ... (default: single)")
+    add("--processes", type=int, help="processes of a parallel mode (default: CUDA devices, or 2)")
 
 
 def count_devices(device: str) -> int:

@@ -23,7 +23,7 @@ from ..config.command_line import load_config
 from ..config.shipped import PROGRAM
 from ..errors import InputError
 from .exit_status import exit_status
-from .mode_options import PlannedMode, plan_modes
+from .mode_options import PlannedMode, add_mode_options, plan_mode
 
 if TYPE_CHECKING:
     from ..config.schema import Config
@@ -53,8 +53,7 @@ def main(argv: list[str], program: str = f"{PROGRAM} tune") -> int:
     add("--sampler", choices=SAMPLERS, default="tpe", help="how settings are drawn (default: tpe)")
     add("--pruner", choices=PRUNERS, default="median", help="how poor trials are stopped (default: median)")
     add("--seed", type=int, default=0, help="random seed of the draws (default: 0)")
-    add("--mode", default="single", help="mode in which each run trains: single, ddp, ... (default: single)")
-    add("--processes", type=int, help="processes of a parallel mode (default: CUDA devices, or 2)")
+    add_mode_options(parser)
     options, settings = parser.parse_known_args(argv)
     return exit_status(
         lambda: work(options, settings), "interrupted; the same command continues with the same trials"
@@ -74,9 +73,7 @@ def work(options: argparse.Namespace, words: list[str]) -> int:
 
     path, losses = Path(options.space) if options.space else None, tuple(LOSSES.get(config.data.task, ()))
     space = read_space(path, spaces, settings, losses)
-    (planned,) = plan_modes([options.mode], options.processes or config.train.nprocs, config.train.device)
-    if planned.unavailable:
-        raise InputError(f"--mode {options.mode}: {planned.unavailable}")
+    planned = plan_mode(options, config)
     from ..runtime.signals import Stopped
 
     try:
@@ -131,6 +128,6 @@ def search(
     with study_lock(folder):
         open_series(series, config, {one.name: f"searched in {one}" for one in space})
         study = open_study(folder, metric, options.sampler, options.pruner, options.seed)
-    found = Search(series, space, metric, options.trials, study)
-    run_trials(found)
-    return finish_once(found, config.output.language)
+    one_search = Search(series, space, metric, options.trials, study)
+    run_trials(one_search)
+    return finish_once(one_search, config.output.language)

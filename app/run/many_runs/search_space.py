@@ -155,14 +155,14 @@ def parse_range(name: str, value: Any) -> Range:
     """Return the range of a setting, from YAML or from a word of the command line."""
     check_name(name)
     try:
-        found = yaml.safe_load(value) if isinstance(value, str) else value
+        items = yaml.safe_load(value) if isinstance(value, str) else value
     except yaml.YAMLError:
-        found = None
+        items = None
     rule = f"the values of {name} to search must be two or more, as in {SYNTAX}"
-    if not isinstance(found, list):
+    if not isinstance(items, list):
         raise InputError(f"{rule}; found {value}")
     # YAML takes 1e-5 for a string
-    values = [_as_number(one) for one in found]
+    values = [_as_number(one) for one in items]
     last = values[-1] if values and values[-1] in ("log", "choice") else None
     values = values[: -1 if last else None]
     is_range = last != "choice" and len(values) == 2 and all(map(_is_number, values))
@@ -212,7 +212,7 @@ def without_defaults(config: Config) -> dict[str, dict]:
     defaults, values = Config().to_dict(), config.to_dict()
     values["output"] = {key: values["output"][key] for key in ("name", "language")}
     changed = {
-        group: {key: value for key, value in found.items() if value != defaults[group][key]}
-        for group, found in values.items()
+        group: {key: value for key, value in settings.items() if value != defaults[group][key]}
+        for group, settings in values.items()
     }
-    return {group: found for group, found in changed.items() if found}
+    return {group: settings for group, settings in changed.items() if settings}
