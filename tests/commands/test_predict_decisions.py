@@ -10,7 +10,9 @@ from scipy.special import softmax
 
 from app.commands.predict import main
 from app.evaluation.logits_file import SplitLogits, write_logits
+from app.outcomes.thresholds import LabelRule
 from tests.commands.predicted_rows import predict
+from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, save_checkpoint
 
 TEMPERATURE = 2.5
@@ -66,12 +68,21 @@ def test_threshold_for_a_precision_is_chosen_on_dev_and_measured_on_its_other_ha
     ]
 
 
-def test_jsonl_and_lines_have_decisions_too(run, capsys):
-    arguments = ["--checkpoint", str(run), "--device", "cpu", "--threshold", "0.5", "今天真开心"]
+PROBLEM_TYPES = ["single_label_classification", "multi_label_classification"]
+
+
+@pytest.mark.parametrize("problem_type", PROBLEM_TYPES)
+def test_jsonl_and_lines_have_decisions_too(problem_type, tmp_path, capsys):
+    folder = save_checkpoint(tmp_path / "model", problem_type=problem_type)
+    is_multi = problem_type == PROBLEM_TYPES[1]
+    if is_multi:
+        write_thresholds(folder, LabelRule(np.full(3, 0.5)), LABELS)
+    arguments = ["--checkpoint", str(folder), "--device", "cpu", "--threshold", "0.5", "今天真开心"]
     assert main([*arguments, "--output_format", "jsonl"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["decision"] in ("accept", "abstain")
-    assert 0 <= record["margin"] <= 1
+    sure = record["confidence" if is_multi else "probability"]
+    assert record["decision"] == ("accept" if sure >= 0.5 else "abstain")
+    assert is_multi or 0 <= record["margin"] <= 1
     assert main([*arguments, "--output_format", "lines"]) == 0
     assert record["decision"] in capsys.readouterr().out.split("\n")[0]
 
@@ -92,10 +103,9 @@ def test_what_cannot_be_decided_is_an_error(run, options, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_a_checkpoint_that_is_no_run_cannot_choose_a_threshold(tmp_path, capsys):
-    folder = save_checkpoint(tmp_path / "model")
-    assert (
-        main(["--checkpoint", str(folder), "--device", "cpu", "--abstain", "precision=0.6", "今天真开心"])
-        == 2
-    )
+@pytest.mark.parametrize("problem_type", PROBLEM_TYPES)
+def test_a_checkpoint_that_is_no_run_cannot_choose_a_threshold(problem_type, tmp_path, capsys):
+    folder = save_checkpoint(tmp_path / "model", problem_type=problem_type)
+    options = ["--device", "cpu", "--abstain", "precision=0.6"]
+    assert main(["--checkpoint", str(folder), *options, "今天真开心"]) == 2
     assert "--abstain needs the logits of a run" in capsys.readouterr().err
