@@ -154,6 +154,7 @@ def rank_main(
     target = os.open(log or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(target, 1)
     os.dup2(target, 2)
+    faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
     if world_size > 1 or mode != "single":
         names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}

@@ -3,8 +3,12 @@ horovodrun."""
 
 from __future__ import annotations
 
+import faulthandler
+import signal
 import sys
+import traceback
 from collections.abc import Callable
+from typing import NoReturn
 
 from torch.distributed.elastic.multiprocessing.errors import record
 
@@ -41,7 +45,7 @@ class Torchrun(Launcher):
 
     def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
         # `record` stores the traceback where torchrun looks for it, to print that of the first failure last.
-        leave(record(work)(*arguments))
+        end_after(record(work), arguments)
 
 
 class Horovodrun(Launcher):
@@ -62,4 +66,23 @@ class Horovodrun(Launcher):
         return [sys.executable, *options, sys.executable, *program]
 
     def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
-        leave(work(*arguments))
+        end_after(work, arguments)
+
+
+def end_after(work: Callable[..., int], arguments: tuple) -> NoReturn:
+    """Call `work(*arguments)`, then end this process with its status, or with 1 after an error; see `leave`.
+
+    Where native code ends the process, as gloo does by SIGABRT when one of its threads fails, the place in
+    Python is printed.
+    """
+    faulthandler.enable(2)
+    try:
+        status = work(*arguments)
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
+    except Exception:  # noqa: BLE001 - Python's own way to end with it could abort the process
+        # Printed here: a parent prints that of the first process that it sees end, which may have ended
+        # because of this one.
+        traceback.print_exc()
+        status = 1
+    leave(status)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import resource_tracker
@@ -15,8 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from ..runtime.processes import leave
-from .launchers import Launcher
+from .launchers import Launcher, end_after
 
 # After a failure: for the others to end by themselves, then for SIGTERM to end them, then SIGKILL
 GRACE_SECONDS = 5
@@ -91,14 +89,9 @@ def _start(local_rank: int, nprocs: int, port: int, work: Callable[..., int], ar
         "TORCHELASTIC_USE_AGENT_STORE": True,
     }
     os.environ.update({name: str(value) for name, value in environment.items()})
-    try:
+
+    def start_work() -> int:
         hold_back_interrupts(signal.SIG_UNBLOCK)
-        status = work(*arguments)
-    except KeyboardInterrupt:
-        status = 128 + signal.SIGINT
-    except Exception:  # noqa: BLE001
-        # The parent prints the traceback of the first process that it sees end, which may have ended because
-        # of this one.
-        traceback.print_exc()
-        status = 1
-    leave(status)
+        return work(*arguments)
+
+    end_after(start_work, ())

@@ -132,25 +132,19 @@ def test_a_finished_run_that_trains_for_longer_ends_bit_identical(mode, world_si
     """Its last state has weights and optimizer, and all ranks continue from it."""
     if reason := load_strategy(mode).unavailable_reason():
         pytest.skip(reason)
-    changes = {
-        "model__dropout": 0.2,
-        "train__schedule": "constant",
-        "train__warmup": 0,
-        "train__eval_every": 5,
-    }
+    changes = {"model__dropout": 0.2, "train__schedule": "constant"}
+    changes |= {"train__warmup": 0, "train__eval_every": 5}
     stopped, whole, log = tmp_path / "stopped", tmp_path / "whole", tmp_path / "log"
+    ended = [0] * world_size
     for epochs in (2, 4):
-        assert (
-            run(mode, world_size, settings(data, stopped, **changes, train__epochs=epochs), log=log)
-            == [0] * world_size
-        )
+        argv = settings(data, stopped, **changes, train__epochs=epochs)
+        assert run(mode, world_size, argv, log=log) == ended, log.read_text()[-3000:]
     assert "Resuming from step 12." in log.read_text()
-    assert (
-        run(mode, world_size, settings(data, whole, **changes, train__epochs=4), log=log) == [0] * world_size
-    )
+    argv = settings(data, whole, **changes, train__epochs=4)
+    assert run(mode, world_size, argv, log=log) == ended, log.read_text()[-3000:]
     assert (tmp_path / "stopped.final").read_bytes() == (tmp_path / "whole.final").read_bytes()
     refused = run(mode, world_size, settings(data, stopped, **changes, train__epochs=4), log=log)
-    assert refused == [2] * world_size
+    assert refused == [2] * world_size, log.read_text()[-3000:]
     for rank in range(1, world_size):
         assert f"error (rank {rank}): rank 0 has ended: {stopped} holds a finished run" in log.read_text()
 
