@@ -26,6 +26,24 @@ SHORT_OPTIONS = {"nprocs": "train.nprocs", "resume": "output.resume"}
 # What a person means who gives a group of settings one value
 MAIN_SETTINGS = {"data": "data.train", "model": "model.name", "output": "output.dir"}
 
+# What other tools call the same
+OTHER_NAMES = {
+    **dict.fromkeys(("lr", "learning_rate"), "train.learning_rate"),
+    **dict.fromkeys(("epoch", "epochs", "num_epochs", "num_train_epochs"), "train.epochs"),
+    **dict.fromkeys(("batch", "bs", "batch_size", "train_batch_size"), "train.batch_size"),
+    **dict.fromkeys(("per_device_train_batch_size",), "train.batch_size"),
+    **dict.fromkeys(("per_device_eval_batch_size",), "train.eval_batch_size"),
+    **dict.fromkeys(("gradient_accumulation_steps",), "train.accumulation_steps"),
+    **dict.fromkeys(("max_len", "max_seq_length", "max_seq_len", "seq_len"), "data.max_length"),
+    **dict.fromkeys(("model_name_or_path", "model_name", "pretrained"), "model.name"),
+    **dict.fromkeys(("output_dir", "save_dir"), "output.dir"),
+    **dict.fromkeys(("train_file", "data_path", "train_path"), "data.train"),
+    **dict.fromkeys(("dev_file", "validation_file", "valid_file"), "data.dev"),
+    **dict.fromkeys(("warmup_ratio", "warmup_steps"), "train.warmup"),
+    "test_file": "data.test",
+    "gpu": "train.device",
+}
+
 
 def load_config(
     argv: list[str] | None = None, command: str = "run_single.py", description: str = ""
@@ -170,8 +188,9 @@ def _refuse_unknown_options(words: list[str]) -> None:
             )
         is_known = name in (*settings, "config", "help", "print_config") or name.startswith("model.config.")
         if word.startswith("--") and not is_known:
+            usual = OTHER_NAMES.get(name.rpartition(".")[2].replace("-", "_"))
             same_key = (f"; did you mean '{key}'?" for key in settings if key.endswith(f".{name}"))
-            near = next(same_key, None) or nearest(name, settings)
+            near = f"; did you mean '{usual}'?" if usual else next(same_key, None) or nearest(name, settings)
             raise InputError(f"command line: there is no setting '{name}'{near} (--help lists them all)")
 
 

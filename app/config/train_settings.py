@@ -161,7 +161,8 @@ class TrainConfig:
     processes end; at least 10.
     """
     threads: Threads = None
-    """CPU threads of each process; none: the cores of the machine divided by its number of processes."""
+    """CPU threads of each process; none: OMP_NUM_THREADS where a single process runs, else the cores of the
+    machine divided by its number of processes."""
     nprocs: Threads = None
     """Number of processes that run_mp.py starts (short: --nprocs); none: one for each CUDA device, or 2 on
     the CPU."""

@@ -16,6 +16,8 @@ PERCENTILES = (5, 50, 95, 99, 100)
 MAX_CLASSES = 50
 # Largest and smallest of more classes
 ENDS = 5
+# Of a class in train, below which the report warns
+FEW_ROWS = 20
 # Of labels that look alike
 MAX_GROUPS = 5
 # Rows counted at once
@@ -84,6 +86,7 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
     if dataset.relabelled:
         lines += _relabelled_lines(dataset.relabelled)
     lines += _label_lines(dataset.label_names)
+    lines += _few_lines(dataset.statistics)
     for name, statistics in dataset.statistics.items():
         lines += _split_lines(name, statistics, tokens[name])
     return "\n".join(lines)
@@ -109,6 +112,25 @@ def _label_lines(label_names: list[str]) -> list[str]:
         lines.append(f"  warning: labels that look alike are different classes: {'; '.join(shown)}{more}")
     if missing := missing_values(label_names):
         lines.append(f"  warning: the class {listed(map(repr, missing))} looks like a missing label")
+    return lines
+
+
+def _few_lines(statistics: dict) -> list[str]:
+    """Return warnings about classes with few rows in train, and classes that dev or test does not have."""
+    lines = []
+    few = {name: count for name, count in statistics["train"]["classes"].items() if count < FEW_ROWS}
+    if few:
+        smallest = min(few, key=few.get)
+        lines.append(
+            f"  warning: {len(few):,} classes have fewer than {FEW_ROWS} rows in train, the smallest "
+            f"{shorten(smallest)} {few[smallest]:,}: a model learns little of them, and figures on dev and "
+            "test vary by chance"
+        )
+    for name in ("dev", "test"):
+        classes = statistics.get(name, {}).get("classes", {})
+        absent = [label for label, count in classes.items() if not count]
+        if absent:
+            lines.append(f"  warning: {name} has no row of {listed(absent, ENDS)}: nothing is measured there")
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
 
 import torch
@@ -75,5 +76,10 @@ def _product_seconds(dtype: torch.dtype) -> float:
 
 def set_threads(threads: int | None, local_world_size: int) -> None:
     """Give this process its part of the machine's cores: more threads than cores can make a step ten times
-    slower."""
-    torch.set_num_threads(threads or max(1, num_cores() // local_world_size))
+    slower.
+
+    A single process takes OMP_NUM_THREADS, if it is set; for several, launchers set it to 1.
+    """
+    given = os.environ.get("OMP_NUM_THREADS", "") if local_world_size == 1 else ""
+    wanted = threads or (int(given) if given.isdecimal() else 0)
+    torch.set_num_threads(wanted or max(1, num_cores() // local_world_size))

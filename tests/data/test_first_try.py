@@ -6,10 +6,16 @@ import random
 from dataclasses import replace
 
 import pytest
+import torch
 
+from app.config.command_line import OTHER_NAMES, load_config
+from app.config.messages import setting_types
 from app.config.schema import DataConfig
 from app.data.dataset import Dataset, open_dataset
+from app.data.report import _few_lines
 from app.errors import InputError
+from app.runtime.cores import num_cores
+from app.runtime.devices import set_threads
 
 WORDS = (
     *("外卖", "味道", "服务", "送餐", "老板", "价格", "米饭", "牛肉", "包装", "速度", "态度", "分量"),
@@ -174,3 +180,46 @@ def test_lists_of_labels_and_columns_of_them_name_the_task(read, tmp_path):
     columns = [(text, label, 1 - int(label)) for text, label in REVIEWS]
     with pytest.raises(InputError, match=r"--data.task multi_label --data.label_columns '\[味道, 速度\]'"):
         read("b.csv", columns, "text", "味道", "速度")
+
+
+def test_classes_with_few_rows_are_named(tmp_path):
+    dataset = opened(tmp_path, "a.csv", [*REVIEWS, ("只有一条", "其它")], "text", "label")
+    assert _few_lines(dataset.statistics) == [
+        "  warning: 2 classes have fewer than 20 rows in train, the smallest 其它 1: a model learns little "
+        "of them, and figures on dev and test vary by chance",
+        "  warning: dev has no row of 其它: nothing is measured there",
+        "  warning: test has no row of 其它: nothing is measured there",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("train.lr", "train.learning_rate"),
+        ("bs", "train.batch_size"),
+        ("model_name_or_path", "model.name"),
+        ("data.max-len", "data.max_length"),
+        ("epoch", "train.epochs"),
+    ],
+)
+def test_names_of_other_tools_are_known(given, meant):
+    with pytest.raises(InputError, match=f"no setting '{given}'; did you mean '{meant}'"):
+        load_config([f"--{given}", "1"])
+
+
+def test_every_name_of_other_tools_leads_to_a_setting():
+    assert set(OTHER_NAMES.values()) <= set(setting_types())
+
+
+def test_the_threads_of_one_process_are_those_of_the_environment(monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    try:
+        set_threads(None, 1)
+        assert torch.get_num_threads() == 3
+        set_threads(2, 1)
+        assert torch.get_num_threads() == 2
+        set_threads(None, num_cores())
+        assert torch.get_num_threads() == (3 if num_cores() == 1 else 1)
+    finally:
+        torch.set_num_threads(before)
