@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,6 +86,37 @@ def confused_pairs(labels: np.ndarray, predicted: np.ndarray, num_labels: int) -
     pairs, counts = np.unique(labels[wrong] * num_labels + predicted[wrong], return_counts=True)
     order = np.argsort(-counts, kind="stable")
     return [(int(pairs[at]) // num_labels, int(pairs[at]) % num_labels, int(counts[at])) for at in order]
+
+
+class MixedPair(NamedTuple):
+    """Two classes that are taken for each other: `rows` of the `of` rows of `label` for `other`, and
+    `other_rows` of `other_of` the other way."""
+
+    label: str
+    other: str
+    rows: int
+    of: int
+    other_rows: int
+    other_of: int
+
+    @property
+    def share(self) -> float:
+        """The smaller share of the two directions."""
+        return min(self.rows / self.of, self.other_rows / self.other_of)
+
+
+def mixed_pairs(metrics: dict) -> list[MixedPair]:
+    """Return the pairs of classes that are taken for each other in both directions, of a report's metrics."""
+    names = list(metrics["classes"])
+    wrong = {(label, other): rows for label, other, rows in metrics.get("confusions", ())}
+    for label, line in zip(names, metrics.get("confusion_matrix", ()), strict=False):
+        wrong |= {(label, other): rows for other, rows in zip(names, line, strict=True) if rows}
+    of = {name: scores["support"] for name, scores in metrics["classes"].items()}
+    return [
+        MixedPair(label, other, rows, of[label], wrong[other, label], of[other])
+        for (label, other), rows in wrong.items()
+        if label < other and (other, label) in wrong
+    ]
 
 
 def worst_labels(classes: dict, count: int) -> dict:

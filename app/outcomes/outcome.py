@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..data.dataset import Dataset, Split
     from ..data.tokens import TokenStore
     from ..model.packed_model import PackedModel
+    from .label_metrics import MixedPair
 
 # The split on which decisions are fitted; never test, which is there to measure
 FITTED_ON = "dev"
@@ -115,6 +116,10 @@ class Outcome:
     def report_text(self, metrics: dict, start: dict, title: str) -> str:
         """Return the report as text; `start` are the metrics before the training, where they are measured."""
         raise NotImplementedError
+
+    def mixed_up(self, metrics: dict) -> list[MixedPair]:
+        """Return the pairs of classes that are taken for each other in both directions."""
+        return []
 
     def next_command(self, folder: Path) -> str:
         """Return what a user may do with the model in a run folder, with its command."""

@@ -17,7 +17,7 @@ from .class_scores import ClassScores, score_classes, softmax
 from .injected_errors import inject_class_errors
 from .label_counts import LabelCounts, distinct_classes
 from .label_issues import class_quality, flag_classes, in_chunks
-from .label_metrics import confusions, label_metrics
+from .label_metrics import MixedPair, confusions, label_metrics, mixed_pairs
 from .label_report import confusion_lines, interval_lines, label_table
 from .labelled_outcome import LabelledOutcome
 from .outcome import FITTED_ON
@@ -224,6 +224,9 @@ class SingleLabel(LabelledOutcome):
         elif "no_calibration" in metrics:
             lines += ["", self.no_calibration(metrics, "en")]
         return "\n".join(lines)
+
+    def mixed_up(self, metrics: dict) -> list[MixedPair]:
+        return mixed_pairs(metrics)
 
     def decision_paragraph(self, metrics: dict, language: str) -> str:
         words = self.words(language)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Iterator
@@ -136,7 +137,10 @@ class AfterStep:
     def collect_losses(self) -> None:
         """Add up the losses of the last steps over all ranks; raise TrainingError, or warn, where one is not
         finite."""
-        self.check_finite(*self.losses.collect())
+        steps, sums = self.losses.collect()
+        self.progress.loss_sum += sum(sums)
+        self.progress.loss_targets += sum(step.divisor for step in steps)
+        self.check_finite(steps, sums)
 
     def check_trained(self) -> None:
         """Raise TrainingError where the training has ended without an update, after the warnings about its
@@ -166,6 +170,7 @@ class AfterStep:
                     self.strategy, self.components, "dev", batch_size, self.log, progress.step
                 )
             is_best = self.best.update(metrics)
+            metrics |= self.take_train_loss()
             self.best_dev_logits = logits if is_best else self.best_dev_logits
             with self.failure_of_rank_0():
                 self.log.evaluation(progress.step, "dev", metrics, is_best, time.perf_counter() - started)
@@ -176,6 +181,13 @@ class AfterStep:
                 f"step {progress.best_step} in {progress.evaluations_without_improvement} evaluations."
             )
         return is_best
+
+    def take_train_loss(self) -> dict[str, float]:
+        """Return the mean loss of training since the last evaluation, where it is finite, and begin anew."""
+        progress = self.progress
+        mean = progress.loss_sum / max(1, progress.loss_targets)
+        progress.loss_sum, progress.loss_targets = 0.0, 0
+        return {"train_loss": mean} if math.isfinite(mean) else {}
 
     def save(self, is_best: bool, with_state: bool, is_trained: bool) -> None:
         """Save the best model or a training state, or both, after checking that the losses up to here are

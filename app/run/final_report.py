@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..evaluation.logits_file import LOGITS, logits_of, write_logits
 from ..evaluation.long_rows import cost_of_length, render_cost_of_length, row_readings
 from ..evaluation.page.evaluated_rows import rows_of_split
 from ..evaluation.page.report_page import PageContent
+from ..outcomes.advice import render_advice, what_next
 from ..outcomes.labelled_page import render_page
 from ..outcomes.model_card import render_card
 from ..outcomes.outcome import FITTED_ON
@@ -24,6 +26,7 @@ from ..runtime.disk import write_json, write_text
 from ..training.progress import RunProgress
 from .assembly import Components
 from .card_content import card_content
+from .evidence import evidence_of
 from .log.metrics_file import METRICS, read_evaluations
 
 NOTES = {
@@ -52,12 +55,13 @@ def print_and_write(
     state: RunProgress,
     metrics: dict,
     results: dict[str, np.ndarray],
+    start: str,
 ) -> None:
     """Print the report; write the logits, what was fitted on dev, report.txt, predictions.csv, report.html,
     the model card and, last, report.json, which marks the run as finished.
 
     `metrics` are those of the split of the report; `results` (num_rows, any) of this split, and of dev where
-    there is one, by name.
+    there is one, by name; `start` is the command that starts such a run, without settings.
     """
     outcome = components.outcome
     title = report_title(split, state, outcome.best_metric)
@@ -66,18 +70,29 @@ def print_and_write(
     text = outcome.report_text(metrics, state.start_metrics, title)
     if "long_texts" in metrics:
         text += f"\n\n{render_cost_of_length(metrics['long_texts'])}"
+    advice = what_next(
+        outcome,
+        evidence_of(folder, config, components, start, split, metrics | {"step": state.best_step}, results),
+    )
+    if advice:
+        text += f"\n\n{render_advice(advice)}"
     print(f"\n{text}\n")  # noqa: T201
     write_text(folder / TEXT, text + "\n")
     if outcome.has_labels:
         on_page = metrics | {"step": state.best_step}
         write_predictions(folder / PREDICTIONS, components.loaders[split].split, results[split], outcome)
-        content = page_content(folder, components, split, results[split], on_page, title)
+        content = replace(
+            page_content(folder, components, split, results[split], on_page, title), advice=advice
+        )
         write_text(folder / PAGE, render_page(outcome, content, config.output.language))
         card = card_content(folder.resolve().name, config, components, split, on_page)
         write_card(folder, render_card(card, config.output.language))
     details = {"split": split, "step": state.best_step, "data": components.dataset.statistics}
     if components.dataset.relabelled:
         details["relabelled"] = components.dataset.relabelled
+    details["what_next"] = [
+        {"what": one.what, "sentence": one.sentence("en"), "command": one.command} for one in advice
+    ]
     if state.start_metrics:
         details["before_training"] = state.start_metrics
     write_json(folder / REPORT, details | metrics)

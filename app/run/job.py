@@ -26,6 +26,7 @@ from .after_step import AfterStep
 from .assembly import assemble, set_up
 from .description import describe
 from .evaluation import evaluate_split
+from .evidence import start_of
 from .final_report import print_and_write, report_split
 from .job_signature import job_signature
 from .log.run_log import RunLog
@@ -210,14 +211,14 @@ class Job:
         split, started = report_split(self.components), time.perf_counter()
         metrics, _ = self.evaluate(split, step=0)
         self.progress.start_metrics = {name: metrics[name] for name in self.components.outcome.log_metrics}
-        seconds = time.perf_counter() - started
-        self.on_rank_0(partial(self.log.evaluation, 0, split, metrics, False, seconds))
+        spent = time.perf_counter() - started
+        self.on_rank_0(partial(self.log.evaluation, 0, split, metrics, False, spent))
 
     def evaluate(self, split: str, step: int) -> tuple[dict, np.ndarray]:
         """Return the metrics and the results of the rows of a split; every rank calls it."""
-        batch_size = self.config.train.eval_batch_size
         with memory_for(f"{split} was evaluated", Remedy.EVALUATION):
-            return evaluate_split(self.strategy, self.components, split, batch_size, self.log, step)
+            rows = self.config.train.eval_batch_size
+            return evaluate_split(self.strategy, self.components, split, rows, self.log, step)
 
     def report(self) -> None:
         """Evaluate the best checkpoint on test (on dev where there is no test), and report; every rank calls
@@ -228,9 +229,8 @@ class Job:
         """
         if not self.with_report:
             return
-        split = report_split(self.components)
         with StopAtOnce():
-            metrics, results = self.evaluate_best(split)
+            metrics, results = self.evaluate_best(split := report_split(self.components))
             # A report that is being written is finished first
             with StopSignals(self.strategy.group) as signals:
                 with memory_for("the report was written", Remedy.LOADING):
@@ -253,7 +253,8 @@ class Job:
 
     def write_report(self, split: str, metrics: dict, results: dict[str, np.ndarray]) -> None:
         """Print and write the report, and remove what a finished run does not need; rank 0 calls it."""
-        print_and_write(self.folder, self.config, self.components, split, self.progress, metrics, results)
+        start, best = start_of(self.mode, self.strategy.group.world_size), self.progress
+        print_and_write(self.folder, self.config, self.components, split, best, metrics, results, start)
         self.log.track_report(split, metrics, self.progress.step)
         drop_states(self.folder, keep=int(self.config.output.keep_final_state), keep_damaged=0)
         drop_replaced_run(self.folder)

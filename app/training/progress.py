@@ -14,7 +14,8 @@ class RunProgress:
     run out. `stop`: end the loop after this step. `stopped_early`: early stopping has ended the training.
     `best_value`, `best_step`: the best evaluation on dev so far; `evaluations_without_improvement` since
     then. `loss_window`: (sum of losses over all ranks, targets) of each step since the last log line.
-    `scaler`: state of the loss scaler. `start_metrics`: those before the first step, where the task measures
+    `loss_sum`, `loss_targets`: those since the last evaluation. `scaler`: state of the loss scaler.
+    `start_metrics`: those before the first step, where the task measures
     them.
     """
 
@@ -27,6 +28,8 @@ class RunProgress:
     best_step: int = 0
     evaluations_without_improvement: int = 0
     loss_window: list[tuple[float, int]] = field(default_factory=list)
+    loss_sum: float = 0.0
+    loss_targets: int = 0
     scaler: dict = field(default_factory=dict)
     start_metrics: dict = field(default_factory=dict)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 WORDS = {
     "title": ("Evaluation report", "评测报告"),
+    "what_next": ("What next?", "下一步做什么？"),
     "headline": ("How good, and how sure", "有多好，有多确定"),
     "intervals_note": (
         "In brackets: 95 % bootstrap interval over the rows. It does not contain the spread of random seeds.",

@@ -32,7 +32,7 @@ class PageContent:
 
     `metrics` are those of report.json, `calibrated` the scores of the rows after calibration (None: there is
     none), `history` the evaluations on dev of metrics.jsonl, `data` the statistics of the data report, by
-    split.
+    split, `advice` what to do next, each with `sentence(language)` and `command`.
     """
 
     title: str
@@ -41,6 +41,7 @@ class PageContent:
     calibrated: Any | None = None
     history: list[dict] = field(default_factory=list)
     data: Mapping = field(default_factory=dict)
+    advice: Sequence = ()
 
 
 def visible(text: str, longest: int = MAX_TEXT) -> str:

@@ -20,12 +20,13 @@ METRICS = "metrics.jsonl"
 def append_metrics(
     path: Path, step: int, split: str, metrics: dict, names: tuple[str, ...], is_best: bool, seconds: float
 ) -> None:
-    """Append the line of an evaluation: its metrics in `names`, and the classes where there are any."""
+    """Append the line of an evaluation: its metrics in `names`, the mean loss of training since the one
+    before, and the classes, where there are any."""
     values = {
         "step": step,
         "split": split,
         **{name: metrics[name] for name in names},
-        **{name: metrics[name] for name in ("classes",) if name in metrics},
+        **{name: metrics[name] for name in ("train_loss", "classes") if name in metrics},
         "best": is_best,
         "rows": metrics["rows"],
         "seconds": round(seconds, 3),

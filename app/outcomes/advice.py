@@ -1,0 +1,204 @@
+"""What next? The figures of a finished run -> at most five sentences, each with the figure behind it and the
+command to run.
+
+A sentence is said only where the evidence is clear; a run of which nothing is wrong gets none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..evaluation.measures.selective import Decisions, lower_bound
+from ..evaluation.text_table import short_label
+from .advice_words import SENTENCES
+from .outcome import Outcome
+
+MAX_SENTENCES = 5
+# Rows of dev or of the report; fewer say little
+ENOUGH_ROWS = 100
+# The loss on dev fell by at least this share in the last evaluation
+STILL_FALLS = 0.02
+# The loss on dev rose by this share above its lowest, and that of training is below this share of it
+ROSE, FAR_BELOW = 0.1, 0.5
+# Of the surest rows, how many there must be, and the share of wrong ones that is surely exceeded
+SUREST, ENOUGH_SUREST, WRONG_LABELS = 0.25, 50, 0.05
+# Rows taken for each other in both directions, and their share of both classes
+CONFUSED_ROWS, CONFUSED_SHARE = 5, 0.15
+# Training rows of a class
+FEW_ROWS = 20
+# Rows not read whole
+CUT_ROWS, CUT_SHARE = 30, 0.05
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One sentence: its key in `SENTENCES`, the values in it, and the command."""
+
+    what: str
+    values: Mapping[str, Any]
+    command: str
+
+    def sentence(self, language: str) -> str:
+        """Return the sentence in a language, en or zh, without the command."""
+        return SENTENCES[self.what][language == "zh"].format(**self.values)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a finished run.
+
+    `metrics` are those of report.json, `history` the evaluations on dev, in which `train_loss` is the mean
+    loss of training since the one before (absent where it is another loss than that of dev). `decisions` are
+    of rows that were not trained on; `class_rows` the training rows of each label. `again` is the command of
+    the run, `again_longer` for twice as long, `again_pretrained` with the default model, and `verb` that of a
+    verb for the same data, with the verb's name to be filled in.
+    """
+
+    metrics: Mapping
+    history: Sequence[Mapping]
+    decisions: Decisions | None
+    class_rows: Mapping[str, int]
+    dev_rows: int
+    is_pretrained: bool
+    max_length: int
+    folder: str
+    again: str
+    again_longer: str
+    again_pretrained: str
+    verb: str
+
+
+def what_next(outcome: Outcome, evidence: Evidence) -> list[Advice]:
+    """Return what to do next, the most important first; nothing where the figures show nothing wrong."""
+    found: list[Advice] = []
+    for check in (no_better, still_falls):
+        found += check(outcome, evidence)
+    # A model that is not good yet says little about labels and classes
+    checks = (few_test_rows, few_rows, cut_texts)
+    if not found:
+        checks = (few_test_rows, wrong_labels, few_rows, cut_texts, confused, by_heart)
+    for check in checks:
+        found += check(outcome, evidence)
+    return found[:MAX_SENTENCES]
+
+
+def no_better(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
+    """A linear model of characters is at least as good: then the model itself is the place to begin."""
+    metrics, key = evidence.metrics, outcome.main_metric
+    baselines = metrics.get("baselines", {})
+    if not baselines or metrics["rows"] < ENOUGH_ROWS:
+        return
+    name, best = max(baselines.items(), key=lambda entry: entry[1][key])
+    if best[key] < metrics[key]:
+        return
+    values = {"metric": key.replace("_", " "), "ours": metrics[key], "baseline": name, "theirs": best[key]}
+    if evidence.is_pretrained:
+        yield Advice("no_better", values, f"{evidence.again} --model.name hfl/chinese-macbert-base")
+    else:
+        yield Advice("random_weights", values, evidence.again_pretrained)
+
+
+def still_falls(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
+    """The last evaluation on dev was the best, and the loss still fell."""
+    history = evidence.history
+    if len(history) < 2 or evidence.dev_rows < ENOUGH_ROWS:
+        return
+    before, last = history[-2]["loss"], history[-1]["loss"]
+    is_best = history[-1]["step"] == evidence.metrics.get("step")
+    if is_best and last < before * (1 - STILL_FALLS):
+        values = {"before": before, "last": last, "fall": 1 - last / before}
+        yield Advice("still_falls", values, evidence.again_longer)
+
+
+def few_test_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
+    """The figures themselves are uncertain."""
+    metrics, key = evidence.metrics, outcome.main_metric
+    if outcome.has_labels and metrics["rows"] < ENOUGH_ROWS:
+        low, high = metrics["intervals"][key]
+        values = {"rows": metrics["rows"], "metric": key.replace("_", " "), "low": low, "high": high}
+        yield Advice("few_test_rows", values, evidence.verb.format("cross-validate --folds 5"))
+
+
+def wrong_labels(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
+    """Even where the model is surest, it often differs from the label: it is the labels that are wrong.
+
+    A model that is only weak is seldom wrong where it is surest.
+    """
+    rows = evidence.decisions
+    if rows is None:
+        return
+    surest = (-rows.confidence).argsort(kind="stable")[: int(len(rows) * SUREST)]
+    if len(surest) < ENOUGH_SUREST:
+        return
+    differ = int((~rows.correct[surest]).sum())
+    at_least = lower_bound(differ, len(surest))
+    if at_least > WRONG_LABELS:
+        values = {"rows": len(surest), "differ": differ, "at_least": at_least}
+        yield Advice("wrong_labels", values, evidence.verb.format("cross-validate --folds 5"))
+
+
+def few_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
+    """Classes of which the model has seen hardly anything."""
+    few = sorted((rows, name) for name, rows in evidence.class_rows.items() if rows < FEW_ROWS)
+    if few:
+        shown = ", ".join(f"{short_label(name)} {rows}" for rows, name in few[:3])
+        command = f"python predict.py --checkpoint {evidence.folder} --input new.csv --output candidates.csv"
+        yield Advice("few_rows", {"classes": len(few), "limit": FEW_ROWS, "shown": shown}, command)
+
+
+def cut_texts(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
+    """Many texts are not read whole, and the model is worse on them."""
+    long = evidence.metrics.get("long_texts", {})
+    if not {"whole", "not_whole"} <= set(long):
+        return
+    cut, whole = long["not_whole"], long["whole"]
+    share = cut["rows"] / evidence.metrics["rows"]
+    is_worse = cut["interval"][1] < whole["accuracy"] and cut["accuracy"] < whole["interval"][0]
+    if cut["rows"] >= CUT_ROWS and share >= CUT_SHARE and is_worse:
+        values = {"share": share, "cut": cut["accuracy"], "whole": whole["accuracy"]}
+        longer = (
+            f"--data.max_length {2 * evidence.max_length}"
+            if 2 * evidence.max_length <= 512
+            else "--data.long windows"
+        )
+        yield Advice("cut_texts", values, f"{evidence.again} {longer}")
+
+
+def confused(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
+    """Two classes are taken for each other, in both directions."""
+    pairs = [
+        pair
+        for pair in outcome.mixed_up(evidence.metrics)
+        if min(pair.rows, pair.other_rows) >= CONFUSED_ROWS and pair.share >= CONFUSED_SHARE
+    ]
+    for pair in sorted(pairs, key=lambda pair: -pair.share)[:1]:
+        values = {
+            "one": short_label(pair.label),
+            "other": short_label(pair.other),
+            "rows": pair.rows,
+            "of": pair.of,
+            "other_rows": pair.other_rows,
+            "other_of": pair.other_of,
+        }
+        yield Advice("confused", values, evidence.verb.format("cross-validate --folds 5"))
+
+
+def by_heart(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
+    """The loss on dev rose while that of training fell far below it: more rows help more than more epochs."""
+    if not evidence.history or evidence.dev_rows < ENOUGH_ROWS:
+        return
+    lowest, last = min(line["loss"] for line in evidence.history), evidence.history[-1]
+    train = last.get("train_loss")
+    if train is not None and last["loss"] > lowest * (1 + ROSE) and train < lowest * FAR_BELOW:
+        values = {"train": train, "last": last["loss"], "lowest": lowest}
+        yield Advice("by_heart", values, evidence.verb.format("cross-validate --folds 5"))
+
+
+def render_advice(advice: Sequence[Advice], language: str = "en") -> str:
+    """Return the sentences with their commands for a terminal."""
+    lines = [SENTENCES["heading"][language == "zh"]]
+    for one in advice:
+        lines += [f"  - {one.sentence(language)}", f"      {one.command}"]
+    return "\n".join(lines)

@@ -1,0 +1,59 @@
+"""The sentences of `What next?`, in English and Chinese."""
+
+from __future__ import annotations
+
+SENTENCES = {
+    "heading": ("What next?", "下一步做什么？"),
+    "no_better": (
+        "The model is no better than a linear model of characters: {metric} {ours:.4f}, {baseline} "
+        "{theirs:.4f}. Try another pretrained model.",
+        "模型不比字符的线性模型好：{metric} {ours:.4f}，{baseline} {theirs:.4f}。换一个预训练模型试试。",
+    ),
+    "random_weights": (
+        "The model began with random weights and is no better than a linear model of characters: {metric} "
+        "{ours:.4f}, {baseline} {theirs:.4f}. Begin with a pretrained model.",
+        "模型从随机权重开始，不比字符的线性模型好：{metric} {ours:.4f}，{baseline} {theirs:.4f}。"
+        "请从预训练模型开始。",
+    ),
+    "still_falls": (
+        "The last checkpoint is the best, and the loss on dev still fell by {fall:.0%} ({before:.4f} to "
+        "{last:.4f}). Train longer.",
+        "最后一个检查点最好，验证集损失还在下降 {fall:.0%}（{before:.4f} 降到 {last:.4f}）。请训练更久。",
+    ),
+    "few_test_rows": (
+        "The report is about {rows} rows only, so {metric} may be anything from {low:.2f} to {high:.2f}. A "
+        "cross-validation tests every row.",
+        "报告只有 {rows} 行，{metric} 可能在 {low:.2f} 到 {high:.2f} 之间。交叉验证会测试每一行。",
+    ),
+    "wrong_labels": (
+        "Of the {rows} rows of which the model is surest, {differ} have another label than it says: at least "
+        "{at_least:.0%} of such labels seem wrong. List them, and correct them.",
+        "模型最有把握的 {rows} 行中，有 {differ} 行的标签与它的判断不同：这类标签至少有 {at_least:.0%} "
+        "可能有错。列出来并改正。",
+    ),
+    "few_rows": (
+        "{classes} classes have fewer than {limit} training rows ({shown}). Label more texts of them; the "
+        "model finds candidates among new texts.",
+        "有 {classes} 个类别的训练样本不足 {limit} 行（{shown}）。请多标注这些类别；"
+        "模型可以在新文本里找出候选。",
+    ),
+    "cut_texts": (
+        "{share:.0%} of the texts are not read whole, and the model is worse on them: accuracy {cut:.4f}, "
+        "else {whole:.4f}. Let it read more.",
+        "{share:.0%} 的文本没有读完整，模型在这些文本上更差：准确率 {cut:.4f}，其他文本 {whole:.4f}。"
+        "让它多读一些。",
+    ),
+    "confused": (
+        "{one} and {other} are taken for each other ({rows} of {of} rows, and {other_rows} of {other_of}). "
+        "Look at these rows: do people agree on the difference?",
+        "{one} 和 {other} 互相混淆（{of} 行中有 {rows} 行，{other_of} 行中有 {other_rows} 行）。"
+        "看看这些样本：人能一致地区分它们吗？",
+    ),
+    "by_heart": (
+        "The model knows its training rows by heart (loss {train:.4f}), while the loss on dev rose from "
+        "{lowest:.4f} to {last:.4f}. More rows are the usual remedy; a "
+        "cross-validation lists those it gets wrong.",
+        "模型已经记住了训练样本（损失 {train:.4f}），验证集损失却从 {lowest:.4f} 升到 {last:.4f}。"
+        "通常需要更多样本；交叉验证会列出它判断错的样本。",
+    ),
+}

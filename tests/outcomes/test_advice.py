@@ -1,0 +1,122 @@
+"""What next? python -m pytest tests/outcomes/test_advice.py"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.evaluation.measures.selective import RowDecisions
+from app.outcomes.advice import MAX_SENTENCES, Evidence, render_advice, what_next
+from app.outcomes.advice_words import SENTENCES
+from app.run.evidence import start_of, words_of_user
+from tests.outcomes.rows_case import fitted_outcome, random_rows, report_metrics
+
+NAMES = ["中性", "正面", "负面"]
+
+
+def good_run(task: str = "single_label") -> tuple:
+    """Return an outcome, and the evidence of a run of which nothing is wrong."""
+    labels, logits = random_rows(task, 400, 3)
+    outcome = fitted_outcome(task, NAMES, labels, logits)
+    metrics = report_metrics(outcome, labels, logits)
+    confidence = np.linspace(0, 1, 400)
+    # Wrong only where it is not sure
+    decisions = RowDecisions(confidence, confidence > 0.3)
+    history = [{"step": 10, "loss": 0.5, "train_loss": 0.6}, {"step": 20, "loss": 0.495, "train_loss": 0.4}]
+    return outcome, Evidence(
+        metrics=metrics,
+        history=history,
+        decisions=decisions,
+        class_rows=dict.fromkeys(NAMES, 500),
+        dev_rows=400,
+        is_pretrained=True,
+        max_length=128,
+        folder="checkpoints/a",
+        again="python run_single.py --data.train a.csv",
+        again_longer="python run_single.py --data.train a.csv --train.epochs 6",
+        again_pretrained="python run_single.py --data.train a.csv",
+        verb="python -m app {} --data.train a.csv",
+    )
+
+
+@pytest.mark.parametrize("task", ["single_label", "multi_label"])
+def test_a_run_of_which_nothing_is_wrong_gets_no_advice(task):
+    assert what_next(*good_run(task)) == []
+
+
+def worse(metrics: dict, key: str) -> dict:
+    return metrics | {key: 0.1}
+
+
+def two_classes(metrics: dict) -> dict:
+    return metrics | {"confusion_matrix": [[50, 30, 0], [40, 60, 0], [0, 0, 220]]}
+
+
+LONG = {
+    "whole": {"rows": 300, "accuracy": 0.9, "interval": [0.86, 0.93]},
+    "not_whole": {"rows": 100, "accuracy": 0.7, "interval": [0.6, 0.79]},
+}
+ROSE = [{"step": 10, "loss": 0.5, "train_loss": 0.3}, {"step": 20, "loss": 0.7, "train_loss": 0.05}]
+FELL = [{"step": 10, "loss": 0.5}, {"step": 20, "loss": 0.45}]
+
+
+@pytest.mark.parametrize(
+    ("what", "change", "command"),
+    [
+        ("no_better", lambda e: {"metrics": worse(e.metrics, "macro_f1")}, "--model.name hfl/"),
+        (
+            "random_weights",
+            lambda e: {"metrics": worse(e.metrics, "macro_f1"), "is_pretrained": False},
+            "a.csv",
+        ),
+        ("still_falls", lambda e: {"history": FELL}, "--train.epochs 6"),
+        ("few_test_rows", lambda e: {"metrics": e.metrics | {"rows": 30}}, "app cross-validate --folds 5"),
+        (
+            "wrong_labels",
+            lambda e: {"decisions": RowDecisions(np.linspace(0, 1, 400), np.arange(400) % 5 > 0)},
+            "app cross-validate --folds 5",
+        ),
+        ("few_rows", lambda e: {"class_rows": {"中性": 500, "负面": 7}}, "predict.py --checkpoint"),
+        ("cut_texts", lambda e: {"metrics": e.metrics | {"long_texts": LONG}}, "--data.max_length 256"),
+        ("confused", lambda e: {"metrics": two_classes(e.metrics)}, "app cross-validate --folds 5"),
+        ("by_heart", lambda e: {"history": ROSE}, "app cross-validate --folds 5"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_command(what, change, command):
+    outcome, evidence = good_run()
+    changed = replace(evidence, **change(evidence))
+    (advice,) = what_next(outcome, changed)
+    assert advice.what == what
+    assert command in advice.command
+    assert render_advice([advice]).count("\n") == 2
+    assert advice.sentence("zh") != advice.sentence("en")
+
+
+def test_thin_evidence_says_nothing_and_there_are_at_most_five_sentences():
+    outcome, evidence = good_run()
+    assert what_next(outcome, replace(evidence, history=FELL, dev_rows=40)) == []
+    few = RowDecisions(np.linspace(0, 1, 100), np.arange(100) % 5 > 0)
+    assert what_next(outcome, replace(evidence, decisions=few)) == []
+    metrics = two_classes(evidence.metrics) | {"long_texts": LONG, "rows": 99}
+    noisy = RowDecisions(np.linspace(0, 1, 400), np.arange(400) % 5 > 0)
+    rows = {"中性": 3}
+    all_wrong = replace(evidence, metrics=metrics, history=ROSE, decisions=noisy, class_rows=rows)
+    assert len(what_next(outcome, all_wrong)) == MAX_SENTENCES
+    # A model that is not good yet does not judge labels
+    weak = replace(evidence, history=FELL, decisions=noisy)
+    assert [one.what for one in what_next(outcome, weak)] == ["still_falls"]
+
+
+def test_the_command_is_the_user_s_own_without_the_run_folder(tmp_path):
+    words = ["run_ddp.py", "--data.train", "我的 数据.csv", "--output.dir", "x", "--output.resume=auto"]
+    assert (
+        words_of_user([*words, "--config", "a.yaml"], tmp_path)
+        == "--data.train '我的 数据.csv' --config a.yaml"
+    )
+    assert words_of_user(["pytest"], tmp_path) == f"--config {tmp_path / 'config.yaml'}"
+    assert start_of("single", 1) == "python run_single.py"
+    assert start_of("ddp", 2) == "torchrun --nproc_per_node=2 run_ddp.py"
+
+
+def test_every_sentence_is_in_both_languages():
+    assert all(len(pair) == 2 and all(pair) for pair in SENTENCES.values())
