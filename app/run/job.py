@@ -211,8 +211,7 @@ class Job:
         split, started = report_split(self.components), time.perf_counter()
         metrics, _ = self.evaluate(split, step=0)
         self.progress.start_metrics = {name: metrics[name] for name in self.components.outcome.log_metrics}
-        spent = time.perf_counter() - started
-        self.on_rank_0(partial(self.log.evaluation, 0, split, metrics, False, spent))
+        self.on_rank_0(partial(self.log.evaluation, 0, split, metrics, False, time.perf_counter() - started))
 
     def evaluate(self, split: str, step: int) -> tuple[dict, np.ndarray]:
         """Return the metrics and the results of the rows of a split; every rank calls it."""
