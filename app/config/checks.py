@@ -65,6 +65,8 @@ def _check_imbalance(train: TrainConfig) -> None:
     has_weights = train.positive_weights != "none"
     rule = "none with train.loss zlpr"
     require("train.positive_weights", train.positive_weights, not has_weights or train.loss != "zlpr", rule)
+    rule = "left out with train.loss zlpr, which gives no probabilities"
+    require("train.r_drop", train.r_drop, train.r_drop is None or train.loss != "zlpr", rule)
     is_chosen = {
         "train.class_weights balanced": train.class_weights == "balanced",
         "train.positive_weights balanced": train.positive_weights == "balanced",

@@ -53,6 +53,7 @@ def between(minimum: int, maximum: int) -> Rule:
 
 
 FROM_0_BELOW_1 = Rule("from 0 to below 1", lambda value: 0 <= value < 1)
+POSITIVE = Rule("a finite number above 0", lambda value: 0 < value < float("inf"))
 FINITE = Rule("a finite number from 0", lambda value: 0 <= value < float("inf"))
 DIFFERENT_NAMES = Rule("two or more different names", lambda names: len(set(names)) == len(names) >= 2)
 NOT_EMPTY = Rule("one or more characters", bool)

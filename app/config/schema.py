@@ -11,11 +11,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from .data_settings import DataConfig
-from .rules import FROM_0_BELOW_1, Count
+from .rules import FROM_0_BELOW_1, Count, Rule
 from .train_settings import TrainConfig
 
 # Not Any: given a mapping with a `class_path`, jsonargparse would import that class and create an object.
 PlainValue = bool | int | float | str | list | dict | None
+Freeze = Annotated[
+    Literal["embeddings"] | int | None,
+    Rule("embeddings, or at least 1", lambda lowest: lowest == "embeddings" or lowest >= 1),
+]
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,9 @@ class ModelConfig:
     own rule)."""
     dropout: Annotated[float | None, FROM_0_BELOW_1] = None
     """All dropout probabilities of the model; none: as in the model's configuration."""
+    freeze: Freeze = None
+    """Train without changing the embeddings (embeddings), or these and so many of the lowest layers (a
+    number); none: train all."""
     config: dict[str, PlainValue] = field(default_factory=dict)
     """Keys to set in the transformers configuration of the model: num_hidden_layers, hidden_size, ..."""
 

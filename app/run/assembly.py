@@ -19,6 +19,7 @@ from ..data.tokens import TokenStore, open_store
 from ..errors import InputError
 from ..model.classifier import check_passes
 from ..model.epochs import with_epochs
+from ..model.freezing import freeze
 from ..model.packed_model import PackedModel
 from ..model.recipe import with_recipe
 from ..model.source import checkpoint_place
@@ -61,10 +62,16 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     stores = open_stores(dataset, tokenizer, data)
     torch.manual_seed(settings.seed)
     model = outcome.build_model(stores)
+    freeze(model, config.model.freeze, num_layers(model))
     packed = choose_packed(settings.collate, model, strategy)
     check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
     layout = model.layout(packed, choose_varlen(settings.attention, model, packed, strategy.device))
     has_fixed_shape = outcome.has_fixed_shape and data.long != "windows"
+    if settings.adversarial and not strategy.can_move_embeddings:
+        raise InputError(
+            f"train.adversarial {settings.adversarial} needs one model in each process, and DataParallel "
+            "copies it to each GPU; use run_ddp.py or run_mp.py"
+        )
     check_cuda_graphs(settings, layout, strategy, has_fixed_shape)
     loaders = {name: outcome.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
     classes = None
@@ -82,11 +89,14 @@ def assemble(config: Config, strategy: Strategy) -> Components:
 
 def set_up(strategy: Strategy, components: Components) -> None:
     """Wrap the model for the mode of the strategy and build its optimizer; every rank calls it."""
-    num_layers = getattr(components.model.model.config, "num_hidden_layers", 0)
+    layers = num_layers(components.model)
     strategy.config = components.config
-    strategy.setup(
-        components.model, lambda module: build_optimizer(module, strategy.config.train, num_layers)
-    )
+    strategy.setup(components.model, lambda module: build_optimizer(module, strategy.config.train, layers))
+
+
+def num_layers(model: PackedModel) -> int:
+    """Return the number of layers of the encoder, 0 where its configuration does not say."""
+    return getattr(model.model.config, "num_hidden_layers", 0)
 
 
 def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:
@@ -142,6 +152,7 @@ def check_cuda_graphs(
         "train.precision bf16 or fp32": settings.precision != "fp16",
         "train.on_nonfinite stop": settings.on_nonfinite == "stop",
         "train.accumulation_steps 1": settings.accumulation_steps == 1,
+        "no train.r_drop and no train.adversarial": not (settings.r_drop or settings.adversarial),
         "train.micro_batch_size none or auto": not isinstance(settings.micro_batch_size, int),
     }
     missing = [need for need, is_met in needs.items() if not is_met]

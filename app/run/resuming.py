@@ -26,6 +26,7 @@ from ..model.pretrained import add_prefix
 from ..strategies.strategy import Strategy
 from ..training.progress import RunProgress
 from .job_signature import LENGTH, changes, listed_changes
+from .saving import AVERAGE
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ def load_state(
     if not is_longer and progress.is_trained(steps):
         load_best(strategy, folder)
     else:
-        strategy.full_state.load_weights(add_prefix(state.weights if state else {}))
+        load_weights(strategy, state.weights if state else {})
         strategy.full_state.load_optimizer(add_prefix(state.optimizer if state else {}))
         strategy.full_state.load_scaler(progress.scaler)
     logger.info("Resuming from step %d.", progress.step)
@@ -136,6 +137,20 @@ def load_best(strategy: Strategy, folder: Path | None) -> None:
 
     strategy.group.on_rank_0(read)
     strategy.full_state.load_weights(add_prefix(weights))
+    if strategy.average:
+        strategy.average.restart()
+
+
+def load_weights(strategy: Strategy, saved: dict) -> None:
+    """Load the weights of a training state, and their average where there is one; every rank calls it."""
+    if strategy.average:
+        average = {
+            name.removeprefix(AVERAGE): value for name, value in saved.items() if name.startswith(AVERAGE)
+        }
+        strategy.full_state.load_weights(add_prefix(average))
+        strategy.average.restart()
+    own = {name: value for name, value in saved.items() if not name.startswith(AVERAGE)}
+    strategy.full_state.load_weights(add_prefix(own))
 
 
 def writes_of_resumed_run(

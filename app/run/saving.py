@@ -20,6 +20,9 @@ from ..strategies.strategy import Strategy
 from ..training.progress import RunProgress
 from .assembly import Components
 
+# Before the names of the averaged weights in a training state
+AVERAGE = "average/"
+
 
 class BackgroundWriter:
     """Writes in the background, one task at a time; an error is raised by the next call."""
@@ -82,13 +85,19 @@ class Saver:
         Every rank calls it. The state of a finished training has tensors only to train for longer later.
         """
         with_tensors = with_state and (self.config.keep_final_state or not is_trained)
-        weights = strip_prefix(self.strategy.full_state.weights()) if is_best or with_tensors else {}
+        has_average = self.strategy.average is not None
+        with self.strategy.averaged():
+            model = self.strategy.full_state.weights() if is_best or with_tensors else {}
+        model = weights = strip_prefix(model)
+        if has_average and with_tensors:
+            weights = strip_prefix(self.strategy.full_state.weights())
+            weights |= {f"{AVERAGE}{name}": value for name, value in model.items()}
         optimizer = strip_prefix(self.strategy.full_state.optimizer()) if with_tensors else {}
         if self.folder is None:
             return
         writes = []
         if is_best:
-            writes.append(partial(self.write_model, weights))
+            writes.append(partial(self.write_model, model))
         if with_state:
             saved = replace(
                 progress, loss_window=list(progress.loss_window), scaler=self.strategy.full_state.scaler()

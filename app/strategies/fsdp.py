@@ -35,10 +35,7 @@ class FSDPState(BroadcastState):
         return get_model_state_dict(self.module, options=FULL)
 
     def load_weights(self, weights: Tensors) -> None:
-        for module in self.module.modules():
-            if isinstance(module, FSDPModule):
-                # The outermost module keeps whole parameters after a forward pass
-                module.reshard()
+        self.strategy.reshard()
         # It changes the dictionary that it gets
         set_model_state_dict(self.module, dict(weights), options=FROM_RANK_0)
 
@@ -69,6 +66,16 @@ class FSDP(ProcessGroupStrategy):
         for layer in layers:
             fully_shard(layer, **options)
         super().wrap(fully_shard(model, **options), build_optimizer)
+
+    def reshard(self) -> None:
+        """Free the whole parameters that the outermost module keeps after a forward pass."""
+        for module in self.module.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+
+    def held_weights(self) -> list[torch.Tensor]:
+        self.reshard()
+        return [weight.to_local() for weight in super().held_weights()]
 
     def gathered_in(self) -> MixedPrecisionPolicy:
         """Return the dtypes of what is sent: under bf16, parameters are gathered as autocast would cast them,

@@ -42,7 +42,7 @@ class Horovod(Strategy):
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         self.optimizer = hvd.DistributedOptimizer(
             build_optimizer(model),
-            named_parameters=model.named_parameters(),
+            named_parameters=[item for item in model.named_parameters() if item[1].requires_grad],
             backward_passes_per_step=self.config.train.accumulation_steps,
             compression=getattr(hvd.Compression, self.config.horovod.compression),
             op=hvd.Sum,

@@ -16,6 +16,7 @@ from ..runtime.group import Group
 from ..runtime.precision import Precision
 from .full_state import FullState, full_tensor
 from .launchers import Launcher
+from .weight_average import WeightAverage
 
 BuildOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 
@@ -42,6 +43,9 @@ class Strategy:
     # Whether nothing is exchanged between processes, so that a whole step can be recorded
     is_alone = False
 
+    # Whether a pass is made by the model itself, so that its embeddings can be moved
+    can_move_embeddings = True
+
     def __init__(self, config: Config) -> None:
         self.config = config
         self.device = torch.device("cpu")
@@ -51,6 +55,7 @@ class Strategy:
         self.optimizer: torch.optim.Optimizer
         self.scaler: torch.amp.GradScaler | None = None
         self.full_state: FullState
+        self.average: WeightAverage | None = None
 
     @classmethod
     def unavailable_reason(cls) -> str | None:
@@ -90,6 +95,8 @@ class Strategy:
         self.full_state = self.full_state_class(self)
         self.scaler = self.new_scaler()
         self.wrap(model.to(self.device), build_optimizer)
+        decay = self.config.train.ema
+        self.average = WeightAverage(self.held_weights, decay) if decay else None
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         """Set `module`, the model as the loop calls it, and `optimizer`."""
@@ -99,6 +106,20 @@ class Strategy:
     def unwrapped_module(self) -> nn.Module:
         """Return the model without this mode's wrapper."""
         return self.module
+
+    def held_weights(self) -> list[torch.Tensor]:
+        """Return the trained weights as this rank holds them, without gradients; a change to them changes the
+        model."""
+        return [
+            parameter.detach()
+            for parameter in self.unwrapped_module().parameters()
+            if parameter.requires_grad
+        ]
+
+    def averaged(self) -> AbstractContextManager:
+        """Return the context in which the model has the weights that are evaluated and saved: their average
+        where `train.ema` is set; every rank enters it."""
+        return self.average.in_use() if self.average else nullcontext()
 
     def new_scaler(self) -> torch.amp.GradScaler | None:
         """Return the loss scaler of the configured precision, or None where it needs none."""

@@ -33,7 +33,7 @@ class Stage0State(BroadcastState):
                     value.copy_(weights[name])
                 dist.broadcast(value.data, src=0)
                 full = value.detach().float().clone()
-            if isinstance(value, nn.Parameter):
+            if isinstance(value, nn.Parameter) and value.requires_grad:
                 self.set_master_weight(value, full)
 
     def set_master_weight(self, parameter: nn.Parameter, value: torch.Tensor) -> None:
@@ -59,7 +59,9 @@ class ZeroState(Stage0State):
 
         scale = self.loss_scale()
         return {
-            name: to_cpu(safe_get_full_grad(value)) / scale for name, value in self.module.named_parameters()
+            name: to_cpu(safe_get_full_grad(value)) / scale
+            for name, value in self.module.named_parameters()
+            if value.requires_grad
         }
 
     def optimizer(self) -> Tensors:
@@ -70,7 +72,7 @@ class ZeroState(Stage0State):
         shards = self.zero.optimizer.state.values()
         examples = {name: value for shard in shards for name, value in shard.items()}
         for parameter_name, parameter in self.module.named_parameters():
-            for name, example in examples.items():
+            for name, example in examples.items() if parameter.requires_grad else ():
                 value = example if example.dim() == 0 else safe_get_full_optimizer_state(parameter, name)
                 if self.group.rank == 0:
                     tensors[f"{parameter_name}/{name}"] = to_cpu(value)
@@ -148,6 +150,19 @@ class ZeroScaler(torch.amp.GradScaler):
         if tracker == state["growth_interval"]:
             tracker, factor = 0, state["growth_factor"]
         self.load_state_dict(state | {"scale": state["scale"] * factor, "_growth_tracker": tracker})
+
+
+def local_shards(module: nn.Module) -> list[torch.Tensor]:
+    """Return this rank's shards of the trained parameters under stage 3; a change to them changes the
+    model."""
+    from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
+
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    for parameter in parameters:
+        # Small ones stay whole after a step, and would hide a change
+        if parameter.ds_status == ZeroParamStatus.AVAILABLE:
+            parameter.partition()
+    return [parameter.ds_tensor.detach() for parameter in parameters]
 
 
 def whole(value: torch.Tensor) -> Any:

@@ -24,7 +24,7 @@ def evaluate(
     row_results: RowResults = lambda outputs, batch: outputs,
 ) -> np.ndarray:
     """Return the `row_results` of a split (its logits), (num_rows, any) float32 in the split's order, on
-    every rank.
+    every rank; by the average of the weights where `train.ema` is set.
 
     Raises RuntimeError unless each row came back exactly once. Every rank must call it. `on_batch` is called
     with the approximate number of rows done by all ranks together.
@@ -32,7 +32,7 @@ def evaluate(
     group = strategy.group
     strategy.module.eval()
     own_positions, own_results = [], []
-    with strategy.evaluation_mode():
+    with strategy.averaged(), strategy.evaluation_mode():
         shard = group.world_size, group.rank
         for positions in evaluation_batches(loader.lengths(), batch_size, *shard, loader.windows()):
             batch = loader.load(positions, strategy.device)

@@ -42,6 +42,8 @@ def train(
         result = run_step(progress.step, plan.batch(progress.step), peak * factor)
         progress.step += 1
         progress.updates += not result.skipped
+        if strategy.average and not result.skipped:
+            strategy.average.update(progress.updates)
         after_step(progress, result)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Iterable
 
 import torch
 
 from ..config.schema import TrainConfig
+from ..model.freezing import layer_depth
 from ..model.recipe import USUAL_WARMUP
 
 logger = logging.getLogger(__name__)
@@ -41,14 +41,6 @@ def parameter_groups(
         group = groups.setdefault(key, {"params": [], "weight_decay": key[0], "lr_scale": scale})
         group["params"].append(parameter)
     return list(groups.values())
-
-
-def layer_depth(name: str, num_layers: int) -> int:
-    """Return 0 for the embeddings, 1 to `num_layers` for the encoder's layers, one more for the head."""
-    layer = re.search(r"\blayers?\.(\d+)\.", name)
-    if layer:
-        return int(layer.group(1)) + 1
-    return 0 if "embeddings" in name else num_layers + 1
 
 
 def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int) -> torch.optim.Optimizer:

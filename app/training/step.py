@@ -15,10 +15,10 @@ import torch
 from ..batching.loader import Batch, Loader
 from ..config.schema import TrainConfig
 from ..strategies.strategy import Strategy
+from .adversarial import FGM, OnePass
 from .optimizer import set_learning_rate
+from .r_drop import Loss, RDrop
 
-# outputs, targets -> the sum of the losses
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 # (positions of rows, whether it is the last) of each micro-batch of this rank
 MicroBatchRows = Iterable[tuple[np.ndarray, bool]]
 
@@ -62,7 +62,13 @@ class TrainingStep:
     ) -> None:
         self.strategy = strategy
         self.loader = loader
-        self.loss = loss
+        # R-Drop: each row twice
+        self.copies = 2 if config.r_drop else 1
+        self.loss = RDrop(loss, config.r_drop) if config.r_drop else loss
+        self.passes = OnePass()
+        if config.adversarial:
+            embedding = strategy.unwrapped_module().model.get_input_embeddings()
+            self.passes = FGM(embedding, config.adversarial_epsilon)
         self.seed = config.seed
         self.max_grad_norm = config.max_grad_norm
         self.before_update = before_update
@@ -78,13 +84,14 @@ class TrainingStep:
         loss_sum, positions, finite = torch.zeros((), device=device), [], []
         with strategy.cached_autocast():
             for rows, is_last in micro_batches:
-                micro_batch = self.loader.load(rows, device, index)
+                micro_batch = self.loader.load(np.tile(rows, self.copies), device, index)
                 # The gradients of the last one are exchanged with the other ranks
-                with strategy.micro_batch(is_last):
-                    micro_loss, micro_finite = self.forward_backward(micro_batch, divisor)
-                loss_sum += micro_loss
-                positions.append(micro_batch.label_positions.numpy())
-                finite.append(micro_finite)
+                for is_exchanged, context in self.passes(micro_batch.inputs, is_last):
+                    with strategy.micro_batch(is_exchanged), context:
+                        micro_loss, micro_finite = self.forward_backward(micro_batch, divisor)
+                    loss_sum += micro_loss
+                    positions.append(micro_batch.label_positions.numpy())
+                    finite.append(micro_finite)
         self.before_update()
         norm, skipped = self.update()
         return StepResult(
@@ -110,7 +117,7 @@ class TrainingStep:
         """Add the gradients of a micro-batch; return the sum of its losses, and which targets have finite
         outputs."""
         outputs = batch.row_outputs(self.strategy.forward(batch.inputs))
-        loss_sum = self.loss(outputs, batch.labels)
+        loss_sum = self.loss(outputs, batch.labels) / self.passes.number
         self.strategy.backward(loss_sum / divisor)
         return loss_sum.detach(), outputs.detach().isfinite().all(dim=1)
 

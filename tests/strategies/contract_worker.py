@@ -7,84 +7,12 @@ Started by tests/strategies/test_contract.py through the mode's own launcher:
 
 import argparse
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-BASE = {
-    "batch_size": 16,
-    "epochs": 10,
-    "max_steps": 20,
-    "optimizer": "sgd",
-    "learning_rate": 0.1,
-    "device": "cpu",
-    "warmup": 0,
-    # The processes of other tests may need the other cores
-    "threads": 1,
-}
-
-
-@dataclass(frozen=True)
-class Case:
-    """Settings of `TrainConfig`, of the batch layout, the task and the data; `limit` rows of the data are
-    trained on."""
-
-    train: dict = field(default_factory=dict)
-    collate: str = "auto"
-    # With batches of 16 the last has 5 rows
-    limit: int = 69
-    task: str = "single_label"
-    data: dict = field(default_factory=dict)
-
-
-# A row has one, two or three
-WINDOWS = {"long": "windows", "max_length": 10, "stride": 5, "max_windows": 3}
-
-CASES = {
-    "sgd": Case(),
-    "adamw": Case(
-        {
-            "optimizer": "adamw",
-            "learning_rate": 1e-3,
-            "layer_lr_decay": 0.9,
-            "schedule": "cosine",
-            "warmup": 3,
-        }
-    ),
-    "accumulation_2": Case({"accumulation_steps": 2}),
-    "accumulation_4": Case({"accumulation_steps": 4}),
-    # Does not divide the batch
-    "accumulation_3": Case({"accumulation_steps": 3}),
-    "accumulation_adamw": Case({"accumulation_steps": 3, "optimizer": "adamw", "learning_rate": 1e-3}),
-    # One row in the last global batch
-    "tiny_last_batch": Case({"accumulation_steps": 2}, limit=65),
-    "padded": Case({"accumulation_steps": 2}, collate="padded"),
-    "varlen": Case({"accumulation_steps": 2, "attention": "varlen"}),
-    "weighted": Case({"label_smoothing": 0.1, "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2}),
-    "clipped": Case({"max_grad_norm": 0.05, "accumulation_steps": 2}),
-    "fp16": Case({"precision": "fp16", "max_grad_norm": 0.05, "max_steps": 4}),
-    "fp16_overflow": Case({"precision": "fp16", "max_grad_norm": 0.05, "max_steps": 6, "schedule": "linear"}),
-    "windows": Case({"accumulation_steps": 3, "max_steps": 8}, data=WINDOWS),
-    "windows_padded": Case({"max_steps": 8}, data=WINDOWS, collate="padded"),
-    "multi_label": Case(
-        {"accumulation_steps": 3, "max_steps": 6, "positive_weights": [2.0, 0.5, 1.0]}, task="multi_label"
-    ),
-    "focal": Case(
-        {"loss": "focal", "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2, "max_steps": 6}
-    ),
-    "logit_adjusted": Case({"loss": "logit_adjusted", "accumulation_steps": 3, "max_steps": 6}, limit=65),
-    "balanced": Case({"sampling": "balanced", "accumulation_steps": 2, "max_steps": 8}, limit=65),
-    "multi_label_padded": Case({"max_steps": 6}, task="multi_label", collate="padded"),
-    "masked_language_modelling": Case(
-        {"accumulation_steps": 3, "max_steps": 6}, task="masked_language_modelling"
-    ),
-    "masked_language_modelling_padded": Case(
-        {"max_steps": 6}, task="masked_language_modelling", collate="padded"
-    ),
-}
-# So large that the first gradients are infinite, for some steps
-OVERFLOW_SCALE = 2.0**40
+from tests.strategies.contract_cases import BASE, CASES, OVERFLOW_SCALE
 
 
 def work(target: str, data: str, out: str, names: list[str], stage: int) -> int:
@@ -121,6 +49,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     from app.data.long_texts import long_texts
     from app.data.tokenizer import load_tokenizer
     from app.data.tokens import open_store
+    from app.model.freezing import freeze
     from app.outcomes import prepare_outcome
     from app.run.assembly import choose_packed, choose_varlen
     from app.training.evaluate import evaluate
@@ -154,6 +83,9 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     outcome = prepare_outcome(Config(data_config, model_config, config), dataset, tokenizer, strategy.device)
     torch.manual_seed(0)
     model = outcome.build_model({"train": store})
+    freeze(model, case.freeze, 2)
+    if config.r_drop:
+        model.model.classifier.register_forward_pre_hook(two_masks)
     packed = choose_packed(case.collate, model, strategy)
     varlen = packed and choose_varlen(config.attention, model, packed, strategy.device)
     layout = model.layout(packed, varlen)
@@ -193,6 +125,10 @@ def run_case(strategy, case_name: str, data: str) -> dict:
         "logits": torch.from_numpy(evaluate(strategy, loader, 4, row_results=outcome.row_results).copy()),
         "sizes": sizes,
     }
+    if strategy.average:
+        with strategy.averaged():
+            average = strategy.full_state.weights()
+        result["weights"] |= {f"average/{name}": value for name, value in average.items()}
     restored = check_optimizer_round_trip(strategy)
     result |= {
         "restored": restored,
@@ -200,6 +136,19 @@ def run_case(strategy, case_name: str, data: str) -> dict:
         "world_size": strategy.group.world_size,
     }
     return result
+
+
+def two_masks(module, inputs):
+    """Drop every second feature, other ones in the second half of the rows: dropout that is the same in all
+    modes."""
+    import torch
+
+    (features,) = inputs
+    if not module.training:
+        return None
+    kept = torch.arange(features.shape[-1]) % 2 * 2.0
+    half = len(features) // 2
+    return torch.cat([features[:half] * kept, features[half:] * (2 - kept)])
 
 
 def check_optimizer_round_trip(strategy) -> float:

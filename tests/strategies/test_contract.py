@@ -16,7 +16,7 @@ import torch
 from app.strategies import load_strategy, strategy_names
 from app.strategies.strategy import Strategy
 from tests.strategies import broken_strategies
-from tests.strategies.contract_worker import CASES
+from tests.strategies.contract_cases import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = str(ROOT / "tests" / "strategies" / "contract_worker.py")

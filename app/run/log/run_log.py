@@ -80,7 +80,8 @@ class RunLog:
         left = timedelta(seconds=round(self.speed.seconds_left(self.total_steps - step.step)))
         line = (
             f"step {step.step}/{self.total_steps}  loss {loss:.4f}  lr {step.learning_rate:.2e}  "
-            f"{rows_per_second:.1f} rows/s  left {left}{f'  {self.skipped} skipped' if self.skipped else ''}"
+            f"{rows_per_second:.1f} rows/s  {self.speed.steps_per_second:.2f} steps/s  left {left}"
+            f"{f'  {self.skipped} skipped' if self.skipped else ''}"
         )
         if self.bar.is_shown:
             self.bar.show(loss, step.learning_rate, rows_per_second)

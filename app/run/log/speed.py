@@ -44,6 +44,10 @@ class Speed:
     def rows_per_second(self) -> float:
         return self.rows / self.seconds
 
+    @property
+    def steps_per_second(self) -> float:
+        return self.steps / self.seconds
+
     def seconds_left(self, steps_left: int) -> float:
         """Return how long so many steps will take, at most `MAX_SECONDS`."""
         return min(steps_left * self.seconds / max(1, self.steps), MAX_SECONDS)

@@ -1,0 +1,46 @@
+"""Embeddings and lower layers that are not trained: no gradient, no optimizer state, no backward pass below
+the first layer that is trained."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from torch import nn
+
+from ..errors import InputError
+
+logger = logging.getLogger(__name__)
+EMBEDDINGS = "embeddings"
+
+
+def layer_depth(name: str, num_layers: int) -> int:
+    """Return 0 for the embeddings, 1 to `num_layers` for the encoder's layers, one more for the head."""
+    layer = re.search(r"\blayers?\.(\d+)\.", name)
+    if layer:
+        return int(layer.group(1)) + 1
+    return 0 if "embeddings" in name else num_layers + 1
+
+
+def freeze(model: nn.Module, lowest: str | int | None, num_layers: int) -> None:
+    """Do not train the embeddings of a model, or these and its `lowest` layers; None: train all.
+
+    A weight that the head shares with the embeddings is frozen too. Raises InputError for more layers than
+    the model has, and for a model whose layers cannot be told from the names of its parameters.
+    """
+    if lowest is None:
+        return
+    last = 0 if lowest == EMBEDDINGS else int(lowest)
+    if last > num_layers:
+        raise InputError(f"model.freeze must be at most the model's {num_layers} layers, found {last}")
+    depths = {name: layer_depth(name, num_layers) for name, _ in model.named_parameters()}
+    if missing := set(range(last + 1)) - set(depths.values()):
+        raise InputError(
+            f"model.freeze {lowest} needs a model with parameters named embeddings and layer.N, found none "
+            f"of {'the embeddings' if 0 in missing else f'layer {min(missing)}'}; leave it out"
+        )
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(depths[name] > last)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    total = sum(parameter.numel() for parameter in model.parameters())
+    logger.info("model.freeze %s: %s of %s parameters are trained.", lowest, f"{trained:,}", f"{total:,}")

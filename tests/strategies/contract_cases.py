@@ -1,0 +1,98 @@
+"""What the contract of the modes is tested with: settings, tasks, layouts and data."""
+
+from dataclasses import dataclass, field
+
+BASE = {
+    "batch_size": 16,
+    "epochs": 10,
+    "max_steps": 20,
+    "optimizer": "sgd",
+    "learning_rate": 0.1,
+    "device": "cpu",
+    "warmup": 0,
+    # The processes of other tests may need the other cores
+    "threads": 1,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Settings of `TrainConfig`, of the batch layout, the task and the data; `limit` rows of the data are
+    trained on."""
+
+    train: dict = field(default_factory=dict)
+    collate: str = "auto"
+    # With batches of 16 the last has 5 rows
+    limit: int = 69
+    task: str = "single_label"
+    data: dict = field(default_factory=dict)
+    # As model.freeze
+    freeze: str | int | None = None
+
+
+# A row has one, two or three
+WINDOWS = {"long": "windows", "max_length": 10, "stride": 5, "max_windows": 3}
+
+CASES = {
+    "sgd": Case(),
+    "adamw": Case(
+        {
+            "optimizer": "adamw",
+            "learning_rate": 1e-3,
+            "layer_lr_decay": 0.9,
+            "schedule": "cosine",
+            "warmup": 3,
+        }
+    ),
+    "accumulation_2": Case({"accumulation_steps": 2}),
+    "accumulation_4": Case({"accumulation_steps": 4}),
+    # Does not divide the batch
+    "accumulation_3": Case({"accumulation_steps": 3}),
+    "accumulation_adamw": Case({"accumulation_steps": 3, "optimizer": "adamw", "learning_rate": 1e-3}),
+    # One row in the last global batch
+    "tiny_last_batch": Case({"accumulation_steps": 2}, limit=65),
+    "padded": Case({"accumulation_steps": 2}, collate="padded"),
+    "varlen": Case({"accumulation_steps": 2, "attention": "varlen"}),
+    "weighted": Case({"label_smoothing": 0.1, "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2}),
+    "clipped": Case({"max_grad_norm": 0.05, "accumulation_steps": 2}),
+    "fp16": Case({"precision": "fp16", "max_grad_norm": 0.05, "max_steps": 4}),
+    "fp16_overflow": Case({"precision": "fp16", "max_grad_norm": 0.05, "max_steps": 6, "schedule": "linear"}),
+    "windows": Case({"accumulation_steps": 3, "max_steps": 8}, data=WINDOWS),
+    "windows_padded": Case({"max_steps": 8}, data=WINDOWS, collate="padded"),
+    "multi_label": Case(
+        {"accumulation_steps": 3, "max_steps": 6, "positive_weights": [2.0, 0.5, 1.0]}, task="multi_label"
+    ),
+    "focal": Case(
+        {"loss": "focal", "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2, "max_steps": 6}
+    ),
+    "logit_adjusted": Case({"loss": "logit_adjusted", "accumulation_steps": 3, "max_steps": 6}, limit=65),
+    "balanced": Case({"sampling": "balanced", "accumulation_steps": 2, "max_steps": 8}, limit=65),
+    "r_drop": Case({"r_drop": 2.0, "accumulation_steps": 3}),
+    "r_drop_tiny_last_batch": Case({"r_drop": 2.0, "max_steps": 6}, limit=65, collate="padded"),
+    "r_drop_multi_label": Case({"r_drop": 1.0, "max_steps": 6}, task="multi_label"),
+    "fgm": Case({"adversarial": "fgm", "accumulation_steps": 3, "max_steps": 6}),
+    "fgm_windows": Case({"adversarial": "fgm", "max_steps": 8}, data=WINDOWS),
+    "fgm_padded_frozen": Case(
+        {"adversarial": "fgm", "adversarial_epsilon": 0.3, "accumulation_steps": 2, "max_steps": 8},
+        limit=65,
+        collate="padded",
+        freeze="embeddings",
+    ),
+    "fgm_r_drop_adamw": Case(
+        {"adversarial": "fgm", "r_drop": 1.0, "optimizer": "adamw", "learning_rate": 1e-3, "max_steps": 8}
+    ),
+    "ema": Case({"ema": 0.9, "accumulation_steps": 2}),
+    "frozen_embeddings": Case({"accumulation_steps": 2, "max_steps": 8}, freeze="embeddings"),
+    "frozen_layer_adamw": Case(
+        {"optimizer": "adamw", "learning_rate": 1e-3, "ema": 0.99, "max_steps": 8}, freeze=1
+    ),
+    "multi_label_padded": Case({"max_steps": 6}, task="multi_label", collate="padded"),
+    "masked_language_modelling": Case(
+        {"accumulation_steps": 3, "max_steps": 6}, task="masked_language_modelling"
+    ),
+    "masked_language_modelling_padded": Case(
+        {"max_steps": 6}, task="masked_language_modelling", collate="padded"
+    ),
+}
+# So large that the first gradients are infinite, for some steps
+OVERFLOW_SCALE = 2.0**40
