@@ -90,9 +90,8 @@ def print_and_write(
     details = {"split": split, "step": state.best_step, "data": components.dataset.statistics}
     if components.dataset.relabelled:
         details["relabelled"] = components.dataset.relabelled
-    details["what_next"] = [
-        {"what": one.what, "sentence": one.sentence("en"), "command": one.command} for one in advice
-    ]
+    # Without the commands: they name the run folder, and equal runs have equal reports
+    details["what_next"] = [{"what": one.what, "sentence": one.sentence("en")} for one in advice]
     if state.start_metrics:
         details["before_training"] = state.start_metrics
     write_json(folder / REPORT, details | metrics)

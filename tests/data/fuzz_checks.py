@@ -157,9 +157,9 @@ def _check_prediction_source(case: Case, found: list[Row | BadRow]) -> None:
     """predict.py reads the file with the same readers, without labels; each row is counted as good or bad."""
     source, message = _attempt(case, lambda: open_file(str(case.path), {}, asdict(case.options)))
     if message is None:
-        count, message = _attempt(case, lambda: source.count(skip=True))
+        count, message = _attempt(case, lambda: source.count("skip"))
     if message is None:
-        assert count == sum(1 for _ in source.good_rows(skip=True))
+        assert count == sum(1 for _ in source.rows("skip"))
         if not case.need_label:
             # Without labels, which column has them is not asked either
             options = options_of_run(case.path, {}, asdict(case.options))

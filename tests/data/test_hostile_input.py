@@ -26,8 +26,10 @@ from app.data.tokenizer import load_tokenizer
 from app.data.tokens import open_store
 from app.errors import InputError
 from app.outcomes import open_outcome
+from app.prediction.input_columns import NumberedTexts
 from app.prediction.output import check_output
 from app.prediction.prediction_writer import PredictionWriter
+from app.prediction.predictor import Prediction
 
 
 def read(path, need_label=True, **options) -> list:
@@ -306,14 +308,15 @@ FORMULAS = [
 
 def predictions_of(texts: list[str]):
     return [
-        (Row(number, text, None, None), "=正面", np.array([0.9, 0.1])) for number, text in enumerate(texts, 1)
+        Prediction(Row(number, text, None, None), "=正面", np.array([0.9, 0.1]))
+        for number, text in enumerate(texts, 1)
     ]
 
 
 def test_formulas_are_written_as_they_were_read():
     """A quote put before them would make other texts of them; docs/data.md says so."""
     file = io.StringIO(newline="")
-    writer = PredictionWriter(open_outcome("single_label", ["=正面", "负面"]), has_pairs=False)
+    writer = PredictionWriter(open_outcome("single_label", ["=正面", "负面"]), NumberedTexts(False))
     writer.write("csv", file, predictions_of(FORMULAS))
     found = list(csv.DictReader(io.StringIO(file.getvalue(), newline="")))
     assert [row["text"] for row in found] == FORMULAS
@@ -324,7 +327,7 @@ def test_what_people_see_holds_no_control_characters():
     file = io.StringIO()
     outcome = open_outcome("single_label", ["=正面", "\x07" + "长" * 99])
     predictions = predictions_of(["\x1b[2J\x00好\x9b31m\u202e"])
-    PredictionWriter(outcome, has_pairs=False).write("lines", file, predictions)
+    PredictionWriter(outcome, NumberedTexts(False)).write("lines", file, predictions)
     assert "\\x1b[2J\\x00好\\x9b31m\\u202e" in file.getvalue()
     assert "\\x07长" in file.getvalue()
     assert "长" * 20 not in file.getvalue()

@@ -51,4 +51,6 @@ def test_the_data_report_warns_in_one_line_of_each(write, tmp_path, tiny_tokeniz
         "  warning: labels that look alike are different classes: '01' (U+0030 U+0031) and '1' (U+0031); "
         "'好' (U+597D) and '好\\u200b' (U+597D U+200B)",
         "  warning: the class 'nan' looks like a missing label",
+        "  warning: 5 classes have fewer than 20 rows in train, the smallest 01 4: a model learns little of "
+        "them, and figures on dev and test vary by chance",
     ]

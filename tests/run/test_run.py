@@ -48,7 +48,7 @@ FILES = {
         "report.txt",
         "train.log",
     ),
-    *("tensorboard", "state", "report.html", "logits.safetensors", "calibration.json", "README.md"),
+    *("tensorboard", "state", "report.html", "logits.safetensors", "README.md"),
 }
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -432,7 +432,7 @@ def test_without_dev_the_last_weights_are_kept(data):
     report = read_json(folder / "report.json")
     assert (report["split"], report["step"]) == ("test", 7)
     assert "dev" not in report["data"]
-    assert {path.name for path in folder.iterdir()} == FILES - {"metrics.jsonl", "calibration.json"}
+    assert {path.name for path in folder.iterdir()} == FILES - {"metrics.jsonl"}
     assert "chosen by" not in (folder / "report.txt").read_text(encoding="utf-8")
 
 

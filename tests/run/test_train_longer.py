@@ -161,7 +161,6 @@ def test_nothing_of_the_shorter_run_is_lost(start):
         "report.txt",
         "predictions.csv",
         "logits.safetensors",
-        "calibration.json",
         "report.html",
     )
     names += ("README.md",)
