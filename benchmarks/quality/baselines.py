@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from app.data.cache import content_key, file_digest
+from benchmarks.quality import texts
 from benchmarks.quality.texts import Rows
 
 # Of the hashed n-grams
@@ -51,6 +55,12 @@ BASELINES: dict[str, tuple[Callable[[float, int], Any], tuple[float, ...]]] = {
     "ngrams+logistic": (logistic, (1.0, 3.0, 10.0, 30.0)),
     "hashed-bag": (hashed_bag, (1e4, 3e4, 1e5, 3e5)),
 }
+
+
+def program_version() -> str:
+    """Return a key of what decides about the results of baselines: their code here, and scikit-learn."""
+    sources = (file_digest(Path(path)) for path in (__file__, texts.__file__))
+    return content_key(*sources, version("scikit-learn"))
 
 
 def predict(name: str, rows: dict[str, Rows], has_dev: bool, seed: int) -> tuple[np.ndarray, dict]:

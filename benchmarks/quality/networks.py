@@ -14,7 +14,9 @@ import numpy as np
 import yaml
 
 from app.checkpoints.run_files import REPORT
+from app.checkpoints.run_history import code_version
 from app.config.schema import DataConfig
+from app.data.cache import content_key, file_digest
 from app.data.dataset import Dataset
 from benchmarks.harness.rounds import ROOT, ProgramFailed
 from benchmarks.quality.texts import rows_of
@@ -23,6 +25,14 @@ from benchmarks.quality.texts import rows_of
 RANDOM = "random-bert"
 # Before a model's name: it first continues its pretraining on the training texts
 MASKED = "masked:"
+
+
+def program_version(system: str) -> str:
+    """Return a key of what decides about the results of a network: the code of app/, torch, transformers and
+    tokenizers, the settings in configs/, and the weights where the model is a folder."""
+    model = Path(system.removeprefix(MASKED))
+    files = sorted([*(ROOT / "configs").glob("*.yaml"), *model.glob("*.safetensors")])
+    return content_key(code_version(), *map(file_digest, files))
 
 
 def predict(

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks.quality import networks
 from benchmarks.quality.__main__ import main
-from benchmarks.quality.cells import summarise
+from benchmarks.quality.cells import differences, scores, summarise
 from benchmarks.quality.texts import open_job, rows_by_part
 from tests.tiny import write_tiny
 
@@ -87,15 +88,57 @@ def test_the_summary_is_over_seeds():
     assert summary["minutes"] == 2.0
 
 
+def test_systems_are_compared_on_the_same_rows():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 3, 600)
+
+    def cell(right: float) -> dict:
+        guesses = generator.integers(0, 3, len(labels))
+        return scores(labels, np.where(generator.random(len(labels)) < right, labels, guesses), 3)
+
+    good, bad = [cell(0.8), cell(0.8)], [cell(0.3)]
+    for metric, (value, (low, high)) in differences(labels, good, bad, 3).items():
+        mean = (good[0][metric] + good[1][metric]) / 2
+        assert value == pytest.approx(mean - bad[0][metric])
+        assert 0.2 < low < value < high < 0.5
+    same = differences(labels, bad, bad, 3)
+    assert same == {"accuracy": (0.0, (0.0, 0.0)), "macro_f1": (0.0, (0.0, 0.0))}
+
+
+def test_other_weights_of_a_folder_are_another_version(tmp_path):
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"one")
+    first = networks.program_version(str(tmp_path))
+    assert networks.program_version(f"masked:{tmp_path}") == first
+    weights.write_bytes(b"two")
+    assert networks.program_version(str(tmp_path)) != first
+
+
 @pytest.mark.slow
-def test_networks_are_fine_tuned_by_the_published_command(job, tmp_path):
+def test_networks_are_fine_tuned_by_the_published_command(job, tmp_path, capsys):
     short = ["train.max_steps=2", "train.device=cpu", "train.precision=fp32"]
     assert (
         main(
-            ["--jobs", job, "--systems", "random-bert", "--seeds", "1", "--output", "q.json", "--set", *short]
+            [
+                "--jobs",
+                job,
+                "--systems",
+                "ngrams+svm",
+                "random-bert",
+                "--seeds",
+                "1",
+                "--output",
+                "q.json",
+                "--set",
+                *short,
+            ]
         )
         == 0
     )
-    [(system, found)] = json.loads((tmp_path / "q.json").read_text(encoding="utf-8"))["results"][job].items()
+    _, (system, found) = json.loads((tmp_path / "q.json").read_text(encoding="utf-8"))["results"][job].items()
     assert system == "random-bert"
     assert found["command"].startswith("python run_single.py --config")
+    # Two steps from random weights are no match for them
+    assert found["against_ngrams"]["accuracy"]["ngrams"] == "ngrams+svm"
+    assert found["against_ngrams"]["accuracy"]["interval"][1] < 0
+    assert "minus n-grams" in capsys.readouterr().out
