@@ -15,20 +15,18 @@ from ..errors import InputError
 from .cache import build_once, content_key
 from .folds import FOLDS_FILE, build_folds, split_of_fold
 from .formats import unlabelled_format
+from .label_forms import label_form
 from .labels_in_train import check_labels_in_train
-from .readers import MultiLabelOptions, ReadOptions
+from .readers import ReadOptions
 from .relabel import Fixes, apply_fixes, configured_fixes
 from .splits import split_rows
 from .statistics import dataset_statistics
 from .table import Table, open_table
-from .table_labels import MULTI_LABEL_TASKS, labels_of_rows, names_of_labels
 
 VERSION = 2
 RELABELLED_FILE = "relabelled.json"
 STATISTICS_FILE = "statistics.json"
 SPLITS = ("train", "dev", "test")
-# Tasks whose files have texts only
-UNLABELLED = ("masked_language_modelling",)
 SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
 
 
@@ -145,7 +143,8 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
     """Return the table of each file, by split, and the names of the labels."""
     options = {name: _read_options(config, name) for name in SPLITS if getattr(config, name)}
     skip = config.on_bad_row == "skip"
-    has_labels = config.task not in UNLABELLED
+    form = label_form(config.task)
+    has_labels = form.has_labels
     tables = {
         "train": open_table(
             config.train, options["train"], skip, config.cache_dir, config.labels, True, has_labels
@@ -159,7 +158,7 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
             f"{tables['train'].source}: data.long {config.long} reads single texts, found pairs "
             f"({tables['train'].columns}); leave data.long out, or set --data.text_column for single texts"
         )
-    label_names = names_of_labels(config, tables["train"]) if has_labels else []
+    label_names = form.names(config, tables["train"])
     for name in ("dev", "test"):
         if getattr(config, name):
             # Ids have no meaning if the labels come from the train file
@@ -175,7 +174,7 @@ def _folds_folder(config: DataConfig, train: Table, label_names: list[str]) -> P
     """Return the cached folder with the fold of each row, which depends on neither the fold nor the fixes."""
     key = content_key("folds", train.folder.name, label_names, config.folds, config.split_seed)
     folder = Path(config.cache_dir) / f"folds-{key}"
-    labels = labels_of_rows(train, label_names, config.task)
+    labels = label_form(config.task).of_rows(train, label_names)
     arguments = (labels, train.array("hashes"), config.folds, config.split_seed)
     return build_once(folder, build_folds, *arguments)
 
@@ -185,14 +184,14 @@ def with_sample(config: DataConfig) -> DataConfig:
     if config.train is not None:
         return config
     files = {name: str(SAMPLE_FOLDER / f"{name}.tsv") for name in SPLITS}
-    labels = None if config.task in UNLABELLED else config.labels or SAMPLE_LABELS
+    labels = config.labels or SAMPLE_LABELS if label_form(config.task).has_labels else None
     return replace(config, **files, labels=labels)
 
 
 def _read_options(config: DataConfig, name: str) -> ReadOptions:
-    options_class = MultiLabelOptions if config.task in MULTI_LABEL_TASKS else ReadOptions
-    options = options_class(**{field.name: getattr(config, field.name) for field in fields(options_class)})
-    if config.task in UNLABELLED and config.format == "auto":
+    form = label_form(config.task)
+    options = form.options(**{field.name: getattr(config, field.name) for field in fields(form.options)})
+    if not form.has_labels and config.format == "auto":
         options = replace(options, format=unlabelled_format(Path(getattr(config, name)), config.encoding))
     return options if name == "train" else replace(options, limit=None)
 
@@ -210,7 +209,8 @@ def build_dataset(
     Without `label_names` the rows have no labels, and all are of class 0. Multi-label rows have any number.
     Which rows are in which split does not depend on `fixes`: what was found before stays comparable.
     """
-    ids = {name: labels_of_rows(table, label_names, config.task) for name, table in tables.items()}
+    form = label_form(config.task)
+    ids = {name: form.of_rows(table, label_names) for name, table in tables.items()}
     train = tables["train"]
     hashes = train.array("hashes")
     dev_size, test_size = (

@@ -14,8 +14,6 @@ from ..errors import InputError, excerpt
 from .labels import resolve_label
 from .readers.excel import EMPTY
 
-# Tasks whose rows have several labels
-MULTI_LABEL_TASKS = ("multi_label",)
 USUAL_SEPARATORS = (",", "|", ";", "，", "；", "、")
 ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
 

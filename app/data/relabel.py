@@ -20,12 +20,12 @@ from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, printable_path, shorten
 from .formats import file_format, read_records, row_unit
 from .label_cells import decode_labels, encode_labels, labels_in_cell
+from .label_forms import label_form
 from .labels import resolve_label
 from .multi_label_rows import label_matrix
 from .readers import BadRow, MultiLabelOptions, ReadOptions
 from .readers.excel import NotText
 from .table_builder import text_hash
-from .table_labels import MULTI_LABEL_TASKS
 from .text_files import is_utf8
 
 COLUMNS = ("text_hash", "text", "text_pair", "label")
@@ -90,7 +90,7 @@ def configured_fixes(config: DataConfig) -> Fixes | None:
         config.relabel,
         config.encoding,
         config.remove_spaces,
-        sets if config.task in MULTI_LABEL_TASKS else None,
+        sets if label_form(config.task).options is MultiLabelOptions else None,
     )
 
 

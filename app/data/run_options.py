@@ -10,8 +10,8 @@ from typing import Any
 
 from ..config.file_formats import SUFFIXES
 from .formats import content_format, file_format
-from .label_cells import MULTI_LABEL_TASKS
-from .readers import BadRow, MultiLabelOptions, ReadOptions
+from .label_forms import label_form
+from .readers import BadRow, ReadOptions
 from .rows import Row, read_rows
 from .text_files import Source, Stream, read_start
 
@@ -58,8 +58,7 @@ def options_of_run(
     settings = known | asked
     if not need_label:
         settings = {name: value for name, value in settings.items() if name not in LABEL_SETTINGS}
-    has_sets = need_label and recorded.get("task") in MULTI_LABEL_TASKS
-    options_class = MultiLabelOptions if has_sets else ReadOptions
+    options_class = label_form(recorded.get("task")).options if need_label else ReadOptions
     names = {field.name for field in fields(options_class)} - {"format"}
     encoding = settings.get("encoding", ReadOptions.encoding)
     format = asked.get("format") or _format(path, recorded, encoding, need_label)
