@@ -87,6 +87,6 @@ def _refuse_several(train: Table) -> None:
 
 
 def label_form(task: str | None) -> NoLabels:
-    """Return the form of a task's labels; without a task that is known, as in a checkpoint of another program, one
-    label a row."""
+    """Return the form of a task's labels: one label a row where the task is not known, as of a checkpoint of
+    another program."""
     return LABEL_FORMS.get(task, LABEL_FORMS["single_label"])
