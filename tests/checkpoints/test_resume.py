@@ -26,6 +26,8 @@ STATUS = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}
 EXACT = {"train__epochs": 8, "train__eval_every": 5, "train__save_every": 4, "train__accumulation_steps": 2}
 EXACT |= {"model__dropout": 0.2, "train__early_stopping": 3, "output__tensorboard": "true"}
 WINDOWS = EXACT | {"data__long": "windows", "data__max_length": 10, "data__max_windows": 3}
+METHODS = EXACT | {"train__r_drop": 1.0, "train__adversarial": "fgm", "train__ema": 0.9}
+METHODS |= {"model__freeze": "embeddings", "train__early_stopping": 99, "train__adversarial_epsilon": 0.1}
 FP16 = EXACT | {"train__precision": "fp16", "train__max_grad_norm": 0.5}
 
 
@@ -90,6 +92,10 @@ def stop_thrice(mode: str, world_size: int, argv: list[str], log: Path, seed: in
         *[
             pytest.param(*mode, WINDOWS, id=f"{mode[0]}-{mode[1]}-windows")
             for mode in (("single", 1), ("ddp", 2))
+        ],
+        *[
+            pytest.param(*mode, METHODS, id=f"{mode[0]}-{mode[1]}-methods")
+            for mode in (("single", 1), ("ddp", 2), ("fsdp", 3), ("deepspeed", 2))
         ],
     ],
 )
