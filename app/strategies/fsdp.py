@@ -32,7 +32,9 @@ class FSDPState(BroadcastState):
     """The full state of sharded parameters."""
 
     def weights(self) -> Tensors:
-        return get_model_state_dict(self.module, options=FULL)
+        weights = get_model_state_dict(self.module, options=FULL)
+        # On the CPU the whole tensors of one process are its parameters, which go on to change
+        return {name: weight.clone() for name, weight in weights.items()}
 
     def load_weights(self, weights: Tensors) -> None:
         self.strategy.reshard()

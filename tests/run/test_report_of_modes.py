@@ -109,9 +109,9 @@ def test_every_mode_leaves_the_same_behind(mode, place, single):
         assert report[key] == pytest.approx(expected[key], abs=1e-3)
         assert report["intervals"][key] == pytest.approx(expected["intervals"][key], abs=1e-2)
     assert report["intervals"]["accuracy"] == expected["intervals"]["accuracy"]
-    assert report["calibration"]["temperature"] == pytest.approx(
-        expected["calibration"]["temperature"], rel=1e-2
-    )
+    # The dev rows are too few for a temperature
+    assert "calibration" not in report
+    assert "calibration" not in expected
     for name, found in logits_of(folder).items():
         other = logits_of(single)[name]
         assert (found.rows == other.rows).all()
