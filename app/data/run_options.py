@@ -10,7 +10,6 @@ from typing import Any
 
 from ..config.file_formats import SUFFIXES
 from .formats import content_format, file_format
-from .label_forms import label_form
 from .readers import BadRow, ReadOptions
 from .rows import Row, read_rows
 from .text_files import Source, Stream, read_start
@@ -58,6 +57,9 @@ def options_of_run(
     settings = known | asked
     if not need_label:
         settings = {name: value for name, value in settings.items() if name not in LABEL_SETTINGS}
+    # It imports NumPy, which predict --help does without
+    from .label_forms import label_form
+
     options_class = label_form(recorded.get("task")).options if need_label else ReadOptions
     names = {field.name for field in fields(options_class)} - {"format"}
     encoding = settings.get("encoding", ReadOptions.encoding)
