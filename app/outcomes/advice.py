@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..data.report import FEW_ROWS
 from ..evaluation.measures.selective import Decisions, lower_bound
 from ..evaluation.text_table import short_label
 from .advice_words import SENTENCES
@@ -26,8 +27,6 @@ ROSE, FAR_BELOW = 0.1, 0.5
 SUREST, ENOUGH_SUREST, WRONG_LABELS = 0.25, 50, 0.05
 # Rows taken for each other in both directions, and their share of both classes
 CONFUSED_ROWS, CONFUSED_SHARE = 5, 0.15
-# Training rows of a class
-FEW_ROWS = 20
 # Rows not read whole
 CUT_ROWS, CUT_SHARE = 30, 0.05
 

@@ -183,7 +183,7 @@ class AfterStep:
         return is_best
 
     def take_train_loss(self) -> dict[str, float]:
-        """Return the mean loss of training since the last evaluation, where it is finite, and begin anew."""
+        """Return the mean loss of training since the last evaluation, where it is finite, and reset it."""
         progress = self.progress
         mean = progress.loss_sum / max(1, progress.loss_targets)
         progress.loss_sum, progress.loss_targets = 0.0, 0

@@ -22,7 +22,7 @@ from ..strategies.launchers import Horovodrun, Torchrun
 from .assembly import Components
 from .log.metrics_file import METRICS, read_evaluations
 
-# Of the user's command: a repeated run needs a folder of its own, another model other settings
+# Of the user's command: a repeated run needs another folder, another model other settings
 OWN_FOLDER = ("--output.dir", "--output.resume", "--output.overwrite", "--resume")
 MODEL = ("--config", "--model.")
 # With these the loss of training is that of dev

@@ -33,7 +33,9 @@ class FSDPState(BroadcastState):
 
     def weights(self) -> Tensors:
         weights = get_model_state_dict(self.module, options=FULL)
-        # On the CPU the whole tensors of one process are its parameters, which go on to change
+        if self.group.world_size > 1:
+            return weights
+        # On the CPU the whole tensors of one process are its parameters, which training changes
         return {name: weight.clone() for name, weight in weights.items()}
 
     def load_weights(self, weights: Tensors) -> None:

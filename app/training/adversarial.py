@@ -32,7 +32,7 @@ class FGM(OnePass):
 
     The movement of a row has an L2 norm of `epsilon` over all its tokens. It depends on the gradient of this
     row alone, so it is the same however rows are spread over processes and micro-batches. (The usual code
-    divides by the norm of the gradient of the whole embedding table, which each process has of its own rows.)
+    divides by the norm of the gradient of the whole embedding table, which depends on the rows of a process.)
     A row without a gradient is not moved. With windows, each window is such a row.
     """
 

@@ -9,7 +9,7 @@ A job is `sample`, a YAML file of settings, of which only `data` is used, or a l
 baseline, random-bert, or any value of --model.name. Settings of the baselines are chosen on dev rows, never
 on test rows. Where a network and n-grams are measured, a second table has the differences on the same rows,
 with paired bootstrap intervals. Each finished result is kept in --folder, so the same command continues where
-it was interrupted; another version of the program measures anew. Exit status: 0; 1 where a run failed; 2 for
+it was interrupted; another version of the program measures again. Exit status: 0; 1 where a run failed; 2 for
 bad input; 130 when interrupted.
 """
 

@@ -80,7 +80,7 @@ def shown(value: Any) -> str:
 
 
 def run_trials(search: Search) -> None:
-    """Run trials until there are `count`; those of dead processes go on with the same settings.
+    """Run trials until there are `count`; those of dead processes are continued with the same settings.
 
     Raises TrainingError where every trial fails, and Stopped after a signal: that trial is continued later.
     """
@@ -108,7 +108,7 @@ def next_trial(search: Search) -> tuple[Trial, FileLock] | None:
     with study_lock(search.series.folder):
         for one in search.trials:
             if one.state == TrialState.RUNNING and (lock := own(search, one.number)):
-                say(f"{name_of(one.number)}: its process has ended; it goes on with the same settings")
+                say(f"{name_of(one.number)}: its process has ended; it is continued with the same settings")
                 return with_values(search, Trial(search.study, one._trial_id)), lock
         if len(search.trials) >= search.count:
             return None

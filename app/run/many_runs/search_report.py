@@ -85,7 +85,7 @@ def finish_once(search: Search, language: str) -> str:
 def finish(search: Search, language: str) -> str:
     """Train the final run and write all files of the search; return the result as text.
 
-    The final run has a folder of its own for each best trial: with more trials there may be another one.
+    There is one final run for each best trial: with more trials another one may be the best.
     """
     folder, trial = search.series.folder, best_trial(search)
     write_trials(search)

@@ -31,7 +31,7 @@ PRUNERS = {
 class SamplerByNumber(optuna.samplers.BaseSampler):
     """A sampler whose draws follow from the seed, the trial's number and the trials before it.
 
-    Optuna's own keep their random state in memory, so a search that was killed would go on with others.
+    Optuna's samplers keep their random state in memory, so a resumed search would draw other values.
     """
 
     def __init__(self, kind: str, seed: int) -> None:
