@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 PROBE = Path(__file__).resolve().parents[3] / "shared" / "gpu_check" / "probe.py"
-# Replaced by app.training.step and app.training.progress; its parts that train must be rewritten
-REPLACED = {("app.training.forward_backward", "ForwardBackward"), ("app.training.state", "RunState")}
+# Replaced by app.training.step and app.training.progress; the casts of several weights by one operation
+# gained too little and are gone. The parts of the check that train must be rewritten.
+REPLACED = {
+    ("app.training.forward_backward", "ForwardBackward"),
+    ("app.training.state", "RunState"),
+    ("app.model.joint_casts", "cast"),
+}
 
 
 def test_the_names_that_the_check_imports_exist():
