@@ -12,9 +12,8 @@ INSTALLED = PACKAGE / "shipped"
 ROOT = INSTALLED if INSTALLED.is_dir() else PACKAGE.parent
 
 DEFAULT_CONFIG = ROOT / "configs" / "default.yaml"
-NAMED_CONFIG = ROOT / "configs" / "e5_small.yaml"
 RANDOM_CONFIG = ROOT / "configs" / "small_bert.yaml"
-DEFAULT_CONFIGS = (DEFAULT_CONFIG, NAMED_CONFIG, RANDOM_CONFIG)
+DEFAULT_CONFIGS = (DEFAULT_CONFIG, RANDOM_CONFIG)
 # What to do where accuracy is low; not in an installed package
 GUIDE = "docs/guide.md"
 SAMPLE_FOLDER = ROOT / "data" / "sample"
@@ -49,12 +48,11 @@ def e5_file() -> Path | None:
 def default_config(options: set[str]) -> Path:
     """Return the file that a run without --config starts from, given the settings on its command line.
 
-    With a model's name it is configs/e5_small.yaml, whose model the name replaces. Else it is
-    configs/default.yaml, the same model; or configs/small_bert.yaml, random weights, where
-    e5-small-zh is not installed or a setting is for random weights only: the architecture, its sizes or its
-    vocabulary.
+    It is configs/default.yaml, whose model --model.name replaces; or, without that name,
+    configs/small_bert.yaml, random weights, where e5-small-zh is not installed or a setting is for random
+    weights only: the architecture, its sizes or its vocabulary.
     """
     if "model.name" in options:
-        return NAMED_CONFIG
+        return DEFAULT_CONFIG
     has_random_weights = any(name in RANDOM_SETTINGS or name.startswith("model.config.") for name in options)
     return RANDOM_CONFIG if has_random_weights or e5_file() is None else DEFAULT_CONFIG
