@@ -256,4 +256,4 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
 def main(argv: list[str], program: str = f"{PROGRAM} predict") -> int:
     """Run the command line; return the exit status."""
     description = __doc__.replace("python -m app predict", program)
-    return exit_status(lambda: run(parse(build_parser(program, description), argv)))
+    return exit_status(lambda: run(parse(build_parser(program, description, "all" in argv), argv)))

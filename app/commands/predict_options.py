@@ -13,6 +13,11 @@ from ..prediction.open_model import RUNTIMES
 from ..prediction.output import FORMATS as OUTPUT_FORMATS
 from ..prediction.sources import ON_BAD_ROW, is_pipe
 
+# What --help shows; --help all shows the other options too
+USUAL = {
+    *("help", "texts", "checkpoint", "input", "text_column", "text_pair_column", "on_bad_row", "output"),
+    *("only_labels", "report", "threshold", "abstain", "device"),
+}
 OUTPUT_SUFFIXES = {
     ".csv": "csv",
     ".xlsx": "xlsx",
@@ -26,16 +31,18 @@ class Parser(argparse.ArgumentParser):
     """argparse's parser, with errors in this project's form."""
 
     def error(self, message: str) -> None:
-        raise InputError(f"command line: {message} (--help lists all options)")
+        raise InputError(f"command line: {message} (--help all lists all options)")
 
 
-def build_parser(program: str, description: str) -> Parser:
-    """Return the parser of the command line of `program`."""
+def build_parser(program: str, description: str, all_help: bool = True) -> Parser:
+    """Return the parser of the command line of `program`; its help has all options, or only the usual ones
+    and the commands of the description."""
     parser = Parser(
         program,
         f"{program} [--checkpoint FOLDER] [OPTION ...] TEXT ... | --input FILE",
-        description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description if all_help else "\n\n".join(description.split("\n\n")[:2]),
+        epilog=None if all_help else "--help all lists all options, and says what is written.",
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=105),
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -49,6 +56,9 @@ def build_parser(program: str, description: str) -> Parser:
     _add_output_options(parser.add_argument_group("output").add_argument)
     add_decision_options(parser.add_argument_group("how sure").add_argument)
     add_device_options(parser.add_argument_group("computing").add_argument)
+    for action in parser._actions:
+        if not all_help and action.dest not in USUAL:
+            action.help = argparse.SUPPRESS
     return parser
 
 

@@ -8,12 +8,14 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from ..errors import InputError, nearest, shorten
 from .checks import check_together, check_values
+from .help import help_text
 from .messages import describe_type, explain_parser_error, setting_types
 from .public_sets import with_public_files
 from .schema import Config
@@ -51,44 +53,38 @@ def load_config(
     """Return the configuration from the arguments `argv` (default: the command line).
 
     Without `--config`, the file of `default_config` is read first. Raises InputError naming the file or the
-    command line, the key and the most similar setting. `--help` prints all settings and exits.
+    command line, the key and the most similar setting. `--help` prints the settings that people use, `--help
+    all` all of them, and exits.
     """
     argv = _clean_arguments(sys.argv[1:] if argv is None else argv)
-    parser = build_parser(command, description)
-    if {"-h", "--help"} & set(argv):
-        raise SystemExit(_show(parser.format_help()))
+    for flag in ("-h", "--help"):
+        if flag in argv:
+            topics = list(takewhile(lambda word: word[:1] != "-", argv[argv.index(flag) + 1 :]))
+            defaults = _read_settings([str(default_config(set()))], [], command)
+            raise SystemExit(_show(help_text(command, description, topics, defaults)))
     config_files, overrides = _split_arguments(argv)
     config_files = config_files or [str(default_config(_option_names(overrides)))]
-    for path in config_files:
-        _check_config_file(path, parser)
-    _refuse_unknown_options(overrides)
-    files_first = [word for path in config_files for word in ("--config", path)] + overrides
-    config = _parse_settings(lambda: parser.parse_args(files_first), parser, "command line")
+    config = _read_settings(config_files, overrides, command)
     check_together(config)
     return with_public_files(_with_run_name(config, config_files[-1]))
 
 
-def build_parser(command: str, description: str):
+def _read_settings(config_files: list[str], overrides: list[str], command: str) -> Config:
+    """Return the settings of the files, which the words `overrides` change."""
+    parser = _build_parser(command)
+    for path in config_files:
+        _check_config_file(path, parser)
+    _refuse_unknown_options(overrides)
+    files_first = [word for path in config_files for word in ("--config", path)] + overrides
+    return _parse_settings(lambda: parser.parse_args(files_first), parser, "command line")
+
+
+def _build_parser(command: str):
     """Return the jsonargparse parser of the entry script `command`."""
-    from argparse import RawDescriptionHelpFormatter
+    from jsonargparse import ArgumentParser
 
-    from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
-
-    class HelpFormatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
-        """Keeps the lines of the description, which are commands."""
-
-    # The help of a setting is the docstring below it in app/config/schema.py.
-    set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    parser = ArgumentParser(
-        prog=command,
-        usage=f"python {command} [--config FILE] [--GROUP.KEY VALUE ...]",
-        description=description,
-        formatter_class=HelpFormatter,
-        exit_on_error=False,
-    )
-    parser.add_argument(
-        "--config", action="config", help="YAML file of settings; may be repeated, later ones win"
-    )
+    parser = ArgumentParser(prog=command, add_help=False, exit_on_error=False)
+    parser.add_argument("--config", action="config")
     for group in fields(Config):
         parser.add_class_arguments(get_type_hints(Config)[group.name], group.name)
     return parser
@@ -184,14 +180,14 @@ def _refuse_unknown_options(words: list[str]) -> None:
             meant = MAIN_SETTINGS.get(name)
             raise InputError(
                 f"command line: {name} is a group of settings, not a setting"
-                f"{f'; did you mean --{meant}?' if meant else ''} (--help lists them all)"
+                f"{f'; did you mean --{meant}?' if meant else ''} (--help all lists them)"
             )
         is_known = name in (*settings, "config", "help", "print_config") or name.startswith("model.config.")
         if word.startswith("--") and not is_known:
             usual = OTHER_NAMES.get(name.rpartition(".")[2].replace("-", "_"))
             same_key = (f"; did you mean '{key}'?" for key in settings if key.endswith(f".{name}"))
             near = f"; did you mean '{usual}'?" if usual else next(same_key, None) or nearest(name, settings)
-            raise InputError(f"command line: there is no setting '{name}'{near} (--help lists them all)")
+            raise InputError(f"command line: there is no setting '{name}'{near} (--help all lists them)")
 
 
 def _parse_settings(parse: Callable, parser, source: str) -> Config:

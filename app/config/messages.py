@@ -40,8 +40,8 @@ def explain_parser_error(message: str) -> str:
         return f"{key[1]} must be {describe_type(hint)}, found {value or 'nothing'}{near}"
     if message.startswith("unrecognized arguments"):
         message += (
-            "; a value needs the name of its setting before it, as in --data.train FILE (--help lists them "
-            "all)"
+            "; a value needs the name of its setting before it, as in --data.train FILE (--help all lists "
+            "them)"
         )
     return " ".join(message.split())
 

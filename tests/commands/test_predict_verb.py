@@ -502,7 +502,7 @@ def test_names_that_are_not_utf8(tmp_path, checkpoint, capsys):
 def test_help_lists_every_default_without_torch():
     code = (
         "import sys\nfrom app.commands.predict import main\n"
-        "try:\n    main(['--help'])\nfinally:\n    print('torch' in sys.modules)"
+        "try:\n    main(['--help', 'all'])\nfinally:\n    print('torch' in sys.modules)"
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
     text = ended.stdout.decode()

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from app.config import shipped
-from app.config.command_line import build_parser, load_config
+from app.config.command_line import load_config
+from app.config.help import USUAL, help_text
 from app.config.messages import describe_type, setting_types
 from app.config.schema import Config
 from app.config.shipped import DEFAULT_CONFIGS, RANDOM_CONFIG
@@ -277,9 +278,9 @@ ARGUMENTS = {
     "beginning of a setting": (["--data.tr=x"], "there is no setting 'data.tr'; did you mean 'data.train'?"),
     "unknown group": (["--trian.epochs", "3"], "there is no setting 'trian.epochs'; did you mean 'train.epochs'?"),
     "setting without its group": (["--epochs", "3"], "there is no setting 'epochs'; did you mean 'train.epochs'?"),
-    "mistyped and without its group": (["--lerning_rate", "1"], "there is no setting 'lerning_rate'", "--help lists them all"),
+    "mistyped and without its group": (["--lerning_rate", "1"], "there is no setting 'lerning_rate'", "--help all lists them"),
     "group": (["--model", "hfl/x"], "model is a group of settings, not a setting; did you mean --model.name?"),
-    "group of a mode": (["--ddp={}"], "ddp is a group of settings, not a setting (--help lists them all)"),
+    "group of a mode": (["--ddp={}"], "ddp is a group of settings, not a setting (--help all lists them)"),
     "wrong type": (["--train.epochs", "x"], "train.epochs must be auto or an integer, found x"),
     "no value": (["--train.epochs"], "--train.epochs: expected one argument"),
     "empty value": (["--train.epochs", ""], "train.epochs must be auto or an integer, found nothing"),
@@ -316,17 +317,14 @@ def test_a_configuration_file_that_is_none(tmp_path):
         load_config(["--config", str(tmp_path)])
 
 
-def test_every_setting_is_an_option_of_the_help_once_and_explained():
-    text = build_parser(
-        "run_single.py", "python run_single.py   one line\npython run_single.py   another"
-    ).format_help()
-    options = re.findall(r"^  (?:-h, )?--([\w.]+)", text, re.MULTILINE)
-    dotted = [option for option in options if "." in option]
-    assert dotted == SETTINGS
-    assert len(set(options)) == len(options)
-    # Commands keep their lines
-    assert "   one line\npython run_single.py   another" in text
-    # Long words are cut at their hyphens
+def help_of(*topics):
+    commands = "python run_single.py   one line\npython run_single.py   another"
+    return help_text("run_single.py", commands, list(topics), load_config([]))
+
+
+def test_every_setting_is_in_the_help_of_all_once_and_explained():
+    text = help_of("all")
+    assert re.findall(r"^  --([\w.]+)", text, re.MULTILINE) == SETTINGS
     letters = "".join(text.split())
     for group in fields(Config):
         schema = get_type_hints(Config)[group.name]
@@ -335,6 +333,27 @@ def test_every_setting_is_an_option_of_the_help_once_and_explained():
             docstring = re.search(rf'^    {field.name}: .*\n    """((?:.|\n)+?)"""', source, re.MULTILINE)
             assert docstring, f"{group.name}.{field.name} has no docstring"
             assert "".join(docstring[1].split()) in letters, f"{group.name}.{field.name} is not explained"
+
+
+def test_the_usual_help_fits_on_a_screen_and_has_the_defaults_of_the_plain_command():
+    text = help_of()
+    assert len(text.splitlines()) <= 40
+    assert max(map(len, text.splitlines())) <= 110
+    assert "   one line\npython run_single.py   another" in text
+    assert set(USUAL) <= set(SETTINGS)
+    for name, default in {
+        "model.name": "e5-small-zh",
+        "train.precision": "auto",
+        "train.epochs": "auto",
+    }.items():
+        assert re.search(rf"^  --{name} .*\(default: {default}\)$", text, re.MULTILINE)
+
+
+def test_help_of_a_group_of_one_setting_and_of_none():
+    assert re.findall(r"^  --(\w+)", help_of("ddp"), re.MULTILINE) == ["ddp"]
+    assert "  --train.epochs auto|EPOCHS (default: auto)\n      Passes over" in help_of("train.epochs")
+    with pytest.raises(InputError, match="there is no help on 'trian'; did you mean 'train'?"):
+        help_of("trian")
 
 
 def test_every_type_of_a_setting_has_words():

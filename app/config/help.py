@@ -1,0 +1,115 @@
+"""The help of the run scripts: the settings that people use on one screen, or all of a group."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from ..errors import InputError, nearest
+from .messages import setting_types
+from .schema import Config
+
+# The settings that people use, each with its value and what it is in a few words
+USUAL = {
+    "data.train": ("FILE", "training rows: CSV, TSV, JSON, JSON Lines, Parquet or Excel"),
+    "data.dev": ("FILE", "rows to choose the best model by; else a part of the training rows"),
+    "data.test": ("FILE", "rows to report on; else a part of the training rows"),
+    "data.text_column": ("COLUMN", "column of the text, by name or number from 0; else found"),
+    "data.label_column": ("COLUMN", "column of the label; else found"),
+    "data.task": ("TASK", "single_label, multi_label or masked_language_modelling"),
+    "data.label_separator": ("TEXT", "for multi_label: what is between the labels of a row"),
+    "data.on_bad_row": ("HOW", "invalid rows: error or skip"),
+    "data.max_length": ("TOKENS", "most tokens of a text"),
+    "data.long": ("HOW", "longer texts: cut, head_tail or windows"),
+    "model.name": ("MODEL", "pretrained model: a name on a hub, a folder or a run"),
+    "train.epochs": ("N", "passes over the training rows; auto: by the data"),
+    "train.batch_size": ("ROWS", "rows of an optimizer step, over all processes"),
+    "train.learning_rate": ("RATE", "peak learning rate; else by the model and the data"),
+    "train.early_stopping": ("N", "stop after N evaluations without a better model"),
+    "train.class_weights": ("HOW", "balanced: rare classes count more"),
+    "train.seed": ("N", "random seed"),
+    "train.device": ("DEVICE", "cpu, cuda, cuda:1 or mps; auto: the best there is"),
+    "train.precision": ("HOW", "fp32, bf16 or fp16; auto: what is fast here"),
+    "output.dir": ("FOLDER", "run folder; else the next free one in checkpoints/"),
+    "output.resume": ("HOW", "auto: continue an interrupted run"),
+    "output.language": ("LANGUAGE", "language of report.html: en or zh"),
+}
+
+
+def help_text(command: str, description: str, topics: list[str], defaults: Config) -> str:
+    """Return the help of the entry script `command`; `defaults` is what it trains without options.
+
+    `topics` are the words after --help: groups, settings, or all; none: the settings that people use. Raises
+    InputError for another word.
+    """
+    usage = f"usage: python {command} [--config FILE] [--GROUP.KEY VALUE ...]\n"
+    values = defaults.to_dict()
+    if topics:
+        groups = list(get_type_hints(Config))
+        asked = groups if "all" in topics else topics
+        return usage + "".join(f"\n{_explained(topic, values)}\n" for topic in asked)
+    lines = [
+        f"  {f'--{name} {value}':28} {words}{_default(values, name)}"
+        for name, (value, words) in USUAL.items()
+    ]
+    more = [
+        "  --config FILE                YAML file of settings; may be repeated, later ones win",
+        "  --print_config               print the settings of this command as YAML, and end",
+        "",
+        f"More: --help all, or --help with a group ({', '.join(get_type_hints(Config))}) or a setting.",
+    ]
+    return "\n".join([usage, description.strip(), "", *lines, *more]) + "\n"
+
+
+def _explained(topic: str, values: dict) -> str:
+    """Return the help of a group, or of one setting."""
+    group, _, key = topic.partition(".")
+    names = [name for name in setting_types() if name == topic or not key and name.startswith(f"{group}.")]
+    if not names:
+        near = nearest(topic, [*get_type_hints(Config), *setting_types(), "all"])
+        raise InputError(f"command line: there is no help on '{topic}'{near}")
+    schema = get_type_hints(Config)[group]
+    heading = [] if key else [f"{group}: {schema.__doc__}", ""]
+    return "\n".join(heading + [_setting(name, schema, values) for name in names])
+
+
+def _setting(name: str, schema: type, values: dict) -> str:
+    """Return a setting's option, choices and default, and below them what it does."""
+    key = name.rpartition(".")[2]
+    words = textwrap.fill(
+        _docstrings(schema)[key],
+        min(shutil.get_terminal_size((100, 24)).columns, 110),
+        initial_indent="      ",
+        subsequent_indent="      ",
+        break_on_hyphens=False,
+    )
+    return f"  --{name} {_value(setting_types()[name], key)}{_default(values, name)}\n{words}"
+
+
+def _value(hint: Any, key: str) -> str:
+    """Return the choices of a type, or what stands for any of its values."""
+    members = [member for member in (get_args(hint) or (hint,)) if member is not NoneType]
+    if get_origin(hint) is Literal:
+        return "|".join(map(str, members))
+    if bool in members and len(members) == 1:
+        return "true|false"
+    choices = [str(choice) for one in members if get_origin(one) is Literal for choice in get_args(one)]
+    return "|".join([*choices, key.rpartition("_")[2].upper()])
+
+
+def _default(values: dict, name: str) -> str:
+    group, _, key = name.partition(".")
+    value = values[group][key]
+    shown = str(value).lower() if isinstance(value, bool) else value
+    return "" if value is None or value in ([], {}) else f" (default: {shown})"
+
+
+def _docstrings(schema: type) -> dict[str, str]:
+    """Return the text below each field of a group."""
+    from inspect import getsource
+
+    found = re.findall(r'^    (\w+): .*\n    """((?:.|\n)+?)"""', getsource(schema), re.MULTILINE)
+    return {key: " ".join(text.split()) for key, text in found}
