@@ -23,7 +23,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     device.
 
     It works in `Pipeline`, `cross_val_score` and `GridSearchCV`. A parameter that is None has the trainer's
-    default: `python run_single.py --help all` lists the settings. `model` is `model.name`, None for e5-small-zh;
+    default (`python run_single.py --help all`). `model` is `model.name`, None for e5-small-zh;
     `random_state` is `train.seed`; the others are settings of `data` and `train`. `settings` has any other
     ones by their dotted names, as in {"train.layer_lr_decay": 0.9}.
 

@@ -18,13 +18,7 @@ USUAL = {
     *("help", "texts", "checkpoint", "input", "text_column", "text_pair_column", "on_bad_row", "output"),
     *("only_labels", "report", "threshold", "abstain", "device"),
 }
-OUTPUT_SUFFIXES = {
-    ".csv": "csv",
-    ".xlsx": "xlsx",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-}
+OUTPUT_SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,10 +41,7 @@ def build_parser(program: str, description: str, all_help: bool = True) -> Parse
     )
     add = parser.add_argument
     add("texts", nargs="*", metavar="TEXT", help="texts to classify; after -- they may begin with a dash")
-    folder = (
-        "a run, an exported folder, or any transformers checkpoint for sequence classification "
-        "(default: the newest finished run)"
-    )
+    folder = "a run, an exported folder or a transformers checkpoint (default: the newest finished run)"
     add("--checkpoint", metavar="FOLDER", help=folder)
     _add_input_options(parser.add_argument_group("input").add_argument)
     _add_output_options(parser.add_argument_group("output").add_argument)
@@ -83,9 +74,7 @@ def _add_input_options(add: Callable) -> None:
         "for --report on several labels a row: what is between the labels of a cell (default: as in the run)"
     )
     add("--label_separator", metavar="TEXT", help=separator)
-    columns = (
-        "for --report on several labels a row: columns of 0 and 1, '[NAME, NAME]' (default: as in the run)"
-    )
+    columns = "for --report on several labels a row: columns of 0 and 1, '[A, B]' (default: as in the run)"
     add("--label_columns", type=_names, metavar="LIST", help=columns)
     header = (
         "whether the first line of CSV, TSV or Excel names the columns (default: as in the run, else if it "
@@ -94,10 +83,7 @@ def _add_input_options(add: Callable) -> None:
     add("--header", choices=["true", "false"], help=header)
     encoding = "encoding of text files: utf-8, gb18030, ... (default: as in the run, else utf-8)"
     add("--encoding", help=encoding)
-    quoting = (
-        "whether double quotes enclose fields (default: as in the run; auto: in CSV they do, in TSV they are "
-        "text)"
-    )
+    quoting = "whether double quotes enclose fields (default: as in the run; auto: in CSV yes, in TSV no)"
     add("--quoting", choices=["auto", "none", "double"], default="auto", help=quoting)
     bad = (
         "invalid rows: keep writes them without label, and the column reason says why; skip leaves them out, "
@@ -121,11 +107,8 @@ def _add_output_options(add: Callable) -> None:
     add("--report", metavar="FOLDER", help=report)
     add("--language", choices=["en", "zh"], default="en", help="language of report.html (default: en)")
     add("--output_format", choices=["auto", *OUTPUT_FORMATS], default="auto", help=formats)
-    add(
-        "--bom",
-        action="store_true",
-        help="begin CSV with a byte order mark, without which Excel shows no Chinese (default: without)",
-    )
+    bom = "begin CSV with a byte order mark, without which Excel shows no Chinese (default: without)"
+    add("--bom", action="store_true", help=bom)
 
 
 def add_decision_options(add: Callable) -> None:
