@@ -139,7 +139,7 @@ def from_json(values: dict) -> tuple[RunProgress, dict]:
     """Return what `to_json` was given; raises ValueError, TypeError or KeyError for anything else."""
     job = values.pop("job")
     values["loss_window"] = [(loss, rows) for loss, rows in values["loss_window"]]
-    missing = {field.name for field in fields(RunProgress)} - {"stop", "loss_sum", "loss_targets", *values}
+    missing = {field.name for field in fields(RunProgress)} - {"stop", *values}
     if missing:
         raise ValueError(f"{PROGRESS} has no {', '.join(sorted(missing))}")
     return RunProgress(**values), job

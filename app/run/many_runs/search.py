@@ -69,7 +69,7 @@ def words_of(params: dict[str, Any]) -> list[str]:
     return [item for name, value in params.items() for item in (f"--{name}", word(value))]
 
 
-def listed(params: dict[str, Any]) -> str:
+def settings_text(params: dict[str, Any]) -> str:
     """Return settings for people."""
     return ", ".join(f"{name} {shown(value)}" for name, value in params.items())
 
@@ -131,7 +131,7 @@ def with_values(search: Search, trial: Trial) -> Trial:
 def run_trial(search: Search, trial: Trial) -> None:
     """Train one trial and tell the study how it ended: finished, pruned or failed."""
     name, folder = name_of(trial.number), search.path(trial.number)
-    say(f"{name}: {listed(trial.params)}")
+    say(f"{name}: {settings_text(trial.params)}")
     wait_for_orphan(folder)
     judge = Judge(search, trial)
     try:

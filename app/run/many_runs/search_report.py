@@ -23,7 +23,7 @@ from ...outcomes.finished_run import read_run
 from ...outcomes.metrics import BY_KEY, is_better
 from ...outcomes.resampling import seed_variance, values
 from ...runtime.disk import write_json, write_text
-from .search import SHOWN, Search, listed, shown, words_of
+from .search import SHOWN, Search, settings_text, shown, words_of
 from .search_space import without_defaults
 from .study import own_lock
 
@@ -155,7 +155,7 @@ def render_search(figures: dict) -> str:
     ]
     lines = [
         f"{sum(figures['trials'].values())} trials on {figures['rows']['dev']:,} dev rows: {states}",
-        f"best settings: {listed(figures['best_settings'])}",
+        f"best settings: {settings_text(figures['best_settings'])}",
         "",
         text_table(["", name, "95 % interval"], rows),
         "",
