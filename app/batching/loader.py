@@ -99,7 +99,10 @@ class Loader:
             windows = [windows[0][:1]]
         second_starts = None if self.store.second_starts is None else self.store.second_starts[rows]
         inputs = collate([window for of_row in windows for window in of_row], second_starts, self.layout)
-        targets = {"labels": torch.from_numpy(np.asarray(self.split.labels[positions], dtype=np.int64))}
+        labels = np.asarray(self.split.labels[positions])
+        # Numbers stay numbers; ids, and 0 and 1, become int64
+        labels = labels if labels.dtype.kind == "f" else labels.astype(np.int64)
+        targets = {"labels": torch.from_numpy(labels)}
         if self.store.has_windows:
             targets["windows_per_row"] = torch.tensor([len(of_row) for of_row in windows])
         self.store.release()

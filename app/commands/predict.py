@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ..config.shipped import MODULE, PROGRAM
 from ..data.json_values import json_layout
-from ..data.readers import MultiLabelOptions
 from ..data.run_options import LABEL_SETTINGS
 from ..errors import InputError, listed
 from ..prediction.excel import check_excel
@@ -218,9 +217,7 @@ def write_predictions(
 
 def check_label_settings(args: argparse.Namespace, opened: OpenedModel) -> None:
     """Raise InputError for options of several labels a row that do not fit together, or not the model."""
-    from ..data.label_forms import label_form
-
-    if label_form(opened.predictor.outcome.task).options is not MultiLabelOptions:
+    if not opened.predictor.outcome.form.has_several:
         for name in ("label_separator", "label_columns"):
             if getattr(args, name) is not None:
                 raise InputError(

@@ -4,7 +4,7 @@ test."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ from .cache import build_once, content_key
 from .folds import FOLDS_FILE, build_folds, split_of_fold
 from .formats import unlabelled_format
 from .label_forms import label_form
-from .labels_in_train import check_labels_in_train
 from .readers import ReadOptions
 from .relabel import Fixes, apply_fixes, configured_fixes
 from .splits import split_rows
@@ -32,11 +31,8 @@ SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
 
 @dataclass(frozen=True)
 class Split:
-    """The rows of one split: `rows` (num_rows,) int64 ids into the table, `labels` (num_rows,) int64 class
-    ids.
-
-    Of multi-label rows, `labels` (num_rows, num_labels) uint8 are 0 and 1.
-    """
+    """The rows of one split: `rows` (num_rows,) int64 ids into the table, `labels` (num_rows, ...) as their
+    form has them (app/data/label_form.py)."""
 
     name: str
     table: Table
@@ -174,9 +170,9 @@ def _folds_folder(config: DataConfig, train: Table, label_names: list[str]) -> P
     """Return the cached folder with the fold of each row, which depends on neither the fold nor the fixes."""
     key = content_key("folds", train.folder.name, label_names, config.folds, config.split_seed)
     folder = Path(config.cache_dir) / f"folds-{key}"
-    labels = label_form(config.task).of_rows(train, label_names)
-    arguments = (labels, train.array("hashes"), config.folds, config.split_seed)
-    return build_once(folder, build_folds, *arguments)
+    form = label_form(config.task)
+    arguments = (form.of_rows(train, label_names), train.array("hashes"), config.folds, config.split_seed)
+    return build_once(folder, build_folds, form.folds, *arguments)
 
 
 def with_sample(config: DataConfig) -> DataConfig:
@@ -190,7 +186,7 @@ def with_sample(config: DataConfig) -> DataConfig:
 
 def _read_options(config: DataConfig, name: str) -> ReadOptions:
     form = label_form(config.task)
-    options = form.options(**{field.name: getattr(config, field.name) for field in fields(form.options)})
+    options = ReadOptions.of(config)
     if not form.has_labels and config.format == "auto":
         options = replace(options, format=unlabelled_format(Path(getattr(config, name)), config.encoding))
     return options if name == "train" else replace(options, limit=None)
@@ -206,7 +202,6 @@ def build_dataset(
 ) -> None:
     """Write the row ids and class ids of each split, and the statistics of the data report, into `folder`.
 
-    Without `label_names` the rows have no labels, and all are of class 0. Multi-label rows have any number.
     Which rows are in which split does not depend on `fixes`: what was found before stays comparable.
     """
     form = label_form(config.task)
@@ -219,20 +214,19 @@ def build_dataset(
     split, seed = config.split, config.split_seed
     if folds_folder:
         in_fold = np.load(folds_folder / FOLDS_FILE) == config.fold
-        rows = split_of_fold(in_fold, ids["train"], hashes, split, dev_size, seed, label_names)
+        rows = split_of_fold(in_fold, ids["train"], hashes, split, dev_size, seed, label_names, form.split)
     else:
-        rows = split_rows(ids["train"], hashes, split, dev_size, test_size, seed, label_names or ["text"])
+        rows = split_rows(ids["train"], hashes, split, dev_size, test_size, seed, label_names, form.split)
     rows |= {name: np.arange(tables[name].num_rows) for name in ("dev", "test") if name in tables}
     if fixes:
         ids = _relabel(folder, ids, tables, fixes, label_names)
     labels = {name: ids.get(name, ids["train"])[rows[name]] for name in SPLITS}
     hashes = {name: tables.get(name, train).array("hashes")[rows[name]] for name in SPLITS}
-    if label_names:
-        check_labels_in_train(labels, rows, tables, label_names)
+    form.check(labels, rows, tables, label_names)
     for name in SPLITS:
         np.save(folder / f"{name}_rows.npy", rows[name].astype(np.int64))
         np.save(folder / f"{name}_labels.npy", labels[name])
-    statistics = dataset_statistics(labels, hashes, label_names)
+    statistics = dataset_statistics(form, labels, hashes, label_names)
     (folder / STATISTICS_FILE).write_text(
         json.dumps(statistics, ensure_ascii=False, indent=1), encoding="utf-8"
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import InputError
-from .multi_label_split import deal_multi_label
 from .splits import split_rows
 
 FOLDS_FILE = "folds.npy"
@@ -18,34 +18,24 @@ ROWS_FILE = "train_rows.npy"
 GROUPED_UP_TO = 50_000
 
 
-def build_folds(folder: Path, labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> None:
-    """Write the fold of each row, (num_rows,), into `folder`; `labels` and `hashes` as in `fold_of_rows`."""
-    np.save(folder / FOLDS_FILE, fold_of_rows(labels, np.asarray(hashes), folds, seed).astype(np.int32))
+def build_folds(
+    folder: Path,
+    deal: Callable[..., np.ndarray],
+    labels: np.ndarray,
+    hashes: np.ndarray,
+    folds: int,
+    seed: int,
+) -> None:
+    """Write the fold of each row, (num_rows,), into `folder`; `deal` is `LabelForm.folds` of the labels."""
+    np.save(folder / FOLDS_FILE, deal(labels, np.asarray(hashes), folds, seed).astype(np.int32))
     np.save(folder / ROWS_FILE, np.arange(len(labels)))
 
 
-def fold_of_rows(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Return the fold of each row, (num_rows,), from 0: labels keep their proportions, rows of one text are
-    in one fold.
+def folds_of_classes(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """Return the fold of each row, (num_rows,) from 0, of class ids (num_rows,); `hashes` are of the texts.
 
-    `labels` are class ids (num_rows,), or (num_rows, num_labels) 0 and 1; `hashes` (num_rows,) are those of
-    the texts. Raises InputError for more folds than different texts, or than any class has rows.
-    """
-    if labels.ndim == 1:
-        return _folds_of_classes(labels, hashes, folds, seed)
-    num_texts = len(np.unique(hashes))
-    if num_texts < folds:
-        raise InputError(
-            f"data.folds must be at most the number of different texts; found {folds} folds for "
-            f"{num_texts:,} texts"
-        )
-    return deal_multi_label(labels, hashes, np.full(folds, 1 / folds), seed)
-
-
-def _folds_of_classes(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Return the fold of each row.
-
-    Of many rows, texts are dealt to the folds, each as the class of its first row.
+    Of many rows, texts are dealt to the folds, each as the class of its first row. Raises InputError for more
+    folds than different texts, or than any class has rows.
     """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
@@ -77,12 +67,13 @@ def split_of_fold(
     dev_size: float,
     seed: int,
     names: list[str],
+    stratify: Callable[..., dict[str, np.ndarray]],
 ) -> dict[str, np.ndarray]:
     """Return the row ids of train, dev and test, where test is the rows that are `in_fold`, (num_rows,) bool.
 
-    Dev is taken from the other rows, as `split` says; it never has a row of the fold, so the checkpoint is
-    chosen without it.
+    Dev is taken from the other rows, as `split` and `stratify` say (`split_rows`); it never has a row of the
+    fold, so the checkpoint is chosen without it.
     """
     rest = np.flatnonzero(~in_fold)
-    rows = split_rows(labels[rest], hashes[rest], split, dev_size, 0, seed, names)
+    rows = split_rows(labels[rest], hashes[rest], split, dev_size, 0, seed, names, stratify)
     return {"train": rest[rows["train"]], "dev": rest[rows["dev"]], "test": np.flatnonzero(in_fold)}

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import InputError, listed, nearest, shorten
 from .column_values import is_number, label_like
-from .readers import MultiLabelOptions, ReadOptions
+from .readers import ReadOptions
 
 # In the order in which they are taken
 TEXT_NAMES = (
@@ -42,7 +42,7 @@ def names_columns(options: ReadOptions) -> bool:
     """Return whether the settings choose a column by its name."""
     chosen = (options.text_column, options.text_pair_column, options.label_column)
     by_name = any(isinstance(column, str) for column in chosen)
-    return by_name or bool(isinstance(options, MultiLabelOptions) and options.label_columns)
+    return by_name or bool(options.label_columns)
 
 
 def has_header(
@@ -139,8 +139,8 @@ def find_label(
     options: ReadOptions, names: list[str] | None, width: int, where: str
 ) -> int | str | tuple[int | str, ...] | None:
     """Return the number of the label's column; with `data.label_columns`, of the column of each label."""
-    chosen = options.label_columns if isinstance(options, MultiLabelOptions) else None
-    if chosen is not None:
+    if options.label_columns is not None:
+        chosen = options.label_columns
         return tuple(find_column(name, names, (), width, "label", where) for name in chosen)
     found = find_column(options.label_column, names, LABEL_NAMES, width, "label", where)
     if found is not None:

@@ -11,7 +11,6 @@ from collections import Counter
 from typing import Any
 
 from ..errors import InputError, excerpt
-from .labels import resolve_label
 from .readers.excel import EMPTY
 
 USUAL_SEPARATORS = (",", "|", ";", "，", "；", "、")
@@ -85,10 +84,3 @@ def encode_labels(labels: list[str]) -> str:
 def decode_labels(text: str) -> list[str]:
     """Return the labels of a set."""
     return json.loads(text)
-
-
-def unknown_label(text: str, names: list[str], accept_ids: bool) -> str | None:
-    """Return a label of a set that is not known, or None."""
-    return next(
-        (label for label in decode_labels(text) if resolve_label(label, names, accept_ids) is None), None
-    )

@@ -5,8 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from .multi_label_rows import label_list_ids
 from .text_groups import text_groups
+
+
+def label_list_ids(labels: np.ndarray) -> np.ndarray:
+    """Return a number for each row, (num_rows,) int64, the same for rows with the same labels, which are 0
+    and 1, (num_rows, num_labels)."""
+    return np.unique(np.packbits(labels, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def split_multi_label(

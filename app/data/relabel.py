@@ -1,4 +1,4 @@
-"""Corrected labels by text: a file of fixes -> other class ids for the rows that have these texts. Data files
+"""Corrected labels by text: a file of fixes -> other labels for the rows that have these texts. Data files
 stay as they are.
 
 A fix is a row of a CSV file (or TSV, Excel, JSON Lines) with the column `label`, and `text_hash` as
@@ -17,14 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from ..config.schema import DataConfig
-from ..errors import InputError, excerpt, listed, nearest, printable_path, shorten
+from ..errors import InputError, excerpt, listed, nearest, printable_path
+from .cells import string_of
 from .formats import file_format, read_records, row_unit
-from .label_cells import decode_labels, encode_labels, labels_in_cell
-from .label_forms import label_form
-from .labels import resolve_label
-from .multi_label_rows import label_matrix
-from .readers import BadRow, MultiLabelOptions, ReadOptions
-from .readers.excel import NotText
+from .label_form import LabelForm
+from .label_forms import LABEL_FORMS, label_form
+from .readers import BadRow, ReadOptions
 from .table_builder import text_hash
 from .text_files import is_utf8
 
@@ -38,7 +36,8 @@ class Fixes:
     """The corrected labels of a file: `hashes` (num_fixes,) uint64 of different texts, increasing, and the
     label of each.
 
-    `lines` says where each fix is, counted in `unit`; `source` is the file's name for messages.
+    `labels` are label texts of the `form`. `lines` says where each fix is, counted in `unit`; `source` is the
+    file's name for messages.
     """
 
     source: str
@@ -46,34 +45,20 @@ class Fixes:
     hashes: np.ndarray
     labels: list[str]
     lines: list[int]
+    form: LabelForm = LABEL_FORMS["single_label"]
 
     def new_labels(self, names: list[str]) -> np.ndarray:
-        """Return the class id of each fix, (num_fixes,); raises InputError for a label that is not one of
-        `names`."""
-        return np.array([self._id(at, label, names) for at, label in enumerate(self.labels)], np.int64)
-
-    def _id(self, at: int, label: str, names: list[str]) -> int:
-        label_id = resolve_label(label, names)
-        if label_id is None:
-            raise InputError(
-                f"{self.source}, {self.unit} {self.lines[at]}: a fix must have a label of the data, found "
-                f"{excerpt(label)}{nearest(label, names)} (known: {listed(names)}); correct it, or set "
-                "--data.labels"
-            )
-        return label_id
-
-
-class MultiLabelFixes(Fixes):
-    """The corrected lists of labels of a file; `labels` has each as text, encoded as in
-    `app/data/label_cells.py`."""
-
-    def new_labels(self, names: list[str]) -> np.ndarray:
-        """Return which labels each fix has, (num_fixes, num_labels) uint8; raises InputError for one not in
-        `names`."""
-        for at, text in enumerate(self.labels):
-            for label in decode_labels(text):
-                self._id(at, label, names)
-        return label_matrix(self.labels, names)
+        """Return the labels of the fixes, (num_fixes, ...) as their form has them; raises InputError for a
+        label that is not one of `names`."""
+        for line, text in zip(self.lines, self.labels, strict=True):
+            unknown = self.form.unknown(text, names)
+            if unknown is not None:
+                raise InputError(
+                    f"{self.source}, {self.unit} {line}: a fix must have a label of the data, found "
+                    f"{excerpt(unknown)}{nearest(unknown, names)} (known: {listed(names)}); correct it, or "
+                    "set --data.labels"
+                )
+        return self.form.of_texts(self.labels, names)
 
 
 def written_hash(value: int) -> str:
@@ -83,78 +68,40 @@ def written_hash(value: int) -> str:
 
 def configured_fixes(config: DataConfig) -> Fixes | None:
     """Return the fixes of data.relabel, None without; raises InputError as `read_fixes` does."""
-    if not config.relabel:
-        return None
-    sets = MultiLabelOptions(label_separator=config.label_separator, label_columns=config.label_columns)
-    return read_fixes(
-        config.relabel,
-        config.encoding,
-        config.remove_spaces,
-        sets if label_form(config.task).options is MultiLabelOptions else None,
-    )
+    return read_fixes(config.relabel, ReadOptions.of(config)) if config.relabel else None
 
 
-def read_fixes(
-    path: str | Path,
-    encoding: str = "utf-8",
-    remove_spaces: bool = False,
-    multi_label: MultiLabelOptions | None = None,
-) -> Fixes:
-    """Read a file of fixes; texts are cleaned as those of the data are. `multi_label` says how sets of labels
-    are written. `encoding` is that of the data: a file in UTF-8, as a list of label issues is, is read as
-    such.
+def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
+    """Read a file of fixes; texts are cleaned, and labels written, as those of `data` are. A file in UTF-8,
+    as a list of label issues is, is read as such, whatever the encoding of the data.
 
     Raises InputError, with file and line, for rows that are no fixes and for two different labels of one
     text.
     """
-    file = Path(path)
-    encoding = "utf-8" if is_utf8(file) else encoding
-    options = ReadOptions(encoding=encoding)
-    format = file_format(file, "auto", encoding)
+    data = data or ReadOptions()
+    file, form = Path(path), label_form(data.task)
+    options = ReadOptions(encoding="utf-8" if is_utf8(file) else data.encoding)
+    format = file_format(file, "auto", options.encoding)
     unit, source = row_unit(format), printable_path(str(path))
     label_and_line: dict[int, tuple[str, int]] = {}
     for line, values in _rows(file, options, format):
         where = f"{source}, {unit} {line}"
-        given = values.get("label")
-        label = (
-            _label_list(where, given, multi_label) if multi_label else _string(where, given, "label").strip()
-        )
-        if not label:
-            continue
-        key = _key(where, values, remove_spaces)
+        try:
+            label = form.text_of_fix(values.get("label"), data)
+            if not label:
+                continue
+            key = _key(values, data.remove_spaces)
+        except ValueError as error:
+            raise InputError(f"{where}: {error}") from error
         before = label_and_line.setdefault(key, (label, line))
         if before[0] != label:
             raise InputError(
-                f"{where}: a text can have one {'set of labels' if multi_label else 'label'} only, found "
-                f"{excerpt(label)} here and {excerpt(before[0])} in {unit} {before[1]}; keep one of the two"
+                f"{where}: a text can have one {form.what} only, found {excerpt(label)} here and "
+                f"{excerpt(before[0])} in {unit} {before[1]}; keep one of the two"
             )
     hashes = sorted(label_and_line)
     labels, lines = ([label_and_line[key][at] for key in hashes] for at in (0, 1))
-    return (MultiLabelFixes if multi_label else Fixes)(
-        source, unit, np.array(hashes, np.uint64), labels, lines
-    )
-
-
-def _label_list(where: str, value: object, options: MultiLabelOptions) -> str:
-    """Return the text of a set of labels, an empty one where the row is no fix."""
-    if value is None or (isinstance(value, (str, NotText)) and not _string(where, value, "label").strip()):
-        return ""
-    try:
-        labels = labels_in_cell(value, options.label_separator)
-    except ValueError as error:
-        # There is no separator to set
-        if options.label_columns is not None:
-            raise InputError(
-                f'{where}: several labels of a fix must be a JSON list, like ["a", "b"], found '
-                f"{excerpt(value)}; write one"
-            ) from error
-        raise InputError(f"{where}: {error}") from error
-    names = [_string(where, label, "label").strip() for label in labels]
-    if not all(names):
-        raise InputError(
-            f"{where}: a label of the set is empty, found {excerpt(value)}; remove it or write its name"
-        )
-    return encode_labels(names)
+    return Fixes(source, unit, np.array(hashes, np.uint64), labels, lines, form)
 
 
 def _rows(path: Path, options: ReadOptions, format: str) -> Iterator[tuple[int, dict]]:
@@ -185,41 +132,21 @@ def _header(where: str, record: list) -> list[str]:
     return names
 
 
-def _key(where: str, values: dict, remove_spaces: bool) -> int:
-    """Return the hash of the text of a row."""
-    given = _string(where, values.get("text_hash"), "text_hash").strip()
+def _key(values: dict, remove_spaces: bool) -> int:
+    """Return the hash of the text of a row; raises ValueError with the problem."""
+    given = string_of(values.get("text_hash"), "text_hash").strip()
     if given:
         if not HASH.fullmatch(given):
-            raise InputError(
-                f"{where}: text_hash must be the letter h and 16 hexadecimal digits, as in label_issues.csv, "
-                f"found {excerpt(given)}; copy it whole, or remove the column and use text"
+            raise ValueError(
+                f"text_hash must be the letter h and 16 hexadecimal digits, as in label_issues.csv, found "
+                f"{excerpt(given)}; copy it whole, or remove the column and use text"
             )
         return int(given[1:], 16)
-    texts = [_string(where, values.get(name), name) for name in ("text", "text_pair")]
+    texts = [string_of(values.get(name), name) for name in ("text", "text_pair")]
     text, pair = ("".join(part.split()) if remove_spaces else part.strip() for part in texts)
     if not text:
-        raise InputError(f"{where}: a fix needs its text_hash or its text; fill one in, or remove the row")
+        raise ValueError("a fix needs its text_hash or its text; fill one in, or remove the row")
     return text_hash(text.encode(), pair.encode() if pair else None)
-
-
-def _string(where: str, value: object, name: str) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, (bool, float, dict, list, NotText)) and not (
-        isinstance(value, float) and value.is_integer()
-    ):
-        raise InputError(
-            f"{where}: {name} must be a string or an integer, found {shorten(str(value))}; fix the row"
-        )
-    text = str(int(value)) if isinstance(value, float) else str(value)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{where}: {name} has bytes that are not in the encoding; set --data.encoding (gb18030 for most "
-            "older Chinese files), or save the file in UTF-8"
-        ) from error
-    return text
 
 
 def apply_fixes(
@@ -227,7 +154,7 @@ def apply_fixes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the labels of rows after the fixes, and how many rows each fix is about, (num_fixes,).
 
-    `ids` are (num_rows,), or (num_rows, num_labels) 0 and 1; `hashes` (num_rows,); `new_ids` are those of
+    `ids` are labels of a form, (num_rows, ...); `hashes` (num_rows,); `new_ids` are those of
     `Fixes.new_labels`.
     """
     if not len(fixes.hashes):

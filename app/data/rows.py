@@ -6,24 +6,21 @@ that stops the run. No row is dropped without a message.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config.file_formats import FORMATS
 from ..errors import InputError, excerpt
+from .cells import EmptyText, clean_text
 from .columns import Columns
 from .first_rows import Looks, open_records
 from .formats import file_format, open_reader, row_unit
-from .headers import SETTING
-from .label_cells import encode_labels, labels_in_cell, labels_in_columns
-from .readers import BadRow, MultiLabelOptions, ReadOptions
-from .readers.excel import EMPTY, NotText
-from .text_files import Source, Stream, check_characters
+from .readers import BadRow, ReadOptions
+from .text_files import Source, Stream
 
-# Unicode categories: control and format characters, separators
-INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
+if TYPE_CHECKING:
+    from .label_form import LabelForm
 
 
 class Row(NamedTuple):
@@ -35,60 +32,6 @@ class Row(NamedTuple):
     pair: str | None
     label: str | None
     record: Any = None
-
-
-class EmptyText(ValueError):
-    """A row without a text."""
-
-
-def _clean(value: Any, remove_spaces: bool, what: str) -> str:
-    """Return the text without white space around it; raises ValueError with the problem."""
-    if value is None or value is EMPTY:
-        found = "null" if value is None else EMPTY.found
-        raise EmptyText(f"the {what} is empty, found {found}; fill it in or remove the row")
-    if not isinstance(value, str):
-        raise ValueError(
-            f"the {what} must be a string, found {_found(value)}; fix the row or set --data.{SETTING[what]}"
-        )
-    text = "".join(value.split()) if remove_spaces else value.strip()
-    if all(unicodedata.category(character) in INVISIBLE for character in text):
-        # An empty label is a wrong label
-        problem = f"the {what} is empty; fill it in or remove the row"
-        raise ValueError(problem) if what == "label" else EmptyText(problem)
-    check_characters(text, what)
-    return text
-
-
-def _found(value: Any) -> str:
-    return value.found if isinstance(value, NotText) else excerpt(value)
-
-
-def _label(value: Any) -> str:
-    """Return the label as a string; raises ValueError with the problem."""
-    # Integers come as floats from a column with missing values
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise ValueError(
-            f"the label must be a string or an integer, found {_found(value)}; fix the row or set "
-            "--data.label_column"
-        )
-    return _clean(str(value), False, "label")
-
-
-def _label_or_set(value: Any, options: ReadOptions) -> str:
-    """Return the label, or the text of a set of labels; raises ValueError with the problem."""
-    if not isinstance(options, MultiLabelOptions):
-        if isinstance(value, list) and all(isinstance(label, (str, int)) for label in value):
-            # Not a wrong row: to skip such rows would skip those with several labels
-            raise InputError(
-                f"a row must have one label, found the list {excerpt(value)}; for several labels a row set "
-                "--data.task multi_label; or set --data.label_column"
-            )
-        return _label(value)
-    if options.label_columns is not None:
-        return encode_labels(labels_in_columns(value, options.label_columns))
-    return encode_labels([_label(label) for label in labels_in_cell(value, options.label_separator)])
 
 
 def read_rows(
@@ -116,6 +59,10 @@ def read_rows(
     reader, properties = open_reader(path, options, format), FORMATS[format]
     notes.update(place=row_unit(format), multiline=0, is_first_row=False)
     looks = Looks(need_label, find_pairs, keep_records)
+    # It imports NumPy, which predict --help does without
+    from .label_forms import label_form
+
+    form = label_form(options.task)
     names, columns, records = open_records(path, reader, properties, options, looks, notes)
     count = 0
     for line, record in records:
@@ -125,7 +72,7 @@ def read_rows(
             return
         count += 1
         try:
-            row = _row(line, record, columns, options)
+            row = _row(line, record, columns, options, form)
         except InputError as error:
             raise InputError(f"{path}, {row_unit(format)} {line}: {error}") from error
         if properties.is_delimited and isinstance(row, Row) and any("\n" in field for field in record):
@@ -147,7 +94,9 @@ def text_rows(texts: Iterable[str | tuple[str, str]], options: ReadOptions) -> I
         yield _row(line, list(text) if is_pair else text, columns, options)
 
 
-def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions) -> Row | BadRow:
+def _row(
+    line: int, record: Any, columns: Columns | None, options: ReadOptions, form: LabelForm | None = None
+) -> Row | BadRow:
     if isinstance(record, BadRow):
         return record
     if isinstance(record, str) and columns is not None and columns.label is None:
@@ -168,9 +117,9 @@ def _row(line: int, record: Any, columns: Columns | None, options: ReadOptions) 
         text, pair, label = columns.pick(record)
         row = Row(
             line,
-            _clean(text, options.remove_spaces, "text"),
-            None if columns.pair is None else _clean(pair, options.remove_spaces, "second text"),
-            None if columns.label is None else _label_or_set(label, options),
+            clean_text(text, options.remove_spaces, "text"),
+            None if columns.pair is None else clean_text(pair, options.remove_spaces, "second text"),
+            None if columns.label is None else form.text(label, options),
         )
     except KeyError as error:
         return BadRow(

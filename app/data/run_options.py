@@ -57,14 +57,10 @@ def options_of_run(
     settings = known | asked
     if not need_label:
         settings = {name: value for name, value in settings.items() if name not in LABEL_SETTINGS}
-    # It imports NumPy, which predict --help does without
-    from .label_forms import label_form
-
-    options_class = label_form(recorded.get("task")).options if need_label else ReadOptions
-    names = {field.name for field in fields(options_class)} - {"format"}
+    names = {field.name for field in fields(ReadOptions)} - {"format"}
     encoding = settings.get("encoding", ReadOptions.encoding)
     format = asked.get("format") or _format(path, recorded, encoding, need_label)
-    return options_class(format, **{name: value for name, value in settings.items() if name in names})
+    return ReadOptions(format, **{name: value for name, value in settings.items() if name in names})
 
 
 def _format(path: Source, recorded: Mapping[str, Any], encoding: str, need_label: bool) -> str:

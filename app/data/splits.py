@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 
 from ..errors import InputError, shorten
-from .multi_label_split import split_multi_label
 from .text_groups import rows_of_groups, text_groups
 
 # Of all texts, may be of classes with fewer texts than splits
@@ -40,19 +40,18 @@ def split_rows(
     test_size: float,
     seed: int,
     names: list[str],
+    stratify: Callable[..., dict[str, np.ndarray]],
 ) -> dict[str, np.ndarray]:
     """Return the row ids of train, dev and test of one file, as `data.split` says; sizes as in `split_sizes`.
 
-    `labels` (num_rows,) are class ids, or (num_rows, num_labels) 0 and 1; `hashes` (num_rows,) hashes of the
-    texts, `names` the classes for messages.
+    `labels` (num_rows, ...) are those of a form, whose `split` is `stratify`; `hashes` (num_rows,) hashes of
+    the texts, `names` the classes for messages.
     """
     dev, test = split_sizes(len(labels), dev_size, test_size)
     if not dev + test:
         return {"train": np.arange(len(labels)), "dev": np.empty(0, np.int64), "test": np.empty(0, np.int64)}
-    if split == "stratified" and labels.ndim == 2:
-        return split_multi_label(labels, hashes, dev, test, seed)
     if split == "stratified":
-        return stratified_split(labels, hashes, dev, test, seed, names)
+        return stratify(labels, hashes, dev, test, seed, names)
     return random_split(len(labels), dev, test, seed)
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..errors import InputError, excerpt, listed, nearest, printable_path
 from .cache import file_digest
-from .label_cells import decode_labels, unknown_label
-from .labels import resolve_label
-from .readers import BadRow, MultiLabelOptions, ReadOptions
+from .label_form import LabelForm
+from .label_forms import label_form
+from .readers import BadRow, ReadOptions
 from .rows import Row, read_rows
 
 # Invalid rows that an error message lists
@@ -48,10 +48,11 @@ def build_table(
     notes: dict = {}
     shown: list[BadRow] = []
     num_bad = num_empty = 0
+    form = label_form(options.task)
     with _TableWriter(folder) as writer, (folder / "skipped.jsonl").open("w", encoding="utf-8") as skipped:
         for row in read_rows(path, options, need_label, notes, find_pairs=need_label):
             if isinstance(row, Row) and label_names and row.label not in writer.label_codes:
-                row = _check_label(row, label_names, accept_ids, isinstance(options, MultiLabelOptions))
+                row = _check_label(row, label_names, accept_ids, form)
             if isinstance(row, Row):
                 writer.add(row)
                 continue
@@ -70,7 +71,7 @@ def build_table(
         all_bad = skip_bad_rows and not num_rows
         raise InputError(_bad_rows_message(path, notes["place"], shown, num_bad, all_bad))
     if notes["is_first_row"] and label_names is None and need_label:
-        _check_first_row(path, writer, isinstance(options, MultiLabelOptions))
+        _check_first_row(path, writer, form)
     for name, values in writer.arrays.items():
         np.save(folder / f"{name}.npy", np.asarray(values))
     meta = {
@@ -120,18 +121,18 @@ class _TableWriter:
         self.arrays["hashes"].append(text_hash(text, pair))
 
 
-def _check_first_row(path: str, writer: _TableWriter, is_set: bool) -> None:
+def _check_first_row(path: str, writer: _TableWriter, form: LabelForm) -> None:
     """Raise InputError where the first line may be a header: no other row has a label that it has.
 
     A few rows show nothing.
     """
     labels = list(writer.label_codes)
-    first = decode_labels(labels[0]) if is_set else labels[:1]
+    first = form.labels_in(labels[0]) if labels else []
     codes = writer.arrays["labels"]
     # Where most labels are there once, something else is wrong
     if len(codes) < max(FEW_ROWS, 2 * len(labels)) or codes.count(0) > 1 or not first:
         return
-    others = {label for text in labels[1:] for label in (decode_labels(text) if is_set else (text,))}
+    others = {label for text in labels[1:] for label in form.labels_in(text)}
     if not others & set(first):
         raise InputError(
             f"{path}, line {writer.arrays['lines'][0]}: cannot tell whether this is a header: no other row "
@@ -139,12 +140,9 @@ def _check_first_row(path: str, writer: _TableWriter, is_set: bool) -> None:
         )
 
 
-def _check_label(row: Row, names: list[str], accept_ids: bool, is_set: bool) -> Row | BadRow:
+def _check_label(row: Row, names: list[str], accept_ids: bool, form: LabelForm) -> Row | BadRow:
     """Return the row, or a `BadRow` if its label, or a label of its set, is unknown."""
-    if is_set:
-        unknown = unknown_label(row.label, names, accept_ids)
-    else:
-        unknown = row.label if resolve_label(row.label, names, accept_ids) is None else None
+    unknown = form.unknown(row.label, names, accept_ids)
     if unknown is None:
         return row
     return BadRow(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.multi_label_rows import label_list_ids
+from ..data.label_form import LabelForm
+from ..data.label_forms import LABEL_FORMS
 from ..data.text_groups import text_groups
 from ..evaluation.measures.selective import proportion_interval
 
@@ -27,7 +28,7 @@ def inject_class_errors(
     more than half of its texts.
     """
     generator = np.random.default_rng(seed)
-    texts = LabelledTexts(labels, hashes)
+    texts = LabelledTexts(LABEL_FORMS["single_label"], labels, hashes)
     of_text = labels[texts.first]
     left = may_change(np.bincount(of_text, minlength=num_labels))
 
@@ -53,7 +54,7 @@ def inject_list_errors(
     conflicting labels is left out.
     """
     generator = np.random.default_rng(seed)
-    texts = LabelledTexts(labels, hashes)
+    texts = LabelledTexts(LABEL_FORMS["multi_label"], labels, hashes)
     of_text = labels[texts.first].astype(bool)
     to_add, to_remove = (may_change(of_text.sum(axis=0, dtype=np.int64)) for _ in range(2))
     sizes = of_text.sum(axis=1)
@@ -83,13 +84,13 @@ class LabelledTexts:
     """The texts of rows: `first` (num_texts,) row of each, `sizes` (num_texts,) rows; `agreed` are those
     whose rows have equal labels.
 
-    `labels` as `label_list_ids` takes them.
+    `labels` are those of the `form`.
     """
 
-    def __init__(self, labels: np.ndarray, hashes: np.ndarray) -> None:
+    def __init__(self, form: LabelForm, labels: np.ndarray, hashes: np.ndarray) -> None:
         self.first, order, starts = text_groups(hashes)
         self.sizes = np.diff(starts)
-        ids = label_list_ids(labels)
+        ids = form.ids(labels)
         differs = ids[order] != np.repeat(ids[self.first], self.sizes)
         self.agreed = np.flatnonzero(~np.logical_or.reduceat(differs, starts[:-1]))
         self.num_rows = len(labels)

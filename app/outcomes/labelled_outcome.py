@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..data.label_forms import label_form
 from ..errors import InputError
 from ..runtime.disk import read_json, write_json
 from .outcome import Outcome
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..batching.loader import Batch
     from ..data.dataset import Split
+    from ..data.label_form import LabelForm
     from ..data.tokens import TokenStore
     from ..evaluation.logits_file import SplitLogits
     from ..evaluation.measures.selective import RowDecisions
@@ -50,6 +52,11 @@ class LabelledOutcome(Outcome):
     fitted_rule: str
     fitted_remedy: str
     note: str | None = None
+
+    @property
+    def form(self) -> LabelForm:
+        """How files and datasets have the labels."""
+        return label_form(self.task)
 
     def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
         """Return the model with the head of the outcome, on the CPU in fp32."""
@@ -175,14 +182,6 @@ class LabelledOutcome(Outcome):
         raise NotImplementedError
 
     # Files
-
-    def target(self, text: str) -> np.ndarray | int | None:
-        """Return the label of one row, as `labels` has it, from its text in a table; None if unknown."""
-        raise NotImplementedError
-
-    def unknown_label(self, text: str) -> str:
-        """Return the label that the model does not have, of a text for which `target` is None."""
-        return text
 
     def answer(self, label: np.ndarray) -> str | list[str]:
         """Return one element of `labels` or `predicted` as people see it."""

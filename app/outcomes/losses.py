@@ -14,7 +14,6 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, log_softmax
 
 from ..config.schema import TrainConfig
-from ..data.multi_label_rows import label_counts
 from ..errors import InputError, listed
 from ..runtime.precision import at_least_float32
 
@@ -171,7 +170,7 @@ def single_label_loss(
     train: TrainConfig, labels: np.ndarray, label_names: list[str], device: torch.device
 ) -> Loss:
     """Return the loss of `train.loss` for class ids, `labels` (num_rows,) of the train rows."""
-    counts = label_counts(np.asarray(labels), len(label_names))
+    counts = np.bincount(labels, minlength=len(label_names))
     weights = class_weights(train.class_weights, counts, label_names)
     return _make(SINGLE_LABEL_LOSSES, LossSettings(train, counts, _moved(weights, device), device))
 
@@ -181,7 +180,7 @@ def multi_label_loss(
 ) -> Loss:
     """Return the loss of `train.loss` for several labels a row, `labels` (num_rows, num_labels) of the train
     rows."""
-    counts = label_counts(np.asarray(labels), len(label_names))
+    counts = np.asarray(labels).sum(axis=0, dtype=np.int64)
     weights = positive_weights(train.positive_weights, counts, len(labels), label_names)
     return _make(MULTI_LABEL_LOSSES, LossSettings(train, counts, _moved(weights, device), device))
 
@@ -201,7 +200,7 @@ def start_bias(train: TrainConfig, labels: np.ndarray, label_names: list[str]) -
     labels would only lower all logits. `labels` as for `multi_label_loss`; a positive weight counts as so
     many rows.
     """
-    counts = label_counts(np.asarray(labels), len(label_names))
+    counts = np.asarray(labels).sum(axis=0, dtype=np.int64)
     weights = positive_weights(train.positive_weights, counts, len(labels), label_names)
     odds = (counts + 0.5) / (len(labels) - counts + 0.5)
     return np.log(odds if weights is None else odds * weights.numpy()).astype(np.float32)

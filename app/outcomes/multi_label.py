@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.label_cells import decode_labels
-from ..data.labels import resolve_label
-from ..data.multi_label_rows import label_counts
 from ..errors import InputError
 from ..evaluation.logits_file import SplitLogits
 from ..evaluation.measures.selective import RowDecisions
@@ -103,7 +100,7 @@ class MultiLabel(LabelledOutcome):
     def sampling_classes(self, labels: np.ndarray) -> np.ndarray:
         """Return the rarest label of each row; rows without labels are one more class."""
         labels = np.asarray(labels)
-        counts = label_counts(labels, labels.shape[1])
+        counts = labels.sum(axis=0, dtype=np.int64)
         rarest = np.where(labels, counts, len(labels) + 1).argmin(axis=1)
         return np.where(labels.any(axis=1), rarest, labels.shape[1])
 
@@ -193,17 +190,6 @@ class MultiLabel(LabelledOutcome):
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
     ) -> tuple[np.ndarray, np.ndarray]:
         return inject_list_errors(labels, hashes, fraction, seed)
-
-    def target(self, text: str) -> np.ndarray | None:
-        ids = [resolve_label(label, self.label_names) for label in decode_labels(text)]
-        if None in ids:
-            return None
-        target = np.zeros(len(self.label_names), dtype=bool)
-        target[ids] = True
-        return target
-
-    def unknown_label(self, text: str) -> str:
-        return next(label for label in decode_labels(text) if resolve_label(label, self.label_names) is None)
 
     def answer(self, label: np.ndarray) -> list[str]:
         return [self.label_names[index] for index in np.flatnonzero(label)]

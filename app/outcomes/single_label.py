@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.labels import resolve_label
 from ..evaluation.logits_file import SplitLogits
 from ..evaluation.page.report_page import PageContent
 from ..evaluation.text_table import short_label
@@ -161,9 +160,6 @@ class SingleLabel(LabelledOutcome):
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
     ) -> tuple[np.ndarray, np.ndarray]:
         return inject_class_errors(labels, hashes, len(self.label_names), fraction, seed)
-
-    def target(self, text: str) -> int | None:
-        return resolve_label(text, self.label_names)
 
     def answer(self, label: np.ndarray) -> str:
         return self.label_names[int(label)]

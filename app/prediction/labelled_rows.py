@@ -92,16 +92,15 @@ class LabelledRows:
 
     def _label(self, text: str, line: int) -> np.ndarray | int:
         if text not in self.known_labels:
-            names = self.predictor.label_names
-            label = self.predictor.outcome.target(text)
-            if label is None:
-                unknown = self.predictor.outcome.unknown_label(text)
+            names, form = self.predictor.label_names, self.predictor.outcome.form
+            unknown = form.unknown(text, names)
+            if unknown is not None:
                 raise InputError(
                     f"{self.source.name}, {self.source.place} {line}: the model has no label "
                     f"{excerpt(unknown)}{nearest(unknown, names)} (known: {listed(names)}); fix the row, "
                     "or set --label_column"
                 )
-            self.known_labels[text] = label
+            self.known_labels[text] = form.of_texts([text], names)[0]
         return self.known_labels[text]
 
     def evaluated(self, scores: Any) -> EvaluatedRows:

@@ -10,7 +10,7 @@ from typing import Any
 from ..checkpoints.run_history import CONFIG
 from ..config.yaml_files import read_yaml
 from ..data.long_texts import LongTexts, saved_long_texts
-from ..data.readers import MultiLabelOptions
+from ..data.readers import ReadOptions
 from ..errors import InputError, excerpt
 from .exported_model import is_exported, read_record
 
@@ -19,12 +19,11 @@ MODEL = "model.safetensors"
 GROUPS = ("data", "model", "train")
 # Settings that say how the model reads a file again; an exported folder has them too
 READING = (
-    "task",
     "train",
     "long",
     "stride",
     "max_windows",
-    *(field.name for field in fields(MultiLabelOptions)),
+    *(field.name for field in fields(ReadOptions)),
 )
 
 

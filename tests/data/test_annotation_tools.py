@@ -8,7 +8,7 @@ import pytest
 
 from app.commands.labels import main
 from app.data.annotation_export import label_studio_interface
-from app.data.readers import MultiLabelOptions
+from app.data.readers import ReadOptions
 from app.data.relabel import read_fixes
 
 ISSUES = """rank,file,line,row_id,text,given,suggested,score,flagged,text_hash,label
@@ -113,7 +113,7 @@ def test_label_lists_to_label_studio_and_back(tmp_path, write, capsys):
     said = capsys.readouterr().out
     assert "2 changed labels" in said
     assert "1 confirmed, 1 without a decision, 1 left out because of several different decisions" in said
-    found = read_fixes(fixes, multi_label=MultiLabelOptions())
+    found = read_fixes(fixes, ReadOptions(task="multi_label"))
     assert dict(zip(found.hashes.tolist(), found.labels, strict=True)) == {0xA1: '["B", "C"]', 0xC3: "[]"}
 
 
@@ -129,7 +129,7 @@ def test_label_lists_to_doccano_and_back(tmp_path, write, capsys):
     rows[0]["label"], rows[1]["label"], rows[3]["label"] = ["C"], ["B", "A"], []
     decided = write("decided.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert main(["import", str(decided), str(tmp_path / "fixes.csv")]) == 0
-    found = read_fixes(tmp_path / "fixes.csv", multi_label=MultiLabelOptions())
+    found = read_fixes(tmp_path / "fixes.csv", ReadOptions(task="multi_label"))
     assert dict(zip(found.hashes.tolist(), found.labels, strict=True)) == {0xA1: '["C"]', 0xB2: '["A", "B"]'}
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from app.config.schema import DataConfig
 from app.data.dataset import SPLITS, build_dataset, open_dataset
+from app.data.label_forms import label_form
 from app.data.labels import resolve_label, sort_labels
 from app.data.readers import ReadOptions
 from app.data.report import render, token_statistics
@@ -180,7 +181,7 @@ def test_statistics_against_a_plain_count(seed):
     rows = {name: [(generator.randrange(60), generator.randrange(4)) for _ in range(80)] for name in SPLITS}
     labels = {name: np.array([label for _, label in found]) for name, found in rows.items()}
     hashes = {name: np.array([text for text, _ in found], np.uint64) for name, found in rows.items()}
-    statistics = dataset_statistics(labels, hashes, list("甲乙丙丁"))
+    statistics = dataset_statistics(label_form("single_label"), labels, hashes, list("甲乙丙丁"))
     for number, name in enumerate(SPLITS):
         labels_of: dict[int, set] = {}
         for text, label in rows[name]:

@@ -7,7 +7,7 @@ from app.config.command_line import load_config
 from app.config.schema import DataConfig, ModelConfig
 from app.data import folds
 from app.data.dataset import open_dataset
-from app.data.folds import fold_of_rows
+from app.data.label_forms import label_form
 from app.data.tokenizer import load_tokenizer
 from app.errors import InputError
 from app.run.assembly import open_stores
@@ -25,22 +25,22 @@ def test_folds_keep_classes_and_texts_together(monkeypatch, grouped_up_to):
     """The same for few rows, and as for many rows."""
     monkeypatch.setattr(folds, "GROUPED_UP_TO", grouped_up_to)
     labels, hashes = repeated_texts()
-    found = fold_of_rows(labels, hashes, 5, 42)
+    found = label_form("single_label").folds(labels, hashes, 5, 42)
     assert set(found.tolist()) == set(range(5))
     for text in np.unique(hashes):
         assert len(set(found[hashes == text].tolist())) == 1
     for label in range(4):
         sizes = np.bincount(found[labels == label], minlength=5)
         assert sizes.max() - sizes.min() <= 0.5 * sizes.mean()
-    assert (found == fold_of_rows(labels, hashes, 5, 42)).all()
-    assert (found != fold_of_rows(labels, hashes, 5, 43)).any()
+    assert (found == label_form("single_label").folds(labels, hashes, 5, 42)).all()
+    assert (found != label_form("single_label").folds(labels, hashes, 5, 43)).any()
 
 
 def test_more_folds_than_rows_of_a_class_are_refused():
     with pytest.raises(
         InputError, match=r"data\.folds must be at most .* found 9 folds for 8 texts and 4 rows"
     ):
-        fold_of_rows(np.arange(8) % 2, np.arange(8), 9, 0)
+        label_form("single_label").folds(np.arange(8) % 2, np.arange(8), 9, 0)
 
 
 def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path):
@@ -96,7 +96,7 @@ def multi_label_rows(num_rows: int = 900) -> tuple[np.ndarray, np.ndarray]:
 
 def test_folds_of_label_lists_keep_sets_labels_and_texts_together():
     labels, hashes = multi_label_rows()
-    found = fold_of_rows(labels, hashes, 5, 42)
+    found = label_form("multi_label").folds(labels, hashes, 5, 42)
     assert set(found.tolist()) == set(range(5))
     for text in np.unique(hashes):
         assert len(set(found[hashes == text].tolist())) == 1
@@ -108,11 +108,11 @@ def test_folds_of_label_lists_keep_sets_labels_and_texts_together():
     # A frequent set is spread too
     pairs = np.bincount(found[(labels[:, :2] == 1).all(axis=1)], minlength=5)
     assert pairs.max() - pairs.min() <= 10
-    assert (found == fold_of_rows(labels, hashes, 5, 42)).all()
-    assert (found != fold_of_rows(labels, hashes, 5, 43)).any()
+    assert (found == label_form("multi_label").folds(labels, hashes, 5, 42)).all()
+    assert (found != label_form("multi_label").folds(labels, hashes, 5, 43)).any()
 
 
 def test_more_folds_than_texts_with_label_lists_are_refused():
     labels, hashes = np.ones((8, 2), np.uint8), (np.arange(8) // 2).astype(np.uint64)
     with pytest.raises(InputError, match=r"data\.folds must be at most .* found 5 folds for 4 texts"):
-        fold_of_rows(labels, hashes, 5, 0)
+        label_form("multi_label").folds(labels, hashes, 5, 0)

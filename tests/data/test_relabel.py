@@ -10,7 +10,7 @@ import pytest
 from app.config.command_line import load_config
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
-from app.data.readers import MultiLabelOptions
+from app.data.readers import ReadOptions
 from app.data.relabel import read_fixes, written_hash
 from app.data.report import render
 from app.data.tokenizer import load_tokenizer
@@ -231,7 +231,7 @@ def test_fixes_of_label_lists(tmp_path, write, name, content, separator):
 )
 def test_errors_of_label_lists_fixes_name_file_and_line(write, content, message):
     with pytest.raises(InputError, match=message):
-        read_fixes(write("f.csv", content), multi_label=MultiLabelOptions())
+        read_fixes(write("f.csv", content), ReadOptions(task="multi_label"))
 
 
 def test_fixes_of_columns_of_labels_are_lists(write):
@@ -239,12 +239,12 @@ def test_fixes_of_columns_of_labels_are_lists(write):
     with pytest.raises(
         InputError, match=r"f.csv, line 2: several labels of a fix must be a JSON list.*found 'a\|b'"
     ):
-        read_fixes(path, multi_label=MultiLabelOptions(label_columns=["a", "b"]))
+        read_fixes(path, ReadOptions(task="multi_label", label_columns=["a", "b"]))
 
 
 def test_a_label_of_a_set_must_be_one_of_the_data(write):
     fixes = read_fixes(
-        write("f.csv", 'text,label\n甲,a\n乙,"[""a"", ""d""]"\n'), multi_label=MultiLabelOptions()
+        write("f.csv", 'text,label\n甲,a\n乙,"[""a"", ""d""]"\n'), ReadOptions(task="multi_label")
     )
     with pytest.raises(
         InputError, match=r"f.csv, line 3: a fix must have a label of the data, found 'd'.*known: a, b"
@@ -256,6 +256,6 @@ def test_a_list_of_label_issues_is_read_in_utf_8_whatever_the_encoding_of_the_da
     """cross-validate writes it in UTF-8; fixes of a person may have the encoding of the data."""
     content = "text,label\n今天,高兴\n"
     files = [write(f"{encoding}.csv", content.encode(encoding)) for encoding in ("utf-8", "gb18030")]
-    fixes = [read_fixes(file, "gb18030") for file in files]
+    fixes = [read_fixes(file, ReadOptions(encoding="gb18030")) for file in files]
     assert [one.labels for one in fixes] == [["高兴"]] * 2
     assert fixes[0].hashes.tolist() == fixes[1].hashes.tolist()

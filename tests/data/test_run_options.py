@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from app.data.readers import MultiLabelOptions, ReadOptions
+from app.data.readers import ReadOptions
 from app.data.run_options import options_of_run, read_as_run
 from app.errors import InputError
 
@@ -57,8 +57,8 @@ def test_labels_are_those_of_the_run(tmp_path):
     sets = recorded | {"task": "multi_label", "label_separator": "|"}
     assert texts(path, sets, need_label=True)[0] == ("好", None, '["x", "y"]')
     by_columns = {"task": "multi_label", "label_columns": ["x", "y"]}
-    assert options_of_run(path, sets, by_columns, need_label=True) == MultiLabelOptions(
-        "csv", label_columns=["x", "y"]
+    assert options_of_run(path, sets, by_columns, need_label=True) == ReadOptions(
+        "csv", task="multi_label", label_columns=["x", "y"]
     )
     asked = {"label_column": "label", "label_separator": "|"}
     options = options_of_run(path, by_columns, asked, need_label=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,14 +40,14 @@ class ReadOptions:
     quoting: str = DataConfig.quoting
     remove_spaces: bool = DataConfig.remove_spaces
     limit: int | None = DataConfig.limit
-
-
-@dataclass(frozen=True)
-class MultiLabelOptions(ReadOptions):
-    """The settings for multi-label rows, see app/data/label_cells.py."""
-
+    task: str = DataConfig.task
     label_separator: str | None = DataConfig.label_separator
     label_columns: list[str] | None = DataConfig.label_columns
+
+    @classmethod
+    def of(cls, config: DataConfig) -> ReadOptions:
+        """Return those of a configuration."""
+        return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
 
 class FileStart(NamedTuple):

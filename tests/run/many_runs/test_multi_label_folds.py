@@ -13,8 +13,8 @@ from sklearn.metrics import f1_score
 
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import Dataset, open_dataset
-from app.data.readers import MultiLabelOptions
-from app.data.relabel import MultiLabelFixes, read_fixes
+from app.data.readers import ReadOptions
+from app.data.relabel import Fixes, read_fixes
 from app.errors import InputError
 from app.evaluation.logits_file import logits_of, write_logits
 from app.outcomes.thresholds import LabelRule
@@ -180,11 +180,16 @@ def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path, c
 
 def test_injected_errors_are_fixes_that_change_one_label(found, tmp_path):
     at, wrong = found.outcome.inject_errors(found.split.labels, found.split.hashes, 0.1, 1)
-    own = MultiLabelFixes(
-        "own.csv", "line", np.array([1, found.split.hashes[at[0]]], np.uint64), ['["正面"]', "[]"], [2, 3]
+    own = Fixes(
+        "own.csv",
+        "line",
+        np.array([1, found.split.hashes[at[0]]], np.uint64),
+        ['["正面"]', "[]"],
+        [2, 3],
+        found.outcome.form,
     )
     write_injected(tmp_path / "injected.csv", found, at, wrong, own)
-    fixes = read_fixes(tmp_path / "injected.csv", multi_label=MultiLabelOptions())
+    fixes = read_fixes(tmp_path / "injected.csv", ReadOptions(task="multi_label"))
     written = dict(zip(fixes.hashes.tolist(), fixes.new_labels(NAMES).tolist(), strict=True))
     flips = dict(zip(found.split.hashes[at].tolist(), wrong.tolist(), strict=True))
     assert written == flips | {1: [int(name == "正面") for name in NAMES]}
