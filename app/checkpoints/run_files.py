@@ -24,6 +24,8 @@ TEXT, PREDICTIONS, PAGE = "report.txt", "predictions.csv", "report.html"
 # In the order in which they are written and put aside
 REPORT_FILES = (LOGITS, *fitted_files(), TEXT, PREDICTIONS, PAGE, REPORT)
 STATES, CURVES, TRACKED = "state", "tensorboard", "trackers"
+# Of a run with LoRA, as peft reads it: what was trained, in the best checkpoint so far
+ADAPTER = "adapter/adapter_model.safetensors"
 # The run that is being replaced, until its successor is finished
 REPLACED = "replaced_run"
 # A run that has no more than these has done nothing yet
@@ -37,12 +39,18 @@ FILES = (
     *("special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
 )
 # Written under these names with a dot before, then renamed
-ASIDE = ("model", *FILES)
+ASIDE = ("model", "adapter", *FILES)
 FOLDERS = {
     STATES: ("step-*", ".step-*", "damaged-step-*"),
     CURVES: ("events.out.tfevents.*",),
     TRACKED: ("*.json",),
+    ADAPTER.partition("/")[0]: ("adapter_*", ".adapter_*"),
 }
+
+
+def best_weights(folder: Path, has_adapter: bool) -> Path:
+    """Return the file with the trained weights of the best checkpoint so far of a run."""
+    return folder / (ADAPTER if has_adapter else MODEL)
 
 
 def only_started(folder: Path) -> bool:

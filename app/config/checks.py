@@ -35,6 +35,12 @@ def check_together(config: Config) -> None:
             "data.fold must be from 0 to data.folds - 1, and given together with data.folds; found "
             f"data.fold {data.fold} and data.folds {data.folds}"
         )
+    freeze, rank = config.model.freeze, config.model.lora.rank
+    require(
+        "model.freeze", freeze, not freeze or not rank, "left out with model.lora.rank, which freezes all"
+    )
+    is_pretraining = data.task == "masked_language_modelling"
+    require("model.lora.rank", rank, not rank or not is_pretraining, f"left out with data.task {data.task}")
     _check_long(data)
     _check_multi_label(data)
     _check_imbalance(config.train)

@@ -67,7 +67,7 @@ def help_text(command: str, description: str, topics: list[str], defaults: Confi
 def _explained(topic: str, values: dict) -> str:
     """Return the help of a group, or of one setting."""
     group, _, key = topic.partition(".")
-    names = [name for name in setting_types() if name == topic or not key and name.startswith(f"{group}.")]
+    names = [name for name in setting_types() if name == topic or name.startswith(f"{topic}.")]
     if not names:
         near = nearest(topic, [*get_type_hints(Config), *setting_types(), "all"])
         raise InputError(f"command line: there is no help on '{topic}'{near}")
@@ -78,7 +78,9 @@ def _explained(topic: str, values: dict) -> str:
 
 def _setting(name: str, schema: type, values: dict) -> str:
     """Return a setting's option, choices and default, and below them what it does."""
-    key = name.rpartition(".")[2]
+    *groups, key = name.split(".")
+    for inner in groups[1:]:
+        schema = get_type_hints(schema)[inner]
     words = textwrap.fill(
         _docstrings(schema)[key],
         min(shutil.get_terminal_size((100, 24)).columns, 110),
@@ -101,8 +103,9 @@ def _value(hint: Any, key: str) -> str:
 
 
 def _default(values: dict, name: str) -> str:
-    group, _, key = name.partition(".")
-    value = values[group][key]
+    value: Any = values
+    for key in name.split("."):
+        value = value[key]
     shown = str(value).lower() if isinstance(value, bool) else value
     return "" if value is None or value in ([], {}) else f" (default: {shown})"
 

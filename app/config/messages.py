@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import is_dataclass
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -21,12 +22,13 @@ TYPES = {
 }
 
 
-def setting_types() -> dict[str, Any]:
+def setting_types(schema: type = Config, prefix: str = "") -> dict[str, Any]:
     """Return the type of each setting by its dotted name."""
-    groups = get_type_hints(Config).items()
-    return {
-        f"{group}.{key}": hint for group, schema in groups for key, hint in get_type_hints(schema).items()
-    }
+    types: dict[str, Any] = {}
+    for key, hint in get_type_hints(schema).items():
+        name = f"{prefix}{key}"
+        types |= setting_types(hint, f"{name}.") if is_dataclass(hint) else {name: hint}
+    return types
 
 
 def explain_parser_error(message: str) -> str:

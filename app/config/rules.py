@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -99,5 +99,8 @@ def _fields(settings: Any, group: str) -> Iterator[tuple[str, Any, Any, Any]]:
     """Yield key, value, type and default of each field whose type has rules."""
     hints = get_type_hints(type(settings), include_extras=True)
     for field in fields(settings):
-        if hasattr(hints[field.name], "__metadata__"):
-            yield f"{group}.{field.name}", getattr(settings, field.name), hints[field.name], field.default
+        key, value = f"{group}.{field.name}", getattr(settings, field.name)
+        if is_dataclass(value):
+            yield from _fields(value, key)
+        elif hasattr(hints[field.name], "__metadata__"):
+            yield key, value, hints[field.name], field.default

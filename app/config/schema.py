@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from .data_settings import DataConfig
-from .rules import FROM_0_BELOW_1, Count, Rule
+from .rules import FROM_0_BELOW_1, Count, CountOrNone, Rule
 from .train_settings import TrainConfig
 
 # Not Any: given a mapping with a `class_path`, jsonargparse would import that class and create an object.
@@ -20,6 +20,20 @@ Freeze = Annotated[
     Literal["embeddings"] | int | None,
     Rule("embeddings, or at least 1", lambda lowest: lowest == "embeddings" or lowest >= 1),
 ]
+
+
+@dataclass(frozen=True)
+class LoRAConfig:
+    """Small matrices that are trained in place of the encoder's own, by peft; the head is trained in full."""
+
+    rank: Annotated[int | None, Rule("at least 0", lambda rank: rank >= 0)] = None
+    """Rank of the small matrices, such as 16; none, 0: train the encoder itself."""
+    alpha: CountOrNone = None
+    """They are multiplied by alpha / rank; none: alpha is twice the rank."""
+    dropout: Annotated[float | None, FROM_0_BELOW_1] = None
+    """Dropout probability of what they get; none: no dropout."""
+    targets: Annotated[list[str] | None, Rule("one name or more", bool)] = None
+    """Linear layers of the encoder that get them, such as [query, value]; none: all."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,7 @@ class ModelConfig:
     number); none: train all."""
     config: dict[str, PlainValue] = field(default_factory=dict)
     """Keys to set in the transformers configuration of the model: num_hidden_layers, hidden_size, ..."""
+    lora: LoRAConfig = field(default_factory=LoRAConfig)
 
 
 @dataclass(frozen=True)
@@ -106,6 +121,9 @@ class OutputConfig:
     keep_final_state: bool = True
     """Keep the last training state of a finished run (three times the model's size): --resume auto can train
     it for longer."""
+    merge: bool = True
+    """With model.lora.rank: save the model with the trained matrices added to its own, an ordinary
+    checkpoint, beside the folder adapter; false: save the adapter only."""
     tensorboard: bool = True
     """Write TensorBoard event files to the run folder."""
     trackers: list[str] = field(default_factory=list)

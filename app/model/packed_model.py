@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspect import signature
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -14,6 +15,9 @@ from . import attention
 from .dropout import replace_dropout
 from .grouped_attention import head_layout
 from .varlen import has_varlen_kernels
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
 
 # Models whose head reads each row's first token, and which count positions from 0 (or, RoBERTa, from pad_id +
 # 1).
@@ -27,6 +31,9 @@ class PackedModel(nn.Module):
     `forward` takes the tensors of `app.batching.collate.collate` and returns one output for each target, in
     the model's precision.
     """
+
+    # peft's configuration, where only an adapter and the head are trained, see app/model/lora.py
+    adapter: LoraConfig | None = None
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

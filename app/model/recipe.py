@@ -38,6 +38,8 @@ PRETRAINED = {
     768: Recipe(3e-5),
     float("inf"): Recipe(2e-5),
 }
+# With LoRA
+LORA_FACTOR = 10
 # Narrower ones need larger steps, by the data (docs/quality.md). In few steps the highest rate is best, but
 # the loss may rise again after a short warm-up. Pairs of texts are learned only with a low rate; with a
 # higher one all of them get the most frequent class.
@@ -68,6 +70,10 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
         if config.model.name is None
         else recipe_of(checkpoint_width(config), steps_per_epoch, has_pairs)
     )
+    has_lora = bool(config.model.lora.rank)
+    if has_lora:
+        head_factor = max(1.0, recipe.head_factor / LORA_FACTOR)
+        recipe = replace(recipe, learning_rate=LORA_FACTOR * recipe.learning_rate, head_factor=head_factor)
     rate = recipe.learning_rate if train.learning_rate is None else train.learning_rate
     usual = {"learning_rate": rate, "warmup": recipe.warmup}
     if recipe.head_factor != 1:
@@ -76,9 +82,10 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     if filled and config.model.name is not None:
         chosen = ", ".join(f"train.{key} {value:g}" for key, value in filled.items())
         logger.info(
-            "Not set, so as usual for a model like %s, %s and %s steps in an epoch: %s.",
+            "Not set, so as usual for a model like %s%s, %s and %s steps in an epoch: %s.",
             *(
                 config.model.name,
+                " with LoRA" if has_lora else "",
                 "pairs of texts" if has_pairs else "single texts",
                 f"{steps_per_epoch:,}",
                 chosen,

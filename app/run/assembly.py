@@ -20,6 +20,7 @@ from ..errors import InputError
 from ..model.classifier import check_passes
 from ..model.epochs import with_epochs
 from ..model.freezing import freeze
+from ..model.lora import add_lora
 from ..model.packed_model import PackedModel
 from ..model.recipe import with_recipe
 from ..model.source import checkpoint_place
@@ -63,6 +64,7 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     torch.manual_seed(settings.seed)
     model = outcome.build_model(stores)
     freeze(model, config.model.freeze, num_layers(model))
+    add_lora(model, config.model.lora)
     packed = choose_packed(settings.collate, model, strategy)
     check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
     layout = model.layout(packed, choose_varlen(settings.attention, model, packed, strategy.device))

@@ -32,6 +32,7 @@ from .job_signature import job_signature
 from .log.run_log import RunLog
 from .log.trackers import check_trackers
 from .memory_errors import Remedy, memory_for
+from .merging import merge_adapter
 from .rank_agreement import check_ranks
 from .resuming import check_not_done, find_state, load_best, load_state, writes_of_resumed_run
 from .saving import Saver
@@ -80,6 +81,7 @@ class Job:
                 # The launcher ends all other ranks as soon as one has ended
                 self.strategy.group.broadcast(None)
                 return 128 + stopped_by
+            self.merge()
             self.report()
             self.log.outcome = "finished"
         except Stopped as stop:
@@ -218,6 +220,12 @@ class Job:
         with memory_for(f"{split} was evaluated", Remedy.EVALUATION):
             rows = self.config.train.eval_batch_size
             return evaluate_split(self.strategy, self.components, split, rows, self.log, step)
+
+    def merge(self) -> None:
+        """Make an ordinary checkpoint of what LoRA has trained, where it is on; every rank calls it."""
+        if self.components.model.adapter and self.config.output.merge:
+            with StopAtOnce(), memory_for("the adapter was merged", Remedy.LOADING):
+                self.on_rank_0(partial(merge_adapter, self.folder, self.components))
 
     def report(self) -> None:
         """Evaluate the best checkpoint on test (on dev where there is no test), and report; every rank calls

@@ -61,14 +61,17 @@ def job_signature(config: Config, components: Components) -> dict[str, Any]:
     if config.model.name is not None:
         content = checkpoint_content(components, config.model.name)
         signature["model.name"] = {"path": config.model.name, "content": content}
+        if config.model.lora.rank:
+            # Training states have only what is trained, so a run resumes with these weights only
+            signature["model.lora.base"] = content
     return signature
 
 
 def flat_settings(config: Config) -> dict[str, Any]:
     """Return all settings by their dotted names."""
-    return {
-        f"{group}.{key}": value for group, values in config.to_dict().items() for key, value in values.items()
-    }
+    values = config.to_dict()
+    values["model.lora"] = values["model"].pop("lora")
+    return {f"{group}.{key}": value for group, settings in values.items() for key, value in settings.items()}
 
 
 def fixes_of(dataset: Dataset) -> dict | None:

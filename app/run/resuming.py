@@ -11,7 +11,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from ..checkpoints.find_run import is_finished, run_to_resume
-from ..checkpoints.run_files import MODEL
+from ..checkpoints.run_files import ADAPTER, best_weights
 from ..checkpoints.run_folder import finished_error, keep_reports
 from ..checkpoints.run_history import add_start, read_settings
 from ..checkpoints.training_state import (
@@ -22,6 +22,7 @@ from ..checkpoints.training_state import (
 )
 from ..config.schema import Config
 from ..errors import InputError
+from ..model.lora import WEIGHTS, load_adapter
 from ..model.pretrained import add_prefix
 from ..strategies.strategy import Strategy
 from ..training.progress import RunProgress
@@ -109,7 +110,8 @@ def load_state(
     group = strategy.group
     progress, steps = group.broadcast((state.progress, state.job["steps"]) if state else None)
     is_longer = steps != job["steps"]
-    group.on_rank_0(lambda: restore_best_model(state.folder, folder / MODEL))
+    has_adapter = strategy.full_state.has_adapter
+    group.on_rank_0(lambda: restore_best_model(state.folder, best_weights(folder, has_adapter)))
     if not is_longer and progress.is_trained(steps):
         load_best(strategy, folder)
     else:
@@ -133,7 +135,8 @@ def load_best(strategy: Strategy, folder: Path | None) -> None:
     weights = {}
 
     def read() -> None:
-        weights.update(load_file(folder / MODEL))
+        path = best_weights(folder, strategy.full_state.has_adapter)
+        weights.update(load_adapter(path) if path.name == WEIGHTS else load_file(path))
 
     strategy.group.on_rank_0(read)
     strategy.full_state.load_weights(add_prefix(weights))
@@ -181,5 +184,5 @@ def start_longer(folder: Path, state: Path, step: int) -> None:
 
     Only from here on the run counts as not finished. Whenever it is interrupted, it can be resumed again.
     """
-    add_best_model(state, folder / MODEL)
+    add_best_model(state, best_weights(folder, (folder / ADAPTER).exists()))
     keep_reports(folder, step)

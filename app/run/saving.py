@@ -11,10 +11,11 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from ..checkpoints.find_run import check_is_there
-from ..checkpoints.run_files import MODEL
+from ..checkpoints.run_files import best_weights
 from ..checkpoints.run_folder import cannot_write
 from ..checkpoints.training_state import Tensors, save_training_state
 from ..config.schema import OutputConfig
+from ..model.lora import save_adapter
 from ..model.pretrained import save_model, strip_prefix
 from ..strategies.strategy import Strategy
 from ..training.progress import RunProgress
@@ -72,6 +73,7 @@ class Saver:
         self.folder = folder
         # Whose configuration is saved, before the strategy wraps it
         self.transformers_model = components.model.model
+        self.adapter = components.model.adapter
         self.tokenizer = components.tokenizer
         self.config = config
         self.job = job
@@ -103,7 +105,9 @@ class Saver:
                 progress, loss_window=list(progress.loss_window), scaler=self.strategy.full_state.scaler()
             )
             # After the last step the run's model is the best for good, and the state needs no copy of it.
-            best_model = self.folder / MODEL if progress.best_step and not is_trained else None
+            best_model = None
+            if progress.best_step and not is_trained:
+                best_model = best_weights(self.folder, self.adapter is not None)
             tensors = (weights if with_tensors else {}, optimizer)
             writes.append(partial(self.write_state, saved, *tensors, best_model))
         self.writer.start(partial(self.write, writes))
@@ -119,8 +123,11 @@ class Saver:
             raise cannot_write("the model", error, self.folder) from error
 
     def write_model(self, weights: Tensors) -> None:
-        """Write the run's model."""
-        save_model(self.folder, self.transformers_model, weights, self.tokenizer)
+        """Write the run's model, or what is trained of it."""
+        if self.adapter:
+            save_adapter(self.folder, self.adapter, weights)
+        else:
+            save_model(self.folder, self.transformers_model, weights, self.tokenizer)
 
     def write_state(
         self, progress: RunProgress, weights: Tensors, optimizer: Tensors, best_model: Path | None

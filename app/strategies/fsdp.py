@@ -24,15 +24,16 @@ from .strategy import BuildOptimizer
 from .torch_group import BroadcastState, ProcessGroupStrategy
 
 # Whole tensors, on rank 0 only
-FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
-FROM_RANK_0 = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+FULL = {"full_state_dict": True, "cpu_offload": True}
+FROM_RANK_0 = {"full_state_dict": True, "broadcast_from_rank0": True}
 
 
 class FSDPState(BroadcastState):
     """The full state of sharded parameters."""
 
     def weights(self) -> Tensors:
-        weights = get_model_state_dict(self.module, options=FULL)
+        options = StateDictOptions(**FULL, ignore_frozen_params=self.has_adapter)
+        weights = get_model_state_dict(self.module, options=options)
         if self.group.world_size > 1:
             return weights
         # On the CPU the whole tensors of one process are its parameters, which training changes
@@ -41,7 +42,8 @@ class FSDPState(BroadcastState):
     def load_weights(self, weights: Tensors) -> None:
         self.strategy.reshard()
         # It changes the dictionary that it gets
-        set_model_state_dict(self.module, dict(weights), options=FROM_RANK_0)
+        options = StateDictOptions(**FROM_RANK_0, strict=not self.has_adapter)
+        set_model_state_dict(self.module, dict(weights), options=options)
 
     def place(self, value: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
         # A step count

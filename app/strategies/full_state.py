@@ -44,15 +44,26 @@ class FullState:
         """The model without the mode's wrapper."""
         return self.strategy.unwrapped_module()
 
+    @property
+    def has_adapter(self) -> bool:
+        """Whether the state of the model is that of its trained weights only."""
+        return getattr(self.module, "adapter", None) is not None
+
+    def held(self) -> Tensors:
+        """Return the tensors of the state as the mode has them, by the model's own parameter names."""
+        tensors = self.module.state_dict(keep_vars=True)
+        return {name: value for name, value in tensors.items() if value.requires_grad or not self.has_adapter}
+
     def weights(self) -> Tensors:
         """Return the weights, by the model's own parameter names."""
         if self.group.rank != 0:
             return {}
-        return {name: to_cpu(value) for name, value in self.module.state_dict().items()}
+        return {name: to_cpu(value) for name, value in self.held().items()}
 
     def load_weights(self, weights: Tensors) -> None:
         """Load what `weights` returned."""
-        self.module.load_state_dict(weights)
+        frozen = self.module.state_dict() if self.has_adapter else {}
+        self.module.load_state_dict(frozen | weights)
 
     def optimizer(self) -> Tensors:
         """Return the optimizer state; its keys are `parameter/name`, such as `classifier.bias/exp_avg`."""

@@ -117,10 +117,10 @@ class BroadcastState(FullState):
 
     def load_weights(self, weights: Tensors) -> None:
         with torch.no_grad():
-            for name, value in self.module.state_dict().items():
+            for name, value in self.held().items():
                 if self.group.rank == 0:
                     value.copy_(weights[name])
-                dist.broadcast(value, src=0)
+                dist.broadcast(value.detach(), src=0)
 
     def load_optimizer(self, tensors: Tensors) -> None:
         super().load_optimizer(self.group.broadcast_tensors(tensors))

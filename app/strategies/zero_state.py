@@ -20,14 +20,14 @@ class Stage0State(BroadcastState):
 
     def weights(self) -> Tensors:
         weights = {}
-        for name, value in self.module.state_dict(keep_vars=True).items():
+        for name, value in self.held().items():
             with whole(value):
                 if self.group.rank == 0:
                     weights[name] = to_cpu(value)
         return weights
 
     def load_weights(self, weights: Tensors) -> None:
-        for name, value in self.module.state_dict(keep_vars=True).items():
+        for name, value in self.held().items():
             with whole(value), torch.no_grad():
                 if self.group.rank == 0:
                     value.copy_(weights[name])

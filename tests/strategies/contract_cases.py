@@ -1,6 +1,7 @@
 """What the contract of the modes is tested with: settings, tasks, layouts and data."""
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 
 BASE = {
     "batch_size": 16,
@@ -26,8 +27,9 @@ class Case:
     limit: int = 69
     task: str = "single_label"
     data: dict = field(default_factory=dict)
-    # As model.freeze
+    # As model.freeze and model.lora
     freeze: str | int | None = None
+    lora: dict = field(default_factory=dict)
 
 
 # A row has one, two or three
@@ -94,5 +96,14 @@ CASES = {
         {"max_steps": 6}, task="masked_language_modelling", collate="padded"
     ),
 }
+if find_spec("peft"):
+    CASES |= {
+        "lora": Case({"accumulation_steps": 3, "max_steps": 8}, lora={"rank": 4}, limit=65),
+        "lora_padded_adamw": Case(
+            {"optimizer": "adamw", "learning_rate": 1e-3, "ema": 0.9, "max_steps": 8},
+            lora={"rank": 2, "alpha": 3, "targets": ["query", "dense"]},
+            collate="padded",
+        ),
+    }
 # So large that the first gradients are infinite, for some steps
 OVERFLOW_SCALE = 2.0**40

@@ -44,12 +44,13 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     import torch
 
     from app.batching.balanced_plan import build_plan
-    from app.config.schema import Config, DataConfig, ModelConfig
+    from app.config.schema import Config, DataConfig, LoRAConfig, ModelConfig
     from app.data.dataset import open_dataset
     from app.data.long_texts import long_texts
     from app.data.tokenizer import load_tokenizer
     from app.data.tokens import open_store
     from app.model.freezing import freeze
+    from app.model.lora import add_lora
     from app.outcomes import prepare_outcome
     from app.run.assembly import choose_packed, choose_varlen
     from app.training.evaluate import evaluate
@@ -84,6 +85,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     torch.manual_seed(0)
     model = outcome.build_model({"train": store})
     freeze(model, case.freeze, 2)
+    add_lora(model, LoRAConfig(**case.lora))
     if config.r_drop:
         model.model.classifier.register_forward_pre_hook(two_masks)
     packed = choose_packed(case.collate, model, strategy)

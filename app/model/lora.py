@@ -1,0 +1,121 @@
+"""LoRA by peft: beside each frozen matrix of the encoder a small one of two trained factors; the head is
+trained in full. https://huggingface.co/docs/peft/package_reference/lora
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from ..config.schema import LoRAConfig
+from ..errors import InputError, nearest
+from ..runtime.disk import sync
+from .dropout import replace_dropout
+from .packed_model import PackedModel
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
+
+logger = logging.getLogger(__name__)
+# In the run folder, as peft reads and writes it
+FOLDER, WEIGHTS, CONFIG = "adapter", "adapter_model.safetensors", "adapter_config.json"
+# Before each name in peft's file; ours have the name of the adapter inside
+PREFIX, NAME = "base_model.model.", "default"
+PROBLEM = "model.lora.rank needs peft: pip install -r requirements-lora.txt"
+
+
+def add_lora(model: PackedModel, settings: LoRAConfig) -> None:
+    """Freeze a model but for its head, and add trained factors to the targets; without a rank nothing is
+    done.
+
+    Raises InputError where peft is missing, and for a target that is no linear layer of the encoder.
+    """
+    if not settings.rank:
+        return
+    try:
+        from peft import inject_adapter_in_model
+        from peft.tuners.lora import LoraLayer
+    except ImportError as error:
+        raise InputError(f"{PROBLEM} ({error})") from error
+    config, heads = peft_config(model.model, settings)
+    inject_adapter_in_model(config, model.model, NAME)
+    # For peft's file only: it would keep the untrained head as well
+    config.modules_to_save = heads
+    # Not a set, so that equal runs write equal files
+    config.target_modules = sorted(config.target_modules)
+    for head in heads:
+        model.model.get_submodule(head).requires_grad_(True)
+    for layer in model.modules():
+        if isinstance(layer, LoraLayer):
+            # Autocast casts what has to be cast
+            layer.cast_input_dtype_enabled = False
+    replace_dropout(model)
+    model.adapter = config
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    total = sum(parameter.numel() for parameter in model.parameters())
+    logger.info(
+        "model.lora.rank %d: %s of %s parameters are trained, in %s and the head.",
+        *(settings.rank, f"{trained:,}", f"{total:,}", ", ".join(config.target_modules)),
+    )
+
+
+def peft_config(model: nn.Module, settings: LoRAConfig) -> tuple[LoraConfig, list[str]]:
+    """Return peft's configuration for transformers' `model`, and the modules of its head."""
+    from peft import LoraConfig
+
+    encoder = model.base_model_prefix
+    heads = [name for name, child in model.named_children() if name != encoder and [*child.parameters()]]
+    if getattr(model.base_model, "pooler", None) is not None:
+        heads.append(f"{encoder}.pooler")
+    of_head = tuple(f"{head}." for head in heads)
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    known = sorted({name.rpartition(".")[2] for name in linear if not f"{name}.".startswith(of_head)})
+    targets = settings.targets or known
+    for target in targets:
+        if target not in known:
+            raise InputError(
+                f"model.lora.targets must name linear layers of the encoder: {', '.join(known)}; found "
+                f"{target}{nearest(target, known)}"
+            )
+    config = LoraConfig(
+        task_type="SEQ_CLS",
+        r=settings.rank,
+        lora_alpha=2 * settings.rank if settings.alpha is None else settings.alpha,
+        lora_dropout=settings.dropout or 0.0,
+        target_modules=list(targets),
+        exclude_modules=[name for name in linear if f"{name}.".startswith(of_head)],
+        base_model_name_or_path=model.name_or_path or None,
+    )
+    return config, heads
+
+
+def save_adapter(folder: Path, config: LoraConfig, weights: dict[str, torch.Tensor]) -> None:
+    """Write trained weights, by the names of transformers' model, into `adapter` in a run folder, as peft
+    reads them."""
+    target, aside = folder / FOLDER, folder / f".{FOLDER}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    config.save_pretrained(aside)
+    renamed = {PREFIX + name.replace(f".{NAME}.", "."): value for name, value in weights.items()}
+    save_file({name: value.contiguous() for name, value in renamed.items()}, aside / WEIGHTS)
+    shutil.copymode(aside / CONFIG, aside / WEIGHTS)
+    target.mkdir(exist_ok=True)
+    for path in aside.iterdir():
+        sync(path)
+        path.replace(target / path.name)
+    aside.rmdir()
+
+
+def load_adapter(path: Path) -> dict[str, torch.Tensor]:
+    """Return the weights of a file that `save_adapter` wrote, by the names of transformers' model."""
+    return {
+        re.sub(r"(\.lora_[AB])\.", rf"\1.{NAME}.", name.removeprefix(PREFIX)): value
+        for name, value in load_file(path).items()
+    }

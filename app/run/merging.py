@@ -1,0 +1,68 @@
+"""The end of a run with LoRA: an ordinary checkpoint is written beside the adapter, and must predict the
+same."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..checkpoints.run_files import ADAPTER, MODEL
+from ..errors import TrainingError
+from ..model.classifier import Classifier
+from ..model.encoder_config import checkpoint_config
+from ..model.pretrained import load_weights, save_model
+from ..model.transformers_calls import quiet_transformers
+from .assembly import Components
+from .final_report import report_split
+
+logger = logging.getLogger(__name__)
+# Of the report, which are compared
+ROWS = 32
+# Differences of logits in fp32, relative to the largest: additions in another order
+TOLERANCE = 1e-4
+
+
+def merge_adapter(folder: Path, components: Components) -> None:
+    """Add the adapter of the best checkpoint in a run folder to the weights that the run began with, and
+    write the sum there as a checkpoint of transformers; rank 0 calls it.
+
+    Everything is read again from the disk, on the CPU in fp32. Raises TrainingError, and writes no model,
+    where the logits of the first rows of the report differ beyond rounding.
+    """
+    from peft import PeftModel
+
+    config, loader = components.config, components.loaders[report_split(components)]
+    batch = loader.load(np.arange(min(ROWS, len(loader))), torch.device("cpu"))
+
+    def logits(model: nn.Module) -> torch.Tensor:
+        with torch.no_grad():
+            return model.eval()(**batch.inputs)
+
+    with torch.random.fork_rng(devices=()), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        torch.manual_seed(config.train.seed)
+        classifier = components.outcome.build_model(components.stores)
+        adapted = PeftModel.from_pretrained(classifier.model, (folder / ADAPTER).parent)
+    before = logits(classifier)
+    merged = adapted.merge_and_unload()
+    save_model(folder, merged, merged.state_dict(), components.tokenizer)
+    with quiet_transformers():
+        model, _ = load_weights(folder, checkpoint_config(folder))
+    difference = float((logits(Classifier(model)) - before).abs().max())
+    largest = float(before.abs().max())
+    if not difference <= TOLERANCE * max(1.0, largest):
+        (folder / MODEL).unlink()
+        raise TrainingError(
+            f"the merged model must have the logits of the model with its adapter, found a difference of "
+            f"{difference:.2g} at logits up to {largest:.3g}; {folder / ADAPTER} is kept: use it with "
+            "--output.merge false"
+        )
+    logger.info(
+        "Adapter merged into %s: logits of %d rows differ by at most %.1e.",
+        *(folder / MODEL, batch.num_rows, difference),
+    )

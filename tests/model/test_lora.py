@@ -1,0 +1,164 @@
+"""LoRA by peft: what is trained, and the run folder: python -m pytest tests/model/test_lora.py"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+from app.config.schema import LoRAConfig
+from app.errors import InputError
+from app.model.lora import add_lora, load_adapter, save_adapter
+from app.run import merging
+from app.run.entry import main
+from tests.ranks import settings
+from tests.tiny import tiny_model, write_tiny
+
+peft = pytest.importorskip("peft")
+DECODER = {"model__architecture": "qwen3", "model__config__head_dim": 8}
+DECODER |= {"model__config__num_key_value_heads": 1}
+
+
+LEARNS = {"model__config__initializer_range": 0.2, "train__learning_rate": 0.03, "train__epochs": 3}
+
+
+def lora_model(architecture: str = "bert", **changes):
+    model = tiny_model(architecture)
+    add_lora(model, LoRAConfig(**{"rank": 4, **changes}))
+    return model
+
+
+def trained(model) -> set[str]:
+    return {name.removeprefix("model.") for name, value in model.named_parameters() if value.requires_grad}
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "qwen3", "modernbert", "deberta-v2"])
+def test_all_linear_layers_of_the_encoder_get_factors_and_the_head_is_trained(architecture):
+    plain = tiny_model(architecture).model
+    model = lora_model(architecture)
+    encoder = plain.base_model_prefix
+    linear = {
+        name
+        for name, module in plain.named_modules()
+        if isinstance(module, torch.nn.Linear) and name.startswith(encoder) and "pooler" not in name
+    }
+    head = {
+        name for name, _ in plain.named_parameters() if not name.startswith(f"{encoder}.") or "pooler" in name
+    }
+    assert len(linear) >= 8
+    assert head
+    factors = {f"{name}.lora_{factor}.default.weight" for name in linear for factor in "AB"}
+    assert trained(model) == factors | head
+
+
+def test_without_a_rank_nothing_changes():
+    for rank in (None, 0):
+        model = tiny_model()
+        names = list(model.state_dict())
+        add_lora(model, LoRAConfig(rank=rank))
+        assert list(model.state_dict()) == names
+        assert model.adapter is None
+        assert len(trained(model)) == len(names)
+
+
+def test_targets_are_those_that_are_set():
+    model = lora_model(targets=["query", "value"])
+    layers = {name.partition(".lora_")[0] for name in trained(model) if "lora_" in name}
+    assert {name.rpartition(".")[2] for name in layers} == {"query", "value"}
+    with pytest.raises(
+        InputError, match="linear layers of the encoder: dense, key, query, value; found quer"
+    ):
+        lora_model(targets=["quer"])
+
+
+def test_the_adapter_is_read_as_it_was_written(tmp_path):
+    model = lora_model()
+    weights = {name: value.detach() for name, value in model.model.named_parameters() if value.requires_grad}
+    save_adapter(tmp_path, model.adapter, weights)
+    again = load_adapter(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert again.keys() == weights.keys()
+    assert all(torch.equal(again[name], weights[name]) for name in weights)
+    assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("lora")
+    path = write_tiny(folder / "rows.tsv", 40)
+    return ["--data.train", str(path), "--data.cache_dir", str(folder / "cache")]
+
+
+@pytest.fixture(scope="module")
+def base(data, tmp_path_factory) -> Path:
+    """A checkpoint to begin with: a run without LoRA."""
+    folder = tmp_path_factory.mktemp("base") / "run"
+    assert main("single", "", settings(data, folder, **LEARNS | {"train__epochs": 1})) == 0
+    return folder
+
+
+def train(data: list[str], folder: Path, **changes) -> tuple[int, Path]:
+    changes = LEARNS | {"model__lora__rank": 4} | changes
+    return main("single", "", settings(data, folder, **changes)), folder
+
+
+@pytest.mark.parametrize("changes", [{}, DECODER, {"train__ema": 0.9}], ids=["bert", "qwen3", "ema"])
+def test_the_run_folder_is_an_ordinary_checkpoint_beside_its_adapter(data, tmp_path, changes):
+    status, folder = train(data, tmp_path / "run", **changes)
+    assert status == 0
+    names = set(load_file(folder / "model.safetensors"))
+    assert not [name for name in names if "lora" in name or "base_layer" in name]
+    assert {path.name for path in (folder / "adapter").iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
+    rows = [line.split(",") for line in (folder / "predictions.csv").read_text().splitlines()[1:]]
+    predicted = pipeline("text-classification", str(folder))([row[2] for row in rows])
+    assert [row[4] for row in rows] == [answer["label"] for answer in predicted]
+    assert len({row[4] for row in rows}) > 1
+
+
+def test_states_and_adapter_have_what_is_trained_only(data, base, tmp_path):
+    status, folder = train(data, tmp_path / "run", model__name=base)
+    assert status == 0
+    (state,) = (folder / "state").iterdir()
+    weights, optimizer = (load_file(state / f"{name}.safetensors") for name in ("weights", "optimizer"))
+    adapter = load_adapter(folder / "adapter" / "adapter_model.safetensors")
+    assert weights.keys() == adapter.keys() == {name.rpartition("/")[0] for name in optimizer}
+    before, after = (load_file(path / "model.safetensors") for path in (base, folder))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    layers = {name.partition(".lora_")[0] for name in adapter if "lora_" in name}
+    assert changed == {f"{layer}.weight" for layer in layers} | {
+        name for name in adapter if "lora_" not in name
+    }
+
+
+def test_peft_reads_the_adapter_on_the_model_that_it_began_with(data, base, tmp_path):
+    _, folder = train(data, tmp_path / "run", model__name=base)
+    assert json.loads((folder / "adapter" / "adapter_config.json").read_text())[
+        "base_model_name_or_path"
+    ] == str(base)
+    tokens = AutoTokenizer.from_pretrained(folder)(["好棒美", "差坏"], padding=True, return_tensors="pt")
+    adapted = peft.PeftModel.from_pretrained(
+        AutoModelForSequenceClassification.from_pretrained(base), folder / "adapter"
+    )
+    merged = AutoModelForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        torch.testing.assert_close(adapted.eval()(**tokens).logits, merged(**tokens).logits)
+
+
+def test_a_merged_model_that_differs_is_not_kept(data, base, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(merging, "TOLERANCE", -1.0)
+    status, folder = train(data, tmp_path / "run", model__name=base)
+    assert status == 1
+    assert (
+        "the merged model must have the logits of the model with its adapter, found a diff"
+        in capfd.readouterr().err
+    )
+    assert not (folder / "model.safetensors").exists()
+    assert (folder / "adapter" / "adapter_model.safetensors").exists()
+    # Finished by the same command
+    monkeypatch.undo()
+    assert train(data, folder, model__name=base)[0] == 0
+    assert (folder / "model.safetensors").exists()
