@@ -28,6 +28,8 @@ EXACT |= {"model__dropout": 0.2, "train__early_stopping": 3, "output__tensorboar
 WINDOWS = EXACT | {"data__long": "windows", "data__max_length": 10, "data__max_windows": 3}
 METHODS = EXACT | {"train__r_drop": 1.0, "train__adversarial": "fgm", "train__ema": 0.9}
 METHODS |= {"model__freeze": "embeddings", "train__early_stopping": 99, "train__adversarial_epsilon": 0.1}
+LORA = EXACT | {"model__lora__rank": 4, "model__lora__dropout": 0.1, "train__ema": 0.9}
+LORA |= {"train__early_stopping": 99}
 FP16 = EXACT | {"train__precision": "fp16", "train__max_grad_norm": 0.5}
 
 
@@ -94,7 +96,8 @@ def stop_thrice(mode: str, world_size: int, argv: list[str], log: Path, seed: in
             for mode in (("single", 1), ("ddp", 2))
         ],
         *[
-            pytest.param(*mode, METHODS, id=f"{mode[0]}-{mode[1]}-methods")
+            pytest.param(*mode, changes, id=f"{mode[0]}-{mode[1]}-{name}")
+            for name, changes in (("methods", METHODS), ("lora", LORA))
             for mode in (("single", 1), ("ddp", 2), ("fsdp", 3), ("deepspeed", 2))
         ],
     ],
@@ -104,6 +107,8 @@ def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, chan
     predictions too."""
     if reason := load_strategy(mode).unavailable_reason():
         pytest.skip(reason)
+    if changes is LORA:
+        pytest.importorskip("peft")
     whole, stopped, log = tmp_path / "whole", tmp_path / "stopped", tmp_path / "log"
     argv = settings(data, stopped, **changes)
     steps = stop_thrice(mode, world_size, argv, log, seed=1)
