@@ -179,16 +179,8 @@ class Job:
         if self.progress.is_trained(self.total_steps):
             return 0
         with StopSignals(strategy.group) as signals:
-            after_step = AfterStep(
-                strategy,
-                components,
-                settings,
-                self.progress,
-                self.total_steps,
-                self.log,
-                self.saver,
-                signals,
-            )
+            saving = self.total_steps, self.log, self.saver, signals
+            after_step = AfterStep(strategy, components, settings, self.progress, *saving)
             self.measure_start()
             self.log.speed.start()
             train(
