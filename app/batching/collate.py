@@ -19,14 +19,17 @@ class Layout:
 
     `packed`: rows are laid end to end, without padding. `varlen`: attention of packed batches takes rows of
     any lengths, not groups of similar length. `pad_id`: the id of the padding token. `first_position`: the
-    position id of a row's first token (RoBERTa counts from pad_id + 1). `token_types`: whether the model
-    tells the two texts of a pair apart. `max_positions`: maximum tokens per row, or None for no limit.
+    position id of a row's first token (RoBERTa counts from pad_id + 1). `last_except`: for a decoder
+    the id that the token which it reads, the last of a row, does not have, or -1; None for an encoder.
+    `token_types`: whether the model tells the two texts of a pair apart. `max_positions`: maximum tokens per
+    row, or None for no limit.
     """
 
     packed: bool
     varlen: bool = False
     pad_id: int = 0
     first_position: int = 0
+    last_except: int | None = None
     token_types: bool = True
     max_positions: int | None = None
 
@@ -52,7 +55,8 @@ def collate(
     `second_starts` is for each row the number of tokens before its second text, or None for single texts.
     Padded: `input_ids`, `attention_mask` and, for pairs, `token_type_ids`, each (num_rows, longest) int64.
     Packed: `input_ids`, `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64;
-    `first_tokens` (num_rows,) int64, the index of each row's first token; and what attention needs:
+    `first_tokens` (num_rows,) int64, the index of each row's first token; for a decoder `last_tokens`, that
+    of each row's last token which is not `last_except`; and what attention needs:
     `row_offsets` (num_rows + 1,) int32, the index of each row's first token and the end of the last row, and
     `longest`, the tokens of the longest row; or the arrays of `_grouped_layout`.
     """
@@ -97,6 +101,9 @@ def _pack(
         "position_ids": (position + layout.first_position)[None],
         "first_tokens": starts,
     }
+    if layout.last_except is not None:
+        real = np.where(arrays["input_ids"][0] != layout.last_except, np.arange(len(position)), 0)
+        arrays["last_tokens"] = np.maximum(np.maximum.reduceat(real, starts), starts)
     if second_starts is not None:
         second = position >= np.asarray(second_starts, dtype=np.int64)[row_of_token]
         arrays["token_type_ids"] = second.astype(np.int64)[None]

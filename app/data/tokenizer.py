@@ -62,6 +62,9 @@ def _checkpoint_tokenizer(config: ModelConfig):
             "its vocabulary does not have; correct its tokenizer_config.json, or choose another model"
         )
     check_tokenizer(tokenizer.backend_tokenizer, config.name)
+    if tokenizer.pad_token is None and tokenizer.eos_token is not None:
+        # Decoders are often without one, and transformers then takes no batches
+        tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 

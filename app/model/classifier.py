@@ -11,8 +11,9 @@ from torch import nn
 
 from ..batching.collate import collate
 from ..errors import InputError
-from .last_layer import return_first_tokens_only
+from .last_layer import return_read_tokens_only
 from .packed_model import PackedModel
+from .packing import means
 from .transformers_calls import attempt
 
 UNUSABLE = (
@@ -26,20 +27,28 @@ class Classifier(PackedModel):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
-        if self.can_pack:
-            return_first_tokens_only(model.base_model.encoder.layer[-1])
+        # The mean of ModernBERT is over all tokens
+        self.reads_mean = getattr(model.config, "classifier_pooling", None) == "mean"
+        if self.can_pack and not self.reads_mean:
+            layers = getattr(model.base_model, "encoder", model.base_model)
+            return_read_tokens_only((layers.layer if hasattr(layers, "layer") else layers.layers)[-1])
 
     def forward(
-        self, input_ids: torch.Tensor, first_tokens: torch.Tensor | None = None, **inputs: torch.Tensor
+        self,
+        input_ids: torch.Tensor,
+        first_tokens: torch.Tensor | None = None,
+        last_tokens: torch.Tensor | None = None,
+        **inputs: torch.Tensor,
     ) -> torch.Tensor:
         if first_tokens is None:
             return self.model(input_ids=input_ids, **inputs).logits
-        hidden = self.encode(input_ids, first_tokens=first_tokens, **inputs)
+        if self.reads_mean:
+            states = means(self.encode(input_ids, **inputs)[0], first_tokens)[None]
+        else:
+            read_tokens = first_tokens if last_tokens is None else last_tokens
+            states = self.encode(input_ids, read_tokens=read_tokens, **inputs)
         # (num_rows, 1, hidden): a row of one token each
-        first = hidden.transpose(0, 1)
-        if self.model.config.model_type == "bert":
-            return self.model.classifier(self.model.dropout(self.model.bert.pooler(first)))
-        return self.model.classifier(first)
+        return self.packing.head(self.model, states.transpose(0, 1))
 
 
 def check_passes(model: PackedModel, *rows: list[int]) -> None:

@@ -56,6 +56,9 @@ def encoder_config(settings: ModelConfig, tokenizer, hub: dict) -> PreTrainedCon
         from_tokenizer |= {"bos_token_id": None, "eos_token_id": None}
     else:
         config = attempt(lambda: checkpoint_config(settings.name, **hub), cannot_load(settings.name))
+        if getattr(config, "pad_token_id", None) is None and tokenizer.pad_token_id is not None:
+            # Of decoders; padded batches need it
+            config.pad_token_id = tokenizer.pad_token_id
     keys = config.to_dict() | config.attribute_map
     _check_keys(settings.config, keys, config.model_type)
     check_counts(settings.config)

@@ -19,7 +19,7 @@ def layer_depth(name: str, num_layers: int) -> int:
     layer = re.search(r"\blayers?\.(\d+)\.", name)
     if layer:
         return int(layer.group(1)) + 1
-    return 0 if "embeddings" in name else num_layers + 1
+    return 0 if "embed" in name else num_layers + 1
 
 
 def freeze(model: nn.Module, lowest: str | int | None, num_layers: int) -> None:

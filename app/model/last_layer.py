@@ -1,8 +1,8 @@
-"""The encoder's last layer on packed batches: computed for each row's first token only, because the head
-reads no other.
+"""The last layer on packed batches: computed only for the token of each row that the head reads.
 
 The other tokens are still its keys and values. For BERT-base this saves 10 of the last layer's 12
-weight-sized matrix products, 7 % of all in a step.
+weight-sized matrix products, 7 % of all in a step. Layers with rotary positions attend for all tokens, and
+save the feed-forward part.
 """
 
 from __future__ import annotations
@@ -18,20 +18,38 @@ from .attention import first_token_attention
 LAYOUT = {"row_offsets", "longest"} | {"group_shapes", "row_order", "to_padded", "from_padded", "key_mask"}
 
 
-class FirstTokens:
-    """Mixin for a layer of transformers' BERT, ELECTRA or RoBERTa, first in the MRO; padded batches use the
+class ReadTokens:
+    """Mixin for a layer of transformers' ModernBERT, Llama or Qwen, first in the MRO; padded batches use the
     original forward."""
 
     def forward(
-        self, hidden_states: torch.Tensor, *inputs, first_tokens: torch.Tensor | None = None, **more
+        self, hidden_states: torch.Tensor, *inputs, read_tokens: torch.Tensor | None = None, **more
     ) -> torch.Tensor:
-        """Return (1, num_rows, hidden) for `hidden_states` (1, total_tokens, hidden) and `first_tokens`
+        """Return (1, num_rows, hidden) for `hidden_states` (1, total_tokens, hidden) and `read_tokens`
         (num_rows,)."""
-        if first_tokens is None:
+        if read_tokens is None:
+            return super().forward(hidden_states, *inputs, **more)
+        if hasattr(self, "self_attn"):
+            attention, norms = self.self_attn, (self.input_layernorm, self.post_attention_layernorm)
+        else:
+            attention, norms = self.attn, (self.attn_norm, self.mlp_norm)
+        attended, _ = attention(norms[0](hidden_states), *inputs, **more)
+        read = (hidden_states + attended).index_select(1, read_tokens)
+        return read + self.mlp(norms[1](read))
+
+
+class FirstTokens(ReadTokens):
+    """The same for a layer of transformers' BERT, ERNIE, ELECTRA or RoBERTa, which attends for first tokens
+    only."""
+
+    def forward(
+        self, hidden_states: torch.Tensor, *inputs, read_tokens: torch.Tensor | None = None, **more
+    ) -> torch.Tensor:
+        if read_tokens is None:
             return super().forward(hidden_states, *inputs, **more)
         # Its gradient is a view; that of [0] would be a copy
         tokens = hidden_states.squeeze(0)
-        first = tokens.index_select(0, first_tokens)
+        first = tokens.index_select(0, read_tokens)
         attention = self.attention.self
         states = [
             projection(source).unflatten(-1, (attention.num_attention_heads, -1))
@@ -48,15 +66,16 @@ class FirstTokens:
         return self.feed_forward_chunk(self.attention.output(attended[None], first[None]))
 
 
-def return_first_tokens_only(layer: nn.Module) -> None:
-    """Let a layer return only the states of first tokens for packed batches.
+def return_read_tokens_only(layer: nn.Module) -> None:
+    """Let a layer return only the states of the tokens that the head reads, for packed batches.
 
     Only its class changes: parameters keep their names, and a mode can still wrap, copy or replicate the
     layer.
     """
-    layer.__class__ = _with_first_tokens(type(layer))
+    layer.__class__ = _with_read_tokens(type(layer), hasattr(layer, "attention"))
 
 
 @cache
-def _with_first_tokens(layer_class: type) -> type:
-    return type(layer_class.__name__, (FirstTokens, layer_class), {"__module__": layer_class.__module__})
+def _with_read_tokens(layer_class: type, is_bert: bool) -> type:
+    bases = (FirstTokens if is_bert else ReadTokens, layer_class)
+    return type(layer_class.__name__, bases, {"__module__": layer_class.__module__})

@@ -85,8 +85,9 @@ HEAD_PARTS = {
         lambda model: model.generator_lm_head.bias,
     ),
     "roberta": (lambda model, states: model.lm_head(states), lambda model: model.lm_head.bias),
+    "modernbert": (lambda model, states: model.head(states), lambda model: model.decoder.bias),
 }
-HEAD_PARTS["xlm-roberta"] = HEAD_PARTS["roberta"]
+HEAD_PARTS |= {"ernie": HEAD_PARTS["bert"], "xlm-roberta": HEAD_PARTS["roberta"]}
 
 
 def build_masked_model(
@@ -150,15 +151,17 @@ def start_head(model: nn.Module, missing: set[str], token_counts: torch.Tensor) 
 class OutputBias(nn.Module):
     """The bias after an output matrix that is a parameter elsewhere."""
 
-    def __init__(self, bias: nn.Parameter) -> None:
+    def __init__(self, bias: nn.Parameter | None) -> None:
         super().__init__()
         self.bias = bias
 
 
 def drop_output_matrix(model: nn.Module) -> None:
     """Remove the output matrix, which is that of the embeddings, from the head; its bias keeps its name."""
-    if model.config.model_type == "bert":
+    if model.config.model_type in ("bert", "ernie"):
         model.cls.predictions.decoder = nn.Identity()
+    elif model.config.model_type == "modernbert":
+        model.decoder = OutputBias(model.decoder.bias)
     elif model.config.model_type == "electra":
         model.generator_lm_head = OutputBias(model.generator_lm_head.bias)
     else:

@@ -14,15 +14,11 @@ from ..errors import InputError
 from . import attention
 from .dropout import replace_dropout
 from .grouped_attention import head_layout
+from .packing import PACKINGS, why_padded
 from .varlen import has_varlen_kernels
 
 if TYPE_CHECKING:
     from peft import LoraConfig
-
-# Models whose head reads each row's first token, and which count positions from 0 (or, RoBERTa, from pad_id +
-# 1).
-PACKABLE = ("bert", "electra", "roberta", "xlm-roberta")
-COUNT_FROM_PAD = ("roberta", "xlm-roberta")
 
 
 class PackedModel(nn.Module):
@@ -45,34 +41,40 @@ class PackedModel(nn.Module):
         for module in model.modules():
             if hasattr(module, "chunk_size_feed_forward"):
                 module.chunk_size_feed_forward = 0
-        is_known = config.model_type in PACKABLE and type(model).__module__.startswith("transformers.")
-        self.can_pack = is_known and not config.is_decoder and config.num_hidden_layers > 0
+        self.why_padded = why_padded(model)
+        self.can_pack = not self.why_padded
+        self.packing = PACKINGS.get(config.model_type)
         if self.can_pack:
             model.set_attn_implementation(attention.NAME)
 
     def encode(self, input_ids: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
-        """Return the states of a packed batch's tokens, (1, total_tokens, hidden)."""
+        """Return the states of a packed batch's tokens, (1, total_tokens, hidden); with `read_tokens`, the
+        indices of some, only theirs."""
         # Another attention function would let tokens attend across rows, without an error.
         assert self.model.config._attn_implementation == attention.NAME
         config = self.model.config
-        has_dropout = self.training and config.attention_probs_dropout_prob > 0
+        # Only layers of BERT have this rate, whose tokens attend to the whole row
+        has_dropout = self.training and getattr(config, "attention_probs_dropout_prob", 0) > 0
         if has_dropout and input_ids.device.type == "cpu" and "group_shapes" in inputs:
             layout = (inputs[name] for name in ("group_shapes", "to_padded", "from_padded", "key_mask"))
             inputs["head_layout"] = head_layout(config.num_attention_heads, *layout)
+        if self.packing.reads_last:
+            inputs["use_cache"] = False
         return self.model.base_model(input_ids=input_ids, **inputs).last_hidden_state
 
     def has_varlen_kernels(self, device: torch.device) -> bool:
         """Return whether this model can run packed with variable-length attention on a device."""
         config = self.model.config
-        return self.can_pack and has_varlen_kernels(device, config.hidden_size // config.num_attention_heads)
+        head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        has_window = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+        return self.can_pack and has_varlen_kernels(device, head_size, self.packing.reads_last, has_window)
 
     def layout(self, packed: bool, varlen: bool = False) -> Layout:
         """Return the input layout this model needs; raises InputError where it cannot run packed."""
         config = self.model.config
         if packed and not self.can_pack:
             raise InputError(
-                f"train.collate packed works with {', '.join(PACKABLE)} encoders, found {config.model_type}; "
-                "set it to padded"
+                f"train.collate packed is not possible: {self.why_padded}; set it to padded, or leave it out"
             )
         takes_types = "token_type_ids" in signature(self.model.forward).parameters
         return Layout(
@@ -80,14 +82,24 @@ class PackedModel(nn.Module):
             varlen=varlen,
             pad_id=config.pad_token_id or 0,
             first_position=first_position(config),
+            last_except=self.last_except(),
             token_types=takes_types and getattr(config, "type_vocab_size", 2) > 1,
             max_positions=max_positions(config),
         )
 
+    def last_except(self) -> int | None:
+        """Return the id that the token which a decoder reads of a row does not have, as in transformers:
+        that of padding, -1 where it has none; None for an encoder."""
+        if not self.packing or not self.packing.reads_last:
+            return None
+        pad_id = self.model.config.pad_token_id
+        return -1 if pad_id is None else pad_id
+
 
 def first_position(config: PreTrainedConfig) -> int:
     """Return the position id of a row's first token."""
-    return (config.pad_token_id or 0) + 1 if config.model_type in COUNT_FROM_PAD else 0
+    packing = PACKINGS.get(config.model_type)
+    return (config.pad_token_id or 0) + 1 if packing and packing.from_pad else 0
 
 
 def max_positions(config: PreTrainedConfig) -> int | None:

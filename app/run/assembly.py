@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,8 @@ from ..outcomes.outcome import Outcome
 from ..runtime.cuda_graphs import can_record
 from ..strategies.strategy import Strategy
 from ..training.optimizer import build_optimizer
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, Toke
 def choose_packed(collate: str, model: PackedModel, strategy: Strategy) -> bool:
     """Return whether batches are packed: as set in `train.collate`; auto: if the model and the mode can."""
     if collate == "auto":
+        if not model.can_pack:
+            logger.info("Batches are padded: %s.", model.why_padded)
         return model.can_pack and strategy.accepts_packed
     if collate == "packed" and not strategy.accepts_packed:
         raise InputError(

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from app.model.attention import attend_with_dropout
 from app.model.dropout import LEVELS, Dropout, dropout, keep_mask
+from app.model.row_attention import attend_with_dropout
 from tests.tiny import tiny_model
 
 ARCHITECTURES = ["bert", "electra", "roberta", "albert"]

@@ -28,7 +28,7 @@ def weights(model: MaskedLanguageModel) -> dict:
     return {name.removeprefix("model."): value for name, value in model.state_dict().items()}
 
 
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "xlm-roberta", "electra"])
+@pytest.mark.parametrize("architecture", ["bert", "ernie", "roberta", "xlm-roberta", "electra", "modernbert"])
 def test_packed_logits_of_masked_tokens_are_those_of_transformers(architecture, tmp_path):
     """Saved and loaded by transformers, the model computes the same for every token; ours only those that are
     asked for."""

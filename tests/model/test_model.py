@@ -80,9 +80,7 @@ def test_random_model_follows_its_settings():
         ("albert", {"embedding_size": 16}),
         ("deberta-v2", {}),
         ("distilbert", {"n_layers": 2}),
-        ("ernie", {}),
         ("mobilebert", {}),
-        ("modernbert", {}),
     ],
 )
 def test_other_architectures_run_padded(architecture, config):
@@ -96,7 +94,7 @@ def test_other_architectures_run_padded(architecture, config):
         alone = torch.cat([model(**collate([row], None, model.layout(False))) for row in rows])
     assert pairs.shape == (3, 3)
     torch.testing.assert_close(logits(model, packed=False)[:3], alone, atol=1e-5, rtol=0)
-    with pytest.raises(InputError, match=f"found {architecture}; set it to padded"):
+    with pytest.raises(InputError, match=f"not possible: .*{architecture}.*; set it to padded"):
         model.layout(packed=True)
 
 

@@ -49,13 +49,13 @@ def test_varlen_kernels_are_tried_before_they_are_used(monkeypatch, caplog):
     has_kernels, cuda = varlen_attention.has_varlen_kernels.__wrapped__, torch.device("cuda")
     assert not has_kernels(device, 64), "the CPU has none"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(varlen_attention, "varlen_agrees", lambda device, head_size, dtype: True)
+    monkeypatch.setattr(varlen_attention, "varlen_agrees", lambda device, head_size, dtype, *rest: True)
     assert has_kernels(cuda, 64)
     assert not has_kernels(cuda, 12)
     # torch logs a warning of its own once in a process
     assert not [record for record in caplog.records if record.name.startswith("app.")]
     monkeypatch.setattr(
-        varlen_attention, "varlen_agrees", lambda device, head_size, dtype: dtype != torch.bfloat16
+        varlen_attention, "varlen_agrees", lambda device, head_size, dtype, *rest: dtype != torch.bfloat16
     )
     assert not has_kernels(cuda, 64)
     assert "variable-length attention is not used on cuda: wrong results for torch.bfloat16" in caplog.text
