@@ -23,6 +23,7 @@ LAYERS = [
     "batching",
     "evaluation",
     "model",
+    "vectors",
     "outcomes",
     "strategies",
     "training",

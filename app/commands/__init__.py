@@ -21,6 +21,7 @@ VERBS = {
         "train folds or seeds: mean and spread, and which labels may be wrong",
     ),
     "tune": (".tune", "search for good settings, and say by how much the search was optimistic"),
+    "suggest": (".suggest", "choose which rows of a pool to have labelled next"),
     "labels": (".labels", "take label issues to Label Studio or doccano, and the decisions back"),
     "export": (".export", "write a trained model for ONNX Runtime, compared with the original"),
     "serve": (".serve", "answer requests over HTTP, with a page for people"),

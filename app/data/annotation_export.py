@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -113,11 +113,12 @@ def doccano_file(issues: list[dict[str, str]]) -> str:
     return "".join(json.dumps(doccano_line(issue), ensure_ascii=False) + "\n" for issue in issues)
 
 
-def label_studio_interface(issues: list[dict[str, str]]) -> str:
-    """Return the labelling interface of Label Studio for these tasks."""
+def label_studio_interface(issues: list[dict[str, str]], others: Sequence[str] = ()) -> str:
+    """Return the labelling interface of Label Studio for these tasks, whose labels may be `others` too."""
     from xml.sax.saxutils import quoteattr
 
     labels = {name for issue in issues for key in ("given", "suggested") for name in labels_in(issue[key])}
+    labels |= set(others)
     has_pairs = "text_pair" in issues[0]
     choice = "single" if label_list(issues[0]["given"]) is None else "multiple"
     pair = '  <Text name="text_pair" value="$text_pair"/>\n' if has_pairs else ""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..batching.token_batches import token_batches
 from ..errors import InputError
 from ..evaluation.logits_file import LOGITS
 from ..outcomes import fitted_files
@@ -29,7 +30,6 @@ from ..prediction.exported_model import (
     write_record,
 )
 from ..prediction.onnx_runtime import load_exported, padded
-from ..prediction.predictor import token_batches
 from ..prediction.recorded_settings import run_long_texts, run_settings, settings_of_reading
 from ..prediction.saved_model import check_folder, load_checkpoint
 from ..prediction.torch_runtime import load_predictor

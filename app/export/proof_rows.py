@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoints.run_history import CONFIG
-from ..config.command_line import load_config
-from ..data.dataset import open_dataset
 from ..data.rows import Row
 from ..data.run_options import read_as_run
 from ..errors import InputError, listed
+from ..prediction.run_data import dataset_of_run
 
 SEED = 0
 
@@ -25,19 +24,11 @@ def rows_of_run(
     Raises InputError for a folder that is no run, and for data that is not there any more or has other
     labels.
     """
-    path = folder / CONFIG
     remedy = "name a file of texts with --rows"
-    if not path.is_file():
-        raise InputError(
-            f"{folder}: a comparison needs the data of a run, found no settings of one; {remedy}"
-        )
-    try:
-        dataset = open_dataset(load_config(["--config", str(path)]).data)
-    except InputError as error:
-        raise InputError(f"the data of {folder} cannot be read: {error}; or {remedy}") from error
+    dataset = dataset_of_run(folder, "a comparison needs", remedy)
     if dataset.label_names != label_names:
         raise InputError(
-            f"{path}: its data has the labels {listed(dataset.label_names)}, the model "
+            f"{folder / CONFIG}: its data has the labels {listed(dataset.label_names)}, the model "
             f"{listed(label_names)}; {remedy}"
         )
     split = next(dataset.splits[name] for name in splits if name in dataset.splits)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from ..batching.token_batches import token_batches
 from ..data.long_texts import CUT, LongTexts
 from ..data.readers import BadRow
 from ..data.row_encoder import RowEncoder
@@ -217,18 +218,3 @@ def _chunks(rows: Iterable[Row | BadRow], chunk_rows: int) -> Iterator[list]:
             chunk, size = [], 0
     if chunk:
         yield chunk
-
-
-def token_batches(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
-    """Return batches of indices into `lengths`, (num_rows,) tokens: rows of similar length together, longest
-    first.
-
-    A batch has at most `batch_tokens` tokens, counted as rows x longest row, or is a single row.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    batches, start = [], 0
-    while start < len(order):
-        count = max(1, batch_tokens // max(1, int(lengths[order[start]])))
-        batches.append(order[start : start + count])
-        start += count
-    return batches

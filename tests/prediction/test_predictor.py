@@ -9,10 +9,10 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 
+from app.batching.token_batches import token_batches
 from app.errors import InputError, TrainingError
 from app.prediction.choose_run import newest_run
 from app.prediction.labelled_rows import unknown_token_id
-from app.prediction.predictor import token_batches
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 

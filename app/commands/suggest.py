@@ -1,0 +1,173 @@
+"""Choose the rows of a pool without labels that are worth labelling next, with the model's guess.
+
+python -m app suggest pool.csv next.csv                    50 rows, by the run that finished last
+python -m app suggest pool.csv next.csv --checkpoint checkpoints/sample-001 --num 100
+python -m app suggest pool.csv tasks.json --to label-studio
+python -m app suggest pool.csv tasks.jsonl --to doccano --strategy embedding_kmeans
+
+Rows that the run was trained or evaluated with are left out, and repeated texts. The strategies have the
+names of the library small-text: random; by the probabilities, least_confidence, prediction_entropy,
+breaking_ties; by the vectors of the texts, embedding_kmeans, greedy_coreset. CSV, JSON Lines and Excel have
+all columns of the pool, then the guess and its probabilities, as predict writes them. No file is
+overwritten. Exit status: 0, 1 for a full disk, 2 for bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..config.shipped import MODULE, PROGRAM
+from ..data.annotation_export import TOOLS, new_file
+from ..errors import InputError
+from ..prediction.open_model import ComputeOptions, open_model
+from ..prediction.output import check_output, open_output
+from ..prediction.sources import Source, open_file
+from ..runtime.quick_imports import quick_imports
+from .exit_status import exit_status, say
+from .predict_options import OUTPUT_SUFFIXES
+
+if TYPE_CHECKING:
+    from ..data.rows import Row
+    from ..prediction.open_model import OpenedModel
+    from ..prediction.predictor import Prediction
+
+STRATEGIES = (
+    *("random", "least_confidence", "prediction_entropy", "breaking_ties"),
+    *("embedding_kmeans", "greedy_coreset"),
+)
+
+
+def build_parser(program: str) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        program,
+        description=__doc__.replace("python -m app suggest", program),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("pool", metavar="POOL", help="file of texts without labels, read as in the run's training")
+    add("target", metavar="OUT", help="the new file; .csv, .jsonl or .xlsx, unless --to is set")
+    add("--checkpoint", type=Path, metavar="RUN", help="a run (default: the one that finished last)")
+    add("--num", type=int, default=50, help="rows to choose (default: 50)")
+    add("--strategy", choices=STRATEGIES, default="breaking_ties", help="(default: breaking_ties)")
+    add("--to", choices=TOOLS, help="write tasks for this tool, with the guess (default: rows)")
+    add("--seed", type=int, default=0, help="seed of random and embedding_kmeans (default: 0)")
+    devices = "auto, cpu, cuda, cuda:N or mps (default: auto, CUDA if available, else MPS, else CPU)"
+    add("--device", default="auto", help=devices)
+    return parser
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raise InputError for values out of range, and for a file that is there or cannot be written."""
+    if args.num < 1:
+        raise InputError(f"--num must be at least 1, found {args.num}")
+    if args.seed < 0:
+        raise InputError(f"--seed must be at least 0, found {args.seed}")
+    target = Path(args.target)
+    suffixes = [suffix for suffix, format in OUTPUT_SUFFIXES.items() if format != "parquet"]
+    if args.to is None and target.suffix.lower() not in suffixes:
+        raise InputError(f"{target}: the name must end in {', '.join(suffixes)}; or set --to")
+    check_output(args.target, args.pool)
+    if target.exists():
+        raise InputError(f"{target}: there is such a file; choose another name")
+
+
+def new_rows(source: Source, folder: Path) -> list[Row]:
+    """Return the rows of a pool that the run does not know, each text once; raises InputError where there is
+    none."""
+    from ..prediction.run_data import dataset_of_run
+
+    dataset = dataset_of_run(folder, "suggest needs", "name another run with --checkpoint")
+    known = set()
+    for table in dataset.tables:
+        rows = range(table.num_rows)
+        known |= {(table.text(row), table.pair(row)) for row in rows}
+    rows = {(row.text, row.pair): row for row in reversed([*source.rows("skip")])}
+    new = [row for texts, row in reversed(rows.items()) if texts not in known]
+    repeated, in_run = source.num_good - len(rows), len(rows) - len(new)
+    notes = {"repeated": repeated, "known to the run": in_run, "invalid": source.num_bad}
+    said = ", ".join(f"{count:,} {what}" for what, count in notes.items() if count)
+    if not new:
+        raise InputError(
+            f"{source.name}: the pool has no new row ({said or 'it is empty'}); name another file"
+        )
+    say(f"{source.name}: {len(new):,} new rows" + (f"; left out: {said}" if said else ""))
+    return new
+
+
+def choose(args: argparse.Namespace, opened: OpenedModel, rows: list[Row]) -> list[Prediction]:
+    """Return the chosen rows with the model's guesses."""
+    import numpy as np
+
+    from ..vectors.strategies import choose_rows
+    from ..vectors.text_vectors import TextVectors
+
+    predictor = opened.predictor
+    if args.num >= len(rows):
+        say(f"{args.num:,} rows were asked for, and the pool has {len(rows):,}: all of them are chosen")
+    guesses = list(predictor.predict(rows))
+    probabilities = np.stack([guess.probabilities for guess in guesses])
+    vectors = np.empty((len(rows), 0), np.float32)
+    if args.strategy in ("embedding_kmeans", "greedy_coreset"):
+        computed = TextVectors(predictor.runtime.model, predictor.encoder, args.device)
+        vectors = computed.compute([row.text if row.pair is None else (row.text, row.pair) for row in rows])
+    confidence = predictor.outcome.confidence(probabilities)
+    chosen = choose_rows(
+        args.strategy, min(args.num, len(rows)), probabilities, confidence, vectors, vectors[:0], args.seed
+    )
+    return [guesses[index] for index in chosen]
+
+
+def write(args: argparse.Namespace, opened: OpenedModel, source: Source, chosen: list[Prediction]) -> None:
+    """Write the chosen rows as a table, or as tasks for a tool."""
+    outcome = opened.predictor.outcome
+    if args.to is None:
+        from ..prediction.prediction_writer import PredictionWriter
+
+        with open_output(args.target) as file:
+            format = OUTPUT_SUFFIXES[Path(args.target).suffix.lower()]
+            PredictionWriter(outcome, source.columns).write(format, file, chosen)
+        return
+    write_tasks, interface = TOOLS[args.to]
+    tasks = [task(outcome, guess) for guess in chosen]
+    with new_file(Path(args.target)) as file:
+        file.write(write_tasks(tasks))
+    if interface:
+        print(f"The labelling interface:\n{interface(tasks, outcome.label_names)}")
+
+
+def task(outcome, guess: Prediction) -> dict[str, str]:
+    """Return a row as `TOOLS` takes it; the guess stands for the given label too."""
+    import json
+
+    answer = guess.answer if isinstance(guess.answer, str) else json.dumps(guess.answer, ensure_ascii=False)
+    doubt = 1 - float(outcome.confidence(guess.probabilities[None])[0])
+    line, text, pair = guess.row[:3]
+    row = {"text": text, "given": answer, "suggested": answer, "score": str(doubt), "line": str(line)}
+    return row if pair is None else row | {"text_pair": pair}
+
+
+def run(args: argparse.Namespace) -> None:
+    """Choose and write; raises InputError for bad input, TrainingError where it cannot be done."""
+    check(args)
+    from ..prediction.choose_run import newest_run
+    from ..prediction.recorded_settings import check_pairs, recorded_settings
+
+    folder = args.checkpoint or newest_run()
+    recorded = recorded_settings(folder)
+    source = open_file(args.pool, recorded, {}, keeps_columns=True)
+    rows = new_rows(source, folder)
+    check_pairs(folder, recorded, source.has_pairs, "name a pool of the same form")
+    with quick_imports(f"{MODULE}.prediction.torch_runtime"):
+        opened = open_model(folder, ComputeOptions(args.device, runtime="torch"))
+    chosen = choose(args, opened, rows)
+    write(args, opened, source, chosen)
+    say(f"{len(chosen):,} rows in {args.target}")
+
+
+def main(argv: list[str], program: str = f"{PROGRAM} suggest") -> int:
+    """Run the command line; return the exit status."""
+    return exit_status(lambda: run(build_parser(program).parse_args(argv)))

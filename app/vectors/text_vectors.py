@@ -1,0 +1,174 @@
+"""Texts -> vectors of length 1: the mean of the encoder's last states of their tokens.
+
+vectors = open_vectors("checkpoints/run-001", ".cache")   # or "e5-small-zh"
+known = vectors.stored(train_texts, ".cache")
+similarities, rows = nearest(known, vectors.compute(new_texts), 3)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from ..batching.collate import collate
+from ..batching.loader import means_of_rows, to_device
+from ..batching.token_batches import token_batches
+from ..config.schema import ModelConfig
+from ..data.cache import content_key
+from ..data.encoding import guarded
+from ..data.row_encoder import RowEncoder
+from ..model.encoder_config import cannot_load, checkpoint_config
+from ..model.packed_model import PackedModel, max_positions
+from ..model.pretrained import check_weights, load_weights
+from ..model.source import checkpoint_place
+from ..model.transformers_calls import attempt, quiet_transformers
+from ..runtime.devices import choose_device, fastest_precision
+from ..runtime.disk import sync
+from ..runtime.precision import Precision
+
+Texts = Sequence[str] | Sequence[tuple[str, str]]
+VERSION = 1
+CHUNK_ROWS = 2048
+# As in predictions: larger batches do not fit into the caches of the cores
+CPU_BATCH_TOKENS, BATCH_TOKENS = 1024, 32768
+# Models of this family are trained with one of two words before each text; this one is for likeness
+E5, E5_PREFIX = re.compile(r"(^|[-_/])e5($|[-_/])"), "query: "
+
+
+def open_vectors(
+    name: str | Path, cache_dir: str | Path, max_length: int | None = None, device: str = "auto"
+) -> TextVectors:
+    """Return the vectors by the encoder of a run, of a checkpoint or of a `model.name`; the head of a
+    classifier is left out.
+
+    Texts are cut at `max_length` tokens; None: at what the model has positions for. Raises InputError for an
+    encoder that cannot be loaded.
+    """
+    place, problem = checkpoint_place(ModelConfig(str(name)), str(cache_dir)), cannot_load(str(name))
+    with quiet_transformers():
+        config = attempt(lambda: checkpoint_config(place), problem)
+        with guarded("its tokenizer"):
+            tokenizer = attempt(lambda: AutoTokenizer.from_pretrained(place), problem)
+        model, info = attempt(lambda: load_weights(place, config, AutoModel), problem)
+    check_weights(str(name), model, info)
+    limits = (max_length, max_positions(config))
+    longest = min((limit for limit in limits if limit is not None), default=None)
+    rows = RowEncoder(tokenizer.backend_tokenizer, longest, tokenizer.truncation_side)
+    # A run was trained without the prefix
+    return TextVectors(PackedModel(model), rows, device, prefix=E5_PREFIX if E5.search(str(name)) else "")
+
+
+class TextVectors:
+    """Computes vectors with the encoder of a model, which may be a classifier that is loaded already: its
+    head is not used.
+
+    `rows` makes tokens of texts, of which each begins with `prefix`. `precision` is fp32 or bf16 (autocast);
+    None: the faster one on this device.
+    """
+
+    def __init__(
+        self,
+        model: PackedModel,
+        rows: RowEncoder,
+        device: str = "auto",
+        precision: str | None = None,
+        prefix: str = "",
+    ) -> None:
+        self.device = choose_device(device)
+        self.model = model.eval().to(self.device)
+        self.rows = rows
+        self.layout = model.layout(model.can_pack, model.has_varlen_kernels(self.device))
+        self.precision = Precision(precision or fastest_precision(self.device), self.device)
+        self.prefix = prefix
+        self.size: int = model.model.config.hidden_size
+
+    def compute(self, texts: Texts, on_rows: Callable[[int], None] = lambda _: None) -> np.ndarray:
+        """Return the vectors, (num_texts, size) float32, of texts or of pairs; `on_rows` is called with the
+        numbers of texts that are done. Raises InputError for a text that has no token."""
+        vectors = np.empty((len(texts), self.size), np.float32)
+        self._write(vectors, texts, on_rows)
+        return vectors
+
+    def stored(
+        self, texts: Texts, folder: str | Path, on_rows: Callable[[int], None] = lambda _: None
+    ) -> np.ndarray:
+        """Return the vectors of `texts`, (num_texts, size) float32, mapped from a file in `folder`.
+
+        They are computed once: the name of the file follows from the texts, the weights and the tokens.
+        Raises InputError as `compute`, and OSError where the file cannot be written.
+        """
+        path = Path(folder) / f"vectors-{content_key(self._key(), list(texts))}.npy"
+        if not path.is_file() and len(texts):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Of two processes that compute the same each has its own file; one of the two stays
+            aside = path.with_name(f".{path.stem}-{os.getpid()}.npy")
+            try:
+                vectors = np.lib.format.open_memmap(aside, "w+", np.float32, (len(texts), self.size))
+                self._write(vectors, texts, on_rows)
+                vectors.flush()
+                sync(aside)
+                aside.replace(path)
+            finally:
+                aside.unlink(missing_ok=True)
+        return np.load(path, mmap_mode="r") if len(texts) else np.empty((0, self.size), np.float32)
+
+    def _key(self) -> str:
+        """Return what vectors depend on besides the texts."""
+        weights = self.model.model.base_model.state_dict().values()
+        return content_key(
+            *(VERSION, self.prefix, self.precision.name, repr(self.rows.long), self.rows.encoder.side),
+            *(self.rows.encoder.tokenizer.to_str(), *(tensor.cpu().numpy().tobytes() for tensor in weights)),
+        )
+
+    def _write(self, vectors: np.ndarray, texts: Texts, on_rows: Callable[[int], None]) -> None:
+        budget = CPU_BATCH_TOKENS if self.device.type == "cpu" else BATCH_TOKENS
+        for start in range(0, len(texts), CHUNK_ROWS):
+            chunk = [self._with_prefix(text) for text in texts[start : start + CHUNK_ROWS]]
+            encoded = self.rows.encode(chunk, lambda index, start=start: f"text {start + index + 1}")
+            windows = [np.array(window, np.int64) for row in encoded for window in row.windows]
+            seconds = [row.second_start for row in encoded] if not isinstance(chunk[0], str) else None
+            means = torch.empty(len(windows), self.size)
+            for batch in token_batches(np.array([len(window) for window in windows]), budget):
+                starts = None if seconds is None else [seconds[index] for index in batch]
+                means[torch.from_numpy(batch)] = self._means([windows[index] for index in batch], starts)
+            counts = torch.tensor([len(row.windows) for row in encoded])
+            normalised = torch.nn.functional.normalize(means_of_rows(means, counts))
+            vectors[start : start + len(chunk)] = normalised.numpy()
+            on_rows(len(chunk))
+
+    def _with_prefix(self, text: str | tuple[str, str]) -> str | tuple[str, str]:
+        return self.prefix + text if isinstance(text, str) else (self.prefix + text[0], text[1])
+
+    @torch.inference_mode()
+    def _means(self, rows: list[np.ndarray], second_starts: list[int] | None) -> torch.Tensor:
+        """Return the means of the states of the tokens of each row, (num_rows, size), on the CPU."""
+        inputs = to_device(collate(rows, second_starts, self.layout), self.device)
+        lengths = torch.tensor([len(row) for row in rows], device=self.device)
+        with self.precision.autocast():
+            if self.layout.packed:
+                # With it, the last layer would be computed for them only
+                inputs.pop("first_tokens")
+                states = self.model.encode(**inputs)[0]
+            else:
+                states = self.model.model.base_model(**inputs).last_hidden_state
+                states = states[inputs["attention_mask"].bool()]
+        return means_of_rows(states.float(), lengths).cpu()
+
+
+def nearest(vectors: np.ndarray, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the similarities (cosines) and the rows of the `count` vectors nearest to each query, the
+    nearest first, both (num_queries, count); fewer columns where there are fewer vectors."""
+    from sklearn.neighbors import NearestNeighbors
+
+    count = min(count, len(vectors))
+    if not count or not len(queries):
+        return np.empty((len(queries), count), np.float32), np.empty((len(queries), count), np.int64)
+    neighbours = NearestNeighbors(metric="cosine", algorithm="brute").fit(vectors)
+    distances, rows = neighbours.kneighbors(queries, count)
+    return 1 - distances, rows

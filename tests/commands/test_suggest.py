@@ -1,0 +1,106 @@
+"""`python -m app suggest`: python -m pytest tests/commands/test_suggest.py"""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from app.commands.suggest import STRATEGIES, main
+from app.config.command_line import load_config
+from app.run.entry import work
+from app.vectors.strategies import STRATEGIES as IMPLEMENTED
+from tests.tiny import SIZES, tiny_lines, write_tiny
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A run of two epochs on 60 rows."""
+    folder = tmp_path_factory.mktemp("suggest")
+    sizes = [f"--model.config.{name}={value}" for name, value in SIZES.items()]
+    files = [f"--data.train={write_tiny(folder / 'rows.tsv')}", f"--data.cache_dir={folder / 'cache'}"]
+    output = [f"--output.dir={folder / 'run'}", "--output.tensorboard=false", "--train.epochs=2"]
+    assert work(load_config([*files, *output, *sizes, "--data.max_length=32"]), "single") == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def pool(tmp_path) -> Path:
+    """30 new texts with their ids, of which one is there twice, and five that the run was trained with."""
+    texts = [line.split("\t")[0] for line in tiny_lines(10, seed=1)[1:]]
+    texts += [texts[0], *(line.split("\t")[0] for line in tiny_lines(20)[1:6])]
+    rows = "".join(f"{number},{text}\n" for number, text in enumerate(texts))
+    path = tmp_path / "pool.csv"
+    path.write_text(f"id,text\n{rows}", encoding="utf-8")
+    return path
+
+
+def suggest(run: Path, pool: Path, target: str, *options: str) -> int:
+    return main([str(pool), str(pool.parent / target), "--checkpoint", str(run), "--device", "cpu", *options])
+
+
+@pytest.mark.parametrize("strategy", IMPLEMENTED)
+def test_new_rows_are_written_with_their_columns_and_the_guess(run, pool, capsys, strategy):
+    assert STRATEGIES == IMPLEMENTED
+    assert suggest(run, pool, "next.csv", "--num", "7", "--strategy", strategy) == 0
+    with (pool.parent / "next.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [*rows[0]][:4] == ["id", "text", "label", "probability"]
+    assert len({row["text"] for row in rows}) == 7
+    assert {int(row["id"]) for row in rows} <= set(range(30))
+    said = capsys.readouterr().err
+    assert "30 new rows; left out: 1 repeated, 5 known to the run" in said
+    assert "7 rows in " in said
+    # The same command again: nothing is overwritten
+    assert suggest(run, pool, "next.csv") == 2
+
+
+def test_the_least_certain_rows_are_chosen(run, pool):
+    assert suggest(run, pool, "all.csv", "--num", "30") == 0
+    assert suggest(run, pool, "five.csv", "--num", "5", "--strategy", "least_confidence") == 0
+    of = {}
+    for name in ("all", "five"):
+        with (pool.parent / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+            of[name] = [float(row["probability"]) for row in csv.DictReader(file)]
+    assert of["five"] == sorted(of["all"])[:5]
+
+
+def test_tasks_for_annotation_tools_have_the_guess(run, pool, capsys):
+    assert suggest(run, pool, "tasks.json", "--num", "4", "--to", "label-studio") == 0
+    tasks = json.loads((pool.parent / "tasks.json").read_text(encoding="utf-8"))
+    assert len(tasks) == 4
+    choice = tasks[0]["predictions"][0]["result"][0]["value"]["choices"]
+    assert choice[0] in ("中性", "正面", "负面")
+    interface = capsys.readouterr().out
+    assert all(f'<Choice value="{label}"/>' in interface for label in ("中性", "正面", "负面"))
+    assert suggest(run, pool, "tasks.jsonl", "--num", "4", "--to", "doccano") == 0
+    lines = (pool.parent / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["text"] for line in lines] == [task["data"]["text"] for task in tasks]
+
+
+def test_more_rows_than_the_pool_has_are_all_of_them(run, pool, capsys):
+    assert suggest(run, pool, "all.jsonl", "--num", "99") == 0
+    assert "99 rows were asked for, and the pool has 30: all of them are chosen" in capsys.readouterr().err
+    assert len((pool.parent / "all.jsonl").read_text(encoding="utf-8").splitlines()) == 30
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("text\n", (), "pool.csv"),
+        ("text\n{known}\n", (), "the pool has no new row (1 known to the run)"),
+        ("text\n好好好\n", ("--num", "0"), "--num must be at least 1, found 0"),
+        ("text\n好好好\n", ("--seed", "-1"), "--seed must be at least 0, found -1"),
+    ],
+)
+def test_bad_input_is_an_error(run, tmp_path, capsys, content, options, message):
+    known = tiny_lines(20)[1].split("\t")[0]
+    (tmp_path / "pool.csv").write_text(content.format(known=known), encoding="utf-8")
+    assert suggest(run, tmp_path / "pool.csv", "next.csv", *options) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "next.csv").exists()
+
+
+def test_the_name_of_the_output_says_its_format(run, pool, capsys):
+    assert suggest(run, pool, "next.txt") == 2
+    assert "the name must end in .csv, .xlsx, .jsonl, .ndjson; or set --to" in capsys.readouterr().err
