@@ -16,6 +16,7 @@ from .cache import build_once, content_key
 from .folds import FOLDS_FILE, build_folds, split_of_fold
 from .formats import unlabelled_format
 from .label_forms import label_form
+from .near_copies import open_copies
 from .readers import ReadOptions
 from .relabel import Fixes, apply_fixes, configured_fixes
 from .splits import split_rows
@@ -32,12 +33,17 @@ SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
 @dataclass(frozen=True)
 class Split:
     """The rows of one split: `rows` (num_rows,) int64 ids into the table, `labels` (num_rows, ...) as their
-    form has them (app/data/label_form.py)."""
+    form has them (app/data/label_form.py).
+
+    `copies` (num_rows,) int64 is the row of train of which a row is a near copy, else -1; None of train, and
+    where there are too many texts to look.
+    """
 
     name: str
     table: Table
     rows: np.ndarray
     labels: np.ndarray
+    copies: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -99,6 +105,8 @@ def open_dataset(config: DataConfig) -> Dataset:
     if not config.use_test:
         for what in (splits, statistics):
             what.pop("test", None)
+    if label_names:
+        splits = open_copies(splits, statistics, folder)
     for table in tables.values():
         table.keep_open()
     relabelled = json.loads((folder / RELABELLED_FILE).read_text(encoding="utf-8")) if fixes else None
@@ -106,14 +114,7 @@ def open_dataset(config: DataConfig) -> Dataset:
         relabelled["source"] = fixes.source
     vocabulary_folder = folds_folder or folder
     return Dataset(
-        splits,
-        label_names,
-        statistics,
-        folder,
-        tables,
-        vocabulary_folder,
-        relabelled,
-        fixes_content,
+        splits, label_names, statistics, folder, tables, vocabulary_folder, relabelled, fixes_content
     )
 
 

@@ -183,4 +183,9 @@ def _split_lines(name: str, statistics: dict, tokens: dict) -> list[str]:
         for other, count in statistics["also_in"].items()
         if count
     ]
-    return lines + ([f"    {'; '.join(notes)}"] if notes else [])
+    lines += [f"    {'; '.join(notes)}"] if notes else []
+    copies = statistics.get("near_copies", {"rows": 0})
+    if copies["rows"]:
+        pairs = "; ".join(f"{one} of {other}" for one, other in copies["examples"])
+        lines.append(f"    {copies['rows']:,} rows are near copies of other texts in train: {pairs}")
+    return lines

@@ -32,16 +32,7 @@ class Texts:
 def split_texts(split: Split) -> Texts:
     """Return the texts of a split; the two texts of a pair as one."""
 
-    def read(positions: np.ndarray) -> list[str]:
-        rows = np.asarray(split.rows)[positions]
-        order = np.argsort(rows, kind="stable")
-        texts = split.table.texts(rows[order])
-        if split.table.has_pairs:
-            texts = [
-                f"{one}\n{other}" for one, other in zip(texts, split.table.pairs(rows[order]), strict=True)
-            ]
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return [texts[index] for index in back]
-
-    return Texts(np.asarray(split.labels, np.int64), read)
+    rows = np.asarray(split.rows)
+    return Texts(
+        np.asarray(split.labels, np.int64), lambda positions: split.table.joined_texts(rows[positions])
+    )

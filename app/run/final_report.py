@@ -13,7 +13,7 @@ from ..config.schema import Config
 from ..data.dataset import Split
 from ..evaluation.logits_file import LOGITS, logits_of, write_logits
 from ..evaluation.long_rows import cost_of_length, render_cost_of_length, row_readings
-from ..evaluation.page.evaluated_rows import rows_of_split
+from ..evaluation.page.evaluated_rows import rows_of_split, seen_in_train
 from ..evaluation.page.report_page import PageContent
 from ..outcomes.advice import render_advice, what_next
 from ..outcomes.labelled_page import render_page
@@ -70,6 +70,8 @@ def print_and_write(
     text = outcome.report_text(metrics, state.start_metrics, title)
     if "long_texts" in metrics:
         text += f"\n\n{render_cost_of_length(metrics['long_texts'])}"
+    if "copies_in_train" in metrics:
+        text += f"\n\n{render_copies(metrics['copies_in_train'])}"
     advice = what_next(
         outcome,
         evidence_of(folder, config, components, start, split, metrics | {"step": state.best_step}, results),
@@ -118,7 +120,34 @@ def fit_and_measure(
         metrics["calibration"] = outcome.fitted_values() | effect
     elif outcome.unfitted:
         metrics["no_calibration"] = outcome.unfitted
+    metrics |= _copies_in_train(components, splits[split], scores.correct)
     return metrics | _long_texts(components, splits[split], scores.correct)
+
+
+def render_copies(copies: dict) -> str:
+    """Return a line for people, of `copies_in_train` in report.json."""
+    without = copies["accuracy_without"]
+    return (
+        f"{copies['rows']:,} rows are copies or near copies of training texts; accuracy without them "
+        f"{'unknown' if without is None else f'{without:.4f}'}, with them {copies['accuracy']:.4f}"
+    )
+
+
+def _copies_in_train(components: Components, split: Split, correct: np.ndarray) -> dict:
+    """Return how many rows have a text that is in train, or nearly, and the accuracy without them, where
+    there are any."""
+    train = components.dataset.splits["train"]
+    is_new = seen_in_train(split, train) == 0
+    if split.name == train.name or is_new.all():
+        return {}
+    without = float(correct[is_new].mean()) if is_new.any() else None
+    return {
+        "copies_in_train": {
+            "rows": int((~is_new).sum()),
+            "accuracy_without": without,
+            "accuracy": float(correct.mean()),
+        }
+    }
 
 
 def _long_texts(components: Components, split: Split, correct: np.ndarray) -> dict:

@@ -161,11 +161,15 @@ def test_the_rows_with_the_most_wrong_labels_come_first():
 
 def test_groups_count_every_row_once():
     rows = page_content("single_label", 500, NAMES)[1].rows
-    for groups in (groups_by_length(rows), groups_by_unknown(rows), groups_by_seen(rows, "new", "seen")):
+    for groups in (
+        groups_by_length(rows),
+        groups_by_unknown(rows),
+        groups_by_seen(rows, ["new", "near", "seen"]),
+    ):
         assert sum(group.rows for group in groups) == 500
         assert sum(group.right for group in groups) == rows.scores.correct.sum()
         assert all(group.interval[0] <= group.accuracy <= group.interval[1] for group in groups)
-    new, seen = groups_by_seen(rows, "new", "seen")
+    new, seen = groups_by_seen(rows, ["new", "near", "seen"])
     assert (new.rows, seen.rows) == ((~rows.seen).sum(), rows.seen.sum())
     shortest = groups_by_length(rows)[0]
     low, high = map(int, shortest.name.split("–"))

@@ -25,8 +25,8 @@ class EvaluatedRows:
     """Rows with the scores of an outcome; arrays are (num_rows,), None where it is not known.
 
     `text` and `where` return the text, and the file and line, of the row at a position. `lengths` are in
-    tokens, `unknown` is the share of unknown tokens, `seen` whether the text is a training text, `readings`
-    what was read of it (`row_readings`).
+    tokens, `unknown` is the share of unknown tokens, `seen` whether the text is a training text: 0 no, 1
+    nearly, 2 exactly; `readings` is what was read of it (`row_readings`).
     """
 
     scores: Any
@@ -51,7 +51,7 @@ def rows_of_split(
     rows = np.asarray(split.rows)
     seen = None
     if split.name != train.name:
-        seen = np.isin(split.table.array("hashes")[rows], train.table.array("hashes")[train.rows])
+        seen = seen_in_train(split, train)
     lengths = store.offsets[rows + 1] - store.offsets[rows]
 
     def text(position: int) -> str:
@@ -63,6 +63,15 @@ def rows_of_split(
 
     unknown = None if unknown_id is None else unknown_counts(store, rows, unknown_id) / lengths
     return EvaluatedRows(scores, label_names, text, where, lengths, unknown, seen, row_readings(store, rows))
+
+
+def seen_in_train(split: Split, train: Split) -> np.ndarray:
+    """Return whether the text of each row is in train: 0 no, 1 nearly, 2 exactly, (num_rows,) int64."""
+    is_same = np.isin(
+        split.table.array("hashes")[np.asarray(split.rows)], train.table.array("hashes")[train.rows]
+    )
+    is_near = 0 if split.copies is None else np.asarray(split.copies) >= 0
+    return np.where(is_same, 2, is_near)
 
 
 def unknown_counts(store: TokenStore, rows: np.ndarray, unknown_id: int) -> np.ndarray:
@@ -120,9 +129,9 @@ def groups_by_unknown(rows: EvaluatedRows) -> list[Group]:
     return _groups(names, np.searchsorted(UNKNOWN_EDGES, rows.unknown), rows.scores.correct)
 
 
-def groups_by_seen(rows: EvaluatedRows, unseen: str, seen: str) -> list[Group]:
-    """Return the rows whose text is no training text, and the others, under these two names."""
-    return [] if rows.seen is None else _groups([unseen, seen], rows.seen.astype(int), rows.scores.correct)
+def groups_by_seen(rows: EvaluatedRows, names: list[str]) -> list[Group]:
+    """Return the rows by whether their text is in train: not, nearly, exactly, under these names."""
+    return [] if rows.seen is None else _groups(names, rows.seen, rows.scores.correct)
 
 
 def groups_by_reading(rows: EvaluatedRows, names: list[str]) -> list[Group]:

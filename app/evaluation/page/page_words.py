@@ -63,6 +63,7 @@ WORDS = {
     "unknown": ("by share of unknown tokens", "按未知 token 的比例"),
     "seen": ("by whether the text is a training text", "按文本是否在训练集中出现过"),
     "unseen_name": ("new text", "新文本"),
+    "near_name": ("near copy of a training text", "与训练文本几乎相同"),
     "seen_name": ("also in train", "训练集中也有"),
     "examples": ("The errors it was surest of", "模型最有把握的错误"),
     "data": ("Data", "数据"),

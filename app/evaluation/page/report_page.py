@@ -111,6 +111,6 @@ def row_groups(rows: EvaluatedRows, text: dict[str, str]) -> dict:
         "length": groups_by_length(rows),
         "part": groups_by_reading(rows, [text[f"part_{name}"] for name in NAMES]),
         "unknown": groups_by_unknown(rows),
-        "seen": groups_by_seen(rows, text["unseen_name"], text["seen_name"]),
+        "seen": groups_by_seen(rows, [text[f"{name}_name"] for name in ("unseen", "near", "seen")]),
     }
     return {"groups": {name: found for name, found in groups.items() if len(found) > 1}}

@@ -1,0 +1,120 @@
+"""Texts of dev and test that are nearly a training text: on them a model looks better than it is.
+
+Candidates are neighbours by the pairs and triples of characters, weighted by TF-IDF, which needs no model;
+difflib, which counts equal characters in equal order, decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .cache import build_once, content_key
+
+if TYPE_CHECKING:
+    from .dataset import Split
+
+VERSION = 1
+# Characters of a text that are compared; bytes of those of train and one other split, for which all takes a
+# few seconds and 100 MB
+MAX_TEXT, MAX_BYTES = 512, 15_000_000
+# Products of non-zero numbers, in all and at once: ten seconds, 100 MB
+MAX_PRODUCTS, CHUNK_PRODUCTS = 400_000_000, 8_000_000
+# Cosine of a candidate, and share of equal characters of a near copy
+CANDIDATE, NEAR = 0.5, 0.8
+# A pair of characters that more training texts have says little: at least so many, or this share
+COMMON_ROWS, COMMON_SHARE = 1000, 0.01
+# Of the data report
+MAX_EXAMPLES = 3
+
+
+def open_copies(splits: dict[str, Split], statistics: dict, dataset: Path) -> dict[str, Split]:
+    """Return the splits with their `copies`, which are built in the cache once; add `near_copies` to the
+    `statistics` of each: `rows` that are one, and `examples`, their places and those of the training texts.
+
+    Exact copies are `copies` too, and not counted. `dataset` is the folder of the dataset in the cache.
+    Nothing is looked for where there are too many texts.
+    """
+    sizes = {name: _num_bytes(split) for name, split in splits.items()}
+    found = {name: split for name, split in splits.items() if sizes["train"] + sizes[name] <= MAX_BYTES}
+    if len(found) < 2:
+        return splits
+    folder = dataset.with_name(f"copies-{content_key(VERSION, dataset.name, list(found))}")
+    build_once(folder, build_copies, found)
+    train = splits["train"].table
+    for name, split in list(found.items()):
+        path = folder / f"{name}.npy"
+        if not path.is_file():
+            continue
+        copies = np.load(path, mmap_mode="r")
+        found[name] = replace(split, copies=copies)
+        hashes = split.table.array("hashes")[split.rows]
+        changed = np.flatnonzero((copies >= 0) & (hashes != train.array("hashes")[copies]))
+        places = ((split.table.where(split.rows[at]), train.where(copies[at])) for at in changed)
+        examples = [list(pair) for pair, _ in zip(places, range(MAX_EXAMPLES), strict=False)]
+        statistics[name]["near_copies"] = {"rows": len(changed), "examples": examples}
+    return splits | found
+
+
+def _num_bytes(split: Split) -> int:
+    """Return the bytes of the texts of a split, of each at most those of `MAX_TEXT` characters."""
+    ends = [
+        split.table.array("text_ends"),
+        *([split.table.array("pair_ends")] if split.table.has_pairs else []),
+    ]
+    sizes = sum(np.diff(of_texts, prepend=0)[split.rows] for of_texts in ends)
+    return int(np.minimum(sizes, 3 * MAX_TEXT).sum())
+
+
+def build_copies(folder: Path, splits: dict[str, Split]) -> None:
+    """Write the `copies` of each split into `folder`, but for those that take too long."""
+    rows = np.asarray(splits["train"].rows)
+    texts = {
+        name: [text[:MAX_TEXT] for text in split.table.joined_texts(np.asarray(split.rows))]
+        for name, split in splits.items()
+    }
+    for name in splits.keys() - {"train"}:
+        found = near_copies(texts["train"], texts[name])
+        if found is not None:
+            np.save(folder / f"{name}.npy", np.where(found < 0, -1, rows[found]))
+
+
+def near_copies(train: list[str], texts: list[str]) -> np.ndarray | None:
+    """Return for each of `texts` the position in `train` of a text that is nearly or exactly the same, -1
+    where there is none, (num_texts,) int64; None where it would take too long."""
+    from scipy.sparse import diags
+    from sklearn.feature_extraction.text import HashingVectorizer
+    from sklearn.preprocessing import normalize
+
+    vectorizer = HashingVectorizer(
+        analyzer="char", ngram_range=(2, 3), alternate_sign=False, norm=None, dtype=np.float32
+    )
+    known, new = vectorizer.transform(train), vectorizer.transform(texts)
+    counts = np.bincount(known.indices, minlength=known.shape[1])
+    is_common = counts > max(COMMON_ROWS, COMMON_SHARE * len(train))
+    weights = np.where(is_common, 0, np.log((1 + len(train)) / (1 + counts)) + 1).astype(np.float32)
+    known, new = (normalize(matrix @ diags(weights)) for matrix in (known, new))
+    known.eliminate_zeros()
+    # Of each text, and of those before it
+    products = np.r_[0, np.cumsum(np.where(is_common, 0, counts)[new.indices])][new.indptr[1:]]
+    if products[-1] > MAX_PRODUCTS:
+        return None
+    found, transposed = np.full(len(texts), -1), known.T.tocsr()
+    starts = np.flatnonzero(np.diff(products // CHUNK_PRODUCTS, prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(texts)], strict=True):
+        cosines = new[start:end] @ transposed
+        nearest = np.asarray(cosines.argmax(axis=1)).ravel()
+        for at in np.flatnonzero(cosines.max(axis=1).toarray().ravel() >= CANDIDATE):
+            if is_near_copy(train[nearest[at]], texts[start + at]):
+                found[start + at] = nearest[at]
+    return found
+
+
+def is_near_copy(one: str, other: str) -> bool:
+    """Return whether two texts have at least four of five characters in common, in the same order."""
+    matcher = SequenceMatcher(None, one, other, autojunk=False)
+    return matcher.real_quick_ratio() >= NEAR and matcher.quick_ratio() >= NEAR and matcher.ratio() >= NEAR
