@@ -106,7 +106,9 @@ def open_dataset(config: DataConfig) -> Dataset:
         for what in (splits, statistics):
             what.pop("test", None)
     if label_names:
-        splits = open_copies(splits, statistics, folder)
+        rows = {name: (split.table, split.rows) for name, split in splits.items()}
+        copies = open_copies(rows, statistics, folder)
+        splits = {name: replace(split, copies=copies.get(name)) for name, split in splits.items()}
     for table in tables.values():
         table.keep_open()
     relabelled = json.loads((folder / RELABELLED_FILE).read_text(encoding="utf-8")) if fixes else None

@@ -6,18 +6,16 @@ difflib, which counts equal characters in equal order, decides.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .cache import build_once, content_key
+from .table import Table
 
-if TYPE_CHECKING:
-    from .dataset import Split
-
+# Of a split: its table, and ids, (num_rows,)
+Rows = tuple[Table, np.ndarray]
 VERSION = 1
 # Characters of a text that are compared; bytes of those of train and one other split, for which all takes a
 # few seconds and 100 MB
@@ -32,55 +30,50 @@ COMMON_ROWS, COMMON_SHARE = 1000, 0.01
 MAX_EXAMPLES = 3
 
 
-def open_copies(splits: dict[str, Split], statistics: dict, dataset: Path) -> dict[str, Split]:
-    """Return the splits with their `copies`, which are built in the cache once; add `near_copies` to the
-    `statistics` of each: `rows` that are one, and `examples`, their places and those of the training texts.
+def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dict[str, np.ndarray]:
+    """Return for each split but train the row of train that each row is a copy of, exactly or nearly, else
+    -1, (num_rows,) int64; a split with too many texts is left out. It is built once, in the cache.
 
-    Exact copies are `copies` too, and not counted. `dataset` is the folder of the dataset in the cache.
-    Nothing is looked for where there are too many texts.
+    Adds `near_copies` to the `statistics` of each: `rows` that are nearly a training text, and `examples`,
+    their places and those of the training texts. `dataset` is the folder of the dataset in the cache.
     """
-    sizes = {name: _num_bytes(split) for name, split in splits.items()}
-    found = {name: split for name, split in splits.items() if sizes["train"] + sizes[name] <= MAX_BYTES}
-    if len(found) < 2:
-        return splits
-    folder = dataset.with_name(f"copies-{content_key(VERSION, dataset.name, list(found))}")
-    build_once(folder, build_copies, found)
-    train = splits["train"].table
-    for name, split in list(found.items()):
+    sizes = {name: _num_bytes(*found) for name, found in splits.items()}
+    looked = {name: found for name, found in splits.items() if sizes["train"] + sizes[name] <= MAX_BYTES}
+    if len(looked) < 2:
+        return {}
+    folder = dataset.with_name(f"copies-{content_key(VERSION, dataset.name, list(looked))}")
+    build_once(folder, build_copies, looked)
+    train, copies = splits["train"][0], {}
+    for name, (table, rows) in looked.items():
         path = folder / f"{name}.npy"
         if not path.is_file():
             continue
-        copies = np.load(path, mmap_mode="r")
-        found[name] = replace(split, copies=copies)
-        hashes = split.table.array("hashes")[split.rows]
-        changed = np.flatnonzero((copies >= 0) & (hashes != train.array("hashes")[copies]))
-        places = ((split.table.where(split.rows[at]), train.where(copies[at])) for at in changed)
-        examples = [list(pair) for pair, _ in zip(places, range(MAX_EXAMPLES), strict=False)]
+        found = copies[name] = np.load(path, mmap_mode="r")
+        is_other = table.array("hashes")[rows] != train.array("hashes")[found]
+        changed = np.flatnonzero((found >= 0) & is_other)
+        examples = [[table.where(rows[at]), train.where(found[at])] for at in changed[:MAX_EXAMPLES]]
         statistics[name]["near_copies"] = {"rows": len(changed), "examples": examples}
-    return splits | found
+    return copies
 
 
-def _num_bytes(split: Split) -> int:
-    """Return the bytes of the texts of a split, of each at most those of `MAX_TEXT` characters."""
-    ends = [
-        split.table.array("text_ends"),
-        *([split.table.array("pair_ends")] if split.table.has_pairs else []),
-    ]
-    sizes = sum(np.diff(of_texts, prepend=0)[split.rows] for of_texts in ends)
+def _num_bytes(table: Table, rows: np.ndarray) -> int:
+    """Return the bytes of the texts of rows, of each at most those of `MAX_TEXT` characters."""
+    ends = [table.array("text_ends"), *([table.array("pair_ends")] if table.has_pairs else [])]
+    sizes = sum(np.diff(of_texts, prepend=0)[rows] for of_texts in ends)
     return int(np.minimum(sizes, 3 * MAX_TEXT).sum())
 
 
-def build_copies(folder: Path, splits: dict[str, Split]) -> None:
-    """Write the `copies` of each split into `folder`, but for those that take too long."""
-    rows = np.asarray(splits["train"].rows)
+def build_copies(folder: Path, splits: dict[str, Rows]) -> None:
+    """Write the copies of each split into `folder`, but for those that take too long."""
     texts = {
-        name: [text[:MAX_TEXT] for text in split.table.joined_texts(np.asarray(split.rows))]
-        for name, split in splits.items()
+        name: [text[:MAX_TEXT] for text in table.joined_texts(np.asarray(rows))]
+        for name, (table, rows) in splits.items()
     }
+    train = np.asarray(splits["train"][1])
     for name in splits.keys() - {"train"}:
         found = near_copies(texts["train"], texts[name])
         if found is not None:
-            np.save(folder / f"{name}.npy", np.where(found < 0, -1, rows[found]))
+            np.save(folder / f"{name}.npy", np.where(found < 0, -1, train[found]))
 
 
 def near_copies(train: list[str], texts: list[str]) -> np.ndarray | None:
