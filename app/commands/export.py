@@ -5,9 +5,9 @@ python -m app export checkpoints/sample-001 --to onnx --precision int8 --output 
 python predict.py --checkpoint small-model 今天真开心
 
 Writes a new folder with the graph, the tokenizer and a record of the comparison: the largest difference of a
-logit, how many labels changed, macro F1 before and after. predict and serve take the folder like a run, and
-do not need torch for it. Exit status: 0, 1 where more changed than allowed (the folder is then kept under
-another name), 2 for bad input.
+logit, how many labels changed, also of the rows of which the model was sure, macro F1 before and after.
+predict and serve take the folder like a run, and do not need torch for it. Exit status: 0, 1 where more
+changed than allowed (the folder is then kept under another name), 2 for bad input.
 """
 
 from __future__ import annotations
@@ -40,12 +40,11 @@ def build_parser(program: str) -> Parser:
     add("--to", choices=["onnx"], default="onnx", help="the form to export to (default: onnx)")
     precision = "int8 is smaller, and faster on most CPUs (default: fp32)"
     add("--precision", choices=list(TOLERANCE), default="fp32", help=precision)
-    scales = (
-        "int8: how inputs of layers are scaled, by each batch, or fixed by training rows (default: dynamic)"
-    )
-    add("--quantization", choices=["dynamic", "static"], help=scales)
     add("--output", type=Path, metavar="FOLDER", help="folder to write (default: RUN-onnx, or RUN-onnx-int8)")
-    share = "largest share of rows whose label may change (default: 0.001, for int8 0.01)"
+    share = (
+        "largest share that may change of the labels with a probability of at least 0.6 (default: 0.001, for "
+        "int8 0.01)"
+    )
     add("--tolerance", type=float, metavar="SHARE", help=share)
     difference = "largest difference that a logit may have (default: 0.001, for int8 any)"
     add("--logit_tolerance", type=float, metavar="DIFFERENCE", help=difference)
@@ -60,8 +59,6 @@ def check(args: argparse.Namespace) -> None:
         raise InputError(f"--tolerance must be a share from 0 to 1, found {args.tolerance:g}")
     if args.logit_tolerance is not None and not args.logit_tolerance >= 0:
         raise InputError(f"--logit_tolerance must be at least 0, found {args.logit_tolerance:g}")
-    if args.quantization and args.precision != "int8":
-        raise InputError(f"--quantization needs --precision int8, found {args.precision}")
     if args.num_rows < 1:
         raise InputError(f"--num_rows must be at least 1, found {args.num_rows}")
 
@@ -75,8 +72,7 @@ def run(args: argparse.Namespace) -> int:
     output = args.output or Path(f"{args.model}{ending}")
     tolerance = TOLERANCE[args.precision] if args.tolerance is None else args.tolerance
     largest = LOGIT_TOLERANCE[args.precision] if args.logit_tolerance is None else args.logit_tolerance
-    quantization = args.quantization or "dynamic"
-    options = ExportOptions(args.precision, tolerance, largest, args.rows, args.num_rows, quantization)
+    options = ExportOptions(args.precision, tolerance, largest, args.rows, args.num_rows)
     done = export(args.model, output, options, say)
     print(done.proof.render())
     if done.problem is None:
@@ -85,11 +81,15 @@ def run(args: argparse.Namespace) -> int:
             "今天真开心"
         )
         return 0
-    say(
-        f"error: {done.problem}; the export is kept in {done.folder}, do not use it without a look at the "
-        "changed labels"
-    )
+    say(f"error: {done.problem}; it is kept in {done.folder}, which is not for use. {_next_command(args)}")
     return 1
+
+
+def _next_command(args: argparse.Namespace) -> str:
+    """Return what to do with an export that is not accepted."""
+    if args.precision == "int8":
+        return f"In fp32 it is exact, and larger and slower: {PROGRAM} export {args.model}"
+    return f"Predict with the run itself: python predict.py --checkpoint {args.model} --input FILE"
 
 
 def main(argv: list[str], program: str = f"{PROGRAM} export") -> int:

@@ -15,6 +15,7 @@ from typing import Any, get_args, get_type_hints
 
 from ..errors import InputError, nearest, shorten
 from .checks import check_together, check_values
+from .data_settings import DataConfig
 from .help import help_text
 from .messages import describe_type, explain_parser_error, setting_types
 from .public_sets import with_public_files
@@ -67,6 +68,19 @@ def load_config(
     config = _read_settings(config_files, overrides, command)
     check_together(config)
     return with_public_files(_with_run_name(config, config_files[-1]))
+
+
+def load_data_settings(path: Path) -> DataConfig:
+    """Return the `data` settings of a run's file; those that do not exist any more are left out."""
+    settings = read_yaml(path)[1]
+    data = settings.get("data") if isinstance(settings, dict) else None
+    known = {field.name for field in fields(DataConfig)}
+    kept = {key: value for key, value in data.items() if key in known} if isinstance(data, dict) else {}
+    _check_keys(kept, DataConfig, str(path), "data.")
+    parser = _build_parser("run_single.py")
+    return with_public_files(
+        _parse_settings(lambda: parser.parse_object({"data": kept}), parser, str(path))
+    ).data
 
 
 def _read_settings(config_files: list[str], overrides: list[str], command: str) -> Config:

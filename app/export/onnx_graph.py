@@ -14,6 +14,7 @@ from torch import nn
 from ..errors import InputError
 from ..runtime.telemetry import turn_off_telemetry
 from .first_tokens import keep_first_tokens
+from .layer_norms import write_out_layer_norms
 
 # The version of ONNX' operators
 OPSET = 17
@@ -43,7 +44,7 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
     """Write the graph of a freshly loaded model, (batch, length) of any size, and return the names of its
     inputs.
 
-    Attention, layer norms and GELU become single operators. Raises InputError where onnx is not installed,
+    Attention and GELU become single operators. Raises InputError where onnx is not installed,
     and for a model that cannot be exported.
     """
     turn_off_telemetry()
@@ -66,6 +67,7 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
         )
         optimized.topological_sort()
         keep_first_tokens(optimized.model)
+        write_out_layer_norms(optimized.model)
         optimized.save_model_to_file(str(path))
     plain.unlink()
     return names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..checkpoints.run_history import CONFIG
-from ..config.command_line import load_config
+from ..config.command_line import load_data_settings
 from ..data.dataset import Dataset, open_dataset
 from ..errors import InputError
 
@@ -19,6 +19,6 @@ def dataset_of_run(folder: Path, need: str, remedy: str) -> Dataset:
     if not path.is_file():
         raise InputError(f"{folder}: {need} the data of a run, found no settings of one; {remedy}")
     try:
-        return open_dataset(load_config(["--config", str(path)]).data)
+        return open_dataset(load_data_settings(path))
     except InputError as error:
         raise InputError(f"the data of {folder} cannot be read: {error}; or {remedy}") from error

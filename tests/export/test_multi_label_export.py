@@ -68,21 +68,10 @@ def test_predict_gives_the_labels_of_the_run(exported, tmp_path):
         assert [float(row[f"p_{name}"]) for row in found] == pytest.approx(expected, abs=2e-5)
 
 
-@pytest.mark.parametrize("quantization", ["dynamic", pytest.param("static", marks=pytest.mark.slow)])
-def test_int8_says_how_much_changed(quantization, exported, tmp_path, capsys):
+def test_int8_says_how_much_changed(exported, tmp_path, capsys):
     run, _ = exported
     output = tmp_path / "small"
-    options = [
-        "--precision",
-        "int8",
-        "--quantization",
-        quantization,
-        "--tolerance",
-        "1",
-        "--output",
-        str(output),
-    ]
-    assert export([str(run), *options]) == 0
+    assert export([str(run), "--precision", "int8", "--tolerance", "1", "--output", str(output)]) == 0
     printed = capsys.readouterr().out
     assert "predictions that changed" in printed
     assert "micro F1 before, after" in printed
