@@ -9,9 +9,9 @@ python -m app predict --input new.csv --label_column 标签 --report out/   rows
 The output has a row for each row of the input, in its order: all columns of the input as they are (of plain
 text, and with --only_labels: line, the row's number in its file, text, and of pairs text_pair); then label,
 probability, and p_<label> for each label (of a model with several labels a row: labels, a JSON list,
-and p_<label>); with --threshold or --abstain also decision and margin, or confidence. Where the input has a
-column of such a name, the new one is called predicted_<name>. An invalid row has no label, but a reason in
-the last column.
+and p_<label>); with --threshold or --abstain also decision and margin, or confidence; with --evidence support
+and evidence, a JSON list. Where the input has a column of such a name, the new one is called
+predicted_<name>. An invalid row has no label, but a reason in the last column.
 
 Files are read as in the run's training: its columns, separators and encoding, unless an option says
 otherwise; long texts and spaces too. Exit status: 0, 1 for a full disk or a model that gives no numbers, 2
@@ -31,6 +31,7 @@ from ..config.shipped import MODULE, PROGRAM
 from ..data.json_values import json_layout
 from ..data.run_options import LABEL_SETTINGS
 from ..errors import InputError, listed
+from ..prediction.beside import add_beside
 from ..prediction.excel import check_excel
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from ..prediction.output import check_output, open_output, progress
@@ -98,7 +99,9 @@ def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
         args.device, args.precision, args.batch_tokens, args.calibrate == "auto", args.runtime
     )
     with quick_imports(f"{MODULE}.prediction.torch_runtime"):
-        return open_model(folder, compute)
+        opened = open_model(folder, compute)
+    add_beside(opened, args.evidence)
+    return opened
 
 
 def choose_run_threshold(folder: Path, outcome: LabelledOutcome, precision: float) -> Threshold:
@@ -205,7 +208,8 @@ def write_predictions(
         if args.bom:
             file.write("\ufeff")
         predictions = opened.predictor.predict(rows, on_batch=on_batch, **chunk)
-        writer = PredictionWriter(opened.predictor.outcome, columns, threshold, place)
+        predictor = opened.predictor
+        writer = PredictionWriter(predictor.outcome, columns, threshold, place, predictor.beside)
         if args.output_format == "parquet":
             writer.write_parquet(file, Path(args.input), predictions)
         else:

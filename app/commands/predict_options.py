@@ -12,11 +12,12 @@ from ..errors import InputError, nearest
 from ..prediction.open_model import RUNTIMES
 from ..prediction.output import FORMATS as OUTPUT_FORMATS
 from ..prediction.sources import ON_BAD_ROW, is_pipe
+from .option_values import column_name, column_names, num_rows, probability, wanted_precision
 
 # What --help shows; --help all shows the other options too
 USUAL = {
     *("help", "texts", "checkpoint", "input", "text_column", "text_pair_column", "on_bad_row", "output"),
-    *("only_labels", "report", "threshold", "abstain", "device"),
+    *("only_labels", "report", "threshold", "abstain", "evidence", "device"),
 }
 OUTPUT_SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
 
@@ -45,7 +46,13 @@ def build_parser(program: str, description: str, all_help: bool = True) -> Parse
     add("--checkpoint", metavar="FOLDER", help=folder)
     _add_input_options(parser.add_argument_group("input").add_argument)
     _add_output_options(parser.add_argument_group("output").add_argument)
-    add_decision_options(parser.add_argument_group("how sure").add_argument)
+    add = parser.add_argument_group("how sure").add_argument
+    evidence = (
+        "adds the columns support, how many of the training rows with the nearest texts have the label, and "
+        "evidence, these rows (default: none)"
+    )
+    add("--evidence", type=num_rows, metavar="ROWS", help=evidence)
+    add_decision_options(add)
     add_device_options(parser.add_argument_group("computing").add_argument)
     for action in parser._actions:
         if not all_help and action.dest not in USUAL:
@@ -65,17 +72,17 @@ def _add_input_options(add: Callable) -> None:
     )
     add("--format", choices=["auto", *FORMATS], default="auto", help=text)
     column = "column of the text, by name or by number from 0 (default: as in the run, else its usual name)"
-    add("--text_column", type=_column, metavar="COLUMN", help=column)
+    add("--text_column", type=column_name, metavar="COLUMN", help=column)
     pair = "column of the second text of a pair (default: as in the run)"
-    add("--text_pair_column", type=_column, metavar="COLUMN", help=pair)
+    add("--text_pair_column", type=column_name, metavar="COLUMN", help=pair)
     label = "column of the label, for --report only (default: as in the run, else its usual name)"
-    add("--label_column", type=_column, metavar="COLUMN", help=label)
+    add("--label_column", type=column_name, metavar="COLUMN", help=label)
     separator = (
         "for --report on several labels a row: what is between the labels of a cell (default: as in the run)"
     )
     add("--label_separator", metavar="TEXT", help=separator)
     columns = "for --report on several labels a row: columns of 0 and 1, '[A, B]' (default: as in the run)"
-    add("--label_columns", type=_names, metavar="LIST", help=columns)
+    add("--label_columns", type=column_names, metavar="LIST", help=columns)
     header = (
         "whether the first line of CSV, TSV or Excel names the columns (default: as in the run, else if it "
         "has usual names)"
@@ -123,31 +130,12 @@ def add_decision_options(add: Callable) -> None:
         "distance to the second largest probability; of several labels a row, confidence, how sure the "
         "least certain of them is (default: none)"
     )
-    add("--threshold", type=_probability, metavar="PROBABILITY", help=threshold)
+    add("--threshold", type=probability, metavar="PROBABILITY", help=threshold)
     abstain = (
         "the same, with the lowest threshold that has this precision on half of the run's dev rows; "
         "says how it does on the other half (default: none)"
     )
-    add("--abstain", type=_wanted_precision, metavar="precision=P", help=abstain)
-
-
-def _probability(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= 1:
-        raise argparse.ArgumentTypeError(
-            f"a number above 0 and up to 1 is needed, found {value or 'nothing'}"
-        )
-    return number
-
-
-def _wanted_precision(value: str) -> float:
-    name, _, number = value.partition("=")
-    if name != "precision":
-        raise argparse.ArgumentTypeError(f"precision=P is needed, for instance precision=0.95, found {value}")
-    return _probability(number)
+    add("--abstain", type=wanted_precision, metavar="precision=P", help=abstain)
 
 
 def add_device_options(add: Callable) -> None:
@@ -162,24 +150,6 @@ def add_device_options(add: Callable) -> None:
         "Runtime 256, 32768 on other devices)"
     )
     add("--batch_tokens", type=int, metavar="TOKENS", help=tokens)
-
-
-def _column(value: str) -> int | str:
-    return int(value) if value.removeprefix("-").isdecimal() else value
-
-
-def _names(value: str) -> list[str]:
-    import yaml
-
-    try:
-        names = yaml.safe_load(value)
-    except yaml.YAMLError:
-        names = None
-    if not isinstance(names, list) or not names or not all(isinstance(name, (str, int)) for name in names):
-        raise argparse.ArgumentTypeError(
-            f"a list of columns is needed, like '[NAME, NAME]', found {value or 'nothing'}"
-        )
-    return list(map(str, names))
 
 
 def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:

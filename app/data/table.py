@@ -94,16 +94,20 @@ class Table:
         """Return the cleaned second texts of many rows, of a table that has them."""
         return _slices(*self._pairs, rows)
 
-    def joined_texts(self, rows: np.ndarray) -> list[str]:
-        """Return the texts of rows in any order, (num_rows,) ids; the two texts of a pair as one."""
+    def texts_or_pairs(self, rows: np.ndarray) -> list[str] | list[tuple[str, str]]:
+        """Return the texts, or the pairs of texts, of rows in any order, (num_rows,) ids."""
         order = np.argsort(rows, kind="stable")
         texts = self.texts(rows[order])
         if self.has_pairs:
-            pairs = self.pairs(rows[order])
-            texts = [f"{one}\n{other}" for one, other in zip(texts, pairs, strict=True)]
+            texts = list(zip(texts, self.pairs(rows[order]), strict=True))
         places = np.empty(len(order), np.int64)
         places[order] = np.arange(len(order))
         return [texts[place] for place in places]
+
+    def joined_texts(self, rows: np.ndarray) -> list[str]:
+        """Return what `texts_or_pairs` does, the two texts of a pair as one."""
+        texts = self.texts_or_pairs(rows)
+        return ["\n".join(pair) for pair in texts] if self.has_pairs else texts
 
     def where(self, row: int) -> str:
         """Return the file and line (or element, or row) of one row, for a message."""

@@ -48,7 +48,7 @@ def confusion_section(rows: EvaluatedRows) -> dict:
 
 def surest_errors(rows: EvaluatedRows) -> list[dict]:
     """Return, for each of the most confused pairs of classes, both names, the number of rows, and the errors
-    with the largest confidence: text, place, confidence."""
+    with the largest confidence: text, place, confidence, nearest training rows."""
     names, scores = rows.label_names, rows.scores
     pairs = confused_pairs(scores.labels, scores.predicted, len(names))[:MAX_PAIRS]
     return [
@@ -58,6 +58,7 @@ def surest_errors(rows: EvaluatedRows) -> list[dict]:
             "rows": count,
             "examples": [
                 {"text": rows.text(at), "where": rows.where(at), "confidence": float(scores.confidence[at])}
+                | {"evidence": rows.evidence(at)}
                 for at in _surest(scores, label, predicted)
             ],
         }

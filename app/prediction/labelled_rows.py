@@ -22,6 +22,7 @@ from ..outcomes.labelled_page import render_page
 from ..outcomes.resampling import all_metrics
 from ..runtime.disk import write_json, write_text
 from .input_columns import NumberedTexts
+from .nearest_rows import marked_rows, render_marked
 from .open_model import OpenedModel
 from .output import open_output
 from .prediction_writer import PredictionWriter
@@ -70,6 +71,9 @@ class LabelledRows:
         self.lengths: list[int] = []
         self.unknown: list[float] = []
         self.readings: list[np.ndarray] = []
+        self.answers: list[str | list[str]] = []
+        # The nearest training rows of each, where they are asked for
+        self.evidence: list[list[dict]] = []
         self.unknown_id = unknown_token_id(predictor.tokenizer)
 
     def predict(self, rows: Iterable[Row], on_batch: Callable[[int], None]) -> Iterator[Prediction]:
@@ -79,7 +83,10 @@ class LabelledRows:
             self.labels += [self._label(row.label, row.line) for row in chunk]
             tokens = self.predictor.tokenize(chunk)
             logits = self.predictor.logits(tokens, on_batch)
-            yield from self.predictor.predictions(chunk, logits)
+            predictions = self.predictor.predictions(chunk, logits)
+            self.answers += [prediction.answer for prediction in predictions]
+            self.evidence += [prediction.beside.get("evidence", []) for prediction in predictions]
+            yield from predictions
             self.logits.append(logits)
             self.texts += [row.text + ("" if row.pair is None else f" ⟷ {row.pair}") for row in chunk]
             self.lines += [row.line for row in chunk]
@@ -106,16 +113,32 @@ class LabelledRows:
     def evaluated(self, scores: Any) -> EvaluatedRows:
         """Return the rows for the page, with their scores."""
         unknown = None if self.unknown_id is None else np.array(self.unknown)
-        source = self.source
         return EvaluatedRows(
             scores,
             self.predictor.label_names,
             self.texts.__getitem__,
-            lambda at: f"{source.name}, {source.place} {self.lines[at]}",
+            self.where,
             np.array(self.lengths),
             unknown,
             readings=np.concatenate(self.readings),
+            evidence=self.evidence.__getitem__,
         )
+
+    def where(self, at: int) -> str:
+        """Return the file and the line of a row."""
+        return f"{self.source.name}, {self.source.place} {self.lines[at]}"
+
+    def marked(self) -> dict[str, Any]:
+        """Return what is odd about the rows, given their evidence; empty where none was asked for."""
+        if not any(self.evidence):
+            return {}
+        places, given = (
+            map(self.where, range(len(self.lines))),
+            map(self.predictor.outcome.answer, self.labels),
+        )
+        return {
+            "evidence": marked_rows(zip(places, self.texts, given, self.answers, self.evidence, strict=True))
+        }
 
 
 def report_on(
@@ -137,7 +160,8 @@ def report_on(
     outcome = predictor.outcome
     labelled = LabelledRows(predictor, source)
     with open_output(str(folder / "predictions.csv")) as file:
-        writer = PredictionWriter(outcome, NumberedTexts(source.has_pairs), threshold)
+        columns = NumberedTexts(source.has_pairs)
+        writer = PredictionWriter(outcome, columns, threshold, beside=predictor.beside)
         writer.write("csv", file, labelled.predict(rows, on_batch))
     labels, logits = np.array(labelled.labels), np.concatenate(labelled.logits)
     title = f"Report on {source.name}: {len(labels):,} rows, model {opened.folder}"
@@ -150,6 +174,9 @@ def report_on(
     if long := cost_of_length(evaluated.readings, scores.correct, predictor.long.way, predictor.max_length):
         metrics["long_texts"] = long
         text += f"\n\n{render_cost_of_length(long)}"
+    if marked := labelled.marked():
+        metrics |= marked
+        text += f"\n\n{render_marked(marked['evidence'])}"
     page = PageContent(title, evaluated, metrics, outcome.calibrated(labels, logits))
     write_text(folder / "report.html", render_page(outcome, page, language))
     write_text(folder / "report.txt", text + "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -15,7 +15,7 @@ from ..evaluation.text_table import short_label
 from ..outcomes.labelled_outcome import LabelledOutcome
 from .excel import write_sheet
 from .input_columns import KeptColumns, NumberedTexts, as_json, as_text, free_names
-from .predictor import Prediction
+from .predictor import Beside, Prediction
 
 # Control characters, and those that change the direction of what follows.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -28,11 +28,11 @@ MAX_LABELS = 10
 class PredictionWriter:
     """Writes predictions of an outcome in one of `FORMATS`.
 
-    A row has the `columns` of its input, the answer, and those of `LabelledOutcome.columns`, with a
-    `threshold` also its decision. With `place`, what a row's number counts, the last one says why an invalid
-    row has no answer. A column of the input is never replaced: where it has the name of one of these, that is
-    called predicted_NAME. Texts are written as they were read, even those that a spreadsheet would run as
-    formulas: see docs/data.md.
+    A row has the `columns` of its input, the answer, those of `LabelledOutcome.columns`, with a `threshold`
+    also its decision, and those of `beside`, as the predictor has it. With `place`, what a row's number
+    counts, the last one says why an invalid row has no answer. A column of the input is never replaced: where
+    it has the name of one of these, that is called predicted_NAME. Texts are written as they were read, even
+    those that a spreadsheet would run as formulas: see docs/data.md.
     """
 
     def __init__(
@@ -41,12 +41,15 @@ class PredictionWriter:
         columns: KeptColumns | NumberedTexts,
         threshold: float | None = None,
         place: str | None = None,
+        beside: Iterable[Beside] = (),
     ) -> None:
         self.outcome = outcome
         self.columns = columns
         self.threshold = threshold
         self.place = place
         self.sample = outcome.columns(np.full(len(outcome.label_names), 0.5), threshold)
+        for one in beside:
+            self.sample |= one.sample
         names = [outcome.label_column, *self.sample, *([REASON] if place else [])]
         self.added = free_names(names, TAKEN, columns.names)
 
@@ -74,10 +77,11 @@ class PredictionWriter:
 
     def values(self, prediction: Prediction) -> list:
         """Return the values of the added columns, the answer as it is; of an invalid row only the reason."""
-        row, answer, probabilities = prediction
+        row, answer, probabilities, beside = prediction
         if probabilities is None:
             return [None] * (len(self.added) - 1) + [f"{self.place} {row.line}: {row.problem}"]
-        values = [answer, *self.outcome.columns(probabilities, self.threshold).values()]
+        columns = self.outcome.columns(probabilities, self.threshold)
+        values = [answer, *columns.values(), *(beside or {}).values()]
         return [*values, None] if self.place else values
 
     def _cells(self, prediction: Prediction) -> list:
@@ -107,7 +111,7 @@ class PredictionWriter:
 
     def _write_lines(self, file: TextIO, predictions: Iterable[Prediction]) -> None:
         """Write predictions for people: answer and text, then labels from the most probable on."""
-        for row, answer, probabilities in predictions:
+        for row, answer, probabilities, beside in predictions:
             if probabilities is None:
                 file.write(f"{without_controls(f'no label: {self.place} {row.line}: {row.problem}')}\n")
                 continue
@@ -115,13 +119,25 @@ class PredictionWriter:
             decided = f" {columns['decision']}" if "decision" in columns else ""
             line = f"{self.outcome.line(answer, probabilities)}{decided}  {' '.join(row.text.split())}"
             labels = self._listed_labels(probabilities)
-            file.writelines(f"{without_controls(text)}\n" for text in (line, f"    {labels}"))
+            lines = [line, f"    {labels}", *_lines_beside(beside or {})]
+            file.writelines(f"{without_controls(text)}\n" for text in lines)
 
     def _listed_labels(self, probabilities: np.ndarray) -> str:
         names, listed = self.outcome.label_names, self.outcome.listed_labels(probabilities)
         shown = [f"{short_label(names[label])} {probabilities[label]:.4f}" for label in listed[:MAX_LABELS]]
         more = len(listed) - MAX_LABELS
         return "  ".join([*shown, *([f"and {more:,} more labels"] if more > 0 else [])])
+
+
+def _lines_beside(beside: Mapping) -> Iterator[str]:
+    """Yield lines for people of what is beside a prediction: a list of rows has a line for each."""
+    for name, value in beside.items():
+        if not isinstance(value, list):
+            yield f"    {name} {value}"
+            continue
+        for row in value:
+            text = " ".join(row["text"].split())
+            yield f"    {name} {row['similarity']:.4f} {as_text(row['label'])}  {text}"
 
 
 def without_controls(line: str) -> str:

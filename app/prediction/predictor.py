@@ -4,7 +4,7 @@ logits."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,11 +26,23 @@ CHUNK_CHARACTERS = 1 << 23
 
 class Prediction(NamedTuple):
     """The answer on one row: a label, or a list of labels; `probabilities` (num_labels,) float64 in the order
-    of the label ids. An invalid row has neither."""
+    of the label ids; `beside`, what else is said of the row, by the names of its columns. An invalid row has
+    none of them."""
 
     row: Row | BadRow
     answer: str | list[str] | None
     probabilities: np.ndarray | None
+    beside: dict[str, Any] | None = None
+
+
+class Beside(Protocol):
+    """Says more of rows than their labels; `sample` has the names of the columns, with values of their
+    types."""
+
+    sample: dict[str, Any]
+
+    def values(self, rows: Sequence[Row], logits: np.ndarray, answers: Sequence) -> list[dict[str, Any]]:
+        """Return the values of the columns for each row; `logits` (num_rows, num_labels)."""
 
 
 class Tokens(NamedTuple):
@@ -89,7 +101,7 @@ class Predictor:
 
     `tokenizer` is one of the library tokenizers. Rows are cut at `max_length` tokens (None: never), at their
     end or, with `truncation_side` left, at their start, unless `long` says otherwise. `outcome` makes answers
-    and probabilities of the logits.
+    and probabilities of the logits; predictions also have what each of `beside` says.
     """
 
     def __init__(
@@ -103,6 +115,7 @@ class Predictor:
     ) -> None:
         self.runtime = runtime
         self.outcome = outcome
+        self.beside: list[Beside] = []
         self.max_length = max_length
         self.tokenizer = tokenizer
         self.long = CUT if max_length is None else long
@@ -142,10 +155,11 @@ class Predictor:
         one is not finite."""
         self._check_finite(rows, logits)
         probabilities, decided = self.outcome.probabilities(logits), self.outcome.decide(logits)
-        return [
-            Prediction(row, self.outcome.answer(label), by_label)
-            for row, label, by_label in zip(rows, decided, probabilities, strict=True)
-        ]
+        answers, beside = list(map(self.outcome.answer, decided)), [{} for _ in rows]
+        for one in self.beside:
+            for values, more in zip(beside, one.values(rows, logits, answers), strict=True):
+                values |= more
+        return list(map(Prediction, rows, answers, probabilities, beside))
 
     def _check_finite(self, rows: list[Row], logits: np.ndarray) -> None:
         bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))

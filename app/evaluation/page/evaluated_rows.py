@@ -26,7 +26,8 @@ class EvaluatedRows:
 
     `text` and `where` return the text, and the file and line, of the row at a position. `lengths` are in
     tokens, `unknown` is the share of unknown tokens, `seen` whether the text is a training text: 0 no, 1
-    nearly, 2 exactly; `readings` is what was read of it (`row_readings`).
+    nearly, 2 exactly; `readings` is what was read of it (`row_readings`). `evidence` returns the nearest
+    training rows of the row at a position: `similarity`, `label`, `text`, `where`.
     """
 
     scores: Any
@@ -37,6 +38,7 @@ class EvaluatedRows:
     unknown: np.ndarray | None = None
     seen: np.ndarray | None = None
     readings: np.ndarray | None = None
+    evidence: Callable[[int], list[dict]] = lambda at: []
 
 
 def rows_of_split(

@@ -66,6 +66,7 @@ WORDS = {
     "near_name": ("near copy of a training text", "与训练文本几乎相同"),
     "seen_name": ("also in train", "训练集中也有"),
     "examples": ("The errors it was surest of", "模型最有把握的错误"),
+    "nearest": ("in train:", "训练集："),
     "data": ("Data", "数据"),
     "split": ("split", "划分"),
     "repeated": ("repeated texts", "重复文本"),

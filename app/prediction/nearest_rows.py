@@ -1,0 +1,128 @@
+"""The training rows whose texts are most like a text: the evidence for its label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..data.near_copies import is_near_copy
+from ..data.rows import Row
+from ..errors import InputError, shorten
+from .input_columns import as_text
+from .open_model import OpenedModel
+from .predictor import Predictor
+from .run_data import dataset_of_run
+
+if TYPE_CHECKING:
+    from ..data.dataset import Dataset
+    from ..vectors.text_vectors import TextVectors
+
+
+# What is odd about a row, given its evidence
+MARKS = {
+    "unsupported": "right answers whose nearest training rows all have other labels",
+    "mend": "errors with a near copy in train that has another label: one of the two labels is wrong",
+}
+MAX_EXAMPLES = 10
+
+
+def vectors_of(predictor: Predictor, what: str) -> TextVectors:
+    """Return the vectors of texts by the encoder of a model, for `what`; raises InputError for one that torch
+    does not compute."""
+    if predictor.runtime.description["runtime"] != "torch":
+        raise InputError(f"{what} needs the run or the checkpoint itself, found an exported folder")
+    from ..vectors.text_vectors import TextVectors
+
+    return TextVectors(
+        predictor.runtime.model, predictor.encoder, predictor.runtime.description["device"], "fp32"
+    )
+
+
+class NearestRows:
+    """Finds the `count` training rows of a run that are nearest to rows, by the vectors of their texts.
+
+    The vectors of the training rows are computed once, and kept in the cache of the run's data. Raises
+    InputError for a model that is no run, and for data that is not there any more.
+    """
+
+    def __init__(self, opened: OpenedModel, count: int, dataset: Dataset | None = None) -> None:
+        self.count = count
+        self.outcome = opened.predictor.outcome
+        self.vectors = vectors_of(opened.predictor, "--evidence")
+        need, remedy = "--evidence needs", "leave out --evidence"
+        dataset = dataset or dataset_of_run(opened.folder, need, remedy)
+        self.split = dataset.splits["train"]
+        table, rows = self.split.table, np.asarray(self.split.rows)
+        texts = table.texts_or_pairs(rows)
+        self.known = self.vectors.stored(texts, dataset.folder.parent)
+        self.sample: dict[str, Any] = {"support": 0, "evidence": self.described([[1.0]], [[0]])[0]}
+
+    def find(self, rows: Sequence[Row], count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the similarities of the nearest training rows and their positions in train, the nearest
+        first, both (num_rows, count)."""
+        from ..vectors.text_vectors import nearest
+
+        texts = [row.text if row.pair is None else (row.text, row.pair) for row in rows]
+        return nearest(self.known, self.vectors.compute(texts), count or self.count)
+
+    def values(self, rows: Sequence[Row], logits: np.ndarray, answers: Sequence) -> list[dict[str, Any]]:
+        """Return for each row `evidence`, its nearest training rows, and `support`, how many of them have the
+        answer as their label."""
+        found = self.described(*self.find(rows))
+        return [
+            {"support": sum(one["label"] == answer for one in nearest), "evidence": nearest}
+            for nearest, answer in zip(found, answers, strict=True)
+        ]
+
+    def described(self, similarities: Sequence, positions: Sequence) -> list[list[dict[str, Any]]]:
+        """Return label, similarity, text and place of the training rows of `find`."""
+        table, rows, labels = self.split.table, self.split.rows, self.split.labels
+
+        def one(similarity: float, at: int) -> dict[str, Any]:
+            pair = {"text_pair": table.pair(rows[at])} if table.has_pairs else {}
+            place = {"label": self.outcome.answer(labels[at]), "similarity": round(float(similarity), 4)}
+            return place | {"text": table.text(rows[at])} | pair | {"where": table.where(rows[at])}
+
+        return [list(map(one, *of_row)) for of_row in zip(similarities, positions, strict=True)]
+
+
+def mark_of(text: str, given: str | list[str], answer: str | list[str], evidence: list[dict]) -> str | None:
+    """Return what is odd about a row with the label `given`, a key of `MARKS`, or None."""
+    if answer == given:
+        return "unsupported" if evidence and all(row["label"] != given for row in evidence) else None
+    others = [row["text"] for row in evidence if row["label"] != given]
+    return "mend" if any(is_near_copy(other, text) for other in others) else None
+
+
+def marked_rows(rows: Iterable[tuple[str, str, Any, Any, list[dict]]]) -> dict[str, Any]:
+    """Return how many of some rows have each mark, and the first of them, for JSON; a row is its place and
+    text, its label, the answer, and its evidence."""
+    marked: dict[str, Any] = {name: {"rows": 0, "examples": []} for name in MARKS}
+    for where, text, given, answer, evidence in rows:
+        name = mark_of(text, given, answer, evidence)
+        if name is None:
+            continue
+        marked[name]["rows"] += 1
+        if len(marked[name]["examples"]) < MAX_EXAMPLES:
+            example = {"where": where, "text": text, "label": given, "predicted": answer}
+            marked[name]["examples"].append(example | {"evidence": evidence})
+    return marked
+
+
+def render_marked(marked: dict[str, Any]) -> str:
+    """Return lines for people, of `marked_rows`."""
+    lines = []
+    for name, words in MARKS.items():
+        lines.append(f"{marked[name]['rows']:,} {words}")
+        for example in marked[name]["examples"]:
+            nearest = example["evidence"][0]
+            lines.append(
+                f"  {example['where']} ({as_text(example['label'])}): {shorten(example['text'], 60)}"
+            )
+            lines.append(
+                f"    {nearest['where']} ({as_text(nearest['label'])}, {nearest['similarity']:.4f}): "
+                f"{shorten(nearest['text'], 60)}"
+            )
+    return "\n".join(lines)
