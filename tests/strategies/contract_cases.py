@@ -27,6 +27,9 @@ class Case:
     limit: int = 69
     task: str = "single_label"
     data: dict = field(default_factory=dict)
+    # As model.architecture and model.config
+    architecture: str = "bert"
+    config: dict = field(default_factory=dict)
     # As model.freeze and model.lora
     freeze: str | int | None = None
     lora: dict = field(default_factory=dict)
@@ -87,6 +90,12 @@ CASES = {
     "frozen_embeddings": Case({"accumulation_steps": 2, "max_steps": 8}, freeze="embeddings"),
     "frozen_layer_adamw": Case(
         {"optimizer": "adamw", "learning_rate": 1e-3, "ema": 0.99, "max_steps": 8}, freeze=1
+    ),
+    "decoder": Case(
+        {"accumulation_steps": 3, "max_steps": 8},
+        limit=65,
+        architecture="qwen3",
+        config={"num_key_value_heads": 1, "head_dim": 16},
     ),
     "multi_label_padded": Case({"max_steps": 6}, task="multi_label", collate="padded"),
     "masked_language_modelling": Case(

@@ -74,7 +74,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     data_config = replace(data_config, **case.data)
     dataset = open_dataset(data_config)
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    model_config = ModelConfig(config=shape, dropout=0.0)
+    model_config = ModelConfig(architecture=case.architecture, config=shape | case.config, dropout=0.0)
     # torch's norm of a large gradient without zeros has an error of 1e-5 in fp32
     if case.task == "masked_language_modelling":
         model_config = replace(model_config, vocab_file=str(Path(data).with_name("vocab.txt")))
