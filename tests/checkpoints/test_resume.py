@@ -30,6 +30,8 @@ METHODS = EXACT | {"train__r_drop": 1.0, "train__adversarial": "fgm", "train__em
 METHODS |= {"model__freeze": "embeddings", "train__early_stopping": 99, "train__adversarial_epsilon": 0.1}
 LORA = EXACT | {"model__lora__rank": 4, "model__lora__dropout": 0.1, "train__ema": 0.9}
 LORA |= {"train__early_stopping": 99}
+DECODER = EXACT | {"model__architecture": "qwen3", "model__config__head_dim": 8}
+DECODER |= {"model__config__num_key_value_heads": 2}
 FP16 = EXACT | {"train__precision": "fp16", "train__max_grad_norm": 0.5}
 
 
@@ -95,6 +97,7 @@ def stop_thrice(mode: str, world_size: int, argv: list[str], log: Path, seed: in
             pytest.param(*mode, WINDOWS, id=f"{mode[0]}-{mode[1]}-windows")
             for mode in (("single", 1), ("ddp", 2))
         ],
+        pytest.param("single", 1, DECODER, id="single-1-decoder"),
         *[
             pytest.param(*mode, changes, id=f"{mode[0]}-{mode[1]}-{name}")
             for name, changes in (("methods", METHODS), ("lora", LORA))
