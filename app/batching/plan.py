@@ -68,36 +68,75 @@ def shard_rows(lengths: np.ndarray, num_shards: int) -> list[np.ndarray]:
     return [order[shard == index] for index in range(num_shards)]
 
 
+@dataclass(frozen=True)
+class TokenLimit:
+    """The most tokens of a forward pass, with those of padding where batches are `padded`."""
+
+    tokens: int
+    padded: bool = False
+
+    def fitting(self, lengths: np.ndarray) -> int:
+        """Return how many rows, at least one, are within the limit, from the first on; `lengths` (num_rows,)
+        are their tokens, the longest first."""
+        counted = np.arange(1, len(lengths) + 1) * lengths[0] if self.padded else np.cumsum(lengths)
+        return max(1, int(np.searchsorted(counted, self.tokens, side="right")))
+
+    def cut(self, rows: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+        """Return rows, (num_rows,), longest first, in parts within the limit; at least one part."""
+        parts = []
+        while len(rows):
+            count = self.fitting(lengths[rows])
+            parts.append(rows[:count])
+            rows = rows[count:]
+        return parts or [rows]
+
+
 def micro_batches(
-    batch: np.ndarray, lengths: np.ndarray, num_shards: int, shard_index: int, accumulation_steps: int
-) -> list[np.ndarray]:
-    """Return this shard's micro-batches of a global batch, as arrays of row positions.
+    batch: np.ndarray,
+    lengths: np.ndarray,
+    num_shards: int,
+    accumulation_steps: int,
+    limit: TokenLimit | None = None,
+) -> list[list[np.ndarray]]:
+    """Return the micro-batches of each shard of a global batch, as arrays of row positions, longest row
+    first.
 
     `batch` (batch_rows,) are row positions, `lengths` (batch_rows,) their tokens. All shards get the same
-    number of micro-batches, at most `accumulation_steps` and at least one; some are empty if the batch has
-    too few rows.
+    number of micro-batches, at least one: `accumulation_steps`, or one for each row; more where some are
+    beyond `limit`. Some are empty if the batch has too few rows.
     """
-    rows = shard_rows(lengths, num_shards)[shard_index]
     max_rows = -(-len(batch) // num_shards)
     count = max(1, min(accumulation_steps, max_rows))
-    return [batch[micro_rows] for micro_rows in np.array_split(rows, count)]
+    shards = [np.array_split(rows, count) for rows in shard_rows(lengths, num_shards)]
+    if limit:
+        shards = [[part for rows in shard for part in limit.cut(rows, lengths)] for shard in shards]
+    most = max(map(len, shards))
+    return [[batch[rows] for rows in shard] + [batch[:0]] * (most - len(shard)) for shard in shards]
 
 
 def evaluation_batches(
-    lengths: np.ndarray, batch_size: int, num_shards: int, shard_index: int, windows: np.ndarray | None = None
+    lengths: np.ndarray,
+    batch_size: int,
+    num_shards: int,
+    shard_index: int,
+    windows: np.ndarray | None = None,
+    limit: TokenLimit | None = None,
 ) -> list[np.ndarray]:
     """Return this shard's batches of a whole split, as arrays of row positions; each row is on exactly one
     shard.
 
     `lengths` (num_rows,) are the tokens of each row; rows of similar length are in one batch. `windows`
-    (num_rows,): a batch has at most `batch_size` windows, or one row; None: each row has one. All shards get
-    the same number of batches, because a forward pass may be a collective; the last batch may be empty.
+    (num_rows,): a batch has at most `batch_size` windows, or one row; None: each row has one. It is within
+    `limit`, or has one row. All shards get the same number of batches, because a forward pass may be a
+    collective; the last batch may be empty.
     """
     order = np.argsort(-lengths, kind="stable")
     ends = np.arange(1, len(order) + 1) if windows is None else np.cumsum(windows[order])
     batches, start, before = [], 0, 0
     while start < len(order):
         stop = max(start + 1, int(np.searchsorted(ends, before + batch_size, side="right")))
+        if limit:
+            stop = start + limit.fitting(lengths[order[start:stop]])
         batches.append(order[start:stop])
         start, before = stop, ends[stop - 1]
     batches += [order[:0]] * (-len(batches) % num_shards)

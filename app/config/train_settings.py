@@ -75,6 +75,9 @@ class TrainConfig:
     When memory runs out, a single process halves its micro-batches and repeats the step; several processes do
     so only with auto, in run_ddp.py, run_mp.py and run_accelerate.py.
     """
+    micro_batch_tokens: CountOrNone = None
+    """Most tokens of a micro-batch, and of a batch in evaluation, so that long texts need no more memory than
+    many short ones; a longer row is one alone; none: no limit."""
     eval_batch_size: Count = 64
     """Batch size of each process in evaluation, in rows."""
     collate: Literal["auto", "packed", "padded"] = "auto"

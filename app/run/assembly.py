@@ -160,6 +160,7 @@ def check_cuda_graphs(
         "train.on_nonfinite stop": settings.on_nonfinite == "stop",
         "train.accumulation_steps 1": settings.accumulation_steps == 1,
         "no train.r_drop and no train.adversarial": not (settings.r_drop or settings.adversarial),
+        "no train.micro_batch_tokens": not settings.micro_batch_tokens,
         "train.micro_batch_size none or auto": not isinstance(settings.micro_batch_size, int),
     }
     missing = [need for need, is_met in needs.items() if not is_met]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..batching.loader import Batch, Loader
-from ..batching.plan import evaluation_batches
+from ..batching.plan import TokenLimit, evaluation_batches
 from ..evaluation.every_row import check_rows
 from ..strategies.strategy import Strategy
 
@@ -33,8 +33,10 @@ def evaluate(
     strategy.module.eval()
     own_positions, own_results = [], []
     with strategy.averaged(), strategy.evaluation_mode():
-        shard = group.world_size, group.rank
-        for positions in evaluation_batches(loader.lengths(), batch_size, *shard, loader.windows()):
+        tokens = strategy.config.train.micro_batch_tokens
+        limit = TokenLimit(tokens, not loader.layout.packed) if tokens else None
+        shard = group.world_size, group.rank, loader.windows(), limit
+        for positions in evaluation_batches(loader.lengths(), batch_size, *shard):
             batch = loader.load(positions, strategy.device)
             outputs = batch.row_outputs(strategy.forward(batch.inputs))
             own_results.append(row_results(outputs, batch))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from ..batching.plan import micro_batches
+from ..batching.plan import TokenLimit, micro_batches
 from ..config.schema import TrainConfig
 from ..errors import TrainingError, first_line
 from ..runtime.host_memory import give_back_memory
@@ -68,7 +68,7 @@ class RetryOutOfMemory:
             # After `except`, which keeps the tensors of the failed step alive
             self.strategy.zero_grad()
             self.free_memory()
-            self.halve(index + 1, len(batch))
+            self.halve(index + 1, batch)
 
     def micro_batches(self, batch: np.ndarray) -> Iterator[tuple[np.ndarray, bool]]:
         """Give this rank's micro-batches of a global batch, as row positions, and whether each is the last.
@@ -76,9 +76,8 @@ class RetryOutOfMemory:
         Where ranks ask each other, the last has no rows; before it this raises OtherRankOutOfMemory if memory
         has run out on another rank.
         """
-        group, lengths = self.strategy.group, self.step.loader.lengths(batch)
         self.is_committed = False
-        own = micro_batches(batch, lengths, group.world_size, group.rank, self.count(len(batch)))
+        own = self.of_ranks(batch)[self.strategy.group.rank]
         if self.asks_others:
             yield from ((positions, False) for positions in own)
             if self.failed_ranks(0):
@@ -90,15 +89,16 @@ class RetryOutOfMemory:
             yield own[-1], True
         self.is_committed = True
 
-    def count(self, batch_rows: int) -> int:
-        """Return the number of micro-batches into which each rank cuts its rows."""
-        if self.limit is None:
-            return self.config.accumulation_steps
-        return -(-self.rows_per_rank(batch_rows) // self.limit)
-
-    def rows_per_rank(self, batch_rows: int) -> int:
-        """Return the most rows of a global batch that a rank gets."""
-        return -(-batch_rows // self.strategy.group.world_size)
+    def of_ranks(self, batch: np.ndarray) -> list[list[np.ndarray]]:
+        """Return the micro-batches of a global batch of each rank, as row positions."""
+        world_size, loader, limit = self.strategy.group.world_size, self.step.loader, None
+        count = self.config.accumulation_steps
+        if self.limit is not None:
+            count = -(-len(batch) // (world_size * self.limit))
+        if self.config.micro_batch_tokens:
+            tokens = self.config.micro_batch_tokens // self.step.copies
+            limit = TokenLimit(tokens, not loader.layout.packed)
+        return micro_batches(batch, loader.lengths(batch), world_size, count, limit)
 
     def failed_ranks(self, failed: int) -> int:
         """Return on how many ranks memory has run out; every rank calls it once in each try, with 0 or 1."""
@@ -122,12 +122,12 @@ class RetryOutOfMemory:
             ) from error
         replace_onednn(error)
 
-    def halve(self, step: int, batch_rows: int) -> None:
+    def halve(self, step: int, batch: np.ndarray) -> None:
         """Halve the micro-batches from now on, on every rank alike.
 
         Raises TrainingError where they have one row already.
         """
-        largest = -(-self.rows_per_rank(batch_rows) // self.count(batch_rows))
+        largest = max(len(rows) for of_rank in self.of_ranks(batch) for rows in of_rank)
         if largest <= 1:
             raise TrainingError(
                 f"memory ran out in step {step} with micro-batches of one row; lower data.max_length (with "
@@ -139,7 +139,7 @@ class RetryOutOfMemory:
             "memory ran out in step %d with micro-batches of %d rows; the step is repeated, and from now on "
             "they have at most %d rows: %d micro-batches a step in each process; the global batch stays the "
             "same",
-            *(step, largest, self.limit, self.count(batch_rows)),
+            *(step, largest, self.limit, len(self.of_ranks(batch)[0])),
         )
 
 

@@ -106,6 +106,8 @@ class RecordedStep:
             if name in batch.inputs
         }
         inputs["first_tokens"] = pad(inputs["first_tokens"], (0, 1), value=end)
+        if "last_tokens" in inputs:
+            inputs["last_tokens"] = pad(inputs["last_tokens"], (0, 1), value=tokens - 1)
         inputs["row_offsets"] = pad(inputs["row_offsets"], (0, 1), value=tokens)
         # An upper bound; torch's kernel for fp32 refuses one above all tokens
         inputs["longest"] = tokens

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.batching.plan import BatchPlan, evaluation_batches, micro_batches, shard_rows
+from app.batching.plan import BatchPlan, TokenLimit, evaluation_batches, micro_batches, shard_rows
 
 SIZES = [(1, 1), (1, 32), (5, 2), (32, 32), (33, 32), (97, 10), (100, 7), (1000, 64)]
 SHARDS = [1, 2, 3, 4, 8]
@@ -87,10 +87,7 @@ def test_shards_hold_the_same_tokens_to_a_few_percent():
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 7, 8, 10, 33])
 def test_micro_batches_of_all_shards_are_the_batch(num_rows, num_shards, accumulation):
     batch = np.random.default_rng(1).permutation(1000)[:num_rows]
-    shards = [
-        micro_batches(batch, random_lengths(num_rows), num_shards, shard, accumulation)
-        for shard in range(num_shards)
-    ]
+    shards = micro_batches(batch, random_lengths(num_rows), num_shards, accumulation)
     assert sorted(np.concatenate([np.concatenate(shard) for shard in shards])) == sorted(batch)
     # Or the ranks would wait for each other forever
     (count,) = {len(shard) for shard in shards}
@@ -102,7 +99,7 @@ def test_micro_batches_of_all_shards_are_the_batch(num_rows, num_shards, accumul
 
 def test_micro_batches_hold_rows_of_similar_length():
     lengths = random_lengths(64)
-    batches = micro_batches(np.arange(64), lengths, 1, 0, 4)
+    [batches] = micro_batches(np.arange(64), lengths, 1, 4)
     for longer, shorter in zip(batches, batches[1:], strict=False):
         assert lengths[longer].min() >= lengths[shorter].max()
 
@@ -123,4 +120,27 @@ def test_evaluation_covers_each_row_once(num_rows, num_shards, batch_size):
 @pytest.mark.parametrize("num_shards", SHARDS)
 def test_a_step_behind_the_last_row_has_one_empty_micro_batch(num_shards):
     none = np.empty(0, np.int64)
-    assert [len(rows) for rows in micro_batches(none, none, num_shards, 0, 3)] == [0]
+    assert [[len(rows) for rows in of] for of in micro_batches(none, none, num_shards, 3)] == [
+        [0]
+    ] * num_shards
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("num_shards", SHARDS)
+@pytest.mark.parametrize("tokens", [1, 60, 400])
+def test_no_pass_has_more_tokens_than_the_limit(tokens, num_shards, padded):
+    """One long text is alone, and the others are as many as fit."""
+    lengths = random_lengths(65)
+    lengths[7] = 500
+    limit = TokenLimit(tokens, padded)
+    training = micro_batches(np.arange(65), lengths, num_shards, 2, limit)
+    evaluation = [evaluation_batches(lengths, 16, num_shards, i, limit=limit) for i in range(num_shards)]
+    for shards, most in ((training, -(-33 // num_shards)), (evaluation, 16)):
+        assert sorted(np.concatenate([np.concatenate(of) for of in shards])) == list(range(65))
+        assert len({len(of) for of in shards}) == 1
+        for rows in (rows for of in shards for rows in of if len(rows)):
+            cost = lengths[rows].max() * len(rows) if padded else lengths[rows].sum()
+            assert cost <= tokens or len(rows) == 1
+            assert len(rows) <= most
+    sizes = {len(rows) for of in training for rows in of}
+    assert max(sizes) == 1 if tokens == 1 else max(sizes) > 3

@@ -5,6 +5,7 @@ import copy
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification
 
 from app.batching.collate import collate
@@ -65,8 +66,8 @@ def rows(shape: str) -> list:
     return found
 
 
-def model_of(shape: str, dropout: float = 0.0):
-    return tiny_model(shape.split(",")[0], dropout=dropout, **SHAPES[shape])
+def model_of(shape: str, dropout: float = 0.0, **config):
+    return tiny_model(shape.split(",")[0], dropout=dropout, **SHAPES[shape] | config)
 
 
 def plain_model(model) -> torch.nn.Module:
@@ -165,3 +166,28 @@ def test_why_a_model_is_padded(architecture, config, why):
     model = tiny_model(architecture, **config)
     with pytest.raises(InputError, match=f"not possible: .*{why}.*; set it to padded"):
         model.layout(packed=True)
+
+
+class Largest(TorchDispatchMode):
+    """Finds the largest tensor that any operation makes, in elements."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            if torch.is_tensor(tensor):
+                self.elements = max(self.elements, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return result
+
+
+@pytest.mark.parametrize("shape", ["modernbert, short windows", "qwen3", "qwen3, short windows"])
+def test_long_texts_need_memory_by_their_tokens(shape):
+    """No tensor is as large as all pairs of tokens, or as all rows padded to the longest, in both passes."""
+    model = model_of(shape, max_position_embeddings=8192).train()
+    lengths = [4096, *[16] * 64]
+    with Largest() as largest:
+        model(**collate(token_rows(lengths), None, model.layout(True))).sum().backward()
+    tokens = sum(lengths)
+    # The feed-forward part of ModernBERT is 128 wide; nothing is wider
+    assert tokens <= largest.elements <= 3 * 128 * tokens < 4096 * 4096 < 65 * 4096 * 64
