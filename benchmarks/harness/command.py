@@ -36,9 +36,9 @@ def add_job_options(parser: argparse.ArgumentParser, auto: str) -> None:
     add = parser.add_argument
     add(
         "--model",
-        choices=["base", "small"],
+        choices=["base", "small", "ernie", "modernbert", "qwen3"],
         default="base",
-        help="base: as configured; small: 2 layers, 128 wide",
+        help="base: as configured; small: 2 layers, 128 wide; others: their base shapes, with fewer layers",
     )
     add("--precision", choices=["auto", "bf16", "fp32"], default="auto", help=auto)
     add(

@@ -24,21 +24,13 @@ LARGER = 8
 
 @dataclass(frozen=True)
 class Shapes:
-    """An encoder's linear layers; `tokens` is the mean number of real tokens in a global batch."""
+    """Output and input size of the linear layers of an encoder, `weights`; `tokens` is the mean number of
+    real tokens in a global batch."""
 
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
+    weights: list[tuple[int, int]]
     tokens: int
     precisions: list[str]
     device: str
-
-    @property
-    def weights(self) -> list[tuple[int, int]]:
-        """Output and input size of each linear layer."""
-        hidden, wide = self.hidden_size, self.intermediate_size
-        layer = [(hidden, hidden)] * 4 + [(wide, hidden), (hidden, wide)]
-        return layer * self.num_layers
 
     @property
     def operations_per_token(self) -> int:
@@ -56,7 +48,7 @@ def main(job: Shapes, meter: Meter) -> None:
 
 def highest_rate(shapes: Shapes, dtype: torch.dtype) -> float:
     """Return operations per second, with the tokens of one batch or of `LARGER`, whichever is faster."""
-    weights = [torch.randn(size, device=shapes.device, dtype=dtype) for size in shapes.weights]
+    weights = [torch.randn(*size, device=shapes.device, dtype=dtype) for size in shapes.weights]
     return max(_rate(weights, tokens, shapes.device) for tokens in (shapes.tokens, LARGER * shapes.tokens))
 
 

@@ -78,6 +78,7 @@ def sizes_of(run: Run, plan: BatchPlan, steps: int) -> Sizes:
         lengths = loader.lengths(batch)
         rows += len(batch)
         real_tokens += int(lengths.sum())
-        for positions in micro_batches(batch, lengths, 1, 0, run.config.train.accumulation_steps):
+        [parts] = micro_batches(batch, lengths, 1, run.config.train.accumulation_steps)
+        for positions in parts:
             tokens += loader.load(positions, torch.device("cpu")).inputs["input_ids"].numel()
     return Sizes(rows, real_tokens, tokens)

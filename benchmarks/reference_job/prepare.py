@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +23,16 @@ from benchmarks.harness.matrix_products import Shapes
 from benchmarks.reference_job.job import Job, choose_rows
 from benchmarks.reference_job.ours import fastest_settings
 
+QWEN3 = ["hidden_size=1024", "intermediate_size=3072", "num_attention_heads=16", "num_key_value_heads=8"]
+
+
+def few_layers(architecture: str, *settings: str) -> list[str]:
+    """Return the arguments of a model of another type."""
+    pairs = (setting.split("=") for setting in settings)
+    config = [word for key, value in pairs for word in (f"--model.config.{key}", value)]
+    return ["--model.architecture", architecture, *config]
+
+
 MODELS = {
     # As the configuration says; a BERT of its default size, where it says nothing
     "base": [],
@@ -29,11 +40,15 @@ MODELS = {
         *("--model.config.hidden_size", "128", "--model.config.num_hidden_layers", "2"),
         *("--model.config.num_attention_heads", "2", "--model.config.intermediate_size", "512"),
     ],
+    # The shapes of ERNIE 3.0 base, of ModernBERT base, and of Qwen3-0.6B, with fewer layers
+    "ernie": few_layers("ernie", "num_hidden_layers=4", "use_task_id=true"),
+    "modernbert": few_layers("modernbert", "num_hidden_layers=6"),
+    "qwen3": few_layers("qwen3", "num_hidden_layers=4", "head_dim=128", *QWEN3),
 }
 # A constant learning rate and no clipping: what every program can do without special code.
 SAME_JOB = ["--train.schedule", "constant", "--train.warmup", "0", "--train.max_grad_norm", "0"]
 DEVICES = ("cpu", "cuda")
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+NO_DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 @dataclass(frozen=True)
@@ -98,7 +113,7 @@ def prepare(
         stretches=[fixed],
         bf16=False,
         shuffle=False,
-        model_settings=NO_DROPOUT,
+        model_settings={key: 0.0 for key in NO_DROPOUT if hasattr(parts.model.model.config, key)},
         our_arguments=_our_arguments(
             arguments, config.train.learning_rate, checkpoint, steps, folder / "check_run"
         )
@@ -131,13 +146,20 @@ def _write_rows(path: Path, split: Split) -> str:
     return str(path)
 
 
+def layer_weights(model: torch.nn.Module) -> list[tuple[int, int]]:
+    """Return the output and input size of each linear layer of the encoder's layers."""
+    return [
+        (module.out_features, module.in_features)
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and re.search(r"\blayers?\.", name)
+    ]
+
+
 def _describe(config: Config, parts: Components, device: str, bf16: bool) -> tuple[Shapes, dict]:
     model, loader = parts.model.model.config, parts.loaders["train"]
     tokens_per_row = float(loader.lengths().mean())
     shapes = Shapes(
-        model.hidden_size,
-        model.intermediate_size,
-        model.num_hidden_layers,
+        layer_weights(parts.model.model),
         round(tokens_per_row * config.train.batch_size),
         ["fp32", "bf16"] if bf16 else ["fp32"],
         device,

@@ -302,7 +302,7 @@ def test_data_that_is_not_there_is_told_in_a_line(capsys, tmp_path):
 
 @pytest.mark.slow
 def test_a_program_that_fails_is_named(tmp_path):
-    shapes = Shapes(8, 16, 1, 4, ["fp32"], "cpu")
+    shapes = Shapes([(8, 8), (16, 8)], 4, ["fp32"], "cpu")
     with Program("products", "benchmarks.harness.matrix_products", shapes, tmp_path) as program:
         assert program.run(1, outcomes=True)["outcomes"][0]["fp32"] > 1e3
         program.process.kill()
