@@ -10,6 +10,7 @@ import torch
 
 from ..data.dataset import Split
 from ..data.tokens import TokenStore
+from ..runtime.devices import is_cuda
 from ..runtime.precision import at_least_float32
 from .collate import Layout, collate
 
@@ -131,9 +132,9 @@ def means_of_rows(outputs: torch.Tensor, windows_per_row: torch.Tensor) -> torch
 def to_device(inputs: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """Return inputs with their tensors on `device`; copies to CUDA are made from pinned memory, so that
     nothing waits."""
-    is_cuda = device.type == "cuda"
+    is_pinned = is_cuda(device)
     return {
-        name: (value.pin_memory() if is_cuda else value).to(device, non_blocking=True)
+        name: (value.pin_memory() if is_pinned else value).to(device, non_blocking=True)
         if isinstance(value, torch.Tensor)
         else value
         for name, value in inputs.items()

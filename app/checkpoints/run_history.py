@@ -40,6 +40,8 @@ def describe_start(mode: str, world_size: int, device: str) -> dict:
     import torch
     import transformers
 
+    from ..runtime.devices import device_name
+
     root = Path(__file__).resolve().parents[2]
     git = (
         subprocess.run(
@@ -48,7 +50,6 @@ def describe_start(mode: str, world_size: int, device: str) -> dict:
         if shutil.which("git")
         else None
     )
-    on_cuda = device.startswith("cuda")
     return {
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "command": sys.argv,
@@ -56,9 +57,7 @@ def describe_start(mode: str, world_size: int, device: str) -> dict:
         "mode": mode,
         "processes": world_size,
         "device": device,
-        "device_name": torch.cuda.get_device_name()
-        if on_cuda
-        else platform.processor() or platform.machine(),
+        "device_name": device_name(torch.device(device)),
         "cores": num_cores(),
         "threads": torch.get_num_threads(),
         "code": code_version()["app"],

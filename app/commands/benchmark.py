@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from ..config.command_line import load_config
 from ..config.shipped import PROGRAM
 from ..errors import InputError
-from .mode_options import PlannedMode, build_parser, count_devices, plan_modes
+from .mode_options import PlannedMode, build_parser, plan_modes
 
 if TYPE_CHECKING:
     from ..run.modes.timing import Timing
@@ -90,8 +90,10 @@ def time_rounds(
 
 
 def describe_machine(device: str) -> dict:
-    """Return what the timings depend on: time, platform, torch, number of CUDA devices."""
+    """Return what the timings depend on: time, platform, torch, number of accelerators."""
     import torch
+
+    from ..runtime.devices import count_devices
 
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),

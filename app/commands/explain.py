@@ -62,7 +62,7 @@ def build_parser(program: str) -> Parser:
         help="random orders that the deletion test compares with (default: 50)",
     )
     add("--seed", type=int, default=0, help="seed of these orders (default: 0)")
-    devices = "auto, cpu, cuda, cuda:N or mps (default: auto, CUDA if available, else MPS, else CPU)"
+    devices = "auto, cpu, cuda, npu, xpu or mps, with :N for one of several (default: auto)"
     add("--device", default="auto", help=devices)
     return parser
 

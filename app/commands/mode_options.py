@@ -29,7 +29,7 @@ def build_parser(program: str, description: str, timeout: float) -> argparse.Arg
     )
     add = parser.add_argument
     add("--modes", nargs="+", metavar="MODE", help="modes to run (default: all)")
-    add("--processes", type=int, help="processes of the parallel modes (default: CUDA devices, or 2)")
+    add("--processes", type=int, help="processes of the parallel modes (default: accelerators, or 2)")
     add("--output", metavar="FILE", help="also write the table as JSON to this file")
     add(
         "--timeout",
@@ -43,9 +43,10 @@ def build_parser(program: str, description: str, timeout: float) -> argparse.Arg
 def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> list[PlannedMode]:
     """Return the modes to run, single first, because the others are compared with it; raises InputError.
 
-    `processes` are those of the parallel modes (default: the CUDA devices where `device` may use them, else
+    `processes` are those of the parallel modes (default: the accelerators where `device` may use them, else
     2).
     """
+    from ..runtime.devices import count_devices
     from ..strategies import load_strategy, strategy_names
 
     unknown = sorted(set(wanted or ()) - set(strategy_names()))
@@ -78,17 +79,10 @@ def add_mode_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `plan_mode` reads."""
     add = parser.add_argument
     add("--mode", default="single", help="mode in which each run trains: single, ddp, ... (default: single)")
-    add("--processes", type=int, help="processes of a parallel mode (default: CUDA devices, or 2)")
-
-
-def count_devices(device: str) -> int:
-    """Return the number of CUDA devices that a run with `train.device` set to `device` may use."""
-    import torch
-
-    return torch.cuda.device_count() if device in ("auto", "cuda") else 0
+    add("--processes", type=int, help="processes of a parallel mode (default: accelerators, or 2)")
 
 
 def _too_few_devices(devices: int, processes: int) -> str | None:
     if not 0 < devices < processes:
         return None
-    return f"{processes} processes need as many CUDA devices, this machine has {devices}"
+    return f"{processes} processes need as many accelerators, this machine has {devices}"

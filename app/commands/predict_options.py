@@ -142,7 +142,7 @@ def add_device_options(add: Callable) -> None:
     """Add the options that decide on what the model computes."""
     runtimes = "what computes: auto is onnx for an exported folder, else torch (default: auto)"
     add("--runtime", choices=RUNTIMES, default="auto", help=runtimes)
-    devices = "auto, cpu, cuda, cuda:N or mps (default: auto, CUDA if available, else MPS, else CPU)"
+    devices = "auto, cpu, cuda, npu, xpu or mps, with :N for one of several (default: auto)"
     add("--device", default="auto", help=devices)
     add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
     tokens = (

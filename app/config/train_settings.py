@@ -166,7 +166,8 @@ class TrainConfig:
     deterministic: bool = False
     """Use only deterministic kernels (slower on CUDA)."""
     device: str = "auto"
-    """cpu, cuda, cuda:1 or mps; auto: CUDA if available, else MPS, else the CPU."""
+    """cpu, or an accelerator that torch finds: cuda (also for ROCm), npu, xpu or mps, with :N for one of
+    several; auto: the accelerator, else the CPU."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """On a non-finite loss or gradient: stop at the next log line, or skip the step (synchronises the device
     every step)."""
@@ -178,5 +179,5 @@ class TrainConfig:
     """CPU threads of each process; none: OMP_NUM_THREADS where a single process runs, else the cores of the
     machine divided by its number of processes."""
     nprocs: Threads = None
-    """Number of processes that run_mp.py starts (short: --nprocs); none: one for each CUDA device, or 2 on
+    """Number of processes that run_mp.py starts (short: --nprocs); none: one for each accelerator, or 2 on
     the CPU."""

@@ -11,6 +11,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..errors import listed
+from ..runtime.devices import is_cuda
 from .row_attention import attend_in_groups
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ def has_varlen_kernels(
     They exist for CUDA from compute capability 8.0, not for ROCm. They are private functions of torch, so
     they are tried once.
     """
-    if device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
+    if not is_cuda(device) or torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
         return False
     if head_size % 8 or head_size > 256:
         return False
@@ -109,7 +110,7 @@ def attend_varlen(
     (https://github.com/pytorch/pytorch/pull/179390). Where there is none, rows attend one by one, slowly.
     """
     has_no_kernel = query.dtype == torch.float32 and window is not None and not causal
-    if query.device.type in ("cpu", "mps") or has_no_kernel:
+    if not (is_cuda(query.device) or query.is_meta) or has_no_kernel:
         lengths = [offsets.diff().tolist() for offsets in (query_offsets, key_offsets)]
         shapes = [(1, length, False) for length in lengths[1]]
         mask = torch.ones(len(key), dtype=torch.bool, device=key.device)

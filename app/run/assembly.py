@@ -28,6 +28,7 @@ from ..model.source import checkpoint_place
 from ..outcomes import prepare_outcome
 from ..outcomes.outcome import Outcome
 from ..runtime.cuda_graphs import can_record
+from ..runtime.devices import is_cuda
 from ..strategies.strategy import Strategy
 from ..training.optimizer import build_optimizer
 
@@ -151,7 +152,7 @@ def check_cuda_graphs(
     """
     needs = {
         "one process of run_single.py": strategy.is_alone,
-        "a CUDA device": strategy.device.type == "cuda",
+        "a CUDA device": is_cuda(strategy.device),
         "torch 2.13 or newer": can_record(),
         "train.attention varlen": layout.varlen,
         "classification without data.long windows": has_fixed_shape,

@@ -8,6 +8,7 @@ import torch
 
 from ..batching.collate import Layout
 from ..config.schema import TrainConfig
+from ..runtime.devices import is_cuda
 from ..strategies.strategy import Strategy
 from .assembly import Components
 
@@ -36,7 +37,7 @@ def describe_layout(layout: Layout) -> str:
 
 def describe_graphs(settings: TrainConfig, strategy: Strategy) -> str:
     """Return whether steps are replayed as CUDA graphs, on a CUDA device."""
-    if strategy.device.type != "cuda":
+    if not is_cuda(strategy.device):
         return ""
     if settings.cuda_graphs:
         return ", steps as CUDA graphs"

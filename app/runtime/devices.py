@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import time
 
 import torch
 from torch.nn.functional import linear
 
-from ..errors import InputError
+from ..errors import InputError, listed
 from .cores import num_cores
 
 # bf16 needs casts, too: below this ratio of matrix products a training step gains nothing
@@ -17,30 +18,54 @@ FASTER = 1.2
 
 
 def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
-    """Return the device of a process; `auto` takes CUDA, then MPS, then the CPU. Raises InputError if it is
-    not there."""
-    if wanted == "auto":
-        wanted = (
-            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    """Return the device of a process; `auto` takes the accelerator that torch finds, else the CPU. Raises
+    InputError if the device is not there.
+
+    torch calls a ROCm device cuda; it loads the package of a device of its own, such as torch_npu, by itself.
+    """
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    offered = ["cpu"] if accelerator is None else [accelerator.type, "cpu"]
+    name, _, number = wanted.partition(":")
+    name = {"auto": offered[0], "hip": "cuda"}.get(name, name)
+    if name not in offered or not (number.isdecimal() or wanted.partition(":")[1] == ""):
+        raise InputError(
+            f"the device must be auto or what this torch ({torch.__version__}) offers on this machine, "
+            f"{listed(offered)}, with :N for one of several, found '{wanted}'; for another device install "
+            "the torch, or the package beside it, that is made for it"
         )
-    try:
-        device = torch.device(wanted)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda", "mps"):
-        raise InputError(f"the device must be auto, cpu, cuda, cuda:N or mps, found '{wanted}'")
-    if device.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        index = local_rank if device.index is None else device.index
-        if index >= count:
-            raise InputError(
-                f"device {wanted}: this machine has {count} CUDA devices that torch can use; choose "
-                "another one, or auto"
-            )
-        return torch.device("cuda", index)
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise InputError("device mps: torch finds no MPS device here; set it to auto")
-    return device
+    if name == "cpu":
+        return torch.device("cpu")
+    index, count = int(number or local_rank), torch.accelerator.device_count()
+    if index >= count:
+        raise InputError(
+            f"device {wanted}, process {local_rank} of this machine: torch finds {count} {name} devices "
+            "here, numbered from 0; choose another one, or fewer processes"
+        )
+    return torch.device(name, index)
+
+
+def is_cuda(device: torch.device) -> bool:
+    """Return whether a device has what torch has for CUDA (and ROCm, which torch calls so) only: graphs,
+    kernels for rows of any length, TF32, copies from pinned memory, DataParallel."""
+    return device.type == "cuda"
+
+
+def has_memory(device: torch.device) -> bool:
+    """Return whether a device has memory, and random numbers, of its own."""
+    return device.type != "cpu"
+
+
+def count_devices(wanted: str) -> int:
+    """Return the number of accelerators that a run with `train.device` set to `wanted` may use."""
+    return 0 if wanted == "cpu" or ":" in wanted else torch.accelerator.device_count()
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of a device's product, where torch or the system tells it."""
+    get_name = getattr(torch.get_device_module(device), "get_device_name", None)
+    if get_name is not None and has_memory(device):
+        return get_name(device)
+    return platform.processor() or platform.machine()
 
 
 # So that `auto` and the warning about bf16 see the same noise
@@ -59,7 +84,7 @@ def bf16_speedup() -> float:
 def fastest_precision(device: torch.device) -> str:
     """Return `bf16` for a device that is faster in it, else `fp32`; on the CPU both are measured, in 0.1
     s."""
-    if device.type == "cuda":
+    if is_cuda(device):
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     return "bf16" if device.type == "cpu" and bf16_speedup() > FASTER else "fp32"
 

@@ -9,6 +9,8 @@ from contextlib import suppress
 
 import torch
 
+from .devices import has_memory
+
 # glibc's names and numbers, https://man7.org/linux/man-pages/man3/mallopt.3.html
 # Free bytes at the end of the heap above which they are returned to the system
 M_TRIM_THRESHOLD = -1
@@ -49,8 +51,8 @@ def give_back_memory(device: torch.device) -> None:
     """Return freed memory to the system, now and from now on: memory has run out, and kept blocks may have
     the wrong size."""
     gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    if has_memory(device):
+        torch.accelerator.empty_cache()
     _set_malloc(1 << 20, 128 << 10)
     trim_heap()
 

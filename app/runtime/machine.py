@@ -7,7 +7,7 @@ import logging
 import torch
 
 from ..config.schema import TrainConfig
-from .devices import bf16_speedup, set_threads
+from .devices import bf16_speedup, is_cuda, set_threads
 from .host_memory import keep_freed_memory
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,6 @@ def set_up_machine(config: TrainConfig, device: torch.device, local_world_size: 
             "faster here",
             speedup,
         )
-    if device.type == "cuda":
+    if is_cuda(device):
         # What autocast leaves in fp32 may use TF32 then; a run in fp32 keeps all its bits.
         torch.set_float32_matmul_precision("highest" if config.precision == "fp32" else "high")

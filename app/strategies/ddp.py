@@ -15,6 +15,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from ..runtime.devices import has_memory
 from .strategy import BuildOptimizer
 from .torch_group import ProcessGroupStrategy
 
@@ -28,7 +29,7 @@ class DDP(ProcessGroupStrategy):
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         super().wrap(model, build_optimizer)
-        devices = [self.device] if self.device.type == "cuda" else None
+        devices = [self.device] if has_memory(self.device) else None
         # torch 2.13 renames broadcast_buffers; 2.11 does not know the new name
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)

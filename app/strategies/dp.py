@@ -8,6 +8,7 @@ import logging
 import torch
 from torch import nn
 
+from ..runtime.devices import is_cuda
 from ..runtime.precision import Precision
 from .strategy import BuildOptimizer, Strategy
 
@@ -40,11 +41,11 @@ class DataParallel(Strategy):
 
     @property
     def can_move_embeddings(self) -> bool:
-        return self.device.type != "cuda" or torch.cuda.device_count() < 2
+        return not is_cuda(self.device) or torch.cuda.device_count() < 2
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         super().wrap(model, build_optimizer)
-        devices = device_order(self.device, torch.cuda.device_count()) if self.device.type == "cuda" else []
+        devices = device_order(self.device, torch.cuda.device_count()) if is_cuda(self.device) else []
         if len(devices) < 2:
             logger.info(
                 "DataParallel found %d CUDA devices, so it does what run_single.py does; it needs two or "

@@ -21,7 +21,7 @@ GRACE_SECONDS = 5
 
 
 class Spawn(Launcher):
-    """One command starts `nprocs` processes: one for each CUDA device, or two on the CPU."""
+    """One command starts `nprocs` processes: one for each accelerator, or two on the CPU."""
 
     one_process = False
     starts_processes = True
@@ -33,7 +33,7 @@ class Spawn(Launcher):
         # The parent hosts the store, on a port that the system chooses and that stays open from the start. So
         # no other program can take the port in between.
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        nprocs = nprocs or torch.cuda.device_count() or 2
+        nprocs = nprocs or torch.accelerator.device_count() or 2
         # A process that is still importing gets Ctrl-C when it can end without a traceback
         # The tracker, which multiprocessing starts first, unblocks the signal
         resource_tracker.ensure_running()

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..config.schema import Config
-from ..runtime.devices import choose_device, fastest_precision
+from ..runtime.devices import choose_device, fastest_precision, has_memory
 from ..runtime.group import Group
 from ..runtime.precision import Precision
 from .full_state import FullState, full_tensor
@@ -70,8 +70,8 @@ class Strategy:
     def __enter__(self) -> Strategy:
         self.group = self.group_class()
         self.device = choose_device(self.config.train.device, self.group.local_rank)
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
+        if has_memory(self.device):
+            torch.accelerator.set_device_index(self.device)
         self.group.join(self.device, self.config.train.timeout)
         self.config = replace(
             self.config, train=replace(self.config.train, precision=self.agreed_precision())

@@ -44,15 +44,14 @@ class TorchGroup(Group):
         end_with_launcher()
 
     def join(self, device: torch.device, timeout: int) -> None:
-        """Join the process group: gloo for the CPU, NCCL for CUDA where it is available (not on Windows)."""
-        has_nccl = device.type == "cuda" and dist.is_nccl_available()
-        backend = "cpu:gloo,cuda:nccl" if has_nccl else "gloo"
+        """Join the process group, with the back ends of `backends`."""
+        own = backends(device)
         store = rendezvous_store(self.rank, self.world_size)
-        # Told its device, NCCL connects at once, and never guesses the device of a rank that has not sent a
-        # tensor yet.
-        bound = device if has_nccl else None
+        # Told its device, a back end such as NCCL connects at once, and never guesses the device of a rank
+        # that has not sent a tensor yet.
+        bound = None if own == "gloo" else device
         dist.init_process_group(
-            backend, store=store, rank=self.rank, world_size=self.world_size, timeout=TIMEOUT, device_id=bound
+            own, store=store, rank=self.rank, world_size=self.world_size, timeout=TIMEOUT, device_id=bound
         )
         self.device = device
         if self.world_size > 1:
@@ -109,6 +108,14 @@ class TorchGroup(Group):
             )
             dist.broadcast(received[key], src=0)
         return received
+
+
+def backends(device: torch.device) -> str:
+    """Return the back ends of a process group on `device`: gloo for the CPU, and for a device what torch or
+    the device's package has registered for it (nccl, xccl, hccl), where it is built in; else gloo for both.
+    """
+    own = dist.Backend.default_device_backend_map.get(device.type, "gloo")
+    return f"cpu:gloo,{device.type}:{own}" if own != "gloo" and dist.is_backend_available(own) else "gloo"
 
 
 class BroadcastState(FullState):

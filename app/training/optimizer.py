@@ -11,6 +11,7 @@ import torch
 from ..config.schema import TrainConfig
 from ..model.freezing import layer_depth
 from ..model.recipe import USUAL_WARMUP
+from ..runtime.devices import is_cuda
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +55,8 @@ def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int
     )
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=peak)
-    device = groups[0]["params"][0].device.type
-    return torch.optim.AdamW(groups, lr=peak, fused=device in ("cpu", "cuda"))
+    device = groups[0]["params"][0].device
+    return torch.optim.AdamW(groups, lr=peak, fused=device.type == "cpu" or is_cuda(device))
 
 
 def head_learning_rate(config: TrainConfig) -> float:

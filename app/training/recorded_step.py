@@ -23,6 +23,7 @@ from ..batching.loader import Batch, to_device
 from ..batching.plan import BatchPlan
 from ..errors import first_line
 from ..runtime.cuda_graphs import GraphRecorder
+from ..runtime.devices import has_memory
 from .optimizer import set_learning_rate
 from .out_of_memory import RetryOutOfMemory
 from .step import StepResult
@@ -62,7 +63,10 @@ class RecordedStep:
         self.recordings: dict[int, tuple[Batch, Run]] = {}
         device = self.strategy.device
         try:
-            with torch.random.fork_rng([device] if device.type == "cuda" else []), self.restored() as restore:
+            with (
+                torch.random.fork_rng([device] if has_memory(device) else [], device_type=device.type),
+                self.restored() as restore,
+            ):
                 self.set_rates(lambda rate: torch.tensor(rate, dtype=torch.float32, device=device))
                 for tokens, step in batch_sizes(plan, total_steps, self.loader.lengths()).items():
                     self.recordings[tokens] = self.record(tokens, plan.batch(step), restore)

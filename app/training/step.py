@@ -14,6 +14,7 @@ import torch
 
 from ..batching.loader import Batch, Loader
 from ..config.schema import TrainConfig
+from ..runtime.devices import has_memory
 from ..strategies.strategy import Strategy
 from .adversarial import FGM, OnePass
 from .optimizer import set_learning_rate
@@ -136,7 +137,7 @@ class TrainingStep:
         they were."""
         device = self.strategy.device
         self.strategy.module.train()
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with torch.random.fork_rng([device] if has_memory(device) else [], device_type=device.type):
             self.strategy.warm_up(self.loader.load(np.empty(0, np.int64), device).inputs)
 
 

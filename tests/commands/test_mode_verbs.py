@@ -38,7 +38,7 @@ def test_single_is_run_first_and_every_mode_once():
 
 @pytest.mark.parametrize(("devices", "processes", "planned"), [(0, None, 2), (4, None, 4), (4, 3, 3)])
 def test_processes_are_those_asked_for_or_the_devices_or_two(monkeypatch, devices, processes, planned):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: devices)
     assert plan_modes(["ddp", "dp"], processes, "auto") == [
         PlannedMode("ddp", planned, None),
         PlannedMode("dp", 1, None),
@@ -46,9 +46,9 @@ def test_processes_are_those_asked_for_or_the_devices_or_two(monkeypatch, device
 
 
 def test_more_processes_than_devices_are_not_run(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
     (ddp,) = plan_modes(["ddp"], 2, "cuda")
-    assert ddp.unavailable == "2 processes need as many CUDA devices, this machine has 1"
+    assert ddp.unavailable == "2 processes need as many accelerators, this machine has 1"
     (ddp,) = plan_modes(["ddp"], 2, "cpu")
     assert ddp.unavailable is None
 

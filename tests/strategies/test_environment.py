@@ -84,19 +84,26 @@ def test_one_process_needs_no_meeting_place(environment, variables):
     assert "RANK" not in os.environ
 
 
-CUDA = torch.device("cuda", 1)
+CUDA, XPU = torch.device("cuda", 1), torch.device("xpu", 0)
 
 
 @pytest.mark.parametrize(
-    ("device", "has_nccl", "backend", "bound"),
-    [("cpu", True, "gloo", None), (CUDA, True, "cpu:gloo,cuda:nccl", CUDA), (CUDA, False, "gloo", None)],
+    ("device", "is_built", "backend", "bound"),
+    [
+        ("cpu", True, "gloo", None),
+        (CUDA, True, "cpu:gloo,cuda:nccl", CUDA),
+        (CUDA, False, "gloo", None),
+        (XPU, True, "cpu:gloo,xpu:xccl", XPU),
+        (XPU, False, "gloo", None),
+        ("mps", True, "gloo", None),
+    ],
 )
-def test_nccl_where_it_is_available_is_told_its_device_from_the_start(
-    environment, monkeypatch, device, has_nccl, backend, bound
+def test_a_back_end_of_the_device_is_told_its_device_from_the_start(
+    environment, monkeypatch, device, is_built, backend, bound
 ):
     """Without a GPU nothing more than what torch is asked for can be seen."""
     asked = {}
-    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: has_nccl)
+    monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: is_built)
     monkeypatch.setattr(
         torch.distributed, "init_process_group", lambda name, **given: asked.update(given, backend=name)
     )
