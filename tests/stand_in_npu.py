@@ -2,7 +2,7 @@
 
 torch loads it as it loads torch_npu, by the entry point `torch.backends` of an installed package;
 `installed(folder)` writes such a package. WRONG_NPU in the environment names an operation, such as
-`aten.gelu.default`, whose results are off by a thousandth.
+`aten.gelu.default`, whose results are off by a hundredth.
 
 https://docs.pytorch.org/tutorials/unstable/python_extension_autoload.html
 """
@@ -73,7 +73,7 @@ def compute(function, *args, **kwargs):
     args, kwargs = tree_map(to_cpu, (args, kwargs))
     results = function(*args, **kwargs)
     if str(function) == os.environ.get("WRONG_NPU"):
-        results = results * 1.001
+        results = results * 1.01
     # Tensors of a subclass cannot be made in this mode
     with torch.inference_mode(False):
         return tree_map(to_npu, results)

@@ -1,9 +1,10 @@
-"""Verify that all modes train the same model, on your own configuration and data.
+"""Verify that all modes train the same model, or that a device computes what the CPU computes.
 
     python -m app verify
     python -m app verify --config configs/weibo_emotion6.yaml --steps 20
     python -m app verify --modes ddp fsdp --processes 3 --output verify.json
     python -m app verify --precision bf16
+    python -m app verify --device npu
 
 Each mode that this machine can run trains the same steps with dropout off, in real processes; losses, the
 last gradients, weights and logits are compared with those of one process. All is computed in float64, where
@@ -11,6 +12,10 @@ rounding is near 1e-15 and a relative difference of up to 1e-9 passes. In other 
 which has no float64, one process also trains with the rows added up in another order; a mode may differ 10
 times as much as this control. Exit status 1 if any mode fails. Any setting of the trainer (--group.key) may
 follow.
+
+With --device one process trains the steps on the device and on the CPU, in fp32, and the same numbers are
+compared, with the control on the CPU. The result is in device_report.json (or --output), which has no texts
+and can be sent. A run on a device that has never passed says so.
 """
 
 from __future__ import annotations
@@ -52,12 +57,15 @@ def main(argv: list[str], program: str = f"{PROGRAM} verify") -> int:
             raise InputError(f"--steps must be at least 1, found {options.steps}")
         if options.worker:
             return work(config, options)
-        comparisons = verify(config, options, settings)
+        if options.device:
+            comparisons = [verify_device(config, options, settings)]
+        else:
+            comparisons = verify(config, options, settings)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(render(comparisons))
-    if options.output:
+    if options.output and not options.device:
         table = json.dumps([asdict(comparison) for comparison in comparisons], indent=2)
         Path(options.output).write_text(f"{table}\n", encoding="utf-8")
     return 1 if any(comparison.verdict == "FAIL" for comparison in comparisons) else 0
@@ -72,6 +80,9 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
         choices=PRECISIONS,
         default="float64",
         help="precision of all modes (default: float64, and fp32 for modes that do not have it)",
+    )
+    parser.add_argument(
+        "--device", help="compare this device with the CPU: cuda, npu, xpu, mps or cuda:1, ..."
     )
     # Of a worker: its mode, what it trains, and the folder for its results
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -121,12 +132,44 @@ def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> 
     return comparisons
 
 
+def verify_device(config: Config, options: argparse.Namespace, settings: list[str]) -> Comparison:
+    """Train in one process on the CPU and on a device, compare both, and write the report; raises InputError
+    where the device is not there, or the job does not run on the CPU."""
+    from ..run.device_report import REPORT, write_report
+    from ..run.modes.comparison import Comparison, compare
+    from ..run.modes.worker import CONTROL, result_file
+    from ..runtime.devices import choose_device
+
+    device, single, precision = choose_device(options.device), PlannedMode("single", 1, None), "fp32"
+    file = Path(options.output or REPORT)
+    with tempfile.TemporaryDirectory() as name:
+        folder, on_device = Path(name), Path(name, "device")
+        on_device.mkdir()
+        train_references(single, {precision}, name, options, [*settings, "--train.device", "cpu"])
+        on = [*settings, "--train.device", str(device)]
+        if failure := run(single, [precision], str(on_device), options, on):
+            comparison = Comparison(str(device), 1, precision, reason=failure)
+        else:
+            reference, result, control = (
+                result_file(place, "single", training)
+                for place, training in (
+                    (folder, precision),
+                    (on_device, precision),
+                    (folder, precision + CONTROL),
+                )
+            )
+            comparison = compare(str(device), precision, reference, result, control)
+    write_report(file, device, comparison, config, options.steps)
+    print(f"The report is in {file}", flush=True)
+    return comparison
+
+
 def mode_precision(mode: str, wanted: str, config: Config) -> str:
     """Return the precision in which a mode is verified: float64 where mode and device have it."""
-    from ..runtime.devices import choose_device
+    from ..runtime.devices import choose_device, computes_float64
     from ..strategies import load_strategy
 
-    has_float64 = load_strategy(mode).has_float64 and choose_device(config.train.device).type != "mps"
+    has_float64 = load_strategy(mode).has_float64 and computes_float64(choose_device(config.train.device))
     return wanted if wanted != "float64" or has_float64 else "fp32"
 
 

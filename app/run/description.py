@@ -11,6 +11,7 @@ from ..config.schema import TrainConfig
 from ..runtime.devices import is_cuda
 from ..strategies.strategy import Strategy
 from .assembly import Components
+from .device_report import never_passed
 
 
 def describe(
@@ -26,6 +27,7 @@ def describe(
         f"{settings.precision}, {describe_layout(components.layout)}{describe_graphs(settings, strategy)}\n  "
         f"{strategy.group.world_size} process(es), {strategy.device}, {torch.get_num_threads()} threads; "
         f"{total_steps:,} steps of {batch_size} rows{components.plan.drawn}\n  run folder {folder}"
+        f"{never_passed(strategy.device, components.config.data.cache_dir)}"
     )
 
 

@@ -55,6 +55,11 @@ def has_memory(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
+def computes_float64(device: torch.device) -> bool:
+    """Return whether a device is known to compute in float64; MPS and Ascend's matrix units do not."""
+    return not has_memory(device) or is_cuda(device)
+
+
 def count_devices(wanted: str) -> int:
     """Return the number of accelerators that a run with `train.device` set to `wanted` may use."""
     return 0 if wanted == "cpu" or ":" in wanted else torch.accelerator.device_count()

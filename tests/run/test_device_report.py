@@ -1,0 +1,104 @@
+"""A device that is not CUDA, from the choice to the report: python -m pytest tests/run/test_device_report.py
+-m "slow or not slow" """
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.ranks import ROOT
+from tests.stand_in_npu import installed
+
+# What code that all devices share does not say, and the files that are for CUDA only
+NAMES_CUDA = re.compile(r"torch\.cuda|_C\._cuda|['\"](cuda|mps|npu|nccl)['\"]")
+FOR_CUDA = {"runtime/cuda_graphs.py", "runtime/devices.py", "model/varlen.py", "strategies/dp.py"}
+CHOICES = """
+import torch
+import torch.distributed as dist
+from app.errors import InputError
+from app.runtime.devices import choose_device, count_devices, device_name, fastest_precision
+from app.strategies.torch_group import backends
+
+device = choose_device("auto")
+assert (device, choose_device("npu", 1)) == (torch.device("npu", 0), torch.device("npu", 1))
+assert (choose_device("cpu").type, choose_device("npu:1", 0).index) == ("cpu", 1)
+assert (count_devices("auto"), count_devices("cpu"), device_name(device)) == (2, 0, "stand-in")
+assert fastest_precision(device) == "fp32"
+assert backends(device) == "gloo"
+dist.Backend.register_backend("hccl", lambda *arguments: None, devices=["npu"])
+assert backends(device) == "cpu:gloo,npu:hccl"
+for wanted in ("npu:2", "cuda", "hip", "npu:x"):
+    try:
+        choose_device(wanted)
+    except InputError as error:
+        print(error)
+"""
+TINY = ["--model.config", "{num_hidden_layers: 1, hidden_size: 32, num_attention_heads: 2}"]
+TINY += [
+    "--model.dropout",
+    "0",
+    "--train.device",
+    "npu",
+    "--train.max_steps",
+    "2",
+    "--output.tensorboard",
+    "false",
+]
+
+
+@pytest.fixture
+def with_npu(tmp_path):
+    """Run Python with the stand-in device: with_npu(*arguments, **environment) is the finished process."""
+
+    def run(*arguments, **environment):
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env=installed(tmp_path) | environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    return run
+
+
+def test_shared_code_names_no_device():
+    files = {path.relative_to(ROOT / "app").as_posix(): path for path in (ROOT / "app").rglob("*.py")}
+    naming = {name for name, path in files.items() if NAMES_CUDA.search(path.read_text(encoding="utf-8"))}
+    assert naming == FOR_CUDA
+
+
+def test_a_device_is_chosen_and_has_its_back_end(with_npu):
+    done = with_npu("-c", CHOICES)
+    assert done.returncode == 0, done.stderr
+    too_many, *others = done.stdout.splitlines()
+    assert "device npu:2, process 0 of this machine: torch finds 2 npu devices here" in too_many
+    assert [line.split("offers on this machine, ")[1].split(",")[:2] for line in others] == [
+        ["npu", " cpu"]
+    ] * 3
+
+
+@pytest.mark.slow
+def test_a_device_is_compared_with_the_cpu_and_runs_say_whether_it_has_passed(with_npu, tmp_path):
+    says = "npu:0 (stand-in) has never passed python -m app verify --device npu with torch"
+    verify = ("-m", "app", "verify", "--device", "npu", *TINY)
+    wrong = with_npu(*verify, WRONG_NPU="aten.gelu.default")
+    assert wrong.returncode == 1, wrong.stderr
+    report = json.loads((tmp_path / "device_report.json").read_text())
+    assert (report["verdict"], report["device_name"]) == ("FAIL", "stand-in")
+    assert report["differences"]["logits"] > report["limits"]["logits"] > 0
+    first = with_npu(str(ROOT / "run_single.py"), *TINY, "--output.dir", "first")
+    assert first.returncode == 0, first.stderr
+    assert says in first.stderr
+    right = with_npu(*verify)
+    assert right.returncode == 0, right.stderr
+    report = json.loads((tmp_path / "device_report.json").read_text())
+    assert (report["verdict"], report["rows"], report["expected_rows"]) == ("PASS", 33, 33)
+    second = with_npu(str(ROOT / "run_single.py"), *TINY, "--output.dir", "second")
+    assert (second.returncode, says in second.stderr) == (0, False)
+    predicted = with_npu("-m", "app", "predict", "--checkpoint", "second", "--device", "npu", "今天真开心")
+    assert predicted.returncode == 0, predicted.stderr
