@@ -20,6 +20,7 @@ VERBS = {
         ".cross_validate",
         "train folds or seeds: mean and spread, and which labels may be wrong",
     ),
+    "learning-curve": (".learning_curve", "say whether more training rows would help"),
     "tune": (".tune", "search for good settings, and say by how much the search was optimistic"),
     "suggest": (".suggest", "choose which rows of a pool to have labelled next"),
     "labels": (".labels", "take label issues to Label Studio or doccano, and the decisions back"),

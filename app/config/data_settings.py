@@ -32,6 +32,7 @@ SplitSize = Annotated[
     ),
     at_most(MAX_ROWS, "rows"),
 ]
+TrainShare = Annotated[float, Rule("above 0 and at most 1", lambda share: 0 < share <= 1), WITH_LABELS]
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,9 @@ class DataConfig:
     """Remove all white space inside texts, for texts with spaces between the words."""
     limit: Annotated[int | None, at_least(1, "row")] = None
     """Use only the first rows of the train file, before any split."""
+    train_share: TrainShare = 1.0
+    """Part of the training rows to train on, of each class alike, which holds all smaller parts; dev and test
+    rows stay the same. For python -m app learning-curve."""
     split: Literal["stratified", "random"] = "stratified"
     """How dev and test rows are taken from the train file. stratified: each class keeps its proportion, and
     rows with the same text stay in the same split. random: all rows are shuffled with Python's

@@ -19,7 +19,7 @@ from .label_forms import label_form
 from .near_copies import open_copies
 from .readers import ReadOptions
 from .relabel import Fixes, apply_fixes, configured_fixes
-from .splits import split_rows
+from .splits import part_of_rows, split_rows
 from .statistics import dataset_statistics
 from .table import Table, open_table
 
@@ -92,9 +92,9 @@ def open_dataset(config: DataConfig) -> Dataset:
     fixes = configured_fixes(config)
     fixes_content = content_key(fixes.hashes.tolist(), fixes.labels) if fixes else None
     folds_folder = _folds_folder(config, tables["train"], label_names) if config.folds else None
-    changed = (
-        [config.folds, config.fold, fixes_content, fixes and fixes.lines] if config.folds or fixes else []
-    )
+    changed = [config.folds, config.fold, fixes_content, fixes and fixes.lines]
+    changed = changed if config.folds or fixes else []
+    changed += [config.train_share] if config.train_share < 1 else []
     split_settings = [config.split, config.split_seed, float(config.dev_size), float(config.test_size)]
     table_names = {name: table.folder.name for name, table in tables.items()}
     key = content_key("dataset", VERSION, label_names, split_settings, table_names, *changed)
@@ -221,6 +221,9 @@ def build_dataset(
     else:
         rows = split_rows(ids["train"], hashes, split, dev_size, test_size, seed, label_names, form.split)
     rows |= {name: np.arange(tables[name].num_rows) for name in ("dev", "test") if name in tables}
+    if config.train_share < 1:
+        labels = ids["train"][rows["train"]]
+        rows["train"] = part_of_rows(rows["train"], labels, config.train_share, seed)
     if fixes:
         ids = _relabel(folder, ids, tables, fixes, label_names)
     labels = {name: ids.get(name, ids["train"])[rows[name]] for name in SPLITS}

@@ -107,6 +107,18 @@ def stratified_split(
     }
 
 
+def part_of_rows(rows: np.ndarray, labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Return the part `share` of row ids, sorted: of each class alike where `labels` (num_rows, ...) are one
+    class a row, at least one row of each; it holds all smaller parts."""
+    order = np.random.default_rng(seed).permutation(len(rows))
+    classes = labels[order] if labels.ndim == 1 else np.zeros(len(rows), np.int64)
+    kept = []
+    for one in np.unique(classes):
+        of_class = order[classes == one]
+        kept.append(of_class[: max(1, round(share * len(of_class)))])
+    return np.sort(rows[np.concatenate(kept)])
+
+
 def _deal(
     groups: np.ndarray, sizes: np.ndarray, proportions: dict[str, float], owed: dict[str, float]
 ) -> dict[str, np.ndarray]:

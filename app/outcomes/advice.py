@@ -192,7 +192,7 @@ def by_heart(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     train = last.get("train_loss")
     if train is not None and last["loss"] > lowest * (1 + ROSE) and train < lowest * FAR_BELOW:
         values = {"train": train, "last": last["loss"], "lowest": lowest}
-        yield Advice("by_heart", values, evidence.verb.format("cross-validate --folds 5"))
+        yield Advice("by_heart", values, evidence.verb.format("learning-curve"))
 
 
 def render_advice(advice: Sequence[Advice], language: str = "en") -> str:

@@ -52,8 +52,8 @@ SENTENCES = {
     "by_heart": (
         "The model knows its training rows by heart (loss {train:.4f}), while the loss on dev rose from "
         "{lowest:.4f} to {last:.4f}. More rows are the usual remedy; a "
-        "cross-validation lists those it gets wrong.",
+        "learning curve says whether they help.",
         "模型已经记住了训练样本（损失 {train:.4f}），验证集损失却从 {lowest:.4f} 升到 {last:.4f}。"
-        "通常需要更多样本；交叉验证会列出它判断错的样本。",
+        "通常需要更多样本；学习曲线会告诉你增加样本是否有用。",
     ),
 }

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from app.data.splits import random_split, split_sizes, stratified_split
+from app.data.splits import part_of_rows, random_split, split_sizes, stratified_split
 from app.errors import InputError
 
 SIDES = ("train", "dev", "test")
@@ -180,3 +180,13 @@ def test_a_class_with_just_enough_texts_is_in_every_split():
     labels = np.array([0] * 100 + [1] * 3)
     split = stratified_split(labels, np.arange(103, dtype=np.uint64), 10, 10, 0, ["甲", "乙"])
     assert [int((labels[split[side]] == 1).sum()) for side in SIDES] == [1, 1, 1]
+
+
+def test_a_part_of_the_rows_holds_the_smaller_ones_with_all_classes_alike():
+    labels = np.repeat([0, 1, 2], [400, 80, 3])
+    rows = np.arange(1000, 1483)
+    parts = [set(part_of_rows(rows, labels, share, 42).tolist()) for share in (0.12, 0.25, 0.5, 1)]
+    assert all(small < large for small, large in zip(parts, parts[1:], strict=False))
+    assert parts[-1] == set(rows.tolist())
+    assert np.bincount([labels[row - 1000] for row in parts[1]]).tolist() == [100, 20, 1]
+    assert len(part_of_rows(rows, np.zeros((483, 4), bool), 0.5, 42)) == round(0.5 * 483)

@@ -79,7 +79,7 @@ FELL = [{"step": 10, "loss": 0.5}, {"step": 20, "loss": 0.45}]
         ("few_rows", lambda e: {"class_rows": {"中性": 500, "负面": 7}}, "predict.py --checkpoint"),
         ("cut_texts", lambda e: {"metrics": e.metrics | {"long_texts": LONG}}, "--data.max_length 256"),
         ("confused", lambda e: {"metrics": two_classes(e.metrics)}, "app cross-validate --folds 5"),
-        ("by_heart", lambda e: {"history": ROSE}, "app cross-validate --folds 5"),
+        ("by_heart", lambda e: {"history": ROSE}, "app learning-curve"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_command(what, change, command):

@@ -1,0 +1,150 @@
+"""A learning curve: parts of the training rows, each trained and tested on the same rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from ...config.schema import Config
+from ...data.dataset import open_dataset
+from ...evaluation.comparison import check_same_rows
+from ...evaluation.page.charts import Axes, around
+from ...evaluation.page.page_words import words
+from ...evaluation.page.report_page import page_environment
+from ...evaluation.text_table import text_table
+from ...outcomes.finished_run import read_run, split_of_report
+from ...outcomes.metrics import BY_KEY
+from ...outcomes.resampling import all_metrics, compare
+from ...runtime.disk import write_json, write_text
+from .series import Series
+
+SHARES = (0.12, 0.25, 0.5, 1.0)
+FIGURES, TEXT, PAGE = "learning_curve.json", "learning_curve.txt", "learning_curve.html"
+# Below this change by twice the rows, more rows hardly help
+FLAT = 0.01
+# English and Chinese
+SENTENCES = {
+    "rises": (
+        "From half of the rows to all, {metric} rose by {change:.4f} ({low:+.4f} to {high:+.4f}): more rows "
+        "help. Twice as many would give about {next:.2f}, if it goes on like this.",
+        "从一半样本到全部样本，{metric} 上升了 {change:.4f}（{low:+.4f} 到 {high:+.4f}）：增加样本有用。"
+        "照此趋势，样本再多一倍大约能到 {next:.2f}。",
+    ),
+    "flat": (
+        "From half of the rows to all, {metric} changed by {change:+.4f} ({low:+.4f} to {high:+.4f}): more "
+        "rows of this kind hardly help.",
+        "从一半样本到全部样本，{metric} 变化 {change:+.4f}（{low:+.4f} 到 {high:+.4f}）："
+        "再加同类样本用处不大。",
+    ),
+    "unclear": (
+        "From half of the rows to all, {metric} changed by {change:+.4f} ({low:+.4f} to {high:+.4f}): the "
+        "{rows:,} rows it is tested on are too few to say whether more rows help.",
+        "从一半样本到全部样本，{metric} 变化 {change:+.4f}（{low:+.4f} 到 {high:+.4f}）："
+        "测试的 {rows:,} 行太少，说不清增加样本是否有用。",
+    ),
+}
+WORDS = {
+    "title": ("Learning curve", "学习曲线"),
+    "rows": ("training rows", "训练样本数"),
+    "note": (
+        "Bars and brackets: 95 % bootstrap interval over the {0} rows of {1}, the same for all. It does not "
+        "contain the spread of random seeds.",
+        "竖线和括号：对 {1} 的 {0} 行（各次相同）做自助法得到的 95% 区间，不包含随机种子带来的波动。",
+    ),
+}
+
+
+def train_parts(series: Series, config: Config) -> dict:
+    """Train the parts that are not trained yet; return the figures as JSON has them."""
+    datasets = [open_dataset(replace(config.data, train_share=share)) for share in SHARES]
+    for share in SHARES:
+        series.run(f"part-{share * 100:.0f}", ["--data.train_share", str(share)])
+    points, scores, parts = [], [], []
+    for share, dataset in zip(SHARES, datasets, strict=True):
+        outcome, splits = read_run(series.path(f"part-{share * 100:.0f}"))
+        name = split_of_report(splits)
+        parts.append(splits[name])
+        check_same_rows(parts[0], parts[-1])
+        scores.append(outcome.score(splits[name].labels, splits[name].logits))
+        measured, key = all_metrics(outcome, scores[-1]), outcome.main_metric
+        points.append(
+            {
+                "share": share,
+                "train_rows": len(dataset.splits["train"]),
+                key: measured[key],
+                "interval": list(measured["intervals"][key]),
+            }
+        )
+    change, interval = compare(outcome, *scores[-2:]).differences[key]
+    return {
+        "metric": key,
+        "split": name,
+        "rows": len(parts[0]),
+        "points": points,
+        "last_change": change,
+        "last_change_interval": list(interval),
+    }
+
+
+def conclusion(figures: dict, language: str) -> str:
+    """Return what the curve says, in one sentence."""
+    change, (low, high) = figures["last_change"], figures["last_change_interval"]
+    key = figures["metric"]
+    what = "rises" if low > 0 else "flat" if high < FLAT or (change < FLAT and high < 2 * FLAT) else "unclear"
+    last = figures["points"][-1][key]
+    values = {"change": change, "low": low, "high": high, "rows": figures["rows"]}
+    values |= {"metric": BY_KEY[key].name(language), "next": min(1.0, last + change)}
+    return SENTENCES[what][language == "zh"].format(**values)
+
+
+def render_curve(figures: dict, language: str = "en") -> str:
+    """Return the figures as text."""
+    key = figures["metric"]
+    name = BY_KEY[key].name(language)
+    rows = [
+        [f"{point['share']:.0%}", f"{point['train_rows']:,}", f"{point[key]:.4f}", _interval(point)]
+        for point in figures["points"]
+    ]
+    heading = ["", WORDS["rows"][language == "zh"], name, "95 %"]
+    note = WORDS["note"][language == "zh"].format(f"{figures['rows']:,}", figures["split"])
+    return "\n".join([text_table(heading, rows), "", note, conclusion(figures, language)])
+
+
+def _interval(point: dict) -> str:
+    return "{:.4f} … {:.4f}".format(*point["interval"])
+
+
+def write_curve(folder: Path, figures: dict, language: str) -> str:
+    """Write text, figures and page; return the text."""
+    text = render_curve(figures, language)
+    write_json(folder / FIGURES, figures)
+    write_text(folder / TEXT, text + "\n")
+    write_text(folder / PAGE, render_page(folder.name, figures, language))
+    return text
+
+
+def render_page(title: str, figures: dict, language: str) -> str:
+    """Return learning_curve.html: the sentence, the curve with its intervals, and the table."""
+    key, points = figures["metric"], figures["points"]
+    # Each doubling is as wide as another one
+    places = [math.log2(point["share"]) for point in points]
+    ends = [end for point in points for end in point["interval"]]
+    axes = Axes(places[0], places[-1], *around(ends))
+    marks = [
+        (axes.x(place), axes.y(point[key]), *map(axes.y, point["interval"]), point)
+        for place, point in zip(places, points, strict=True)
+    ]
+    page = {
+        "language": language,
+        "t": words(language) | {name: pair[language == "zh"] for name, pair in WORDS.items()},
+        "page_title": title,
+        "sentence": conclusion(figures, language),
+        "metric": BY_KEY[key].name(language),
+        "key": key,
+        "figures": figures,
+        "axes": axes,
+        "marks": marks,
+        "line": axes.line(places, [point[key] for point in points]),
+    }
+    return page_environment(Path(__file__).parent).get_template("learning_curve.html.jinja").render(page)
