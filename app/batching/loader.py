@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,11 +60,20 @@ class Loader:
     """Makes batches from the rows of a split; a position counts the rows of the split from 0.
 
     `draw` is what random targets depend on, apart from the row: the step in training, `EVALUATION` in every
-    evaluation. `losses_per_row`: of how many losses that of a row is the sum.
+    evaluation. `losses_per_row`: of how many losses that of a row is the sum. `targets` makes the
+    targets of labels, (num_rows, ...); without it they are the labels as int64.
     """
 
-    def __init__(self, split: Split, store: TokenStore, layout: Layout, losses_per_row: int = 1) -> None:
+    def __init__(
+        self,
+        split: Split,
+        store: TokenStore,
+        layout: Layout,
+        losses_per_row: int = 1,
+        targets: Callable[[np.ndarray], np.ndarray] | None = None,
+    ) -> None:
         self.losses_per_row = losses_per_row
+        self.targets = targets or (lambda labels: labels.astype(np.int64))
         self.split = split
         self.store = store
         self.layout = layout
@@ -100,10 +110,7 @@ class Loader:
             windows = [windows[0][:1]]
         second_starts = None if self.store.second_starts is None else self.store.second_starts[rows]
         inputs = collate([window for of_row in windows for window in of_row], second_starts, self.layout)
-        labels = np.asarray(self.split.labels[positions])
-        # Numbers stay numbers; ids, and 0 and 1, become int64
-        labels = labels if labels.dtype.kind == "f" else labels.astype(np.int64)
-        targets = {"labels": torch.from_numpy(labels)}
+        targets = {"labels": torch.from_numpy(self.targets(np.asarray(self.split.labels[positions])))}
         if self.store.has_windows:
             targets["windows_per_row"] = torch.tensor([len(of_row) for of_row in windows])
         self.store.release()

@@ -24,6 +24,7 @@ MAX_TOKENS = 1_000_000
 FormatName = Literal["auto", *FORMATS]
 LongTextMode = Literal["cut", "head_tail", "windows"]
 WITH_LABELS = NotFor("masked_language_modelling")
+WITH_CLASSES = NotFor("masked_language_modelling", "regression")
 SplitSize = Annotated[
     float,
     Rule(
@@ -39,10 +40,10 @@ TrainShare = Annotated[float, Rule("above 0 and at most 1", lambda share: 0 < sh
 class DataConfig:
     """Where the rows come from and how they are split."""
 
-    task: Literal["single_label", "multi_label", "masked_language_modelling"] = "single_label"
-    """What is learnt. single_label: one label a row. multi_label: several labels a row.
-    masked_language_modelling: hidden words of plain texts, one text a line, without labels, to continue the
-    pretraining of an encoder.
+    task: Literal["single_label", "multi_label", "regression", "masked_language_modelling"] = "single_label"
+    """What is learnt. single_label: one label a row. multi_label: several labels a row. regression: one
+    number a row, such as a score. masked_language_modelling: hidden words of plain texts, one text a line,
+    without labels, to continue the pretraining of an encoder.
     """
     train: str | None = None
     """File with the training rows, or public:NAME/FILE, a file that python -m app fetch NAME fetches; none:
@@ -92,7 +93,7 @@ class DataConfig:
     """Whether double quotes enclose fields: double (yes) or none (they are part of the text); auto: double in
     CSV, none in TSV.
     """
-    labels: Annotated[list[str] | None, DIFFERENT_NAMES, CLEAN_NAMES, WITH_LABELS] = None
+    labels: Annotated[list[str] | None, DIFFERENT_NAMES, CLEAN_NAMES, WITH_CLASSES] = None
     """Label names in the order of their ids; integers in the files are then ids, unless a name is an integer;
     none: the labels of the train file, sorted.
     """

@@ -24,14 +24,27 @@ MAX_THREADS = 4096
 # seconds; ranks beat once a second, and a busy or swapping machine delays some of these beats
 MIN_TIMEOUT = 10
 Metric = Literal[
-    "auto", "macro_f1", "weighted_f1", "micro_f1", "samples_f1", "subset_accuracy", "accuracy", "loss"
+    "auto",
+    "macro_f1",
+    "weighted_f1",
+    "micro_f1",
+    "samples_f1",
+    "subset_accuracy",
+    "accuracy",
+    "spearman",
+    "pearson",
+    "mae",
+    "rmse",
+    "loss",
 ]
 Loss = Annotated[
-    Literal["cross_entropy", "focal", "logit_adjusted", "zlpr"], NotFor("masked_language_modelling")
+    Literal["cross_entropy", "focal", "logit_adjusted", "zlpr", "huber"], NotFor("masked_language_modelling")
 ]
 Weights = Literal["none", "balanced"] | list[float]
 ClassWeights = Annotated[
-    Weights, NotFor("masked_language_modelling"), NotFor("multi_label", instead="train.positive_weights")
+    Weights,
+    NotFor("masked_language_modelling", "regression"),
+    NotFor("multi_label", instead="train.positive_weights"),
 ]
 PositiveWeights = Annotated[Weights, OnlyFor("multi_label")]
 Threads = Annotated[int | None, at_least(1), at_most(MAX_THREADS)]
@@ -54,7 +67,8 @@ Timeout = Annotated[
 ]
 
 
-ONE_LABEL_A_ROW = NotFor("multi_label", "masked_language_modelling")
+WITH_CLASSES = NotFor("masked_language_modelling", "regression")
+ONE_LABEL_A_ROW = NotFor("multi_label", "masked_language_modelling", "regression")
 
 
 @dataclass(frozen=True)
@@ -101,7 +115,7 @@ class TrainConfig:
     wide."""
     weight_decay: Number = 0.01
     """Weight decay; not applied to biases and norms."""
-    r_drop: Annotated[float | None, POSITIVE, NotFor("masked_language_modelling")] = None
+    r_drop: Annotated[float | None, POSITIVE, WITH_CLASSES] = None
     """R-Drop: train each row twice in a step, with other dropout, and add so many times the divergence of the
     two predictions to its loss, such as 1; none: off."""
     adversarial: Literal["fgm"] | None = None
@@ -125,11 +139,12 @@ class TrainConfig:
     """Loss of a row.
 
     focal: rows that are right already count less. logit_adjusted: classes count by their share of the rows.
-    zlpr: for multi_label, one softmax loss over all labels of a row, with the decision logit > 0.
+    zlpr: for multi_label, one softmax loss over all labels of a row, with the decision logit > 0. For
+    regression, cross_entropy is the squared error, and huber counts large errors less.
     """
     focal_gamma: Annotated[float, between(0, 10)] = 2.0
     """For the focal loss: its power of 1 - the probability of the label; 0 is cross entropy."""
-    sampling: Annotated[Literal["all", "balanced"], NotFor("masked_language_modelling")] = "all"
+    sampling: Annotated[Literal["all", "balanced"], WITH_CLASSES] = "all"
     """Rows of an epoch.
 
     all: each once. balanced: as many rows, of each class equally many (for multi_label: by rarest label).
@@ -155,7 +170,7 @@ class TrainConfig:
     evaluation."""
     best_metric: Metric = "auto"
     """Metric on dev by which the best model is chosen; that model is kept. auto: macro_f1, for multi_label
-    micro_f1, for masked_language_modelling loss (which has no F1).
+    micro_f1, for regression spearman, for masked_language_modelling loss.
     """
     early_stopping: CountOrNone = None
     """Stop after this many evaluations in a row without a better best_metric; none: never."""

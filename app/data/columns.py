@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import InputError, excerpt, listed, shorten
-from .column_values import MIN_ROWS, are_pairs, label_like, text_like, zero_one_columns
+from .column_values import MIN_ROWS, are_pairs, text_like, zero_one_columns
 from .headers import PAIR_NAMES, TEXT_NAMES, find_column, find_label
 from .json_values import RepeatedKeys
 from .readers import ReadOptions
@@ -72,7 +72,11 @@ def resolve_columns(
     before = text, pair, label
     if find_pairs and (options.text_column, options.text_pair_column) == (None, None):
         text, pair = _named_pair(names) or before[:2]
-    text, pair, label = _by_values(text, pair, label, rows, width, need_label, find_pairs)
+    # It imports NumPy, which predict --help does without
+    from .label_forms import label_form
+
+    are_labels = label_form(options.task).are_labels
+    text, pair, label = _by_values(text, pair, label, rows, width, need_label, find_pairs, are_labels)
     if (names, text, pair, label) == (None, 0, None, 1):
         # The usual order needs no settings
         before = text, pair, label
@@ -128,6 +132,7 @@ def _by_values(
     width: int,
     need_label: bool,
     find_pairs: bool,
+    are_labels: Callable[[Sequence], bool],
 ) -> tuple[int | None, int | None, int | tuple | None]:
     """Return text, second text and label with what the values show: one column of texts or a pair of them,
     one of labels."""
@@ -135,7 +140,7 @@ def _by_values(
         return text, pair, label
     values = _columns_of(rows, _others(width, text, pair, label))
     texts = [column for column, shown in values.items() if text_like(shown)]
-    labels = [column for column, shown in values.items() if label_like(shown)]
+    labels = [column for column, shown in values.items() if are_labels(shown)]
     if label is None and len(labels) == 1:
         label = labels[0]
     elif label is None and len(values) == 2 and len(texts) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt
 from .cells import label_text, string_of
+from .column_values import label_like
 from .folds import folds_of_classes
 from .label_cells import separator_in
 from .labels import resolve_label, sort_labels
@@ -37,6 +39,10 @@ class LabelForm:
         """Return the label text of a cell in a file of fixes, empty where there is none; raises ValueError
         with the problem."""
         return string_of(value, "label").strip()
+
+    def are_labels(self, values: Sequence) -> bool:
+        """Return whether the values of a column look like labels."""
+        return label_like(values)
 
     def labels_in(self, text: str) -> list[str]:
         """Return the labels of a label text that other rows may have too."""

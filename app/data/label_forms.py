@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from .label_form import LabelForm, NoLabels, OneLabel
 from .label_lists import LabelLists
+from .number_labels import NumberLabels
 
 # By data.task
 LABEL_FORMS = {
     "single_label": OneLabel(),
     "multi_label": LabelLists(),
+    "regression": NumberLabels(),
     "masked_language_modelling": NoLabels(),
 }
 

@@ -168,6 +168,9 @@ def _split_lines(name: str, statistics: dict, tokens: dict) -> list[str]:
             f"    {tokens['unknown_fraction']:.1%} of all tokens are unknown to the vocabulary: is it the "
             "right one?"
         )
+    if "deviation" in statistics:
+        shown = "    mean {mean:.4g}, standard deviation {deviation:.4g}, from {least:.4g} to {largest:.4g}"
+        lines.append(shown.format(**statistics))
     if "unlabelled" in statistics:
         unlabelled = statistics["unlabelled"]
         lines.append(

@@ -109,8 +109,7 @@ def prove(before: np.ndarray, exported: Predictor, rows: list[Row], labels: np.n
     pairs = [(before, after), (before[: len(few)], alone), (before[: len(few)], mixed)]
     changed = np.zeros(len(rows), dtype=bool)
     for one, other in pairs:
-        first, second = (outcome.decide(logits).reshape(len(logits), -1) for logits in (one, other))
-        changed[: len(one)] |= (first != second).any(axis=1)
+        changed[: len(one)] |= outcome.differ(one, other)
     # Not a number counts as an endless difference.
     largest = max(float(np.nan_to_num(np.abs(one - other), nan=np.inf).max()) for one, other in pairs)
     change = None if labels is None else _metric_change(outcome, labels, before, after)

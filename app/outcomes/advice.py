@@ -14,6 +14,7 @@ from ..data.report import FEW_ROWS
 from ..evaluation.measures.selective import Decisions, lower_bound
 from ..evaluation.text_table import short_label
 from .advice_words import SENTENCES
+from .metrics import BY_KEY, is_better
 from .outcome import Outcome
 
 MAX_SENTENCES = 5
@@ -89,8 +90,9 @@ def no_better(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     baselines = metrics.get("baselines", {})
     if not baselines or metrics["rows"] < ENOUGH_ROWS:
         return
-    name, best = max(baselines.items(), key=lambda entry: entry[1][key])
-    if best[key] < metrics[key]:
+    sign = 1 if BY_KEY[key].higher_is_better else -1
+    name, best = max(baselines.items(), key=lambda entry: sign * entry[1][key])
+    if is_better(metrics[key], best[key], key):
         return
     values = {"metric": key.replace("_", " "), "ours": metrics[key], "baseline": name, "theirs": best[key]}
     if evidence.is_pretrained:

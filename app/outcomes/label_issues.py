@@ -52,8 +52,7 @@ def check_cleanlab() -> None:
 def judge(outcome: LabelledOutcome, scores: Any) -> dict:
     """Return the accuracy of models without these rows, that of always giving the most frequent answer, and
     whether the models may judge labels, `can_judge`: they must be better than that (McNemar, p < 0.05)."""
-    (answers,), counts = outcome.distinct_rows(scores.labels)
-    is_frequent = (scores.labels == answers[counts.argmax()]).reshape(len(scores), -1).all(axis=1)
+    is_frequent = outcome.constant_answer(scores)
     won, lost = map(len, won_and_lost(is_frequent, scores.correct))
     can_judge = won > lost and mcnemar(won, lost) < LEVEL
     shares = {"accuracy": float(scores.correct.mean()), "majority": float(is_frequent.mean())}
@@ -66,9 +65,9 @@ def find_issues(outcome: LabelledOutcome, scores: Any, logits: np.ndarray) -> La
     Of very many rows and labels only the ranking is computed: nothing is flagged, and there are no patterns.
     """
     check_cleanlab()
-    quality = outcome.label_quality(scores.labels, logits)
+    quality = outcome.label_quality(scores, logits)
     if logits.size <= MAX_NUMBERS:
-        flagged, patterns = outcome.flag_labels(scores.labels, logits)
+        flagged, patterns = outcome.flag_labels(scores, logits)
     else:
         flagged, patterns = np.zeros(len(scores), bool), {}
         logger.warning(
@@ -79,7 +78,7 @@ def find_issues(outcome: LabelledOutcome, scores: Any, logits: np.ndarray) -> La
 
 def rank_issues(outcome: LabelledOutcome, scores: Any, logits: np.ndarray) -> np.ndarray:
     """Return the positions of the rows that are predicted otherwise, the least plausible label first."""
-    return ranking(scores.correct, outcome.label_quality(scores.labels, logits))
+    return ranking(scores.correct, outcome.label_quality(scores, logits))
 
 
 def ranking(correct: np.ndarray, quality: np.ndarray) -> np.ndarray:

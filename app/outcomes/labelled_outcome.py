@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..data.label_forms import label_form
 from ..errors import InputError
-from ..runtime.disk import read_json, write_json
-from .outcome import Outcome
+from .fitted_outcome import FittedOutcome
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from .texts import Texts
 
 
-class LabelledOutcome(Outcome):
+class LabelledOutcome(FittedOutcome):
     """An answer for each row, learned from labels with the names `label_names`.
 
     `labels` are the true answers of rows and `predicted` those of a model, as arrays of the same shape and
@@ -38,8 +36,7 @@ class LabelledOutcome(Outcome):
 
     `beside_baselines` are the metrics that are shown with the baselines. `label_column` is the name of the
     column of answers in files. `own_words` are those of the page and the card, in English and Chinese.
-    `fitted_file` is what a run folder has of the fitted decision; `fitted_rule` and `fitted_remedy` are words
-    for a damaged one. `pipeline_arguments` is what transformers' pipeline needs on the card. `note` says how
+    `pipeline_arguments` is what transformers' pipeline needs on the card. `note` says how
     the rows of several runs were decided, where people must know.
     """
 
@@ -48,10 +45,9 @@ class LabelledOutcome(Outcome):
     label_column = "label"
     own_words: dict[str, tuple[str, str]] = {}
     pipeline_arguments = ""
-    fitted_file: str
-    fitted_rule: str
-    fitted_remedy: str
     note: str | None = None
+    # A decision is more or less sure, and one that is not sure enough may be left out
+    has_confidence = True
 
     @property
     def form(self) -> LabelForm:
@@ -66,6 +62,14 @@ class LabelledOutcome(Outcome):
         names, head_bias = self.label_names, self.head_bias()
         return build_model(settings, self.tokenizer, names, max_length, self.problem_type, head_bias)
 
+    def check_model(self, num_labels: int) -> None:
+        """Raise InputError for a model that has not as many outputs as the outcome needs."""
+        if num_labels < 2:
+            raise InputError(
+                f"the model must choose from two or more labels, found {num_labels} label(s) and "
+                f"problem_type {self.problem_type}"
+            )
+
     def head_bias(self) -> np.ndarray | None:
         """Return the bias with which a new head starts, (num_labels,) float32; None for the usual one."""
         return None
@@ -77,7 +81,7 @@ class LabelledOutcome(Outcome):
     def metrics_in_training(self, split: Split, results: np.ndarray) -> dict:
         return self.measure(self.score(split.labels, results))
 
-    # The decision, and the part of it that is fitted on dev
+    # The decision
 
     def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
         """Return the probability of each label, (num_rows, num_labels) float64; unless `calibrated`, as the
@@ -88,6 +92,12 @@ class LabelledOutcome(Outcome):
         """Return what the model predicts, `predicted` (num_rows, ...)."""
         raise NotImplementedError
 
+    def differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Return whether two models, of these logits of the same rows, predict otherwise, (num_rows,)
+        bool."""
+        first, second = (self.decide(logits).reshape(len(logits), -1) for logits in (one, other))
+        return (first != second).any(axis=1)
+
     def confidence(self, probabilities: np.ndarray) -> np.ndarray:
         """Return how sure a decision is, (num_rows,) from 0 to 1, to abstain below a threshold."""
         raise NotImplementedError
@@ -97,41 +107,9 @@ class LabelledOutcome(Outcome):
         threshold of confidence may be chosen on them."""
         raise NotImplementedError
 
-    def fit(self, dev: SplitLogits) -> None:
-        """Fit the decision on the rows of dev: a temperature, thresholds, or nothing."""
-
-    def fitted_values(self) -> dict:
-        """Return what `fit` found as values for JSON; empty where nothing was fitted."""
-        return {}
-
     def label_rule(self) -> dict | None:
         """Return the thresholds and limits by which labels are chosen, for JSON; None for other decisions."""
         return None
-
-    def use_fitted(self, values: dict) -> None:
-        """Decide by earlier `fitted_values`; raises ValueError, LookupError or TypeError for damaged ones."""
-
-    def write_fitted(self, folder: Path, step: int, effect: dict) -> None:
-        """Write what was fitted for the model of `step` into its run folder, with its `effect_of_fit`."""
-        if values := self.fitted_values():
-            write_json(folder / self.fitted_file, values | effect | {"step": step})
-
-    def read_fitted(self, folder: Path, calibrate: bool = True) -> None:
-        """Decide as the run in `folder` does; without its file by the defaults. Without `calibrate`,
-        probabilities are as the model gives them. Raises InputError for a damaged file."""
-        path = folder / self.fitted_file
-        if not path.exists():
-            return
-        try:
-            self.use_fitted(read_json(path))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise InputError(
-                f"{path}: {self.fitted_rule}, and this file cannot be read: {error!r}; {self.fitted_remedy}"
-            ) from error
-
-    def effect_of_fit(self, labels: np.ndarray, logits: np.ndarray, measured_on: str) -> dict:
-        """Return what the fitted part changes on rows, for people; empty where nothing is to be said."""
-        return {}
 
     # Metrics
 
@@ -163,11 +141,17 @@ class LabelledOutcome(Outcome):
 
     # Label issues
 
-    def label_quality(self, labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        """Return how plausible each label is, (num_rows,) float64, given logits of models without the row."""
+    def constant_answer(self, scores: Any) -> np.ndarray:
+        """Return which rows the one answer that is right most often has right, (num_rows,) bool."""
+        (answers,), counts = self.distinct_rows(scores.labels)
+        return (scores.labels == answers[counts.argmax()]).reshape(len(scores), -1).all(axis=1)
+
+    def label_quality(self, scores: Any, logits: np.ndarray) -> np.ndarray:
+        """Return how plausible each label is, (num_rows,) float64, given scores and logits of models without
+        the row."""
         raise NotImplementedError
 
-    def flag_labels(self, labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, dict]:
+    def flag_labels(self, scores: Any, logits: np.ndarray) -> tuple[np.ndarray, dict]:
         """Return which labels are taken for wrong, (num_rows,) bool, and frequent mistakes for JSON."""
         raise NotImplementedError
 
@@ -190,6 +174,11 @@ class LabelledOutcome(Outcome):
     def cell(self, label: np.ndarray) -> str:
         """Return one element of `labels` or `predicted` as a cell of a CSV file."""
         raise NotImplementedError
+
+    def probability_columns(self, probabilities: np.ndarray) -> dict[str, float]:
+        """Return the probability of each label of one row, (num_labels,), by the name of its column."""
+        by_label = zip(self.label_names, probabilities, strict=True)
+        return {f"p_{name}": round(float(probability), 6) for name, probability in by_label}
 
     def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
         """Return what a file of predictions has of one row beside its answer, by the names of the columns.

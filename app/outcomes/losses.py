@@ -11,11 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, log_softmax
+from torch.nn.functional import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    huber_loss,
+    log_softmax,
+    mse_loss,
+)
 
 from ..config.schema import TrainConfig
-from ..errors import InputError, listed
+from ..errors import InputError
 from ..runtime.precision import at_least_float32
+from .label_weights import class_weights, positive_weights
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -134,6 +141,18 @@ class ZLPR:
         return (absent.logsumexp(dim=1) + present.logsumexp(dim=1)).sum()
 
 
+class NumberLoss:
+    """The squared error of one number a row, or its Huber loss, which is linear from an error of 1 on."""
+
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        self.function = function
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the sum over rows, without dimensions, of outputs (num_rows, 1) and targets (num_rows,)."""
+        outputs = at_least_float32(outputs)[:, 0]
+        return self.function(outputs, targets.to(outputs.dtype), reduction="sum")
+
+
 @dataclass(frozen=True)
 class LossSettings:
     """What a loss is made of: the settings of the training, the number of train rows of each label,
@@ -162,8 +181,17 @@ MULTI_LABEL_LOSSES: dict[str, Callable[[LossSettings], Loss]] = {
     "focal": lambda of: BinaryCrossEntropy(of.weights, of.train.focal_gamma),
     "zlpr": lambda of: ZLPR(),
 }
+# Of one number a row: outputs and targets in standard deviations
+REGRESSION_LOSSES: dict[str, Callable[[LossSettings], Loss]] = {
+    "cross_entropy": lambda of: NumberLoss(mse_loss),
+    "huber": lambda of: NumberLoss(huber_loss),
+}
 # By data.task
-LOSSES = {"single_label": SINGLE_LABEL_LOSSES, "multi_label": MULTI_LABEL_LOSSES}
+LOSSES = {
+    "single_label": SINGLE_LABEL_LOSSES,
+    "multi_label": MULTI_LABEL_LOSSES,
+    "regression": REGRESSION_LOSSES,
+}
 
 
 def single_label_loss(
@@ -185,6 +213,11 @@ def multi_label_loss(
     return _make(MULTI_LABEL_LOSSES, LossSettings(train, counts, _moved(weights, device), device))
 
 
+def regression_loss(train: TrainConfig, device: torch.device) -> Loss:
+    """Return the loss of `train.loss` for one number a row."""
+    return _make(REGRESSION_LOSSES, LossSettings(train, np.empty(0), None, device))
+
+
 def _make(losses: dict[str, Callable[[LossSettings], Loss]], settings: LossSettings) -> Loss:
     """Return the loss of `train.loss`; raises InputError where the task has none of that name."""
     name = settings.train.loss
@@ -193,66 +226,5 @@ def _make(losses: dict[str, Callable[[LossSettings], Loss]], settings: LossSetti
     return losses[name](settings)
 
 
-def start_bias(train: TrainConfig, labels: np.ndarray, label_names: list[str]) -> np.ndarray:
-    """Return the log odds of each label in the train rows, (num_labels,) float32, where a new head starts.
-
-    From 0 instead, where every label has a probability of one half, most steps of a training with many rare
-    labels would only lower all logits. `labels` as for `multi_label_loss`; a positive weight counts as so
-    many rows.
-    """
-    counts = np.asarray(labels).sum(axis=0, dtype=np.int64)
-    weights = positive_weights(train.positive_weights, counts, len(labels), label_names)
-    odds = (counts + 0.5) / (len(labels) - counts + 0.5)
-    return np.log(odds if weights is None else odds * weights.numpy()).astype(np.float32)
-
-
 def _moved(weights: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
     return None if weights is None else weights.to(device)
-
-
-def class_weights(
-    setting: str | list[float], counts: np.ndarray, label_names: list[str]
-) -> torch.Tensor | None:
-    """Return the factor on the loss of each class, (num_labels,) float32, or None if all are equal.
-
-    `counts` (num_labels,) are the train rows of each class. Raises InputError unless the weights are finite
-    numbers from 0, one for each class, and not all 0.
-    """
-    if setting == "none":
-        return None
-    if setting == "balanced":
-        return torch.tensor(counts.sum() / (len(label_names) * counts), dtype=torch.get_default_dtype())
-    if len(setting) != len(label_names) or min(setting) < 0:
-        raise InputError(
-            f"train.class_weights must be {len(label_names)} numbers from 0, one for each of "
-            f"{listed(label_names)}; found {setting}"
-        )
-    weights = torch.tensor(setting, dtype=torch.get_default_dtype())
-    if not weights.isfinite().all() or not weights.any():
-        raise InputError(
-            "train.class_weights must be finite numbers in single precision, at least one of them above 0; "
-            f"found {setting}; a weight of 1 counts a class as it is, 0 ignores it"
-        )
-    return weights
-
-
-def positive_weights(
-    setting: str | list[float], counts: np.ndarray, num_rows: int, label_names: list[str]
-) -> torch.Tensor | None:
-    """Return the factor on the loss of the rows that have each label, (num_labels,) float32, or None if all
-    are 1.
-
-    `counts` (num_labels,) are the train rows with each label, of `num_rows`. Raises InputError unless the
-    weights are finite numbers above 0, one for each label.
-    """
-    if setting == "none":
-        return None
-    if setting == "balanced":
-        return torch.tensor(np.maximum(num_rows - counts, 1) / counts, dtype=torch.get_default_dtype())
-    weights = torch.tensor(setting, dtype=torch.get_default_dtype())
-    if len(weights) != len(label_names) or not weights.isfinite().all() or not (weights > 0).all():
-        raise InputError(
-            f"train.positive_weights must be {len(label_names)} finite numbers above 0, one for each of "
-            f"{listed(label_names)}; found {setting}"
-        )
-    return weights

@@ -15,9 +15,9 @@ import numpy as np
 
 from ..evaluation.measures.calibration_error import confidence_bins
 from ..evaluation.measures.intervals import Interval, calibration_interval
-from .label_counts import DrawnRows
 
 SINGLE, MULTI, MASKED = "single_label", "multi_label", "masked_language_modelling"
+NUMBER = "regression"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Metric:
     english: str
     chinese: str
     tasks: tuple[str, ...]
-    of_counts: Callable[[DrawnRows], np.ndarray] | None = None
+    of_counts: Callable[[Any], np.ndarray] | None = None
     of_rows: Callable[[Any], np.ndarray] | None = None
     of_scores: Callable[[Any], float] | None = None
     interval: Callable[[Any, np.random.Generator], Interval] | None = None
@@ -64,6 +64,24 @@ class Metric:
 
 
 METRICS = (
+    Metric(
+        "mae",
+        "mean absolute error",
+        "平均绝对误差",
+        (NUMBER,),
+        lambda drawn: drawn.mae,
+        higher_is_better=False,
+    ),
+    Metric(
+        "rmse",
+        "root mean squared error",
+        "均方根误差",
+        (NUMBER,),
+        lambda drawn: drawn.rmse,
+        higher_is_better=False,
+    ),
+    Metric("pearson", "Pearson correlation", "Pearson 相关系数", (NUMBER,), lambda drawn: drawn.pearson),
+    Metric("spearman", "Spearman correlation", "Spearman 相关系数", (NUMBER,), lambda drawn: drawn.spearman),
     Metric("accuracy", "accuracy", "准确率", (SINGLE,), of_counts=lambda drawn: drawn.accuracy),
     Metric("micro_f1", "micro F1", "微平均 F1", (MULTI,), of_counts=lambda drawn: drawn.micro_f1),
     Metric(
@@ -85,7 +103,12 @@ METRICS = (
     ),
     Metric("hamming_loss", "Hamming loss", "汉明损失", (MULTI,), higher_is_better=False, compared=False),
     Metric(
-        "loss", "loss", "损失", (SINGLE, MULTI), of_rows=lambda scores: scores.loss, higher_is_better=False
+        "loss",
+        "loss",
+        "损失",
+        (SINGLE, MULTI, NUMBER),
+        of_rows=lambda scores: scores.loss,
+        higher_is_better=False,
     ),
     Metric(
         "brier",

@@ -144,7 +144,7 @@ def _result(content: CardContent, key: str) -> dict:
 
 def _classes(content: CardContent) -> dict:
     """Return the classes to list, the weak ones, those of few rows, and the most frequent confusions."""
-    classes = content.metrics["classes"]
+    classes = content.metrics.get("classes", {})
     worst = worst_labels(classes, len(classes))
     shown = classes if len(classes) <= MAX_CLASSES else worst_labels(classes, MAX_WORST)
     below = [name for name, scores in worst.items() if scores["f1"] < content.metrics["macro_f1"]]

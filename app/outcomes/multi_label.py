@@ -22,7 +22,6 @@ from .label_report import interval_lines, multi_label_lines
 from .labelled_outcome import LabelledOutcome
 from .multi_label_page import page_sections
 from .outcome import FITTED_ON
-from .predictions_file import probability_columns
 from .texts import Texts
 from .thresholds import (
     choose_thresholds,
@@ -87,7 +86,7 @@ class MultiLabel(LabelledOutcome):
         self.decides_at_zero = self.loss.decides_at_zero
 
     def head_bias(self) -> np.ndarray:
-        from .losses import start_bias
+        from .label_weights import start_bias
 
         return start_bias(self.config.train, self.dataset.splits["train"].labels, self.label_names)
 
@@ -167,12 +166,12 @@ class MultiLabel(LabelledOutcome):
         limits = default_rule(len(self.label_names), self.rule.min_labels, self.rule.max_labels)
         return multi_label_baselines(self, limits, train, dev, report)
 
-    def label_quality(self, labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        return in_chunks(lambda *rows: list_quality(rows[0], sigmoid(rows[1])), labels, logits)
+    def label_quality(self, scores: LabelListScores, logits: np.ndarray) -> np.ndarray:
+        return in_chunks(lambda *rows: list_quality(rows[0], sigmoid(rows[1])), scores.labels, logits)
 
-    def flag_labels(self, labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, dict]:
+    def flag_labels(self, scores: LabelListScores, logits: np.ndarray) -> tuple[np.ndarray, dict]:
         """Return the rows with a wrong label, and how often each label is missing or extra."""
-        labels = np.asarray(labels, bool)
+        labels = scores.labels
         flagged = flag_lists(labels, sigmoid(logits))
         wrong = wrong_labels(flagged, labels, self.label_names)
         return flagged.any(axis=1), {"wrong_labels": wrong[:MAX_PATTERNS]}
@@ -205,7 +204,7 @@ class MultiLabel(LabelledOutcome):
             confidence = float(self.confidence(probabilities[None])[0])
             record |= {"decision": "accept" if confidence >= threshold else "abstain"}
             record |= {"confidence": round(confidence, 6)}
-        return record | probability_columns(self.label_names, probabilities)
+        return record | self.probability_columns(probabilities)
 
     def scored_label(self, label: int, probability: float, answer: list[str]) -> dict[str, Any]:
         """Return also whether the row has the label, `chosen`."""

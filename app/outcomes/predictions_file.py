@@ -1,4 +1,4 @@
-"""The rows of a split and their logits -> predictions.csv of a run, and columns of probabilities."""
+"""The rows of a split and their logits -> predictions.csv of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, outcome: Lab
     table = split.table
     pairs = ["text_pair"] if table.has_pairs else []
     predicted, probabilities = outcome.decide(logits), outcome.probabilities(logits, calibrated=False)
-    columns = list(probability_columns(outcome.label_names, probabilities[0])) if len(probabilities) else []
+    columns = list(outcome.probability_columns(np.zeros(len(outcome.label_names))))
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(
@@ -31,13 +31,6 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, outcome: Lab
         for position, row in enumerate(split.rows):
             texts = [table.text(row)] + [table.pair(row) for _ in pairs]
             answers = [outcome.cell(labels[position]) for labels in (split.labels, predicted)]
-            by_label = (f"{probability:.6f}" for probability in probabilities[position])
-            writer.writerow([int(row), int(table.lines[row]), *texts, *answers, *by_label])
-
-
-def probability_columns(label_names: list[str], probabilities: np.ndarray) -> dict[str, float]:
-    """Return the probability of each label of one row, (num_labels,), by the name of its column."""
-    return {
-        f"p_{name}": round(float(probability), 6)
-        for name, probability in zip(label_names, probabilities, strict=True)
-    }
+            by_label = outcome.probability_columns(probabilities[position]).values()
+            shown = (f"{probability:.6f}" for probability in by_label)
+            writer.writerow([int(row), int(table.lines[row]), *texts, *answers, *shown])

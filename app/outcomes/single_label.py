@@ -20,7 +20,6 @@ from .label_metrics import MixedPair, confusions, label_metrics, mixed_pairs
 from .label_report import confusion_lines, interval_lines, label_table
 from .labelled_outcome import LabelledOutcome
 from .outcome import FITTED_ON
-from .predictions_file import probability_columns
 from .single_label_page import page_sections
 from .temperature import choose_temperature, effect, render_calibration
 from .texts import Texts
@@ -142,11 +141,11 @@ class SingleLabel(LabelledOutcome):
             linear.name: measured(self, *linear.predict(report)),
         }
 
-    def label_quality(self, labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        return in_chunks(lambda *rows: class_quality(rows[0], softmax(rows[1])), labels, logits)
+    def label_quality(self, scores: ClassScores, logits: np.ndarray) -> np.ndarray:
+        return in_chunks(lambda *rows: class_quality(rows[0], softmax(rows[1])), scores.labels, logits)
 
-    def flag_labels(self, labels: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, dict]:
-        flagged, overlaps = flag_classes(np.asarray(labels, np.int64), softmax(np.asarray(logits)))
+    def flag_labels(self, scores: ClassScores, logits: np.ndarray) -> tuple[np.ndarray, dict]:
+        flagged, overlaps = flag_classes(scores.labels, softmax(np.asarray(logits)))
         names = self.label_names
         pairs = [{"classes": [names[a], names[b]], "rows": rows} for a, b, rows in overlaps[:MAX_PATTERNS]]
         return flagged, {"overlapping_classes": pairs}
@@ -178,7 +177,7 @@ class SingleLabel(LabelledOutcome):
         if threshold is not None:
             record |= {"decision": "accept" if first >= threshold else "abstain"}
             record |= {"margin": round(first - second, 6)}
-        return record | probability_columns(self.label_names, probabilities)
+        return record | self.probability_columns(probabilities)
 
     def arrow_type(self) -> Any:
         import pyarrow as pa

@@ -15,24 +15,49 @@ MAX_CHARACTERS = 256
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts with `labels`, class ids (num_rows,) or 0 and 1 (num_rows, num_labels); `read` returns those at
-    increasing positions."""
+    """Texts with `labels`, (num_rows, ...) as their outcome has them; `read` returns those at positions, and
+    `read_seconds` the second texts of pairs (None: there are none). What `read` returns has both."""
 
     labels: np.ndarray
     read: Callable[[np.ndarray], list[str]]
+    read_seconds: Callable[[np.ndarray], list[str]] | None = None
 
-    def sample(self, max_rows: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
-        """Return the texts and labels of at most `max_rows` rows, drawn at random."""
+    def positions(self, max_rows: int, seed: int = 0) -> np.ndarray:
+        """Return the positions of at most `max_rows` rows, drawn at random, increasing."""
         positions = np.arange(len(self.labels))
         if len(positions) > max_rows:
             positions = np.sort(np.random.default_rng(seed).choice(positions, max_rows, replace=False))
+        return positions
+
+    def sample(self, max_rows: int) -> tuple[list[str], np.ndarray]:
+        """Return the texts and labels of at most `max_rows` rows, drawn at random."""
+        positions = self.positions(max_rows)
         return [text[:MAX_CHARACTERS] for text in self.read(positions)], self.labels[positions]
+
+    def sample_pairs(self, max_rows: int) -> tuple[list[str], list[str]]:
+        """Return the first and the second texts of the rows of `sample`, of pairs."""
+        positions = self.positions(max_rows)
+        seconds = self.read_seconds(positions)
+        firsts = [
+            both.removesuffix(f"\n{second}")
+            for both, second in zip(self.read(positions), seconds, strict=True)
+        ]
+        return tuple([text[:MAX_CHARACTERS] for text in texts] for texts in (firsts, seconds))
 
 
 def split_texts(split: Split) -> Texts:
     """Return the texts of a split; the two texts of a pair as one."""
 
-    rows = np.asarray(split.rows)
+    rows, table = np.asarray(split.rows), split.table
+
+    def seconds(positions: np.ndarray) -> list[str]:
+        order = np.argsort(rows[positions], kind="stable")
+        texts = np.empty(len(order), dtype=object)
+        texts[order] = table.pairs(rows[positions][order])
+        return texts.tolist()
+
     return Texts(
-        np.asarray(split.labels, np.int64), lambda positions: split.table.joined_texts(rows[positions])
+        np.asarray(split.labels),
+        lambda positions: table.joined_texts(rows[positions]),
+        seconds if table.has_pairs else None,
     )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 SINGLE_LABEL = {
-    "card_several": ("", ""),
+    "card_what": (
+        "A classifier of Chinese {texts} with {labels:,} labels",
+        "中文{texts}分类模型，共 {labels:,} 个标签",
+    ),
     "card_label": ("class", "类别"),
     "card_labels": ("Classes", "各类别"),
     "card_conflicting": ("more than one label", "不止一种标签"),
@@ -38,7 +41,10 @@ SINGLE_LABEL = {
 }
 
 MULTI_LABEL = {
-    "card_several": (", several of them possible for each", "，每条可以有多个"),
+    "card_what": (
+        "A classifier of Chinese {texts} with {labels:,} labels, several of them possible for each",
+        "中文{texts}分类模型，共 {labels:,} 个标签，每条可以有多个",
+    ),
     "card_label": ("label", "标签"),
     "card_labels": ("Labels", "各标签"),
     "card_conflicting": ("different lists of labels", "不同的标签组合"),

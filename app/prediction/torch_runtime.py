@@ -86,14 +86,17 @@ def label_names(config) -> list[str]:
 
 
 def outcome_of_checkpoint(folder: Path, config, calibrate: bool = True) -> LabelledOutcome:
-    """Return the outcome of a checkpoint, which decides as its run does; raises InputError for a model that
-    does not choose from two or more labels."""
+    """Return the outcome of a checkpoint, which decides as its run does; raises InputError for a model of
+    another kind, or with too few labels."""
     outcome = outcome_of_model(config.problem_type, label_names(config))
-    if config.num_labels < 2 or outcome is None:
+    if outcome is None:
         raise InputError(
-            f"{folder}: the model must choose from two or more labels, found {config.num_labels} label(s) "
-            f"and problem_type {config.problem_type}"
+            f"{folder}: problem_type must be one that this program trains, found {config.problem_type}"
         )
+    try:
+        outcome.check_model(config.num_labels)
+    except InputError as error:
+        raise InputError(f"{folder}: {error}") from error
     outcome.read_fitted(folder, calibrate)
     return outcome
 

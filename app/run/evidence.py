@@ -73,10 +73,11 @@ def evidence_of(
 
 def decisions_of(components: Components, split: str, results: dict[str, np.ndarray]) -> RowDecisions | None:
     """Return the decisions on the rows that were not trained on; None where there are none."""
-    if not components.outcome.has_labels or split == "train":
+    outcome = components.outcome
+    if split == "train" or not (outcome.has_labels and outcome.has_confidence):
         return None
     found = [
-        components.outcome.held_out_decisions(logits_of(components.loaders[name].split, results[name]))
+        outcome.held_out_decisions(logits_of(components.loaders[name].split, results[name]))
         for name in results
     ]
     return RowDecisions(

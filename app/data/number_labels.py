@@ -1,0 +1,104 @@
+"""One number a row: a score, a price, a degree of similarity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..config.schema import DataConfig
+from ..errors import InputError
+from .cells import label_text, shown
+from .column_values import MIN_ROWS
+from .folds import folds_of_classes
+from .label_form import LabelForm
+from .readers import ReadOptions
+from .splits import stratified_split
+
+# Ranges with about equally many rows, whose proportions a split keeps, and the least rows of one
+MAX_RANGES, ROWS_OF_RANGE = 10, 20
+NAME = "score"
+
+
+class NumberLabels(LabelForm):
+    """The labels of rows are numbers, (num_rows,) float64; a label text is a number as Python writes it."""
+
+    what = "number"
+
+    def text(self, value: Any, options: ReadOptions) -> str:
+        return repr(number_of(value))
+
+    def text_of_fix(self, value: Any, options: ReadOptions) -> str:
+        return "" if value is None or not str(value).strip() else self.text(value, options)
+
+    def are_labels(self, values: Sequence) -> bool:
+        return len(values) >= MIN_ROWS and all(is_finite(value) for value in values)
+
+    def labels_in(self, text: str) -> list[str]:
+        return []
+
+    def names(self, config: DataConfig, train: Any) -> list[str]:
+        return [NAME]
+
+    def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
+        return np.array([float(text) for text in texts], dtype=np.float64)
+
+    def split(self, labels, hashes, dev, test, seed, names) -> dict[str, np.ndarray]:
+        ranges = ranges_of(labels)
+        names = [f"range {number}" for number in range(int(ranges.max()) + 1)]
+        return stratified_split(ranges, hashes, dev, test, seed, names)
+
+    def folds(self, labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
+        return folds_of_classes(ranges_of(labels), hashes, folds, seed)
+
+    def ids(self, labels: np.ndarray) -> np.ndarray:
+        return np.unique(labels, return_inverse=True)[1]
+
+    def check(self, labels: dict, rows: dict, tables: dict, names: list[str]) -> None:
+        """Raise InputError where all numbers of train are the same."""
+        train = labels["train"]
+        if len(train) and float(np.ptp(train)) == 0:
+            first = tables["train"].where(int(rows["train"][0]))
+            raise InputError(
+                f"{first}: the numbers of train must differ, found {train[0]:g} in all of its {len(train):,} "
+                "rows; is data.label_column the right column?"
+            )
+
+    def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
+        ends = {"least": float(labels.min()), "largest": float(labels.max())}
+        return {"classes": {}, "mean": float(labels.mean()), "deviation": float(labels.std())} | ends
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether a cell is a finite number, or text that is one."""
+    try:
+        number_of(value)
+    except ValueError:
+        return False
+    return True
+
+
+def number_of(value: Any) -> float:
+    """Return the number in a cell; raises ValueError with the problem."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    text = repr(value) if is_number else label_text(value)
+    try:
+        # Python reads 1_000 too
+        number = float("_" if "_" in text else text)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"the label must be a number, found {shown(value)}; fix the row, or set --data.label_column, or "
+            "--data.header true where this line has the names of the columns"
+        ) from error
+    if not math.isfinite(number):
+        raise ValueError(f"the label must be a finite number, found {shown(value)}; fix or remove the row")
+    return number
+
+
+def ranges_of(labels: np.ndarray) -> np.ndarray:
+    """Return the range of each number, (num_rows,) int64 from 0; ranges have about equally many rows."""
+    number = min(MAX_RANGES, max(1, len(labels) // ROWS_OF_RANGE))
+    edges = np.unique(np.quantile(labels, np.arange(1, number) / number))
+    return np.unique(np.searchsorted(edges, labels), return_inverse=True)[1]

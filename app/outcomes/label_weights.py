@@ -1,0 +1,70 @@
+"""Weights of labels in a loss, from the settings and the rows that each label has."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..config.schema import TrainConfig
+from ..errors import InputError, listed
+
+
+def start_bias(train: TrainConfig, labels: np.ndarray, label_names: list[str]) -> np.ndarray:
+    """Return the log odds of each label in the train rows, (num_labels,) float32, where a new head starts.
+
+    From 0 instead, where every label has a probability of one half, most steps of a training with many rare
+    labels would only lower all logits. `labels` as for `multi_label_loss`; a positive weight counts as so
+    many rows.
+    """
+    counts = np.asarray(labels).sum(axis=0, dtype=np.int64)
+    weights = positive_weights(train.positive_weights, counts, len(labels), label_names)
+    odds = (counts + 0.5) / (len(labels) - counts + 0.5)
+    return np.log(odds if weights is None else odds * weights.numpy()).astype(np.float32)
+
+
+def class_weights(
+    setting: str | list[float], counts: np.ndarray, label_names: list[str]
+) -> torch.Tensor | None:
+    """Return the factor on the loss of each class, (num_labels,) float32, or None if all are equal.
+
+    `counts` (num_labels,) are the train rows of each class. Raises InputError unless the weights are finite
+    numbers from 0, one for each class, and not all 0.
+    """
+    if setting == "none":
+        return None
+    if setting == "balanced":
+        return torch.tensor(counts.sum() / (len(label_names) * counts), dtype=torch.get_default_dtype())
+    if len(setting) != len(label_names) or min(setting) < 0:
+        raise InputError(
+            f"train.class_weights must be {len(label_names)} numbers from 0, one for each of "
+            f"{listed(label_names)}; found {setting}"
+        )
+    weights = torch.tensor(setting, dtype=torch.get_default_dtype())
+    if not weights.isfinite().all() or not weights.any():
+        raise InputError(
+            "train.class_weights must be finite numbers in single precision, at least one of them above 0; "
+            f"found {setting}; a weight of 1 counts a class as it is, 0 ignores it"
+        )
+    return weights
+
+
+def positive_weights(
+    setting: str | list[float], counts: np.ndarray, num_rows: int, label_names: list[str]
+) -> torch.Tensor | None:
+    """Return the factor on the loss of the rows that have each label, (num_labels,) float32, or None if all
+    are 1.
+
+    `counts` (num_labels,) are the train rows with each label, of `num_rows`. Raises InputError unless the
+    weights are finite numbers above 0, one for each label.
+    """
+    if setting == "none":
+        return None
+    if setting == "balanced":
+        return torch.tensor(np.maximum(num_rows - counts, 1) / counts, dtype=torch.get_default_dtype())
+    weights = torch.tensor(setting, dtype=torch.get_default_dtype())
+    if len(weights) != len(label_names) or not weights.isfinite().all() or not (weights > 0).all():
+        raise InputError(
+            f"train.positive_weights must be {len(label_names)} finite numbers above 0, one for each of "
+            f"{listed(label_names)}; found {setting}"
+        )
+    return weights

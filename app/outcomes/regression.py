@@ -1,0 +1,222 @@
+"""One number a row: the model gives it in standard deviations of the train rows, people see its own unit."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..evaluation.logits_file import SplitLogits
+from ..evaluation.measures.selective import RowDecisions
+from ..evaluation.page.report_page import PageContent
+from .label_report import interval_lines
+from .labelled_outcome import LabelledOutcome
+from .number_baselines import number_baselines
+from .number_page import WORDS, page_sections
+from .number_scores import NEAR, Numbers, NumberScores
+from .resampling import answer_values
+from .texts import Texts
+
+if TYPE_CHECKING:
+    from ..batching.loader import Loader
+    from ..data.tokens import TokenStore
+    from ..model.packed_model import PackedModel
+
+# In config.json: the mean and the standard deviation of the train rows
+MEAN, SCALE = "target_mean", "target_scale"
+# Digits of a prediction that people see
+DIGITS = 7
+# Of standard deviations: predictions of two models that differ by less are the same
+SAME = 0.01
+# Rows that are further off than so many standard deviations of all errors may have a wrong number
+FAR_OFF = 3.0
+# The standard deviation is this many times the median distance from the median, of normal errors
+NORMAL = 1.4826
+
+
+class Regression(LabelledOutcome):
+    """Labels and predictions are numbers, (num_rows,) float64; logits (num_rows, 1) are in standard
+    deviations, `scale`, from the `mean` of the train rows."""
+
+    task = "regression"
+    problem_type = "regression"
+    best_metrics = ("spearman", "pearson", "mae", "rmse", "loss")
+    log_metrics = ("loss", "mae", "pearson", "spearman")
+    beside_baselines = ("spearman", "pearson")
+    own_words = WORDS
+    label_column = "score"
+    pipeline_arguments = ', function_to_apply="none"'
+    fitted_file = "scale.json"
+    fitted_rule = "a mean and a standard deviation above 0 are needed"
+    fitted_remedy = "restore it, or remove it to use those of config.json"
+    has_confidence = False
+
+    def __init__(self, label_names: list[str]) -> None:
+        super().__init__(label_names)
+        self.mean, self.scale = 0.0, 1.0
+
+    def prepare(self, config, dataset, tokenizer, device) -> None:
+        super().prepare(config, dataset, tokenizer, device)
+        from .losses import regression_loss
+
+        labels = np.asarray(dataset.splits["train"].labels)
+        self.mean, self.scale = float(labels.mean()), float(labels.std())
+        self.loss = regression_loss(config.train, device)
+
+    def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
+        """Return the model; its configuration has what makes numbers of its outputs."""
+        model = super().build_model(stores)
+        model.model.config.update({MEAN: self.mean, SCALE: self.scale})
+        return model
+
+    def loader(self, split, store, layout) -> Loader:
+        from ..batching.loader import Loader
+
+        return Loader(split, store, layout, targets=self.standardised)
+
+    def standardised(self, labels: np.ndarray) -> np.ndarray:
+        """Return numbers in standard deviations from the mean, float32."""
+        return ((labels - self.mean) / self.scale).astype(np.float32)
+
+    def check_model(self, num_labels: int) -> None:
+        if num_labels != 1:
+            raise InputError(f"the model must give one number, found {num_labels}")
+
+    def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
+        """Return the predictions, (num_rows, 1)."""
+        return self.mean + self.scale * np.asarray(logits, np.float64)
+
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        return self.probabilities(logits)[:, 0]
+
+    def differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return np.abs(self.decide(one) - self.decide(other)) > SAME * self.scale
+
+    def held_out_decisions(self, dev: SplitLogits) -> RowDecisions:
+        raise InputError(
+            "a threshold is for a model that says how sure it is, and this one gives a number; leave out "
+            "--threshold and --abstain"
+        )
+
+    def fitted_values(self) -> dict:
+        return {"mean": self.mean, "scale": self.scale}
+
+    def use_fitted(self, values: dict) -> None:
+        mean, scale = float(values["mean"]), float(values["scale"])
+        if not (math.isfinite(mean) and math.isfinite(scale) and scale > 0):
+            raise ValueError(f"mean {mean!r}, scale {scale!r}")
+        self.mean, self.scale = mean, scale
+
+    def read_fitted(self, folder: Path, calibrate: bool = True) -> None:
+        """Read it from `fitted_file`, or from the configuration of a model whose run is not finished; a model
+        of another program gives its numbers as they are."""
+        super().read_fitted(folder)
+        path = folder / "config.json"
+        if not (folder / self.fitted_file).exists() and path.exists():
+            config = json.loads(path.read_text(encoding="utf-8"))
+            self.use_fitted({"mean": config.get(MEAN, 0.0), "scale": config.get(SCALE, 1.0)})
+
+    def score(
+        self, labels: np.ndarray, logits: np.ndarray, predicted: np.ndarray | None = None
+    ) -> NumberScores:
+        """Return the scores; errors of several models are in standard deviations of these rows."""
+        labels = np.asarray(labels, np.float64)
+        if predicted is None:
+            return NumberScores(labels, self.decide(logits), self.scale)
+        return NumberScores(labels, np.asarray(predicted, np.float64), float(labels.std()) or 1.0)
+
+    def measure(self, scores: NumberScores) -> dict:
+        values = answer_values(self, scores.labels, scores.predicted)
+        near = {"near": float(scores.correct.mean()), "near_distance": NEAR * scores.scale}
+        return {"rows": len(scores), "loss": float(scores.loss.mean()), **values, **near}
+
+    def distinct_rows(
+        self, labels: np.ndarray, *predicted: np.ndarray
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """Return all rows: hardly two of them are the same."""
+        return [np.asarray(array, np.float64) for array in (labels, *predicted)], np.ones(
+            len(labels), np.int64
+        )
+
+    def count(self, labels: np.ndarray, predicted: np.ndarray) -> Numbers:
+        return Numbers(labels, predicted)
+
+    def baselines(self, train: Texts, dev: Texts | None, report: Texts) -> dict[str, dict]:
+        return number_baselines(self, train, report)
+
+    def constant_answer(self, scores: NumberScores) -> np.ndarray:
+        return replace(scores, predicted=np.full(len(scores), scores.labels.mean())).correct
+
+    def label_quality(self, scores: NumberScores, logits: np.ndarray) -> np.ndarray:
+        """Return 1 for a number that is as predicted, towards 0 the further it is off."""
+        return np.exp(-scores.error / scores.scale)
+
+    def flag_labels(self, scores: NumberScores, logits: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Return the rows whose error is far from the usual ones."""
+        errors = scores.predicted - scores.labels
+        center = np.median(errors)
+        spread = NORMAL * np.median(np.abs(errors - center))
+        return np.abs(errors - center) > FAR_OFF * spread, {}
+
+    def pattern_lines(self, patterns: dict) -> list[str]:
+        return []
+
+    def inject_errors(
+        self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        from .injected_errors import inject_number_errors
+
+        return inject_number_errors(labels, hashes, fraction, seed)
+
+    def answer(self, label: np.ndarray) -> float:
+        return float(f"{float(label):.{DIGITS}g}")
+
+    def cell(self, label: np.ndarray) -> str:
+        return f"{float(label):.{DIGITS}g}"
+
+    def answers(self, predicted: np.ndarray) -> np.ndarray:
+        return np.asarray(predicted)
+
+    def probability_columns(self, probabilities: np.ndarray) -> dict[str, float]:
+        return {}
+
+    def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
+        return {}
+
+    def scored_label(self, label: int, probability: float, answer: float) -> dict[str, Any]:
+        return {"score": answer, "label": self.label_names[label]}
+
+    def arrow_type(self) -> Any:
+        import pyarrow as pa
+
+        return pa.float64()
+
+    def arrow_array(self, labels: np.ndarray) -> Any:
+        import pyarrow as pa
+
+        return pa.array(np.asarray(labels, np.float64))
+
+    def explained_labels(self, probabilities: np.ndarray) -> list[int]:
+        raise InputError("explain says why a label was chosen, and this model gives a number")
+
+    def line(self, answer: float, probabilities: np.ndarray) -> str:
+        return f"{answer:.4g}"
+
+    def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
+        return np.empty(0, np.int64)
+
+    def report_text(self, metrics: dict, start: dict, title: str) -> str:
+        near = f"{metrics['near']:.1%} at most {metrics['near_distance']:.4g} off, half a standard deviation"
+        lines = [title, f"rows {metrics['rows']:,}; {near}", ""]
+        return "\n".join([*lines, interval_lines(metrics, ("mae", *self.beside_baselines))])
+
+    def decision_paragraph(self, metrics: dict, language: str) -> str:
+        return self.words(language)["card_scale"].format(self.mean, self.scale)
+
+    def page_sections(self, content: PageContent) -> dict:
+        return page_sections(content, self.cell)
