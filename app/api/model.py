@@ -72,7 +72,7 @@ class Model:
 
     def predict(self, texts: Iterable) -> np.ndarray:
         """Return the label of each text, (num_texts,) strings; of a model with several labels a text,
-        (num_texts,) lists of strings.
+        (num_texts,) lists of strings; of a model of numbers (num_texts,) float64.
 
         `texts` are strings or, for a model that was trained on pairs, pairs of strings. Raises InputError for
         texts that `rows_of` in texts.py refuses, and TrainingError for logits that are not finite.
@@ -82,7 +82,10 @@ class Model:
 
     def predict_proba(self, texts: Iterable) -> np.ndarray:
         """Return the probability of each label, (num_texts, num_labels) float64; raises as `predict` does."""
-        return self._opened.predictor.outcome.probabilities(self._logits(texts))
+        outcome = self._opened.predictor.outcome
+        if not outcome.has_confidence:
+            raise InputError(f"{self.folder}: the model gives numbers, not probabilities; call predict")
+        return outcome.probabilities(self._logits(texts))
 
     def _logits(self, texts: Iterable) -> np.ndarray:
         opened = self._opened

@@ -127,6 +127,11 @@ def choose_run_threshold(folder: Path, outcome: LabelledOutcome, precision: floa
 def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | None:
     """Return the threshold from which on rows are decided, None where they are not; says how well a chosen
     one does on other rows."""
+    if (args.abstain, args.threshold) != (None, None) and not opened.predictor.outcome.has_confidence:
+        raise InputError(
+            f"--threshold and --abstain are for a model that says how sure it is, and {opened.folder} gives "
+            "a number; leave them out"
+        )
     if args.abstain is None:
         return args.threshold
     threshold = choose_run_threshold(opened.folder, opened.predictor.outcome, args.abstain)

@@ -170,7 +170,7 @@ class TrainConfig:
     evaluation."""
     best_metric: Metric = "auto"
     """Metric on dev by which the best model is chosen; that model is kept. auto: macro_f1, for multi_label
-    micro_f1, for regression spearman, for masked_language_modelling loss.
+    micro_f1, for regression rmse, for masked_language_modelling loss.
     """
     early_stopping: CountOrNone = None
     """Stop after this many evaluations in a row without a better best_metric; none: never."""

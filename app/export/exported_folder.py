@@ -189,6 +189,10 @@ def _write_model(folder: Path, aside: Path, original: Predictor, precision: str)
     beside = [name for name in (*fitted_files(), LOGITS) if (folder / name).is_file()]
     for name in beside:
         shutil.copyfile(folder / name, aside / name)
+    if original.outcome.fitted_file not in beside and original.outcome.fitted_values():
+        # Of a run that is not finished
+        original.outcome.write_fitted(aside, 0, {})
+        beside.append(original.outcome.fitted_file)
     record = ExportRecord(
         labels=original.label_names,
         max_length=original.max_length,

@@ -76,8 +76,9 @@ def confusion_lines(metrics: dict) -> list[str]:
 def interval_lines(metrics: dict, beside_baselines: tuple[str, ...]) -> str:
     """Return each metric with its interval, and the baselines with the metrics `beside_baselines`."""
     lines = ["95 % intervals (bootstrap over the rows)"]
+    width = max([17, *(len(BY_KEY[key].english) for key in metrics["intervals"])])
     for key, (low, high) in metrics["intervals"].items():
-        lines.append(f"  {BY_KEY[key].english:17} {metrics[key]:.4f}   {low:.4f} to {high:.4f}")
+        lines.append(f"  {BY_KEY[key].english:{width}} {metrics[key]:.4f}   {low:.4f} to {high:.4f}")
     for baseline, values in metrics.get("baselines", {}).items():
         of_rows = "" if values["rows"] == metrics["rows"] else f" (on {values['rows']:,} rows)"
         shown = ", ".join(f"{BY_KEY[key].english} {values[key]:.4f}" for key in beside_baselines)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
-from ..evaluation.logits_file import SplitLogits
-from ..evaluation.measures.selective import RowDecisions
 from ..evaluation.page.report_page import PageContent
 from .label_report import interval_lines
 from .labelled_outcome import LabelledOutcome
@@ -45,8 +43,8 @@ class Regression(LabelledOutcome):
 
     task = "regression"
     problem_type = "regression"
-    best_metrics = ("spearman", "pearson", "mae", "rmse", "loss")
-    log_metrics = ("loss", "mae", "pearson", "spearman")
+    best_metrics = ("rmse", "mae", "pearson", "spearman", "loss")
+    log_metrics = ("loss", "rmse", "mae", "spearman")
     beside_baselines = ("spearman", "pearson")
     own_words = WORDS
     label_column = "score"
@@ -96,12 +94,6 @@ class Regression(LabelledOutcome):
 
     def differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.abs(self.decide(one) - self.decide(other)) > SAME * self.scale
-
-    def held_out_decisions(self, dev: SplitLogits) -> RowDecisions:
-        raise InputError(
-            "a threshold is for a model that says how sure it is, and this one gives a number; leave out "
-            "--threshold and --abstain"
-        )
 
     def fitted_values(self) -> dict:
         return {"mean": self.mean, "scale": self.scale}
@@ -213,7 +205,7 @@ class Regression(LabelledOutcome):
     def report_text(self, metrics: dict, start: dict, title: str) -> str:
         near = f"{metrics['near']:.1%} at most {metrics['near_distance']:.4g} off, half a standard deviation"
         lines = [title, f"rows {metrics['rows']:,}; {near}", ""]
-        return "\n".join([*lines, interval_lines(metrics, ("mae", *self.beside_baselines))])
+        return "\n".join([*lines, interval_lines(metrics, ("rmse", "mae", *self.beside_baselines))])
 
     def decision_paragraph(self, metrics: dict, language: str) -> str:
         return self.words(language)["card_scale"].format(self.mean, self.scale)

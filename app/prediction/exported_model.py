@@ -78,7 +78,7 @@ def read_record(folder: Path) -> ExportRecord:
 def _damaged(values: dict) -> list[str]:
     """Return the names of values of a wrong type."""
     labels = values["labels"]
-    if not isinstance(labels, list) or len(labels) < 2 or not all(isinstance(name, str) for name in labels):
+    if not isinstance(labels, list) or not labels or not all(isinstance(name, str) for name in labels):
         return ["labels"]
     return [name for name in ("data", "files") if not isinstance(values[name], dict)]
 

@@ -95,8 +95,9 @@ class PredictionWriter:
         num_kept = len(self.columns.names)
         for prediction in predictions:
             cells = self._cells(prediction)
-            added = [f"{cell:.6f}" if isinstance(cell, float) else cell for cell in cells[num_kept:]]
-            writer.writerow([*map(as_text, cells[:num_kept]), *added])
+            answer, *others = cells[num_kept:]
+            added = [f"{cell:.6f}" if isinstance(cell, float) else cell for cell in others]
+            writer.writerow([*map(as_text, cells[:num_kept]), answer, *added])
 
     def _write_jsonl(self, file: TextIO, predictions: Iterable[Prediction]) -> None:
         for prediction in predictions:
@@ -118,8 +119,8 @@ class PredictionWriter:
             columns = self.outcome.columns(probabilities, self.threshold)
             decided = f" {columns['decision']}" if "decision" in columns else ""
             line = f"{self.outcome.line(answer, probabilities)}{decided}  {' '.join(row.text.split())}"
-            labels = self._listed_labels(probabilities)
-            lines = [line, f"    {labels}", *_lines_beside(beside or {})]
+            listed = self._listed_labels(probabilities)
+            lines = [line, *([f"    {listed}"] if listed else []), *_lines_beside(beside or {})]
             file.writelines(f"{without_controls(text)}\n" for text in lines)
 
     def _listed_labels(self, probabilities: np.ndarray) -> str:

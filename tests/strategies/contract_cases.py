@@ -67,6 +67,8 @@ CASES = {
     "multi_label": Case(
         {"accumulation_steps": 3, "max_steps": 6, "positive_weights": [2.0, 0.5, 1.0]}, task="multi_label"
     ),
+    "regression": Case({"accumulation_steps": 3, "max_steps": 6}, limit=65, task="regression"),
+    "huber_padded": Case({"loss": "huber", "max_steps": 6}, task="regression", collate="padded"),
     "focal": Case(
         {"loss": "focal", "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2, "max_steps": 6}
     ),

@@ -68,6 +68,8 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     elif case.task == "multi_label":
         sets = str(Path(data).with_name("sets.tsv"))
         data_config = replace(data_config, train=sets, labels=["a", "b", "c"], label_separator="|")
+    elif case.task == "regression":
+        data_config = replace(data_config, train=str(Path(data).with_name("scores.tsv")))
     else:
         # The file has labels, which are not read
         data_config = replace(data_config, format="tsv", text_column=0, header=False)

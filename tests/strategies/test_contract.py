@@ -73,8 +73,8 @@ def compare(single: dict, other: dict, case: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    """80 rows of three classes, of very different lengths; in another file they have from none to all three
-    of them."""
+    """80 rows of three classes, of very different lengths; in other files they have from none to all three
+    of them, or a number."""
     path = tmp_path_factory.mktemp("contract") / "data.tsv"
     words = "今天天气很好我们去公园散步看见一只小猫心情不错吃了火锅排队两个小时太久快递又丢了客服不理人"
     generator = random.Random(0)
@@ -85,6 +85,9 @@ def data(tmp_path_factory) -> Path:
     sets = ["", "a", "b|c", "c", "a|b|c"]
     path.with_name("sets.tsv").write_text(
         "".join(f"{text}{i}\t{sets[i % 5]}\n" for i, text in enumerate(texts)), encoding="utf-8"
+    )
+    path.with_name("scores.tsv").write_text(
+        "".join(f"{text}{i}\t{1000 + len(text) / 2}\n" for i, text in enumerate(texts)), encoding="utf-8"
     )
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(words)]
     path.with_name("vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
