@@ -129,8 +129,7 @@ def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | N
     one does on other rows."""
     if (args.abstain, args.threshold) != (None, None) and not opened.predictor.outcome.has_confidence:
         raise InputError(
-            f"--threshold and --abstain are for a model that says how sure it is, and {opened.folder} gives "
-            "a number; leave them out"
+            f"{opened.folder} gives a number and no probability; leave out --threshold and --abstain"
         )
     if args.abstain is None:
         return args.threshold
