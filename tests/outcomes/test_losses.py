@@ -13,15 +13,14 @@ from torch.nn.functional import cross_entropy
 from app.config.command_line import load_config
 from app.config.schema import TrainConfig
 from app.errors import InputError
+from app.outcomes.label_weights import start_bias
 from app.outcomes.losses import (
-    MULTI_LABEL_LOSSES,
-    SINGLE_LABEL_LOSSES,
+    LOSSES,
     ZLPR,
     BinaryCrossEntropy,
     FocalLoss,
     LogitAdjustedLoss,
     multi_label_loss,
-    start_bias,
 )
 from app.run.entry import work
 from tests.stopped_run import stop_after
@@ -174,7 +173,7 @@ def test_settings_that_do_not_go_together(settings, message):
 def test_the_losses_of_the_setting_are_those_of_the_tables():
     """`train.loss` lists names without importing torch; a task without a loss refuses its name."""
     names = get_args(get_args(get_type_hints(TrainConfig, include_extras=True)["loss"])[0])
-    assert set(names) == {*SINGLE_LABEL_LOSSES, *MULTI_LABEL_LOSSES}
+    assert set(names) == {name for losses in LOSSES.values() for name in losses}
     train = TrainConfig(loss="logit_adjusted")
     with pytest.raises(
         InputError, match="train.loss must be cross_entropy or focal or zlpr .* found 'logit_adjusted'"

@@ -7,7 +7,8 @@ import torch
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError
-from app.outcomes.losses import CrossEntropy, class_weights
+from app.outcomes.label_weights import class_weights
+from app.outcomes.losses import CrossEntropy
 from tests.tiny import LABELS, tiny_lines
 
 NAN, INF = float("nan"), float("inf")
