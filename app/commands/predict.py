@@ -127,19 +127,13 @@ def choose_run_threshold(folder: Path, outcome: LabelledOutcome, precision: floa
 def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | None:
     """Return the threshold from which on rows are decided, None where they are not; says how well a chosen
     one does on other rows."""
-    if (args.abstain, args.threshold) != (None, None) and not opened.predictor.outcome.has_confidence:
-        raise InputError(
-            f"{opened.folder} gives a number and no probability; leave out --threshold and --abstain"
-        )
+    opened.predictor.outcome.check_threshold(args.threshold, args.abstain)
     if args.abstain is None:
         return args.threshold
     threshold = choose_run_threshold(opened.folder, opened.predictor.outcome, args.abstain)
     say(threshold.describe(args.abstain))
     if threshold.bound < args.abstain:
-        say(
-            f"warning: that bound is below {args.abstain:g}; more dev rows, or a higher precision, make it "
-            "surer"
-        )
+        say(f"warning: that bound is below {args.abstain:g}; more dev rows, or a higher precision, help")
     return threshold.value
 
 

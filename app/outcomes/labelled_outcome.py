@@ -102,6 +102,11 @@ class LabelledOutcome(FittedOutcome):
         """Return how sure a decision is, (num_rows,) from 0 to 1, to abstain below a threshold."""
         raise NotImplementedError
 
+    def check_threshold(self, *wanted: float | None) -> None:
+        """Raise InputError where a threshold of confidence, or a precision, is wanted and there is none."""
+        if not self.has_confidence and any(value is not None for value in wanted):
+            raise InputError("this model gives no probability; leave out --threshold and --abstain")
+
     def held_out_decisions(self, dev: SplitLogits) -> RowDecisions:
         """Return `confidence` and `correct` of dev rows, each decided without having been fitted on; a
         threshold of confidence may be chosen on them."""

@@ -32,7 +32,7 @@ def number_baselines(outcome: LabelledOutcome, train: Texts, report: Texts) -> d
     model.fit(_features(train, MAX_TRAIN_ROWS, tfidf), numbers - center)
     labels = report.sample(MAX_ROWS)[1]
     predicted = center + model.predict(_features(report, MAX_ROWS, tfidf))
-    name = "TF-IDF + ridge" if train.read_seconds is None else "shared TF-IDF + ridge"
+    name = "TF-IDF + ridge" if train.read_pairs is None else "shared TF-IDF + ridge"
     mean = np.full(len(report.labels), center)
     return {"mean": measured(outcome, report.labels, mean), name: measured(outcome, labels, predicted)}
 
@@ -42,7 +42,7 @@ def _features(of: Texts, max_rows: int, tfidf: Any) -> Any:
     them."""
     from scipy.sparse import csr_array, hstack
 
-    if of.read_seconds is None:
+    if of.read_pairs is None:
         own = tfidf.transform(of.sample(max_rows)[0])
         return hstack([own, csr_array(np.ones((own.shape[0], 1)))]).tocsr()
     firsts, seconds = of.sample_pairs(max_rows)

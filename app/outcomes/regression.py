@@ -58,6 +58,11 @@ class Regression(LabelledOutcome):
         super().__init__(label_names)
         self.mean, self.scale = 0.0, 1.0
 
+    @property
+    def main_metric(self) -> str:
+        """The one that does not depend on the unit."""
+        return "spearman"
+
     def prepare(self, config, dataset, tokenizer, device) -> None:
         super().prepare(config, dataset, tokenizer, device)
         from .losses import regression_loss
@@ -91,6 +96,10 @@ class Regression(LabelledOutcome):
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
         return self.probabilities(logits)[:, 0]
+
+    def confidence(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return 1 for all: a number says nothing about how sure it is."""
+        return np.ones(len(probabilities))
 
     def differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.abs(self.decide(one) - self.decide(other)) > SAME * self.scale

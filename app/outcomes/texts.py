@@ -15,12 +15,12 @@ MAX_CHARACTERS = 256
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts with `labels`, (num_rows, ...) as their outcome has them; `read` returns those at positions, and
-    `read_seconds` the second texts of pairs (None: there are none). What `read` returns has both."""
+    """Texts with `labels`, (num_rows, ...) as their outcome has them; `read` returns those at positions, the
+    two texts of a pair as one, and `read_pairs` the pairs (None: there are none)."""
 
     labels: np.ndarray
     read: Callable[[np.ndarray], list[str]]
-    read_seconds: Callable[[np.ndarray], list[str]] | None = None
+    read_pairs: Callable[[np.ndarray], list[tuple[str, str]]] | None = None
 
     def positions(self, max_rows: int, seed: int = 0) -> np.ndarray:
         """Return the positions of at most `max_rows` rows, drawn at random, increasing."""
@@ -36,28 +36,16 @@ class Texts:
 
     def sample_pairs(self, max_rows: int) -> tuple[list[str], list[str]]:
         """Return the first and the second texts of the rows of `sample`, of pairs."""
-        positions = self.positions(max_rows)
-        seconds = self.read_seconds(positions)
-        firsts = [
-            both.removesuffix(f"\n{second}")
-            for both, second in zip(self.read(positions), seconds, strict=True)
-        ]
-        return tuple([text[:MAX_CHARACTERS] for text in texts] for texts in (firsts, seconds))
+        pairs = self.read_pairs(self.positions(max_rows))
+        return tuple([text[:MAX_CHARACTERS] for text in texts] for texts in zip(*pairs, strict=True))
 
 
 def split_texts(split: Split) -> Texts:
     """Return the texts of a split; the two texts of a pair as one."""
 
     rows, table = np.asarray(split.rows), split.table
-
-    def seconds(positions: np.ndarray) -> list[str]:
-        order = np.argsort(rows[positions], kind="stable")
-        texts = np.empty(len(order), dtype=object)
-        texts[order] = table.pairs(rows[positions][order])
-        return texts.tolist()
-
     return Texts(
         np.asarray(split.labels),
         lambda positions: table.joined_texts(rows[positions]),
-        seconds if table.has_pairs else None,
+        (lambda positions: table.texts_or_pairs(rows[positions])) if table.has_pairs else None,
     )
