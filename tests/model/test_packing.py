@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification
 
 from app.batching.collate import collate
 from app.errors import InputError
-from app.model.classifier import Classifier
+from app.model.classifier import Classifier, check_passes
 from app.model.packing import PACKINGS
 from tests.tiny import tiny_model, token_rows
 
@@ -152,6 +152,7 @@ def test_a_decoder_without_padding_token_runs_packed():
         expected = torch.cat([plain_model(model)(torch.from_numpy(row)[None].long()).logits for row in texts])
         found = model(**collate(texts, None, model.layout(True)))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    check_passes(model, *(row.tolist() for row in texts))
 
 
 @pytest.mark.parametrize(
