@@ -4,7 +4,7 @@ const SAY = {
     title: "Text classifier", texts: "Texts, one a line", textPairs: "Pairs of texts, one a line: text, tab, second text",
     classify: "Classify", stop: "Stop", file: "Choose a CSV file, or drop it here", column: "Column of the text",
     pairColumn: "Column of the second text", close: "Close the file", key: "API key", download: "Download CSV",
-    model: (info) => `${info.model}: ${info.labels.length} labels, ${info.runtime}, ${info.device}`,
+    model: (info) => `${info.model}: ${isNumber() ? "a number" : `${info.labels.length} labels`}, ${info.runtime}, ${info.device}`,
     busy: (done, all) => `${done} of ${all}`, stopped: "Stopped.", empty: "the text is empty",
     nothing: "There are no texts.", needKey: "This server needs an API key.", unreachable: "The server does not answer.",
     full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n) => `${n} rows`,
@@ -15,7 +15,7 @@ const SAY = {
     title: "文本分类", texts: "文本，每行一条", textPairs: "文本对，每行一对：第一段、制表符、第二段",
     classify: "分类", stop: "停止", file: "选择 CSV 文件，或拖到这里", column: "文本所在的列",
     pairColumn: "第二段文本所在的列", close: "关闭文件", key: "API 密钥", download: "下载 CSV",
-    model: (info) => `${info.model}：${info.labels.length} 个标签，${info.runtime}，${info.device}`,
+    model: (info) => `${info.model}：${isNumber() ? "一个数" : `${info.labels.length} 个标签`}，${info.runtime}，${info.device}`,
     busy: (done, all) => `已完成 ${done} / ${all}`, stopped: "已停止。", empty: "文本为空",
     nothing: "没有文本。", needKey: "此服务器需要 API 密钥。", unreachable: "服务器没有响应。",
     full: "服务器繁忙，正在等待。", pair: "制表符后面需要第二段文本", rows: (n) => `${n} 行`,
@@ -224,6 +224,8 @@ function setBusy(busy) {
   at("classify").disabled = busy;
   at("stop").hidden = !busy;
   at("done").hidden = busy || !results.some((row) => row.labels);
+  at("counts").textContent = "";
+  if (isNumber()) return;
   const counts = new Map();
   for (const row of results) for (const { label } of chosen(row)) counts.set(label, (counts.get(label) ?? 0) + 1);
   const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 12);
@@ -242,6 +244,10 @@ function shown(row) {
   item.append(element("p", "text", row.text));
   if (row.pair) item.append(element("p", "text second", row.pair));
   if (row.problem) item.append(element("p", "bad", row.problem));
+  if (isNumber()) {
+    if (row.labels) item.append(element("p", "first", String(row.labels[0].score)));
+    return item;
+  }
   const bars = element("div", "bars");
   const first = chosen(row), bestFirst = [...first, ...(row.labels ?? []).filter((entry) => !first.includes(entry))];
   bestFirst.slice(0, Math.max(MAX_BARS, first.length)).forEach(({ label, score }, i) => {
@@ -258,6 +264,8 @@ function shown(row) {
   return item;
 }
 
+// A model that gives a number has one output, and that is no probability.
+const isNumber = () => info.labels.length === 1;
 // The labels of a row: the best one, or, of a model with several labels a row, those that it chose.
 const chosen = (row) => (row.labels ?? []).filter((entry, i) => entry.chosen ?? i === 0);
 const logit = (score) => { const share = Math.min(Math.max(score, 1e-12), 1 - 1e-12); return Math.log(share) - Math.log1p(-share); };
@@ -274,8 +282,10 @@ const labelList = (row) => `[${info.labels.filter((name) => chosen(row).some(({ 
 function csv() {
   const own = table && results[0]?.fields ? table.names : ["text", ...(info.pairs ? ["text_pair"] : [])];
   const lines = [[...own, ...(info.label_rule ? ["labels"] : ["label", "probability"]), ...(info.threshold === null ? [] : ["decision"]), ...info.labels.map((label) => `p_${label}`)]];
+  if (isNumber()) lines[0] = [...own, "score"];
   for (const row of results) {
     const fields = row.fields ? own.map((_, i) => row.fields[i] ?? "") : [row.text, ...(info.pairs ? [row.pair] : [])];
+    if (isNumber()) { lines.push([...fields, String(row.labels?.[0].score ?? "")]); continue; }
     const scores = new Map((row.labels ?? []).map(({ label, score }) => [label, score.toFixed(6)]));
     const [best] = row.labels ?? [];
     const found = info.label_rule ? [row.labels ? labelList(row) : ""] : [best?.label ?? "", best?.score.toFixed(6) ?? ""];
