@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..evaluation.measures.calibration_error import confidence_bins
+from ..evaluation.measures.calibration_error import NUM_BINS, confidence_bins
 from ..evaluation.measures.selective import risk_coverage
 from ..evaluation.page.charts import Axes, around
 from ..evaluation.page.evaluated_rows import EvaluatedRows
@@ -19,6 +19,8 @@ MAX_BARS = 40
 # Of confusions, with examples and without
 MAX_PAIRS, MAX_LISTED = 20, 50
 MAX_EXAMPLES = 3
+# Rows of a bin of the reliability diagram; of fewer, it would show chance
+MIN_BIN = 30
 
 
 def page_sections(content: PageContent) -> dict:
@@ -76,9 +78,10 @@ def certainty_section(content: PageContent) -> dict:
     """Return the reliability diagram, before and after calibration, and the curve of risk and coverage."""
     scores = content.rows.scores
     final = content.calibrated or scores
-    bins = {"raw": confidence_bins(scores.confidence, scores.correct)}
+    num_bins = max(1, min(NUM_BINS, len(scores.correct) // MIN_BIN))
+    bins = {"raw": confidence_bins(scores.confidence, scores.correct, num_bins)}
     if content.calibrated:
-        bins["calibrated"] = confidence_bins(final.confidence, final.correct)
+        bins["calibrated"] = confidence_bins(final.confidence, final.correct, num_bins)
     _, coverage, risk = risk_coverage(final)
     axes = Axes(0, 1, *around(risk, from_zero=True))
     places = np.unique(np.searchsorted(coverage, np.linspace(0.02, 1, 150)).clip(max=len(coverage) - 1))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
 from ..checkpoints.card_file import write_card
 from ..checkpoints.run_files import PAGE, PREDICTIONS, REPORT, TEXT
+from ..checkpoints.run_history import HISTORY
 from ..config.schema import Config
 from ..data.dataset import Split
 from ..evaluation.logits_file import LOGITS, logits_of, write_logits
@@ -25,7 +28,7 @@ from ..outcomes.texts import split_texts
 from ..runtime.disk import write_json, write_text
 from ..training.progress import RunProgress
 from .assembly import Components
-from .card_content import card_content
+from .card_content import base_model_of, card_content
 from .evidence import evidence_of
 from .log.metrics_file import METRICS, read_evaluations
 
@@ -84,7 +87,9 @@ def print_and_write(
         on_page = metrics | {"step": state.best_step}
         write_predictions(folder / PREDICTIONS, components.loaders[split].split, results[split], outcome)
         content = replace(
-            page_content(folder, components, split, results[split], on_page, title), advice=advice
+            page_content(folder, components, split, results[split], on_page, title),
+            advice=advice,
+            facts=run_facts(folder, config, components, state),
         )
         write_text(folder / PAGE, render_page(outcome, content, config.output.language))
         card = card_content(folder.resolve().name, config, components, split, on_page)
@@ -97,6 +102,26 @@ def print_and_write(
     if state.start_metrics:
         details["before_training"] = state.start_metrics
     write_json(folder / REPORT, details | metrics)
+
+
+def run_facts(folder: Path, config: Config, components: Components, state: RunProgress) -> dict:
+    """Return the settings that people ask about, and how long the run took, by the keys of their words."""
+    train, plan = config.train, components.plan
+    start = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"][-1]
+    seconds = (datetime.now().astimezone() - datetime.fromisoformat(start["started"])).total_seconds()
+    return {
+        "fact_model": base_model_of(config.model.name)[0] or f"{config.model.architecture}, random weights",
+        "fact_rows": f"{len(components.dataset.splits['train']):,}",
+        "fact_epochs": train.epochs,
+        "fact_steps": f"{state.step:,}, {state.best_step:,}",
+        "fact_batch": plan.batch_size,
+        "fact_rate": train.learning_rate,
+        "fact_length": config.data.max_length,
+        "fact_precision": train.precision,
+        "fact_device": f"{start['processes']} × {start['device']}",
+        "fact_seed": train.seed,
+        "fact_duration": str(timedelta(seconds=round(seconds))),
+    }
 
 
 def fit_and_measure(

@@ -62,8 +62,13 @@ def test_page_is_whole_and_loads_nothing(task, num_rows, num_labels, language):
     page = render_page(outcome, content, language)
     checked = Checker(page)
     assert "script" not in checked.tags
-    assert not {"src", "href", "onload", "onclick"} & {name for name, _ in checked.attributes}
+    assert not {"src", "onload", "onclick"} & {name for name, _ in checked.attributes}
     assert not re.search(r"https?:|url\(|@import", page)
+    # Links lead to sections of the page
+    targets = [value for name, value in checked.attributes if name == "href"]
+    assert "#headline" in targets
+    assert {target[1:] for target in targets} <= {value for name, value in checked.attributes if name == "id"}
+    assert checked.text.count(f" {num_rows:,} ")
     for metric in outcome.metrics:
         if metric.headline:
             assert metric.title(language) in checked.text

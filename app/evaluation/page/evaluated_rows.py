@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,7 +63,8 @@ def rows_of_split(
         return split.table.text(rows[position]) + ("" if pair is None else f" ⟷ {pair}")
 
     def where(position: int) -> str:
-        return split.table.where(rows[position])
+        where = split.table.where(rows[position])
+        return where.removeprefix(f"{Path.cwd()}{os.sep}")
 
     unknown = None if unknown_id is None else unknown_counts(store, rows, unknown_id) / lengths
     return EvaluatedRows(scores, label_names, text, where, lengths, unknown, seen, row_readings(store, rows))

@@ -5,6 +5,28 @@ from __future__ import annotations
 WORDS = {
     "title": ("Evaluation report", "评测报告"),
     "what_next": ("What next?", "下一步做什么？"),
+    "summary": (
+        "The model is right about {1:,} of the {0:,} texts of this report; {2} is {3:.3f}, with other texts "
+        "likely between {4:.3f} and {5:.3f}.",
+        "在这份报告的 {0:,} 条文本上，模型判断对了 {1:,} 条；{2}是 {3:.3f}，换一批文本时大约在 {4:.3f} 到 "
+        "{5:.3f} 之间。",
+    ),
+    "summary_beside": (
+        " For comparison, {0}: {1:.3f}.",
+        "作为对比，{0}：{1:.3f}。",
+    ),
+    "facts": ("The run", "这次训练"),
+    "fact_model": ("model", "模型"),
+    "fact_rows": ("training rows", "训练样本数"),
+    "fact_epochs": ("epochs", "轮数"),
+    "fact_steps": ("steps, of them until the best", "步数，到最佳检查点"),
+    "fact_batch": ("rows of a step", "每步行数"),
+    "fact_rate": ("learning rate", "学习率"),
+    "fact_length": ("most tokens of a text", "文本最大长度（token 数）"),
+    "fact_precision": ("precision", "精度"),
+    "fact_device": ("computed on", "计算设备"),
+    "fact_seed": ("random seed", "随机种子"),
+    "fact_duration": ("duration", "用时"),
     "headline": ("How good, and how sure", "有多好，有多确定"),
     "intervals_note": (
         "In brackets: 95 % bootstrap interval over the rows. It does not contain the spread of random seeds.",

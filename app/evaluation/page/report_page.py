@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Characters
 MAX_TEXT, MAX_LABEL = 200, 40
+# Evaluations on dev up to which each is a point
+FEW_POINTS = 15
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class PageContent:
 
     `metrics` are those of report.json, `calibrated` the scores of the rows after calibration (None: there is
     none), `history` the evaluations on dev of metrics.jsonl, `data` the statistics of the data report, by
-    split, `advice` what to do next, each with `sentence(language)` and `command`.
+    split, `advice` what to do next, each with `sentence(language)` and `command`, `facts` values of the run
+    by the keys of their words.
     """
 
     title: str
@@ -42,6 +45,7 @@ class PageContent:
     history: list[dict] = field(default_factory=list)
     data: Mapping = field(default_factory=dict)
     advice: Sequence = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def visible(text: str, longest: int = MAX_TEXT) -> str:
@@ -80,18 +84,41 @@ def render_report_page(content: PageContent, template: Path, language: str, cont
     """Return the page as HTML, complete in itself: no script, and nothing is loaded from elsewhere.
 
     `template` extends report_page.html.jinja. Of `context` every page needs `words`, `headline` (metrics in
-    the order in which they are shown), `beside_baselines` and `curves` (metrics), and `num_classes`.
+    the order in which they are shown), `links` (ids of sections), `beside_baselines` and `curves` (metrics),
+    and `num_classes`.
     """
     text = words(language) | context["words"]
     page = {"language": language, "t": text, "content": content, "page_title": content.title}
     page |= {"metrics": content.metrics} | context | row_groups(content.rows, text)
+    page["summary"] = summary(content, text, context["beside_baselines"][0])
     page["curves"] = training_curves(content.history, content.metrics.get("step"), context["curves"])
+    parts = {"what_next": content.advice, "examples": page.get("examples", True)}
+    parts |= {
+        "curves": page["curves"],
+        "groups": page["groups"],
+        "data": content.data,
+        "facts": content.facts,
+    }
+    page["links"] = [key for key in context["links"] if parts.get(key, True)]
     return page_environment(template.parent).get_template(template.name).render(page)
 
 
+def summary(content: PageContent, text: Mapping[str, str], key: str) -> str:
+    """Return how good the model is in one sentence, beside the best baseline by the metric `key`."""
+    metrics, right = content.metrics, content.rows.scores.correct
+    low, high = metrics["intervals"][key]
+    name = f"{text[key][0].lower()}{text[key][1:]}"
+    values = [len(right), int(right.sum()), name, metrics[key], low, high]
+    baselines = metrics.get("baselines", {})
+    if not baselines:
+        return text["summary"].format(*values)
+    name, best = max(baselines.items(), key=lambda entry: entry[1][key])
+    return text["summary"].format(*values) + text["summary_beside"].format(text[name], best[key])
+
+
 def training_curves(history: list[dict], best_step: int | None, names: Sequence[str]) -> list[tuple]:
-    """Return a chart for each metric of the evaluations on dev: its name, axes, points and the place of the
-    best checkpoint."""
+    """Return a chart for each metric of the evaluations on dev: its name, axes, line, the places of the
+    evaluations where they are few, and that of the best checkpoint."""
     history = [line for line in history if line.get("split") == "dev"]
     steps = [line["step"] for line in history]
     charts = []
@@ -99,9 +126,10 @@ def training_curves(history: list[dict], best_step: int | None, names: Sequence[
         values = [line[name] for line in history]
         axes = Axes(min(steps), max(steps), *around(values))
         best = next((line for line in reversed(history) if line["step"] == best_step), None)
-        charts.append(
-            (name, axes, axes.line(steps, values), best and (axes.x(best["step"]), axes.y(best[name])))
-        )
+        points = [(axes.x(step), axes.y(value)) for step, value in zip(steps, values, strict=True)]
+        shown = points if len(points) <= FEW_POINTS else []
+        place = best and (axes.x(best["step"]), axes.y(best[name]))
+        charts.append((name, axes, axes.line(steps, values), shown, place))
     return charts
 
 
