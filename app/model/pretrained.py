@@ -70,7 +70,7 @@ def build_model(
             if earlier_labels != label_names:
                 _renew_head(settings.name, model, info, earlier_labels)
         if head_bias is not None:
-            key, last = _last_layer(model)
+            key, last = last_layer(model)
             is_kept = (
                 settings.name
                 and earlier_labels == label_names
@@ -138,7 +138,7 @@ def _start_pooler(model: nn.Module, missing: set[str]) -> None:
         nn.init.zeros_(model.bert.pooler.dense.bias)
 
 
-def _last_layer(model: nn.Module) -> tuple[str, nn.Linear]:
+def last_layer(model: nn.Module) -> tuple[str, nn.Linear]:
     """Return the name of the last layer of the head, and the layer."""
     linear = [(key, module) for key, module in model.named_modules() if isinstance(module, nn.Linear)]
     return next(
@@ -148,7 +148,7 @@ def _last_layer(model: nn.Module) -> tuple[str, nn.Linear]:
 
 def _renew_head(name: str, model: nn.Module, info: dict, earlier_labels: list[str]) -> None:
     """Give a model that was trained on other labels a new last layer."""
-    key, last = _last_layer(model)
+    key, last = last_layer(model)
     absent = {*info["missing_keys"], *(mismatch[0] for mismatch in info["mismatched_keys"])}
     if f"{key}.weight" in info["missing_keys"]:
         return

@@ -1,0 +1,33 @@
+"""What the last layer of a classifier reads: the final states of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ..batching.token_batches import token_batches
+from ..data.rows import Row
+from ..model.pretrained import last_layer
+from .predictor import Predictor
+
+
+def head_states(predictor: Predictor, rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the final states, (num_rows, size) float32, and the logits, (num_rows, num_labels), of one or
+    more rows, by a predictor that computes with torch; of a row with windows the means of theirs."""
+    tokens = predictor.tokenize(rows)
+    windows, runtime = tokens.windows(), predictor.runtime
+    order = token_batches(np.array([len(row) for row in windows.rows]), runtime.batch_tokens)
+    found: list[torch.Tensor] = []
+
+    def keep(layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        found.append(inputs[0].detach().flatten(0, -2).float().cpu())
+
+    hook = last_layer(runtime.model.model)[1].register_forward_pre_hook(keep)
+    try:
+        logits = runtime.logits(map(windows.take, order), lambda count: None)
+    finally:
+        hook.remove()
+    places = np.argsort(np.concatenate(order), kind="stable")
+    return tokens.pooled(torch.cat(found).numpy()[places]), tokens.pooled(logits[places])
