@@ -1,6 +1,7 @@
 """Add a class to a trained model from a few texts, without training.
 
 python -m app add-class checkpoints/sample-001 --name 物流 --texts five.txt --output checkpoints/new
+python -m app add-class checkpoints/sample-001 --name 物流 --texts five.txt --output new --may_lose 0.02
 python predict.py --checkpoint checkpoints/new 快递三天还没有到
 
 five.txt has one text a line; other formats are read as in the run's training. Writes a new folder, which
