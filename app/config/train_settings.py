@@ -104,6 +104,9 @@ class TrainConfig:
     cuda_graphs: bool = False
     """Replay training steps as CUDA graphs, in one process with AdamW; off, because no GPU has verified it
     yet."""
+    gradient_checkpointing: bool = False
+    """Keep only the input of each layer for the backward pass, which computes the layer again: less memory,
+    more time, the same weights."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
     learning_rate: NumberOrNone = None

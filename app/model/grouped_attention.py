@@ -112,7 +112,9 @@ class GroupedAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient: torch.Tensor):
-        layout, (*states, saved) = ctx.layout, (*ctx.saved_tensors[:3], ctx.saved_tensors[3:])
+        # Once: where layers are computed again, only the first access is allowed
+        layout, tensors = ctx.layout, ctx.saved_tensors
+        states, saved = tensors[:3], tensors[3:]
         with torch.autocast("cpu", enabled=False):
             arriving = vectors(gradient).index_select(0, layout.to_heads).float()
             arriving.index_fill_(0, layout.padding, 0)

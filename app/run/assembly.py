@@ -22,6 +22,7 @@ from ..model.classifier import check_passes
 from ..model.epochs import with_epochs
 from ..model.freezing import freeze
 from ..model.lora import add_lora
+from ..model.memory import checkpoint_layers
 from ..model.packed_model import PackedModel
 from ..model.recipe import with_recipe
 from ..model.source import checkpoint_place
@@ -69,9 +70,13 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     model = outcome.build_model(stores)
     freeze(model, config.model.freeze, num_layers(model))
     add_lora(model, config.model.lora)
+    if settings.gradient_checkpointing:
+        checkpoint_layers(model)
     packed = choose_packed(settings.collate, model, strategy)
     check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
     layout = model.layout(packed, choose_varlen(settings.attention, model, packed, strategy.device))
+    if settings.gradient_checkpointing and layout.varlen and strategy.device.type != "cuda":
+        raise InputError("train.gradient_checkpointing true needs train.attention auto or grouped on the CPU")
     has_fixed_shape = outcome.has_fixed_shape and data.long != "windows"
     if settings.adversarial and not strategy.can_move_embeddings:
         raise InputError(
@@ -160,6 +165,7 @@ def check_cuda_graphs(
         "train.precision bf16 or fp32": settings.precision != "fp16",
         "train.on_nonfinite stop": settings.on_nonfinite == "stop",
         "train.accumulation_steps 1": settings.accumulation_steps == 1,
+        "no train.gradient_checkpointing": not settings.gradient_checkpointing,
         "no train.r_drop and no train.adversarial": not (settings.r_drop or settings.adversarial),
         "no train.micro_batch_tokens": not settings.micro_batch_tokens,
         "train.micro_batch_size none or auto": not isinstance(settings.micro_batch_size, int),

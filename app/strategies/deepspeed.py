@@ -56,6 +56,10 @@ class DeepSpeed(ProcessGroupStrategy):
         return self.config.deepspeed.stage
 
     @property
+    def sharded(self) -> tuple[str, ...]:
+        return ("optimizer", "gradients", "weights")[: self.stage]
+
+    @property
     def full_state_class(self) -> type[FullState]:
         return ZeroState if self.stage else Stage0State
 

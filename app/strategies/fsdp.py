@@ -59,6 +59,7 @@ class FSDP(ProcessGroupStrategy):
     """
 
     full_state_class = FSDPState
+    sharded = ("weights", "gradients", "optimizer")
     caches_casts = False
 
     def __enter__(self) -> FSDP:

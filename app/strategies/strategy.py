@@ -40,6 +40,8 @@ class Strategy:
     # Whether the mode can train weights in float64, as `python -m app verify` does
     has_float64 = True
     evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
+    # What of weights, gradients and optimizer each rank has a part of only
+    sharded: tuple[str, ...] = ()
     # Whether nothing is exchanged between processes, so that a whole step can be recorded
     is_alone = False
 

@@ -99,6 +99,7 @@ CASES = {
         architecture="qwen3",
         config={"num_key_value_heads": 1, "head_dim": 16},
     ),
+    "gradient_checkpointing": Case({"gradient_checkpointing": True, "accumulation_steps": 3}, limit=65),
     "multi_label_padded": Case({"max_steps": 6}, task="multi_label", collate="padded"),
     "masked_language_modelling": Case(
         {"accumulation_steps": 3, "max_steps": 6}, task="masked_language_modelling"
@@ -111,7 +112,8 @@ if find_spec("peft"):
     CASES |= {
         "lora": Case({"accumulation_steps": 3, "max_steps": 8}, lora={"rank": 4}, limit=65),
         "lora_padded_adamw": Case(
-            {"optimizer": "adamw", "learning_rate": 1e-3, "ema": 0.9, "max_steps": 8},
+            {"optimizer": "adamw", "learning_rate": 1e-3, "ema": 0.9, "max_steps": 8}
+            | {"gradient_checkpointing": True},
             lora={"rank": 2, "alpha": 3, "targets": ["query", "dense"]},
             collate="padded",
         ),

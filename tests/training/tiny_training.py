@@ -8,6 +8,7 @@ import torch
 
 from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
+from app.model.memory import checkpoint_layers
 from app.outcomes.losses import CrossEntropy
 from app.strategies.single import Single
 from app.training.evaluate import evaluate
@@ -54,6 +55,8 @@ class Training:
     rows: tuple
     config: TrainConfig = SETTINGS
     strategy_class: type = Single
+    shape: dict = field(default_factory=dict)
+    packed: bool = True
     varlen: bool = False
     dropout: float = 0.0
     state: RunProgress = field(default_factory=RunProgress)
@@ -61,8 +64,10 @@ class Training:
     def __post_init__(self) -> None:
         dataset, tokenizer, stores = self.rows
         self.strategy = self.strategy_class(Config(train=self.config)).__enter__()
-        model = tiny_model(vocab_size=len(tokenizer), dropout=self.dropout).train()
-        self.loader = loaders_of(dataset, stores, model, True)["train"]
+        model = tiny_model(vocab_size=len(tokenizer), dropout=self.dropout, **self.shape).train()
+        if self.config.gradient_checkpointing:
+            checkpoint_layers(model)
+        self.loader = loaders_of(dataset, stores, model, self.packed)["train"]
         self.loader.layout = replace(self.loader.layout, varlen=self.varlen)
         self.strategy.setup(model, lambda module: build_optimizer(module, self.config, num_layers=2))
         self.loss = CrossEntropy(WEIGHTS.to(self.strategy.device), self.config.label_smoothing)
