@@ -18,7 +18,7 @@ from .assembly import Components, num_layers
 from .device_report import never_passed
 
 # Rows in which activations are measured, of all lengths
-MEASURED_ROWS = 4
+MEASURED_ROWS, MEASURED_TOKENS = 4, 2048
 
 
 def describe(
@@ -72,6 +72,8 @@ def step_memory(components: Components, strategy: Strategy, settings: TrainConfi
     positions = components.plan.batch(0)[:rows]
     lengths = loader.lengths(positions)
     few = positions[np.argsort(lengths)][:: max(1, len(positions) // MEASURED_ROWS)]
+    # The shortest first
+    few = few[: max(1, int((loader.lengths(few).cumsum() <= MEASURED_TOKENS).sum()))]
 
     def tokens(of: np.ndarray) -> int:
         return int(of.sum() if components.layout.packed else of.max() * len(of))
