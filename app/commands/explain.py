@@ -1,6 +1,6 @@
 """Say which characters of a text made a trained model choose its label, and whether that is an explanation.
 
-python -m app explain checkpoints/sample-001 今天真开心，下班去吃火锅 --html why.html
+python -m app explain checkpoints/sample-001 今天真开心，下班去吃火锅
 python -m app explain checkpoints/sample-001 今天真开心，下班去吃火锅 --label 悲伤
 python -m app explain checkpoints/pairs-001 怎么退款 --text_pair 钱能退吗 --language zh
 cat letter.txt | python -m app explain checkpoints/sample-001 - --html why.html
@@ -17,11 +17,15 @@ import argparse
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..config.shipped import PROGRAM
 from ..errors import InputError
 from .exit_status import exit_status, say
 from .predict_options import Parser
+
+if TYPE_CHECKING:
+    from ..explanation.sentences import KnownLabel
 
 # Random orders; with fewer, no test can pass
 MIN_DRAWS = 19
@@ -52,7 +56,8 @@ def build_parser(program: str) -> Parser:
         "--html",
         type=Path,
         metavar="FILE",
-        help="page to write; replaces an earlier one only (default: none)",
+        default=Path("explanation.html"),
+        help="page to write; replaces an earlier one only (default: explanation.html; none: no page)",
     )
     add("--language", choices=["en", "zh"], default="en", help="language of the explanation (default: en)")
     add(
@@ -75,7 +80,7 @@ def check(args: argparse.Namespace) -> None:
         )
     if args.seed < 0:
         raise InputError(f"--seed must be at least 0, found {args.seed}")
-    if args.html is not None:
+    if args.html != Path("none"):
         from ..explanation.explanation_page import check_page
 
         check_page(args.html)
@@ -114,10 +119,36 @@ def run(args: argparse.Namespace) -> None:
     texts = (text,) if args.text_pair is None else (text, args.text_pair)
     model = load_plain_model(args.model, args.device)
     found = explain(model, texts, bool(settings.get("remove_spaces")), args.label, args.draws, args.seed)
-    print("\n\n".join(render_text(one, args.language) for one in found))
-    if args.html is not None:
-        write_page(args.html, found, args.language)
+    known = label_in_data(args.model, found[0].text.texts)
+    print("\n\n".join(render_text(one, args.language, known) for one in found))
+    if args.html != Path("none"):
+        write_page(args.html, found, args.language, known)
         say(f"Saved in {args.html}")
+
+
+def label_in_data(folder: Path, texts: tuple[str, ...]) -> KnownLabel | None:
+    """Return the labels of a cleaned text, or a pair, in the data of the run; None where it is not there, or
+    the data is not."""
+    import numpy as np
+
+    from ..data.table_builder import text_hash
+    from ..explanation.sentences import KnownLabel
+    from ..prediction.run_data import dataset_of_run
+
+    try:
+        dataset = dataset_of_run(folder, "", "")
+    except InputError:
+        return None
+    wanted = np.uint64(text_hash(*(text.encode() for text in texts), *[None] * (2 - len(texts))))
+    for split in dataset.splits.values():
+        rows = np.asarray(split.rows)
+        found = np.flatnonzero(split.table.array("hashes")[rows] == wanted)
+        if len(found):
+            labels = np.asarray(split.labels[found[0]])
+            ids = np.flatnonzero(labels) if labels.ndim else [int(labels)]
+            names = [dataset.label_names[label] for label in ids]
+            return KnownLabel(names, split.table.where(int(rows[found[0]])))
+    return None
 
 
 def main(argv: list[str], program: str = f"{PROGRAM} explain") -> int:

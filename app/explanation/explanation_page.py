@@ -12,16 +12,18 @@ from ..evaluation.page.report_page import visible
 from ..runtime.disk import write_text
 from .explain import Explanation
 from .explanation_words import words
-from .sentences import cut_notes, figures, heading, strongest, verdict
+from .sentences import KnownLabel, cut_notes, figures, heading, known_label, strongest, verdict
 
 MADE_BY = '<meta name="generator" content="explain of chinese-text-classifier">'
 STRONGEST_SHADE = 0.85
 
 
-def write_page(path: Path, explanations: list[Explanation], language: str) -> None:
+def write_page(
+    path: Path, explanations: list[Explanation], language: str, known: KnownLabel | None = None
+) -> None:
     """Write the page; raises InputError where it cannot be written."""
     try:
-        write_text(path, render_page(explanations, language))
+        write_text(path, render_page(explanations, language, known))
     except OSError as error:
         raise InputError(f"--html {path}: the page cannot be written: {error.strerror}") from error
 
@@ -38,7 +40,9 @@ def check_page(path: Path) -> None:
             )
 
 
-def render_page(explanations: list[Explanation], language: str = "en") -> str:
+def render_page(
+    explanations: list[Explanation], language: str = "en", known: KnownLabel | None = None
+) -> str:
     """Return the page as HTML: no script, nothing is loaded, and texts of strangers cannot act. `language` is
     en or zh."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -48,17 +52,20 @@ def render_page(explanations: list[Explanation], language: str = "en") -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     context = {"language": language, "t": words(language), "made_by": MADE_BY}
-    context["explanations"] = [_shown_explanation(explanation, language) for explanation in explanations]
+    context["explanations"] = [
+        _shown_explanation(explanation, language, known) for explanation in explanations
+    ]
     return environment.get_template("explanation.html.jinja").render(context)
 
 
-def _shown_explanation(explanation: Explanation, language: str) -> dict:
+def _shown_explanation(explanation: Explanation, language: str, known: KnownLabel | None) -> dict:
     shown = {
         "is_good": explanation.is_explanation,
         "heading": heading(explanation, language),
         "verdict": verdict(explanation, language),
     }
-    shown |= {"notes": cut_notes(explanation, language), "figures": figures(explanation, language)}
+    shown |= {"notes": known_label(explanation, known, language) + cut_notes(explanation, language)}
+    shown |= {"figures": figures(explanation, language)}
     return shown | {
         "texts": _shaded_texts(explanation),
         "strongest": strongest(explanation),

@@ -15,8 +15,17 @@ WORDS = {
         "unknown to the model.",
         "橙色：支持该标签；蓝色：反对该标签。颜色越深，作用越大。虚线：模型不认识的字符。",
     ),
-    "for_label": ("for the label", "支持该标签"),
-    "against": ("against it", "反对该标签"),
+    "for_label": ("Evidence for the label", "支持该标签的证据"),
+    "against": ("Evidence against it", "反对该标签的证据"),
+    "known_right": (
+        "In the data this text has the same label: {0} ({1}).",
+        "数据里这条文本的标签也是 {0}（{1}）。",
+    ),
+    "known_wrong": (
+        "THE MODEL IS WRONG HERE: in the data this text has the label {0} ({1}). What follows says why it "
+        "errs, or that the label is wrong.",
+        "这里模型判断错了：数据里这条文本的标签是 {0}（{1}）。下面说明它为什么错，也可能是标签本身有错。",
+    ),
     "cut": (
         "The model reads at most {0} tokens: characters {1} to {2} of {3} are explained, the others it never "
         "saw.",
@@ -27,11 +36,11 @@ WORDS = {
         "模型最多读取 {0} 个 token，其中没有这个文本的内容（共 {1} 个字符）。",
     ),
     "holds": (
-        "The attributions pass the test: deleting the characters they favour lowers the log-odds of the "
-        "label more than deleting at random (p = {0}). They say what this model uses, not whether it is "
-        "right to use it.",
-        "通过检验：先删除归因最高的字符，标签的对数几率（log-odds）比随机删除降得更多（p = {0}）。"
-        "归因说明模型用了什么，不说明这样用是否正确。",
+        "The model did use what is marked: deleting the characters with most evidence for the label lowers "
+        "its log-odds more than deleting at random (p = {0}). This says nothing about whether the label is "
+        "right.",
+        "标出的内容确实被模型用到：先删除支持证据最多的字符，标签的对数几率（log-odds）比随机删除降得更多"
+        "（p = {0}）。这不说明标签是否正确。",
     ),
     "fails": (
         "THIS IS NO EXPLANATION: deleting the characters that the attributions favour lowers the log-odds "
@@ -50,9 +59,9 @@ WORDS = {
         "THIS IS NO EXPLANATION: the attributions do not add up to what they must; the difference is {0}.",
         "这不是解释：归因之和与应有的值不符，相差 {0}。",
     ),
-    "strongest": ("The strongest characters", "作用最大的字符"),
-    "attribution": ("log-odds", "对数几率"),
-    "characters": ("characters", "字符"),
+    "strongest": ("The strongest words", "作用最大的词"),
+    "attribution": ("evidence (log-odds)", "证据（对数几率）"),
+    "characters": ("word", "词"),
     "place": ("place", "位置"),
     "test": ("Deletion test", "删除检验"),
     "test_note": (

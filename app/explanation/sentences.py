@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..evaluation.page.report_page import visible
 from ..evaluation.text_table import text_table
 from .explain import Explanation
 from .explanation_words import words
 from .faithfulness import LEVEL, MIN_UNITS
+from .text_units import words_of_units
 
-# Units for the label, and as many against it
+# Words for the label, and as many against it
 MAX_LISTED = 10
 # Characters
 MAX_UNIT, MAX_LABEL = 20, 40
 
 
 @dataclass(frozen=True)
+class KnownLabel:
+    """The names of the labels that a text has in the data, and in which file and line."""
+
+    names: list[str]
+    where: str
+
+
+@dataclass(frozen=True)
 class ListedUnit:
-    """A unit for people: its characters, where they are (from 1), and its attribution."""
+    """A word for people: its characters, where they are (from 1), and its attribution."""
 
     text: str
     place: str
@@ -40,21 +47,20 @@ def verdict(explanation: Explanation, language: str) -> str:
 
 
 def strongest(explanation: Explanation) -> tuple[list[ListedUnit], list[ListedUnit]]:
-    """Return the units with the largest attributions for the label, and against it, the strongest first."""
-    order = np.argsort(-explanation.values, kind="stable")
-    for_label = [_listed(explanation, at) for at in order[:MAX_LISTED] if explanation.values[at] > 0]
-    return for_label, [
-        _listed(explanation, at) for at in order[::-1][:MAX_LISTED] if explanation.values[at] < 0
+    """Return the words with the largest attributions for the label, and against it, the strongest first."""
+    listed = [_listed(explanation, word) for word in words_of_units(explanation.text)]
+    listed.sort(key=lambda word: -word.value)
+    return [word for word in listed[:MAX_LISTED] if word.value > 0], [
+        word for word in listed[::-1][:MAX_LISTED] if word.value < 0
     ]
 
 
-def _listed(explanation: Explanation, at: int) -> ListedUnit:
-    unit = explanation.text.units[at]
-    number = "" if len(explanation.text.texts) == 1 else f"{unit.part + 1}: "
-    characters = explanation.text.texts[unit.part][unit.start : unit.end]
-    return ListedUnit(
-        visible(characters, MAX_UNIT), f"{number}{unit.start + 1}", float(explanation.values[at])
-    )
+def _listed(explanation: Explanation, word: list[int]) -> ListedUnit:
+    first, last = explanation.text.units[word[0]], explanation.text.units[word[-1]]
+    number = "" if len(explanation.text.texts) == 1 else f"{first.part + 1}: "
+    characters = explanation.text.texts[first.part][first.start : last.end]
+    value = float(explanation.values[word].sum())
+    return ListedUnit(visible(characters, MAX_UNIT), f"{number}{first.start + 1}", value)
 
 
 def cut_notes(explanation: Explanation, language: str) -> list[str]:
@@ -90,11 +96,24 @@ def heading(explanation: Explanation, language: str) -> str:
     return f"{name} ({what}), {t['probability']} {explanation.probabilities[explanation.label]:.4f}"
 
 
-def render_text(explanation: Explanation, language: str = "en") -> str:
-    """Return an explanation for the terminal; no character of the text acts on it."""
+def known_label(explanation: Explanation, known: KnownLabel | None, language: str) -> list[str]:
+    """Return a sentence on the label that the text has in the data of the run, where it is known."""
+    if known is None:
+        return []
+    names = [explanation.label_names[label] for label in explanation.predicted]
+    which = "right" if sorted(names) == sorted(known.names) else "wrong"
+    t = words(language)
+    shown = ", ".join(visible(name, MAX_LABEL) for name in known.names) or t["no_label"]
+    return [t[f"known_{which}"].format(shown, visible(known.where))]
+
+
+def render_text(explanation: Explanation, language: str = "en", known: KnownLabel | None = None) -> str:
+    """Return an explanation for the terminal; no character of the text acts on it. `known` is the label that
+    the text has in the data."""
     t, test = words(language), explanation.test
     lines = [
         heading(explanation, language),
+        *known_label(explanation, known, language),
         verdict(explanation, language),
         *cut_notes(explanation, language),
     ]

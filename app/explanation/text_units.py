@@ -63,6 +63,22 @@ def tokenise(encoder: TextEncoder, row: Row, unknown_id: int | None) -> Tokenise
     return TokenisedText(texts, ids, types, units, read, is_cut)
 
 
+def words_of_units(text: TokenisedText) -> list[list[int]]:
+    """Return the indices of the units of each word, by jieba; where rjieba is not installed, of each unit."""
+    try:
+        import rjieba
+    except ImportError:
+        return [[at] for at in range(len(text.units))]
+    word_at = [
+        np.repeat(np.arange(len(words)), [len(word) for word in words])
+        for words in map(rjieba.cut, text.texts)
+    ]
+    groups: dict[tuple[int, int], list[int]] = {}
+    for at, unit in enumerate(text.units):
+        groups.setdefault((unit.part, int(word_at[unit.part][unit.start])), []).append(at)
+    return list(groups.values())
+
+
 def _range(units: list[Unit], part: int) -> tuple[int, int]:
     """Return the first and the last character (exclusive) of the units of a text, twice 0 where there is
     none."""

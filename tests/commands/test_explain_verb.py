@@ -40,7 +40,17 @@ def test_it_prints_and_writes_a_page_and_replaces_only_its_own(model, tmp_path, 
     assert link.is_symlink()
 
 
-def test_a_pair_and_standard_input(model, monkeypatch, capsys):
+def test_a_page_is_written_unless_none_is_asked_for(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([model, TEXT, "--html", "none"]) == 0
+    assert not list(tmp_path.iterdir())
+    assert main([model, TEXT]) == 0
+    assert "Saved in explanation.html" in capsys.readouterr().err
+    assert "Evidence for the label" in (tmp_path / "explanation.html").read_text(encoding="utf-8")
+
+
+def test_a_pair_and_standard_input(model, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("今天真开心\n".encode())))
     assert main([model, "-", "--text_pair", "手机质量不好"]) == 0
     assert "2: " in capsys.readouterr().out

@@ -16,8 +16,8 @@ from app.explanation.explanation_page import render_page
 from app.explanation.faithfulness import MIN_UNITS, Faithfulness, delete, measure_faithfulness
 from app.explanation.integrated_gradients import attribute
 from app.explanation.plain_model import PlainModel, load_plain_model
-from app.explanation.sentences import cut_notes, render_text, verdict
-from app.explanation.text_units import tokenise
+from app.explanation.sentences import KnownLabel, cut_notes, render_text, strongest, verdict
+from app.explanation.text_units import tokenise, words_of_units
 from tests.outcomes.test_report_page import HOSTILE, Checker
 from tests.saved_classifier import LABELS, of_pipeline, save_checkpoint
 
@@ -151,7 +151,7 @@ def test_a_known_rule_is_found_and_passes_the_test(known, characters, label):
     assert result.of_characters(0)[7] > 0.9 * result.values.sum()
     assert result.test.drops[0] == pytest.approx(result.test.drops.max(), rel=0.2), "the first one decides"
     assert result.is_explanation
-    assert "pass the test" in render_text(result)
+    assert "did use what is marked" in render_text(result)
     assert 'class="verdict good"' in render_page([result])
 
 
@@ -332,3 +332,29 @@ def test_attributions_of_one_step_of_captum_are_refined(model, found):
     result = attribute(model, found.text.input_ids, found.text.token_types, neutral, 0)
     assert result.has_converged
     assert result.values.sum() == pytest.approx(result.text - result.neutral + result.delta)
+
+
+def test_the_label_in_the_data_is_told(known):
+    result = explain_one(known, (FILLER + "好喜",))
+    name = result.label_names[result.predicted[0]]
+    other = next(label for label in result.label_names if label != name)
+    assert f"has the same label: {name} (a.csv, line 3)" in render_text(
+        result, known=KnownLabel([name], "a.csv, line 3")
+    )
+    wrong = KnownLabel([other], "a.csv, line 3")
+    assert f"THE MODEL IS WRONG HERE: in the data this text has the label {other}" in render_text(
+        result, known=wrong
+    )
+    assert "这里模型判断错了" in render_page([result], "zh", wrong)
+
+
+def test_units_are_listed_by_words(known):
+    pytest.importorskip("rjieba")
+    result = explain_one(known, ("今天电影真好看，手机质量很好",))
+    words = [
+        "".join(result.text.texts[0][result.text.units[at].start : result.text.units[at].end] for at in word)
+        for word in words_of_units(result.text)
+    ]
+    assert {"今天", "电影", "手机", "质量"} <= set(words)
+    for_label, against = strongest(result)
+    assert sum(unit.value for unit in for_label + against) == pytest.approx(result.values.sum(), abs=0.5)
