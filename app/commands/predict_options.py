@@ -17,7 +17,7 @@ from .option_values import column_name, column_names, num_rows, probability, wan
 # What --help shows; --help all shows the other options too
 USUAL = {
     *("help", "texts", "checkpoint", "input", "text_column", "text_pair_column", "on_bad_row", "output"),
-    *("only_labels", "report", "threshold", "abstain", "evidence", "device"),
+    *("only_labels", "report", "threshold", "abstain", "evidence", "reject", "device"),
 }
 OUTPUT_SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
 
@@ -52,6 +52,11 @@ def build_parser(program: str, description: str, all_help: bool = True) -> Parse
         "evidence, these rows (default: none)"
     )
     add("--evidence", type=num_rows, metavar="ROWS", help=evidence)
+    reject = (
+        "adds the columns usual, the share of dev rows that are at least as far from all classes, and "
+        "rejected, yes up to this share, of false alarms (default: none)"
+    )
+    add("--reject", type=probability, metavar="SHARE", help=reject)
     add_decision_options(add)
     add_device_options(parser.add_argument_group("computing").add_argument)
     for action in parser._actions:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from .open_model import OpenedModel
 
 
-def add_beside(opened: OpenedModel, evidence: int | None) -> None:
-    """Let predictions have `evidence` training rows (None: none); raises InputError where it is not known
-    what the model was trained with."""
-    if evidence is not None:
-        from .nearest_rows import NearestRows
+def add_beside(opened: OpenedModel, evidence: int | None, reject: float | None) -> None:
+    """Let predictions have `evidence` training rows, and say whether they are rejected, with the share
+    `reject` of false alarms (None: not); raises InputError where the model or its data cannot."""
+    options = {"--evidence": evidence, "--reject": reject}
+    asked = [option for option, value in options.items() if value is not None]
+    if not asked:
+        return
+    from .nearest_rows import NearestRows
+    from .rejection import Rejection
+    from .run_vectors import RunVectors
 
-        opened.predictor.beside.append(NearestRows(opened, evidence))
+    vectors, beside = RunVectors(opened, asked[0]), opened.predictor.beside
+    if reject is not None:
+        beside.append(Rejection(vectors, reject))
+    if evidence is not None:
+        beside.append(NearestRows(vectors, opened.predictor.outcome, evidence))

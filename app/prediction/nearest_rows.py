@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..data.near_copies import is_near_copy
 from ..data.rows import Row
-from ..errors import InputError, shorten
+from ..errors import shorten
+from ..outcomes.labelled_outcome import LabelledOutcome
 from .input_columns import as_text
-from .open_model import OpenedModel
-from .predictor import Predictor
-from .run_data import dataset_of_run
-
-if TYPE_CHECKING:
-    from ..data.dataset import Dataset
-    from ..vectors.text_vectors import TextVectors
-
+from .run_vectors import RunVectors
 
 # What is odd about a row, given its evidence
 MARKS = {
@@ -28,56 +22,28 @@ MARKS = {
 MAX_EXAMPLES = 10
 
 
-def vectors_of(predictor: Predictor, what: str) -> TextVectors:
-    """Return the vectors of texts by the encoder of a model, for `what`; raises InputError for one that torch
-    does not compute."""
-    if predictor.runtime.description["runtime"] != "torch":
-        raise InputError(f"{what} needs the run or the checkpoint itself, found an exported folder")
-    from ..vectors.text_vectors import TextVectors
-
-    return TextVectors(
-        predictor.runtime.model, predictor.encoder, predictor.runtime.description["device"], "fp32"
-    )
-
-
 class NearestRows:
-    """Finds the `count` training rows of a run that are nearest to rows, by the vectors of their texts.
+    """Finds the `count` training rows of a run that are nearest to rows, by the vectors of their texts."""
 
-    The vectors of the training rows are computed once, and kept in the cache of the run's data. Raises
-    InputError for a model that is no run, and for data that is not there any more.
-    """
-
-    def __init__(self, opened: OpenedModel, count: int, dataset: Dataset | None = None) -> None:
-        self.count = count
-        self.outcome = opened.predictor.outcome
-        self.vectors = vectors_of(opened.predictor, "--evidence")
-        need, remedy = "--evidence needs", "leave out --evidence"
-        dataset = dataset or dataset_of_run(opened.folder, need, remedy)
-        self.split = dataset.splits["train"]
-        table, rows = self.split.table, np.asarray(self.split.rows)
-        texts = table.texts_or_pairs(rows)
-        self.known = self.vectors.stored(texts, dataset.folder.parent)
+    def __init__(self, vectors: RunVectors, outcome: LabelledOutcome, count: int) -> None:
+        self.vectors, self.outcome, self.count = vectors, outcome, count
+        self.split = vectors.dataset.splits["train"]
+        self.known = vectors.of_split(self.split)
         self.sample: dict[str, Any] = {"support": 0, "evidence": self.described([[1.0]], [[0]])[0]}
-
-    def find(self, rows: Sequence[Row], count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the similarities of the nearest training rows and their positions in train, the nearest
-        first, both (num_rows, count)."""
-        from ..vectors.text_vectors import nearest
-
-        texts = [row.text if row.pair is None else (row.text, row.pair) for row in rows]
-        return nearest(self.known, self.vectors.compute(texts), count or self.count)
 
     def values(self, rows: Sequence[Row], logits: np.ndarray, answers: Sequence) -> list[dict[str, Any]]:
         """Return for each row `evidence`, its nearest training rows, and `support`, how many of them have the
         answer as their label."""
-        found = self.described(*self.find(rows))
+        from ..vectors.text_vectors import nearest
+
+        found = self.described(*nearest(self.known, self.vectors.of(rows), self.count))
         return [
-            {"support": sum(one["label"] == answer for one in nearest), "evidence": nearest}
-            for nearest, answer in zip(found, answers, strict=True)
+            {"support": sum(one["label"] == answer for one in evidence), "evidence": evidence}
+            for evidence, answer in zip(found, answers, strict=True)
         ]
 
     def described(self, similarities: Sequence, positions: Sequence) -> list[list[dict[str, Any]]]:
-        """Return label, similarity, text and place of the training rows of `find`."""
+        """Return label, similarity, text and place of the training rows at `positions` of train."""
         table, rows, labels = self.split.table, self.split.rows, self.split.labels
 
         def one(similarity: float, at: int) -> dict[str, Any]:
