@@ -40,10 +40,12 @@ TrainShare = Annotated[float, Rule("above 0 and at most 1", lambda share: 0 < sh
 class DataConfig:
     """Where the rows come from and how they are split."""
 
-    task: Literal["single_label", "multi_label", "regression", "masked_language_modelling"] = "single_label"
-    """What is learnt. single_label: one label a row. multi_label: several labels a row. regression: one
-    number a row, such as a score. masked_language_modelling: hidden words of plain texts, one text a line,
-    without labels, to continue the pretraining of an encoder.
+    task: Literal["single_label", "multi_label", "ordinal", "regression", "masked_language_modelling"] = (
+        "single_label"
+    )
+    """What is learnt. single_label: one label a row. multi_label: several labels a row. ordinal: one of
+    ordered labels, such as stars. regression: one number a row, such as a score. masked_language_modelling:
+    hidden words of plain texts, one text a line, without labels, to continue the pretraining of an encoder.
     """
     train: str | None = None
     """File with the training rows, or public:NAME/FILE, a file that python -m app fetch NAME fetches; none:

@@ -31,6 +31,9 @@ Metric = Literal[
     "samples_f1",
     "subset_accuracy",
     "accuracy",
+    "kappa",
+    "macro_mae",
+    "within_one",
     "spearman",
     "pearson",
     "mae",
@@ -68,6 +71,7 @@ Timeout = Annotated[
 
 
 WITH_CLASSES = NotFor("masked_language_modelling", "regression")
+WITHOUT_ORDER = NotFor("masked_language_modelling", "regression", "ordinal")
 ONE_LABEL_A_ROW = NotFor("multi_label", "masked_language_modelling", "regression")
 
 
@@ -118,7 +122,7 @@ class TrainConfig:
     wide."""
     weight_decay: Number = 0.01
     """Weight decay; not applied to biases and norms."""
-    r_drop: Annotated[float | None, POSITIVE, WITH_CLASSES] = None
+    r_drop: Annotated[float | None, POSITIVE, WITHOUT_ORDER] = None
     """R-Drop: train each row twice in a step, with other dropout, and add so many times the divergence of the
     two predictions to its loss, such as 1; none: off."""
     adversarial: Literal["fgm"] | None = None
@@ -173,7 +177,7 @@ class TrainConfig:
     evaluation."""
     best_metric: Metric = "auto"
     """Metric on dev by which the best model is chosen; that model is kept. auto: macro_f1, for multi_label
-    micro_f1, for regression rmse, for masked_language_modelling loss.
+    micro_f1, for ordinal kappa, for regression rmse, for masked_language_modelling loss.
     """
     early_stopping: CountOrNone = None
     """Stop after this many evaluations in a row without a better best_metric; none: never."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from .label_form import LabelForm, NoLabels, OneLabel
 from .label_lists import LabelLists
 from .number_labels import NumberLabels
+from .ordered_labels import OrderedLabels
 
 # By data.task
 LABEL_FORMS = {
     "single_label": OneLabel(),
     "multi_label": LabelLists(),
+    "ordinal": OrderedLabels(),
     "regression": NumberLabels(),
     "masked_language_modelling": NoLabels(),
 }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 OUTCOMES = {
     "single_label": ".single_label:SingleLabel",
     "multi_label": ".multi_label:MultiLabel",
+    "ordinal": ".ordinal:Ordinal",
     "regression": ".regression:Regression",
     "masked_language_modelling": ".masked_language_modelling:MaskedLanguageModelling",
 }

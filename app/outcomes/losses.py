@@ -190,6 +190,7 @@ REGRESSION_LOSSES: dict[str, Callable[[LossSettings], Loss]] = {
 LOSSES = {
     "single_label": SINGLE_LABEL_LOSSES,
     "multi_label": MULTI_LABEL_LOSSES,
+    "ordinal": SINGLE_LABEL_LOSSES,
     "regression": REGRESSION_LOSSES,
 }
 

@@ -17,7 +17,7 @@ from ..evaluation.measures.calibration_error import confidence_bins
 from ..evaluation.measures.intervals import Interval, calibration_interval
 
 SINGLE, MULTI, MASKED = "single_label", "multi_label", "masked_language_modelling"
-NUMBER = "regression"
+NUMBER, ORDERED = "regression", "ordinal"
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,28 @@ class Metric:
 
 METRICS = (
     Metric(
+        "kappa",
+        "quadratic weighted kappa",
+        "二次加权 kappa",
+        (ORDERED,),
+        of_counts=lambda drawn: drawn.kappa,
+    ),
+    Metric(
+        "macro_mae",
+        "macro-averaged absolute error",
+        "宏平均绝对误差",
+        (ORDERED,),
+        of_counts=lambda drawn: drawn.macro_mae,
+        higher_is_better=False,
+    ),
+    Metric(
+        "within_one",
+        "accuracy within one",
+        "误差不超过一级的比例",
+        (ORDERED,),
+        of_counts=lambda drawn: drawn.within_one,
+    ),
+    Metric(
         "mae",
         "mean absolute error",
         "平均绝对误差",
@@ -82,17 +104,19 @@ METRICS = (
     ),
     Metric("pearson", "Pearson correlation", "Pearson 相关系数", (NUMBER,), lambda drawn: drawn.pearson),
     Metric("spearman", "Spearman correlation", "Spearman 相关系数", (NUMBER,), lambda drawn: drawn.spearman),
-    Metric("accuracy", "accuracy", "准确率", (SINGLE,), of_counts=lambda drawn: drawn.accuracy),
+    Metric("accuracy", "accuracy", "准确率", (SINGLE, ORDERED), of_counts=lambda drawn: drawn.accuracy),
     Metric("micro_f1", "micro F1", "微平均 F1", (MULTI,), of_counts=lambda drawn: drawn.micro_f1),
     Metric(
         "macro_f1",
         "macro F1",
         "宏平均 F1",
-        (SINGLE, MULTI),
+        (SINGLE, ORDERED, MULTI),
         of_counts=lambda drawn: drawn.label_f1.mean(axis=1),
         is_centred=True,
     ),
-    Metric("weighted_f1", "weighted F1", "加权平均 F1", (SINGLE, MULTI), compared=False, headline=False),
+    Metric(
+        "weighted_f1", "weighted F1", "加权平均 F1", (SINGLE, ORDERED, MULTI), compared=False, headline=False
+    ),
     Metric("samples_f1", "samples F1", "按行平均的 F1", (MULTI,), of_counts=lambda drawn: drawn.row_f1),
     Metric(
         "subset_accuracy",
@@ -106,7 +130,7 @@ METRICS = (
         "loss",
         "loss",
         "损失",
-        (SINGLE, MULTI, NUMBER),
+        (SINGLE, ORDERED, MULTI, NUMBER),
         of_rows=lambda scores: scores.loss,
         higher_is_better=False,
     ),
@@ -114,7 +138,7 @@ METRICS = (
         "brier",
         "Brier score",
         "Brier 分数",
-        (SINGLE,),
+        (SINGLE, ORDERED),
         of_rows=lambda scores: scores.brier,
         higher_is_better=False,
         compared=False,
@@ -123,7 +147,7 @@ METRICS = (
         "ece",
         "calibration error",
         "校准误差",
-        (SINGLE,),
+        (SINGLE, ORDERED),
         of_scores=lambda scores: confidence_bins(scores.confidence, scores.correct).error,
         interval=lambda scores, draws: calibration_interval(scores.confidence, scores.correct, draws),
         higher_is_better=False,

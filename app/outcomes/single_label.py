@@ -64,8 +64,17 @@ class SingleLabel(LabelledOutcome):
     def sampling_classes(self, labels: np.ndarray) -> np.ndarray:
         return np.asarray(labels)
 
+    def class_logits(self, logits: np.ndarray) -> np.ndarray:
+        """Return logits whose softmax are the probabilities of the labels, of the model's outputs."""
+        return logits
+
+    def scores(self, labels: np.ndarray, logits: np.ndarray, temperature: float = 1.0) -> ClassScores:
+        """Return the scores of rows, their probabilities at a temperature."""
+        return score_classes(labels, self.class_logits(logits), temperature)
+
     def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
-        return softmax(logits / self.temperature if calibrated else logits)
+        classes = self.class_logits(logits)
+        return softmax(classes / self.temperature if calibrated else classes)
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
         return np.asarray(logits).argmax(axis=1)
@@ -75,10 +84,10 @@ class SingleLabel(LabelledOutcome):
 
     def held_out_decisions(self, dev: SplitLogits) -> ClassScores:
         """Return the scores of dev rows: a single temperature for all rows does not overfit."""
-        return score_classes(dev.labels, dev.logits, self.temperature)
+        return self.scores(dev.labels, dev.logits, self.temperature)
 
     def fit(self, dev: SplitLogits) -> None:
-        found = choose_temperature(dev.labels, dev.logits, dev.hashes)
+        found = choose_temperature(dev.labels, self.class_logits(dev.logits), dev.hashes)
         if isinstance(found, str):
             self.unfitted = {"why": found, "rows": len(dev)}
         else:
@@ -100,15 +109,16 @@ class SingleLabel(LabelledOutcome):
             super().read_fitted(folder)
 
     def effect_of_fit(self, labels: np.ndarray, logits: np.ndarray, measured_on: str) -> dict:
-        return effect(self.temperature, labels, logits, measured_on) if self.fitted else {}
+        classes = self.class_logits(logits)
+        return effect(self.temperature, labels, classes, measured_on) if self.fitted else {}
 
     def score(
         self, labels: np.ndarray, logits: np.ndarray, predicted: np.ndarray | None = None
     ) -> ClassScores:
-        return score_classes(labels, logits)
+        return self.scores(labels, logits)
 
     def calibrated(self, labels: np.ndarray, logits: np.ndarray) -> ClassScores | None:
-        return score_classes(labels, logits, self.temperature) if self.fitted else None
+        return self.scores(labels, logits, self.temperature) if self.fitted else None
 
     def measure(self, scores: ClassScores) -> dict:
         """Return accuracy, loss, the metrics of each class, macro and weighted averages, and confusions.
@@ -142,10 +152,13 @@ class SingleLabel(LabelledOutcome):
         }
 
     def label_quality(self, scores: ClassScores, logits: np.ndarray) -> np.ndarray:
-        return in_chunks(lambda *rows: class_quality(rows[0], softmax(rows[1])), scores.labels, logits)
+        def quality(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
+            return class_quality(labels, softmax(self.class_logits(logits)))
+
+        return in_chunks(quality, scores.labels, logits)
 
     def flag_labels(self, scores: ClassScores, logits: np.ndarray) -> tuple[np.ndarray, dict]:
-        flagged, overlaps = flag_classes(scores.labels, softmax(np.asarray(logits)))
+        flagged, overlaps = flag_classes(scores.labels, softmax(self.class_logits(np.asarray(logits))))
         names = self.label_names
         pairs = [{"classes": [names[a], names[b]], "rows": rows} for a, b, rows in overlaps[:MAX_PATTERNS]]
         return flagged, {"overlapping_classes": pairs}

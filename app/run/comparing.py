@@ -21,7 +21,9 @@ def compare_runs(one: Path, other: Path) -> Comparison:
     """Return how run `other` does against run `one`, each with its own decision; raises InputError unless
     both are about the same rows and labels."""
     (first, first_rows), (second, second_rows) = _report_rows(one), _report_rows(other)
-    if first.task != second.task:
+    # Ordered labels may be compared with the same ones without order
+    common = first if isinstance(first, type(second)) else second
+    if not (isinstance(common, type(first)) and isinstance(common, type(second))):
         raise InputError(
             f"the runs must have the same data.task, found {first.task} in {one} and {second.task} in {other}"
         )
@@ -35,7 +37,7 @@ def compare_runs(one: Path, other: Path) -> Comparison:
     except InputError as error:
         raise InputError(f"{one}, {other}: {error}") from error
     scores = [of.score(rows.labels, rows.logits) for of, rows in ((first, first_rows), (second, second_rows))]
-    return compare(first, *scores)
+    return compare(common, *scores)
 
 
 def _report_rows(run: Path) -> tuple[LabelledOutcome, SplitLogits]:

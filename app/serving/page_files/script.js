@@ -287,7 +287,7 @@ function csv() {
     const fields = row.fields ? own.map((_, i) => row.fields[i] ?? "") : [row.text, ...(info.pairs ? [row.pair] : [])];
     if (isNumber()) { lines.push([...fields, String(row.labels?.[0].score ?? "")]); continue; }
     const scores = new Map((row.labels ?? []).map(({ label, score }) => [label, score.toFixed(6)]));
-    const [best] = row.labels ?? [];
+    const [best] = chosen(row);
     const found = info.label_rule ? [row.labels ? labelList(row) : ""] : [best?.label ?? "", best?.score.toFixed(6) ?? ""];
     lines.push([...fields, ...found, ...decision(row), ...info.labels.map((label) => scores.get(label) ?? "")]);
   }

@@ -1,0 +1,28 @@
+"""One label a row, and the labels have an order: stars, or mild, moderate, severe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config.schema import DataConfig
+from ..errors import InputError, listed
+from .label_form import OneLabel
+from .number_labels import is_finite, number_of
+
+
+class OrderedLabels(OneLabel):
+    """Class ids (num_rows,) int64, in the order of the labels from the lowest to the highest."""
+
+    def names(self, config: DataConfig, train: Any) -> list[str]:
+        """Return the labels in the order of data.labels, else by number; raises InputError for labels that
+        are no numbers, whose order nobody has said."""
+        found = super().names(config, train)
+        if config.labels is not None:
+            return found
+        if not all(map(is_finite, found)):
+            words = [label for label in found if not is_finite(label)]
+            raise InputError(
+                f"{train.source}: the order of the labels must be known with data.task ordinal, found "
+                f"{listed(map(repr, words))}; list all labels from the lowest to the highest in --data.labels"
+            )
+        return sorted(found, key=number_of)

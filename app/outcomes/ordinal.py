@@ -1,0 +1,161 @@
+"""One of ordered labels a row: cumulative logits, and the median of the probabilities as the decision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .class_scores import ClassScores, softmax
+from .cumulative_logits import CumulativeLoss, bias_of_shares, class_log_probabilities, class_logits
+from .label_counts import DrawnRows, LabelCounts
+from .resampling import answer_values
+from .single_label import SingleLabel
+from .words import SINGLE_LABEL
+
+if TYPE_CHECKING:
+    import torch
+
+WORDS = SINGLE_LABEL | {
+    "card_what": (
+        "A classifier of Chinese {texts} with {labels:,} ordered labels",
+        "中文{texts}分级模型，共 {labels:,} 个有序的标签",
+    ),
+    "card_cumulative": (
+        "**Cumulative logits.** The first output is the logit of a label above the lowest one; each of the "
+        "next ones says, as a softplus, by how much the logit of the next higher label is lower. The last "
+        "output is not used. The label is the median of the probabilities. `predict.py` does this; the "
+        "pipeline above does not.",
+        "**累积 logits。** 第一个输出是“高于最低标签”的 logit；其后每个输出经 softplus 后，是再高一级时 "
+        "logit 降低多少；最后一个输出不用。预测是概率的中位数所在的标签。`predict.py` 会这样计算；"
+        "transformers 的 pipeline 不会。",
+    ),
+}
+
+
+class Ordinal(SingleLabel):
+    """Labels and predictions are class ids in the order of the labels; logits are cumulative."""
+
+    task = "ordinal"
+    problem_type = "ordinal_classification"
+    best_metrics = ("kappa", "macro_mae", "within_one", "accuracy", "macro_f1", "weighted_f1", "loss")
+    log_metrics = ("loss", "kappa", "macro_mae", "accuracy")
+    beside_baselines = ("kappa", "accuracy")
+    own_words = WORDS
+
+    def prepare(self, config, dataset, tokenizer, device) -> None:
+        super().prepare(config, dataset, tokenizer, device)
+        self.loss = CumulativeLoss(self.loss)
+
+    def head_bias(self) -> np.ndarray:
+        """Return the bias with which the probabilities are the shares of the labels in the train rows."""
+        counts = np.bincount(self.dataset.splits["train"].labels, minlength=len(self.label_names)) + 0.5
+        return bias_of_shares(counts / counts.sum()).astype(np.float32)
+
+    def class_logits(self, logits: np.ndarray) -> np.ndarray:
+        return class_logits(logits)
+
+    def chosen(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the median of each row, (num_rows,): from it on and up to it there is half of the
+        probability."""
+        return (np.cumsum(probabilities, axis=1)[:, :-1] < 0.5).sum(axis=1)
+
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        return self.chosen(softmax(self.class_logits(logits)))
+
+    def confidence(self, probabilities: np.ndarray) -> np.ndarray:
+        return probabilities[np.arange(len(probabilities)), self.chosen(probabilities)]
+
+    def scores(self, labels: np.ndarray, logits: np.ndarray, temperature: float = 1.0) -> ClassScores:
+        scores, predicted = super().scores(labels, logits, temperature), self.decide(logits)
+        probabilities = softmax(self.class_logits(logits) / temperature)
+        confidence = probabilities[np.arange(len(predicted)), predicted]
+        return replace(scores, predicted=predicted, confidence=confidence)
+
+    def measure(self, scores: ClassScores) -> dict:
+        return answer_values(self, scores.labels, scores.predicted) | super().measure(scores)
+
+    def count(self, labels: np.ndarray, predicted: np.ndarray) -> OrderedCounts:
+        counts = OrderedCounts.of_classes(labels, predicted, len(self.label_names))
+        counts.labels, counts.predicted = labels, predicted
+        return counts
+
+    def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
+        """Return `probability`, that of the label, with a threshold `decision` and `margin`, the distance to
+        the largest other one."""
+        label = int(self.chosen(probabilities[None])[0])
+        first = float(probabilities[label])
+        record: dict[str, Any] = {"probability": round(first, 6)}
+        if threshold is not None:
+            record |= {"decision": "accept" if first >= threshold else "abstain"}
+            record |= {"margin": round(first - float(np.delete(probabilities, label).max()), 6)}
+        return record | self.probability_columns(probabilities)
+
+    def scored_label(self, label: int, probability: float, answer: str) -> dict[str, Any]:
+        """Return also whether it is the answer, `chosen`: the median need not be the most probable one."""
+        scored = super().scored_label(label, probability, answer)
+        return scored | {"chosen": scored["label"] == answer}
+
+    def explained_labels(self, probabilities: np.ndarray) -> list[int]:
+        return self.chosen(probabilities[None]).tolist()
+
+    def scale_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        return super().scale_logits(class_log_probabilities(logits))
+
+    def line(self, answer: str, probabilities: np.ndarray) -> str:
+        return f"{answer} {self.confidence(probabilities[None])[0]:.4f}"
+
+    def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
+        order = np.argsort(-probabilities, kind="stable")
+        return order[order != self.chosen(probabilities[None])[0]]
+
+    def decision_paragraph(self, metrics: dict, language: str) -> str:
+        return f"{self.words(language)['card_cumulative']}\n\n{super().decision_paragraph(metrics, language)}"
+
+
+class OrderedCounts(LabelCounts):
+    """Distinct rows of ordered classes; `labels` and `predicted` are class ids, (num_distinct,)."""
+
+    labels: np.ndarray
+    predicted: np.ndarray
+
+    def draw(self, counts: np.ndarray) -> DrawnOrdered:
+        return DrawnOrdered(self, counts)
+
+
+class DrawnOrdered(DrawnRows):
+    """Resamples of rows of ordered classes; every property is (num_resamples,)."""
+
+    rows: OrderedCounts
+
+    @property
+    def distance(self) -> np.ndarray:
+        """How many labels a prediction is off, of each distinct row, (num_distinct,)."""
+        return np.abs(self.rows.predicted - self.rows.labels)
+
+    @property
+    def within_one(self) -> np.ndarray:
+        """The share of rows that are at most one label off."""
+        return self.counts @ (self.distance <= 1) / self.num_rows
+
+    @property
+    def macro_mae(self) -> np.ndarray:
+        """The mean number of labels that predictions are off, as the mean over the true labels."""
+        of_label = np.eye(int(self.rows.labels.max()) + 1)[self.rows.labels]
+        support = self.counts @ of_label
+        means = self.counts @ (of_label * self.distance[:, None]) / np.maximum(support, 1)
+        return means.sum(axis=1) / (support > 0).sum(axis=1)
+
+    @property
+    def kappa(self) -> np.ndarray:
+        """The quadratic weighted kappa: 1 - squared distance / that of unrelated labels and predictions; 0
+        where all of them are one label."""
+
+        def mean(values: np.ndarray) -> np.ndarray:
+            return self.counts @ values.astype(np.float64) / self.num_rows
+
+        truth, predicted = self.rows.labels, self.rows.predicted
+        by_chance = mean(truth**2) + mean(predicted**2) - 2 * mean(truth) * mean(predicted)
+        is_constant = by_chance < 1e-12
+        return np.where(is_constant, 0.0, 1 - mean(self.distance**2) / np.where(is_constant, 1.0, by_chance))
