@@ -23,6 +23,7 @@ MAX_ROWS = 10**12
 MAX_TOKENS = 1_000_000
 FormatName = Literal["auto", *FORMATS]
 LongTextMode = Literal["cut", "head_tail", "windows"]
+Task = Literal["single_label", "multi_label", "ordinal", "regression", "masked_language_modelling"]
 WITH_LABELS = NotFor("masked_language_modelling")
 WITH_CLASSES = NotFor("masked_language_modelling", "regression")
 SplitSize = Annotated[
@@ -40,9 +41,7 @@ TrainShare = Annotated[float, Rule("above 0 and at most 1", lambda share: 0 < sh
 class DataConfig:
     """Where the rows come from and how they are split."""
 
-    task: Literal["single_label", "multi_label", "ordinal", "regression", "masked_language_modelling"] = (
-        "single_label"
-    )
+    task: Task = "single_label"
     """What is learnt. single_label: one label a row. multi_label: several labels a row. ordinal: one of
     ordered labels, such as stars. regression: one number a row, such as a score. masked_language_modelling:
     hidden words of plain texts, one text a line, without labels, to continue the pretraining of an encoder.

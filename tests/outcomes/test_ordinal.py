@@ -19,6 +19,7 @@ from app.outcomes import open_outcome
 from app.outcomes.class_scores import softmax
 from app.outcomes.cumulative_logits import bias_of_shares, class_log_probabilities, class_logits
 from app.outcomes.resampling import answer_values
+from app.run.comparing import compare_runs
 from app.run.entry import work
 from tests.multi_label_runs import arguments, read_predictions, train
 from tests.stopped_run import stop_after
@@ -161,3 +162,12 @@ def test_scores_have_the_probability_of_the_median():
     probabilities = softmax(class_logits(outputs))
     assert (scores.predicted == outcome.decide(outputs)).all()
     assert scores.confidence == pytest.approx(probabilities[np.arange(50), scores.predicted])
+
+
+def test_it_is_compared_with_the_same_labels_without_order(run, tmp_path):
+    other = tmp_path / "other"
+    train(run.parent / "stars.jsonl", other, data__task="single_label", train__epochs=1)
+    differences = compare_runs(other, run).differences
+    assert {"kappa", "macro_mae", "within_one", "accuracy"} <= set(differences)
+    back = compare_runs(run, other).differences
+    assert back["kappa"][0] == pytest.approx(-differences["kappa"][0])

@@ -69,6 +69,9 @@ CASES = {
     ),
     "regression": Case({"accumulation_steps": 3, "max_steps": 6}, limit=65, task="regression"),
     "huber_padded": Case({"loss": "huber", "max_steps": 6}, task="regression", collate="padded"),
+    "ordinal": Case(
+        {"class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 3, "max_steps": 6}, limit=65, task="ordinal"
+    ),
     "focal": Case(
         {"loss": "focal", "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2, "max_steps": 6}
     ),

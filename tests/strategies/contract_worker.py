@@ -64,7 +64,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     data_config = DataConfig(
         task=case.task, train=data, limit=case.limit, dev_size=0, test_size=0, cache_dir=cache, max_length=32
     )
-    if case.task == "single_label":
+    if case.task in ("single_label", "ordinal"):
         data_config = replace(data_config, labels=["a", "b", "c"])
     elif case.task == "multi_label":
         sets = str(Path(data).with_name("sets.tsv"))
