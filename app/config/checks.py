@@ -39,6 +39,8 @@ def check_together(config: Config) -> None:
     require(
         "model.freeze", freeze, not freeze or not rank, "left out with model.lora.rank, which freezes all"
     )
+    rule = "true with model.lora.rank and random weights: without the model an adapter is of no use"
+    require("output.merge", config.output.merge, config.output.merge or not rank or config.model.name, rule)
     is_pretraining = data.task == "masked_language_modelling"
     require("model.lora.rank", rank, not rank or not is_pretraining, f"left out with data.task {data.task}")
     _check_long(data)

@@ -4,9 +4,11 @@ trained in full. https://huggingface.co/docs/peft/package_reference/lora
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import shutil
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +30,7 @@ logger = logging.getLogger(__name__)
 FOLDER, WEIGHTS, CONFIG = "adapter", "adapter_model.safetensors", "adapter_config.json"
 # Before each name in peft's file; ours have the name of the adapter inside
 PREFIX, NAME = "base_model.model.", "default"
-PROBLEM = "model.lora.rank needs peft: pip install -r requirements-lora.txt"
+PROBLEM = "LoRA needs peft: pip install -r requirements-lora.txt"
 
 
 def add_lora(model: PackedModel, settings: LoRAConfig) -> None:
@@ -70,7 +72,7 @@ def peft_config(model: nn.Module, settings: LoRAConfig) -> tuple[LoraConfig, lis
     """Return peft's configuration for transformers' `model`, and the modules of its head."""
     from peft import LoraConfig
 
-    encoder = model.base_model_prefix
+    encoder, base = model.base_model_prefix, model.name_or_path
     heads = [name for name, child in model.named_children() if name != encoder and [*child.parameters()]]
     if getattr(model.base_model, "pooler", None) is not None:
         heads.append(f"{encoder}.pooler")
@@ -91,7 +93,7 @@ def peft_config(model: nn.Module, settings: LoRAConfig) -> tuple[LoraConfig, lis
         lora_dropout=settings.dropout or 0.0,
         target_modules=list(targets),
         exclude_modules=[name for name in linear if f"{name}.".startswith(of_head)],
-        base_model_name_or_path=model.name_or_path or None,
+        base_model_name_or_path=str(Path(base).resolve()) if base and Path(base).is_dir() else base or None,
     )
     return config, heads
 
@@ -119,3 +121,31 @@ def load_adapter(path: Path) -> dict[str, torch.Tensor]:
         re.sub(r"(\.lora_[AB])\.", rf"\1.{NAME}.", name.removeprefix(PREFIX)): value
         for name, value in load_file(path).items()
     }
+
+
+def base_model(folder: Path) -> str | None:
+    """Return the checkpoint to which the adapter in a run folder belongs; None where there is no adapter, or
+    also a merged model. Raises InputError for a damaged file."""
+    path = folder / FOLDER / CONFIG
+    if not path.is_file() or (folder / "model.safetensors").is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise InputError(f"{path}: not a readable configuration of an adapter: {error!r}") from error
+
+
+def with_adapter(model: nn.Module, info: dict, folder: Path) -> nn.Module:
+    """Return the base model with the adapter of a run folder added to its weights; `info`, as of
+    `load_weights`, no longer names the weights that the adapter has."""
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise InputError(f"{folder} has an adapter and no merged model; {PROBLEM} ({error})") from error
+    held = load_adapter(folder / FOLDER / WEIGHTS)
+    for kind in ("missing_keys", "mismatched_keys"):
+        info[kind] = [key for key in info[kind] if (key if isinstance(key, str) else key[0]) not in held]
+    with warnings.catch_warnings():
+        # peft calls names that transformers deprecates
+        warnings.simplefilter("ignore", FutureWarning)
+        return PeftModel.from_pretrained(model, folder / FOLDER).merge_and_unload()

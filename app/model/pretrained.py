@@ -167,11 +167,12 @@ def _and_more(names: list[str]) -> str:
     return f", and {len(names) - 1} more" if names[1:] else ""
 
 
-def save_model(folder: Path, model, state: dict, tokenizer) -> None:
+def save_model(folder: Path, model, state: dict | None, tokenizer) -> None:
     """Write a transformers checkpoint into `folder`: config.json, model.safetensors, tokenizer; each file
     whole or absent.
 
-    `model` is transformers' model for its configuration, `state` its full weights by name.
+    `model` is transformers' model for its configuration, `state` its full weights by name; None: without
+    weights.
     """
     aside = folder / ".model"
     shutil.rmtree(aside, ignore_errors=True)
@@ -180,11 +181,15 @@ def save_model(folder: Path, model, state: dict, tokenizer) -> None:
     with quiet_transformers():
         # Under the names the model has now: older checkpoints name norms otherwise, and transformers would
         # write it so. It empties the dictionary that it is given.
-        model.save_pretrained(aside, state_dict=dict(state), save_original_format=False)
+        if state is None:
+            model.config.save_pretrained(aside)
+        else:
+            model.save_pretrained(aside, state_dict=dict(state), save_original_format=False)
     aside.stat()
     tokenizer.save_pretrained(aside)
-    # Which safetensors lets only its owner read
-    shutil.copymode(aside / "config.json", aside / "model.safetensors")
+    if state is not None:
+        # Which safetensors lets only its owner read
+        shutil.copymode(aside / "config.json", aside / "model.safetensors")
     for path in aside.iterdir():
         sync(path)
         path.replace(folder / path.name)

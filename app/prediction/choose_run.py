@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ..checkpoints.find_run import CHECKPOINTS
-from ..checkpoints.run_files import REPORT
+from ..checkpoints.run_files import ADAPTER, REPORT
 from ..checkpoints.run_folder import finished_at
 from ..errors import InputError
 from ..outcomes import OUTCOMES, outcome_class
@@ -33,7 +34,11 @@ def choose_run(folder: Path = CHECKPOINTS) -> tuple[Path, list[str]]:
     A trial is passed over where there is another run, see `_why_trial`; a run of masked language modelling is
     no classifier. Raises InputError where there is no run.
     """
-    runs = {run: finished_at(run) for run in folder.glob("*") if (run / MODEL).is_file()}
+    runs = {
+        run: finished_at(run)
+        for run in folder.glob("*")
+        if any(map(os.path.isfile, (run / MODEL, run / ADAPTER)))
+    }
     finished = sorted((run for run in runs if runs[run] is not None), key=runs.get, reverse=True)
     trials: dict[Path, str] = {}
     for run in finished:

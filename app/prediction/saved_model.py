@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 from ..data.encoding import check_tokenizer, guarded, highest_id
 from ..errors import InputError, excerpt, first_line, nearest, shorten
 from ..model.encoder_config import check_vocabulary, checkpoint_config
+from ..model.lora import base_model, with_adapter
 from ..model.packed_model import max_positions
 from ..model.pretrained import load_weights
 from ..model.transformers_calls import quiet_transformers
@@ -45,7 +46,10 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
             config = checkpoint_config(folder, **local)
             with guarded("its tokenizer"):
                 tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-            model, info = load_weights(folder, config, use_safetensors=True, **local)
+            base = base_model(folder)
+            model, info = load_weights(base or folder, config, use_safetensors=True, **local)
+            if base:
+                model = with_adapter(model, info, folder)
     except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception, transformers errors of many types
         problem = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
@@ -86,7 +90,7 @@ def check_folder(folder: Path) -> None:
         raise InputError(
             f"{folder}: {rule}; found no config.json, only: {', '.join(names[:8]) or '(it is empty)'}"
         )
-    if not any(name in names for name in MODEL_FILES):
+    if not any(name in names for name in MODEL_FILES) and not base_model(folder):
         pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
         problem = f"found {pickles[0]}, a pickle, which could run any code" if pickles else "found no weights"
         raise InputError(
@@ -106,7 +110,7 @@ def _check_index(folder: Path) -> None:
     transformers would open whatever the index names, pickles too.
     """
     index = folder / MODEL_FILES[1]
-    if (folder / MODEL_FILES[0]).is_file():
+    if (folder / MODEL_FILES[0]).is_file() or base_model(folder):
         return
     try:
         shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()

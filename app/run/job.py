@@ -215,7 +215,7 @@ class Job:
 
     def merge(self) -> None:
         """Make an ordinary checkpoint of what LoRA has trained, where it is on; every rank calls it."""
-        if self.components.model.adapter and self.config.output.merge:
+        if self.components.model.adapter:
             with StopAtOnce(), memory_for("the adapter was merged", Remedy.LOADING):
                 self.on_rank_0(partial(merge_adapter, self.folder, self.components))
 
