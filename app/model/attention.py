@@ -66,7 +66,9 @@ def packed_attention(
     by_row = [ToRows.apply(states, to_padded, from_padded) for states in by_token]
     queries_per_row = [longest for _, longest, _ in group_shapes]
     attended = attend_in_groups(
-        *by_row, queries_per_row, group_shapes, key_mask, dropout, scaling, causal, sliding_window
+        *by_row,
+        *(queries_per_row, group_shapes, key_mask, dropout, scaling, causal, sliding_window),
+        getattr(module, "training", False),
     )
     return FromRows.apply(attended, to_padded, from_padded, key_mask)[None], None
 
@@ -99,7 +101,8 @@ def first_token_attention(
     queries = query.index_select(0, row_order)
     queries_per_row = [1] * len(group_shapes)
     attended = attend_in_groups(
-        queries, keys, values, queries_per_row, group_shapes, key_mask, dropout, module.scaling
+        *(queries, keys, values, queries_per_row, group_shapes, key_mask, dropout, module.scaling),
+        is_training=module.training,
     )
     return torch.empty_like(attended).index_copy(0, row_order, attended)
 

@@ -11,6 +11,9 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 # `dropout` is a probability in transformers' signatures
 from .dropout import dropout as drop
 
+# Keys up to which the products written out train faster in bf16 on the CPU than torch's kernel
+SHORT = 128
+
 
 def attend_in_groups(
     query: torch.Tensor,
@@ -23,6 +26,7 @@ def attend_in_groups(
     scaling: float | None,
     causal: bool = False,
     window: int | None = None,
+    is_training: bool = False,
 ) -> torch.Tensor:
     """Let each row's queries attend to the row's keys, one group of rows of similar length at a time.
 
@@ -30,7 +34,7 @@ def attend_in_groups(
     heads, head_size); each with one row after the other. `queries_per_row`: for each group, the number of
     queries that each of its rows has. `group_shapes`: for each group, its number of rows, the length they are
     padded to, and whether any has padding. `key_mask`: (padded_tokens,) bool, False for padding. `causal` and
-    `window` as in `packed_attention`, for as many queries as keys.
+    `window` as in `packed_attention`, for as many queries as keys; `is_training` decides only what is faster.
     """
     key_counts = [num_rows * longest for num_rows, longest, _ in group_shapes]
     query_counts = [
@@ -47,13 +51,15 @@ def attend_in_groups(
         by_row = [tensor.unflatten(0, (num_rows, -1)).transpose(1, 2) for tensor in states]
         if window is not None and longest > window:
             output = attend_in_blocks(
-                *by_row, group_mask.view(num_rows, longest), dropout, scaling, causal, window
+                *by_row,
+                group_mask.view(num_rows, longest),
+                *(dropout, scaling, causal, window, is_training),
             )
         else:
             # Rows of one length need no mask; it would only slow the kernel down. Nor do causal ones, whose
             # padding comes last.
             mask = group_mask.view(num_rows, 1, 1, longest) if has_padding and not causal else None
-            output = attend(*by_row, mask, dropout, scaling, causal)
+            output = attend(*by_row, mask, dropout, scaling, causal, is_training)
         outputs.append(output.transpose(1, 2).flatten(0, 1))
     return torch.cat(outputs)
 
@@ -67,6 +73,7 @@ def attend_in_blocks(
     scaling: float | None,
     causal: bool,
     window: int,
+    is_training: bool,
 ) -> torch.Tensor:
     """Let each token attend to those less than `window` away, in time and memory proportional to the tokens.
 
@@ -93,7 +100,7 @@ def attend_in_blocks(
     real = blocks(key_mask[:, None, :, None].to(torch.uint8)).bool().transpose(2, 3)
     # Padding attends to itself: a softmax of nothing would be NaN
     mask = (band & real) | (distance == 0)
-    output = attend(queries, blocks(key), blocks(value), mask, dropout, scaling)
+    output = attend(queries, blocks(key), blocks(value), mask, dropout, scaling, False, is_training)
     return output.unflatten(0, (num_rows, count)).transpose(1, 2).flatten(2, 3)[:, :, :longest]
 
 
@@ -105,23 +112,29 @@ def attend(
     dropout: float,
     scaling: float | None,
     causal: bool = False,
+    is_training: bool = False,
 ) -> torch.Tensor:
     """Return the attention of padded rows, (num_rows, heads, queries, head_size).
 
     `query` has this shape; `key`, `value`: (num_rows, key heads, keys, head_size); `mask`: (num_rows, 1, 1 or
     queries, keys) bool, False where a query may not attend, or None; `causal` without a mask only.
     """
-    is_grouped = query.shape[1] != key.shape[1]
-    if not dropout or query.device.type != "cpu":
+    is_on_cpu, groups = query.device.type == "cpu", query.shape[1] // key.shape[1]
+    is_fast = is_training and query.dtype == torch.bfloat16 and key.shape[2] <= SHORT
+    if not (is_on_cpu and (dropout or is_fast)):
         return scaled_dot_product_attention(
-            *(query, key, value, mask, dropout), is_causal=causal, scale=scaling, enable_gqa=is_grouped
+            *(query, key, value, mask, dropout), is_causal=causal, scale=scaling, enable_gqa=groups > 1
         )
-    if is_grouped:
-        key, value = (states.repeat_interleave(query.shape[1] // key.shape[1], 1) for states in (key, value))
     if causal:
         longest = query.shape[2]
         mask = torch.ones(longest, longest, dtype=torch.bool).tril().expand(len(query), 1, -1, -1)
-    return attend_with_dropout(query, key, value, mask, dropout, scaling)
+    if groups == 1:
+        return attend_with_dropout(query, key, value, mask, dropout, scaling)
+    # The heads that share a key: as more queries of one head
+    queries = query.unflatten(1, (-1, groups)).flatten(2, 3)
+    if mask is not None and mask.shape[2] > 1:
+        mask = mask.repeat(1, 1, groups, 1)
+    return attend_with_dropout(queries, key, value, mask, dropout, scaling).view(query.shape)
 
 
 def attend_with_dropout(
