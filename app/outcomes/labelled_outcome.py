@@ -35,7 +35,8 @@ class LabelledOutcome(FittedOutcome):
     are for tables of compared rows.
 
     `beside_baselines` are the metrics that are shown with the baselines. `label_column` is the name of the
-    column of answers in files. `own_words` are those of the page and the card, in English and Chinese.
+    column of answers in files. `page_links` are the ids of the sections of its page, whose
+    titles are words. `own_words` are those of the page and the card, in English and Chinese.
     `pipeline_arguments` is what transformers' pipeline needs on the card. `note` says how
     the rows of several runs were decided, where people must know.
     """
@@ -43,6 +44,7 @@ class LabelledOutcome(FittedOutcome):
     has_labels = True
     beside_baselines: tuple[str, ...]
     label_column = "label"
+    page_links: tuple[str, ...]
     own_words: dict[str, tuple[str, str]] = {}
     pipeline_arguments = ""
     note: str | None = None

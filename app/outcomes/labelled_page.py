@@ -7,10 +7,6 @@ from pathlib import Path
 from ..evaluation.page.report_page import PageContent, render_report_page
 from .labelled_outcome import LabelledOutcome
 
-LINKS = {
-    "single_label": ("classes", "confusions", "calibration", "examples"),
-    "multi_label": ("labels", "errors"),
-}
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -21,7 +17,7 @@ def render_page(outcome: LabelledOutcome, content: PageContent, language: str) -
     context = {
         "words": names | outcome.words(language),
         "headline": list(names),
-        "links": ["what_next", "headline", *LINKS[outcome.task], "curves", "groups", "data", "facts"],
+        "links": ["what_next", "headline", *outcome.page_links, "curves", "groups", "data", "facts"],
         "beside_baselines": outcome.beside_baselines,
         "curves": [key for key in outcome.log_metrics if key in names],
     }

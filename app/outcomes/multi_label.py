@@ -56,6 +56,7 @@ class MultiLabel(LabelledOutcome):
     log_metrics = ("loss", "micro_f1", "macro_f1", "subset_accuracy")
     beside_baselines = ("micro_f1", "macro_f1")
     label_column = "labels"
+    page_links = ("labels", "errors")
     own_words = MULTI_LABEL
     fitted_file = "thresholds.json"
     fitted_rule = "a threshold for each label is needed"

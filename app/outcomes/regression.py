@@ -46,6 +46,7 @@ class Regression(LabelledOutcome):
     best_metrics = ("rmse", "mae", "pearson", "spearman", "loss")
     log_metrics = ("loss", "rmse", "mae", "spearman")
     beside_baselines = ("spearman", "pearson")
+    page_links = ("scatter", "errors")
     own_words = WORDS
     label_column = "score"
     pipeline_arguments = ', function_to_apply="none"'

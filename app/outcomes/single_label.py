@@ -44,6 +44,7 @@ class SingleLabel(LabelledOutcome):
     best_metrics = ("macro_f1", "weighted_f1", "accuracy", "loss")
     log_metrics = ("loss", "accuracy", "macro_f1", "weighted_f1")
     beside_baselines = ("accuracy", "macro_f1")
+    page_links = ("classes", "confusions", "calibration", "examples")
     own_words = SINGLE_LABEL
     fitted_file = "calibration.json"
     fitted_rule = "a temperature above 0 is needed"
