@@ -11,7 +11,7 @@ from ..errors import InputError
 from .columns import Columns, columns_of_first, resolve_columns
 from .headers import has_header, names_columns
 from .readers import BadRow, Reader, ReadOptions
-from .text_files import Source, Stream, check_characters
+from .text_files import Source, Span, Stream, check_characters
 
 # Rows, and characters in them, that show which columns are texts and labels: a file may be in the order of
 # its labels
@@ -25,6 +25,7 @@ class Looks(NamedTuple):
     need_label: bool
     find_pairs: bool
     keep_records: bool
+    span: Span | None = None
 
 
 def open_records(
@@ -45,6 +46,7 @@ def open_records(
     if names is not None:
         columns = resolve_columns(str(path), options, names, len(names), need_label, (), find_pairs)
         notes.update(columns=columns.described, used=columns, names=names)
+        reader.span = looks.span
         wanted = [columns.text, columns.pair, *columns.labels]
         return names, columns, reader.records(range(len(names)) if looks.keep_records else wanted)
     looks_ahead = need_label and not isinstance(path, Stream)
@@ -60,6 +62,9 @@ def open_records(
     names = record if is_header else None
     notes.update(columns=columns.described if columns else "", used=columns, names=names)
     notes["is_first_row"] = format.has_header and options.header is None and not is_header
+    if looks.span is not None:
+        reader.span = looks.span
+        return names, columns, reader.records()
     if is_header:
         next(records)
     return names, columns, records

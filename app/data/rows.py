@@ -17,7 +17,7 @@ from .columns import Columns
 from .first_rows import Looks, open_records
 from .formats import file_format, open_reader, row_unit
 from .readers import BadRow, ReadOptions
-from .text_files import Source, Stream
+from .text_files import Source, Span, Stream
 
 if TYPE_CHECKING:
     from .label_form import LabelForm
@@ -41,6 +41,7 @@ def read_rows(
     notes: dict | None = None,
     keep_records: bool = False,
     find_pairs: bool = False,
+    span: Span | None = None,
 ) -> Iterator[Row | BadRow]:
     """Yield the rows of a file in order: valid ones as `Row`, others as `BadRow`; with `keep_records`, each
     with its record.
@@ -51,14 +52,15 @@ def read_rows(
     `multiline` (the number of CSV records over several lines), `first_multiline` (the line of the first one),
     and `is_first_row` (whether a header is possible and the first line was not taken for one). With
     `find_pairs`, rows may be pairs of texts although no setting says so. With `options.limit`, only the first
-    rows are read. Raises InputError if the file cannot be read, has no rows, or lacks a chosen column.
+    rows are read, with `span`, of `cut_file`, those in it. Raises InputError if the file cannot be read, has
+    no rows, or lacks a chosen column.
     """
     path = path if isinstance(path, Stream) else Path(path)
     notes = {} if notes is None else notes
     format = file_format(path, options.format, options.encoding)
     reader, properties = open_reader(path, options, format), FORMATS[format]
     notes.update(place=row_unit(format), multiline=0, is_first_row=False)
-    looks = Looks(need_label, find_pairs, keep_records)
+    looks = Looks(need_label, find_pairs, keep_records, span)
     # It imports NumPy, which predict --help does without
     from .label_forms import label_form
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from ..config.file_formats import FORMATS
 from ..config.public_sets import fetch_hint
@@ -44,6 +44,15 @@ class Stream:
 
 
 Source = Path | Stream
+
+
+class Span(NamedTuple):
+    """A range of the rows of a file, which begins and ends where records do: from `start` to before `end`, in
+    bytes, of Parquet in rows. `line` is the number of its first line or row."""
+
+    start: int
+    end: int
+    line: int
 
 
 def check_file(path: Source, format: str, encoding: str) -> None:
@@ -169,14 +178,15 @@ def _open(path: Source) -> AbstractContextManager[BinaryIO]:
     return nullcontext(path.file) if isinstance(path, Stream) else path.open("rb")
 
 
-def read_lines(path: Source, encoding: str) -> Iterator[str]:
-    """Yield decoded lines; bytes that cannot be decoded become surrogates, which `app.data.rows` reports with
-    the line.
+def read_lines(path: Source, encoding: str, span: Span | None = None) -> Iterator[str]:
+    """Yield decoded lines, with `span` those in it; bytes that cannot be decoded become surrogates, which
+    `app.data.rows` reports with the line.
 
     Lines end at \\n only: other separators (U+2028, form feed) are part of the text. If the byte 0x0A is not
     a line feed, as in UTF-16, UTF-32 and EBCDIC, the file is decoded as a stream.
     """
-    number, is_stream = 0, "\n".encode(encoding) != b"\n"
+    first, is_stream = span.line if span else 1, not ends_lines_with_lf(encoding)
+    number = first - 1
     try:
         with _open(path) as file:
             if is_stream:
@@ -184,8 +194,11 @@ def read_lines(path: Source, encoding: str) -> Iterator[str]:
                     file, encoding=encoding, errors="surrogatepass", newline="\n"
                 )
             else:
-                lines = (line.decode(encoding, errors="surrogateescape") for line in file)
-            for number, line in enumerate(lines, 1):
+                lines = (
+                    line.decode(encoding, errors="surrogateescape")
+                    for line in (file if span is None else _lines_in(file, span))
+                )
+            for number, line in enumerate(lines, first):
                 yield line.removeprefix("\ufeff") if number == 1 else line
     except UnicodeDecodeError as error:
         where = f"{path}, " + (f"from line {number + 1} on" if is_stream else f"line {number + 1}")
@@ -194,6 +207,19 @@ def read_lines(path: Source, encoding: str) -> Iterator[str]:
         ) from error
     except OSError as error:
         raise InputError(f"{path}, line {number + 1}: cannot be read: {error.strerror}") from error
+
+
+def ends_lines_with_lf(encoding: str) -> bool:
+    """Return whether the byte 0x0A is a line feed, so that lines can be found without decoding."""
+    return "\n".encode(encoding) == b"\n"
+
+
+def _lines_in(file: BinaryIO, span: Span) -> Iterator[bytes]:
+    file.seek(span.start)
+    left = span.end - span.start
+    while left > 0 and (line := file.readline()):
+        left -= len(line)
+        yield line
 
 
 def check_characters(text: str, what: str) -> None:

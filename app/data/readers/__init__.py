@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...config.schema import DataConfig
-from ..text_files import Source
+from ..text_files import Source, Span
 
 
 class BadRow(NamedTuple):
@@ -61,11 +61,20 @@ class FileStart(NamedTuple):
 
 
 class Reader:
-    """Reads a checked file of one format."""
+    """Reads a checked file of one format, or the records in a `span` of it. `has_lines`: no line has parts of
+    two records."""
+
+    span: Span | None = None
+    has_lines = False
 
     def __init__(self, path: Source, options: ReadOptions) -> None:
         self.path = path
         self.options = options
+
+    @property
+    def first_line(self) -> int:
+        """The number of the first line, or row."""
+        return 1 if self.span is None else self.span.line
 
     @classmethod
     def recognises(cls, start: FileStart) -> bool:

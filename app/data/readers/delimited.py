@@ -19,6 +19,7 @@ class CsvReader(Reader):
 
     delimiter = ","
     is_quoted = True
+    has_lines = True
 
     def records(self, columns: Collection[int | None] = ()) -> Iterator[tuple[int, Any]]:
         """Yield first line and fields of each record."""
@@ -26,23 +27,24 @@ class CsvReader(Reader):
         if quoting == "double" or (quoting == "auto" and self.is_quoted):
             yield from self._quoted_records()
             return
-        for number, line in lines_without_ends(self.path, self.options.encoding):
+        for number, line in lines_without_ends(self):
             yield number, line if isinstance(line, BadRow) else line.split(self.delimiter)
 
     def _quoted_records(self) -> Iterator[tuple[int, Any]]:
         csv.field_size_limit(FIELD_LIMIT)
-        lines = read_lines(self.path, self.options.encoding)
+        lines = read_lines(self.path, self.options.encoding, self.span)
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         while True:
-            first = reader.line_num + 1
+            first = reader.line_num + self.first_line
             try:
                 record = next(reader)
             except StopIteration:
                 return
             except csv.Error as error:
-                yield first, BadRow(first, _problem(str(error), first, reader.line_num))
+                following = reader.line_num + self.first_line
+                yield first, BadRow(first, _problem(str(error), first, following - 1))
                 # None of these lines can be read: each counts
-                for line in range(first + 1, reader.line_num + 1):
+                for line in range(first + 1, following):
                     yield line, BadRow(line, f"part of the invalid record that begins in line {first}")
                 continue
             if record:

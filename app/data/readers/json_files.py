@@ -57,10 +57,12 @@ class JsonLinesReader(JsonReader):
     """One row a line."""
 
     layout = "jsonl"
+    has_lines = True
 
     def records(self, columns: Collection[int | None] = ()) -> Iterator[tuple[int, Any]]:
         """Yield number and value of each line that is not blank."""
-        for number, line in enumerate(read_lines(self.path, self.options.encoding), 1):
+        lines = read_lines(self.path, self.options.encoding, self.span)
+        for number, line in enumerate(lines, self.first_line):
             if not line.strip():
                 continue
             try:
