@@ -92,7 +92,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         if not is_special:
             _keep_rows(part)
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            raise _cannot_write(f"--output {path}", error) from error
+            raise cannot_write(f"--output {path}", error) from error
         raise
 
 
@@ -107,10 +107,11 @@ def _standard_output() -> Iterator[TextIO]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise _cannot_write("standard output", error) from error
+        raise cannot_write("standard output", error) from error
 
 
-def _cannot_write(what: str, error: OSError) -> TrainingError:
+def cannot_write(what: str, error: OSError) -> TrainingError:
+    """Return the error of a place that cannot be written to."""
     remedy = "free space on the disk" if is_full(error) else "write to another place"
     return TrainingError(f"{what}: cannot be written: {error.strerror or error}; {remedy} and run it again")
 

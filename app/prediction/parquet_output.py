@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..data.readers.parquet import BATCH
+from ..data.readers.parquet import BUFFER, row_batches
+from ..data.text_files import Span
 from ..errors import InputError
 
 
@@ -19,9 +20,13 @@ def column_types(samples: Iterable[Any]) -> list:
 
 
 def write_parquet(
-    file: TextIO, source: Path, added: list[tuple[str, Any]], rows: Iterable[tuple[int, list]]
+    file: TextIO,
+    source: Path,
+    added: list[tuple[str, Any]],
+    rows: Iterable[tuple[int, list]],
+    span: Span | None = None,
 ) -> None:
-    """Write rows of the Parquet file `source` with more columns.
+    """Write rows of the Parquet file `source`, or of those in `span`, with more columns.
 
     `added` are their names and Arrow types. `rows` are numbers of rows, from 1 and ascending, with the values
     of these columns; other rows are left out. Holds one batch of rows.
@@ -32,12 +37,12 @@ def write_parquet(
     rows = iter(rows)
     following = next(rows, None)
     with source.open("rb") as opened:
-        read = parquet.ParquetFile(opened)
+        read = parquet.ParquetFile(opened, buffer_size=BUFFER)
         known = read.schema_arrow
         schema = pyarrow.schema([*known, *added], known.metadata)
         with parquet.ParquetWriter(file.buffer, schema) as writer:
-            start = 0
-            for batch in read.iter_batches(batch_size=BATCH):
+            start = span.start if span else 0
+            for batch in row_batches(source, read, span):
                 indices, values = [], [[] for _ in added]
                 while following is not None and following[0] <= start + batch.num_rows:
                     indices.append(following[0] - start - 1)

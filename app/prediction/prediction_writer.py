@@ -11,6 +11,7 @@ from typing import TextIO
 
 import numpy as np
 
+from ..data.text_files import Span
 from ..evaluation.text_table import short_label
 from ..outcomes.labelled_outcome import LabelledOutcome
 from .excel import write_sheet
@@ -57,9 +58,11 @@ class PredictionWriter:
         """Write predictions as they come; an Excel file all at the end."""
         getattr(self, f"_write_{format}")(file, predictions)
 
-    def write_parquet(self, file: TextIO, source: Path, predictions: Iterable[Prediction]) -> None:
-        """Write predictions of the rows of a Parquet file as another one, with its columns and their
-        types."""
+    def write_parquet(
+        self, file: TextIO, source: Path, predictions: Iterable[Prediction], span: Span | None = None
+    ) -> None:
+        """Write predictions of the rows of a Parquet file, or of those in `span`, as another one, with its
+        columns and their types."""
         from .parquet_output import column_types, write_parquet
 
         others = [*self.sample.values(), *([REASON] if self.place else [])]
@@ -68,7 +71,7 @@ class PredictionWriter:
         types = [getattr(label, "value_type", label) if hasattr(label, "index_type") else label]
         types += column_types(others)
         rows = ((one.row.line, self.values(one)) for one in predictions)
-        write_parquet(file, source, list(zip(self.added, types, strict=True)), rows)
+        write_parquet(file, source, list(zip(self.added, types, strict=True)), rows, span)
 
     @property
     def names(self) -> list[str]:

@@ -13,7 +13,7 @@ from ..data.formats import row_unit
 from ..data.readers import BadRow, ReadOptions
 from ..data.rows import Row, read_rows, text_rows
 from ..data.run_options import options_of_run
-from ..data.text_files import Stream
+from ..data.text_files import Span, Stream
 from ..errors import InputError
 from .input_columns import KeptColumns, NumberedTexts
 
@@ -28,7 +28,8 @@ FIRST_ROWS = 2048
 @dataclass
 class Source:
     """Rows to classify; `read()` starts at the first one, which a stream can do only once. `format` is that
-    of the file, and `has_pairs` whether the rows are pairs of texts.
+    of the file, and `has_pairs` whether the rows are pairs of texts; `is_table`, where it is known before a
+    valid row is read, whether they have columns.
 
     `num_good` and `num_bad` count the valid and the invalid
     rows read so far; `bad` keeps the first few invalid ones, `first` the first valid one, `keys` the keys of
@@ -48,6 +49,7 @@ class Source:
     num_good: int = 0
     num_bad: int = 0
     first: Row | None = None
+    is_table: bool | None = None
 
     def rows(self, on_bad_row: str) -> Iterator[Row | BadRow]:
         """Yield the rows, invalid ones only with `keep`; raises InputError at the first invalid one with
@@ -87,7 +89,9 @@ class Source:
     @property
     def columns(self) -> KeptColumns | NumberedTexts:
         """What stands before the predictions; known once rows have been read."""
-        is_table = self.first is not None and isinstance(self.first.record, (list, dict))
+        is_table = self.is_table
+        if is_table is None:
+            is_table = self.first is not None and isinstance(self.first.record, (list, dict))
         return self.table_columns if is_table else NumberedTexts(self.has_pairs)
 
     @property
@@ -136,29 +140,40 @@ def open_file(
     asked: Mapping[str, Any],
     need_label: bool = False,
     keeps_columns: bool = False,
+    span: Span | None = None,
 ) -> Source:
-    """Return a file as a source; `-` is standard input, and a pipe is read as a stream.
+    """Return a file as a source; `-` is standard input, and a pipe is read as a stream, as is a `span`, of
+    `cut_file`.
 
     It is read as `options_of_run` says: with the settings in `asked`, else with those that the model's run
     has `recorded`. With `need_label`, rows have labels, and one without is invalid. Raises InputError for a
     file that cannot be opened, and where columns or labels of plain text are asked for.
     """
     file = _open(path)
-    options = options_of_run(file, recorded, asked, need_label)
-    if options.format == "text":
-        _check_plain_text(asked, need_label)
-        options = replace(options, text_column=None, text_pair_column=None)
+    options = file_options(file, recorded, asked, need_label)
     is_stream, notes = isinstance(file, Stream), {}
     return Source(
         str(file),
         row_unit(options.format),
-        lambda: read_rows(file, options, need_label, notes, keep_records=keeps_columns),
+        lambda: read_rows(file, options, need_label, notes, keep_records=keeps_columns, span=span),
         options.format,
         options.text_pair_column is not None,
-        is_stream,
+        is_stream or span is not None,
         is_stream and file.file.isatty(),
         notes,
     )
+
+
+def file_options(
+    file: Path | Stream, recorded: Mapping[str, Any], asked: Mapping[str, Any], need_label: bool = False
+) -> ReadOptions:
+    """Return with which settings a file is read; raises InputError where it cannot be, and where columns or
+    labels of plain text are asked for."""
+    options = options_of_run(file, recorded, asked, need_label)
+    if options.format != "text":
+        return options
+    _check_plain_text(asked, need_label)
+    return replace(options, text_column=None, text_pair_column=None)
 
 
 def _open(path: str) -> Path | Stream:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from ...config.file_formats import FORMATS
@@ -33,14 +34,14 @@ class ParquetReader(Reader):
         """Return the names of the columns; raises InputError for a file that is not Parquet."""
         from pyarrow import parquet
 
-        with self._readable(), self.path.open("rb") as file:
+        with readable(self.path), self.path.open("rb") as file:
             return parquet.read_schema(file).names
 
     def num_rows(self) -> int:
         """Return the number of rows in the footer; raises InputError for a file that is not Parquet."""
         from pyarrow import parquet
 
-        with self._readable(), self.path.open("rb") as file:
+        with readable(self.path), self.path.open("rb") as file:
             return parquet.read_metadata(file).num_rows
 
     def records(self, columns: Collection[int | None] = ()) -> Iterator[tuple[int, list]]:
@@ -49,9 +50,9 @@ class ParquetReader(Reader):
         from pyarrow import parquet
 
         number = self.first_line - 1
-        with self._readable(), self.path.open("rb") as opened:
+        with readable(self.path), self.path.open("rb") as opened:
             file = parquet.ParquetFile(opened, buffer_size=BUFFER, page_checksum_verification=True)
-            for batch in row_batches(file, self.span):
+            for batch in row_batches(self.path, file, self.span):
                 none = [None] * batch.num_rows
                 values = (_values(column) if i in columns else none for i, column in enumerate(batch.columns))
                 for record in zip(*values, strict=True):
@@ -64,34 +65,41 @@ class ParquetReader(Reader):
                 f"{number:,}; write it again"
             )
 
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        from pyarrow import ArrowException
 
-        try:
-            yield
-        except (ArrowException, *PARQUET_ERRORS) as error:
-            message = shorten(str(error), 200)
-            raise InputError(f"{self.path}: not a readable Parquet file: {message}") from error
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Raise InputError for what pyarrow raises where it reads `path`."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except InputError:
+        raise
+    except (ArrowException, *PARQUET_ERRORS) as error:
+        message = shorten(str(error), 200)
+        raise InputError(f"{path}: not a readable Parquet file: {message}") from error
 
 
-def row_batches(file: Any, span: Span | None = None) -> Iterator[Any]:
+def row_batches(path: Path, file: Any, span: Span | None = None) -> Iterator[Any]:
     """Yield the rows of an open Parquet file, or those in `span`, as batches of at most `BATCH` rows; other
-    groups of rows are not read."""
-    if span is None:
-        yield from file.iter_batches(batch_size=BATCH)
-        return
+    groups of rows are not read. Raises InputError where it cannot be read."""
     sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-    ends = list(accumulate(sizes))
-    groups = [group for group, end in enumerate(ends) if end > span.start and end - sizes[group] < span.end]
-    at = ends[groups[0]] - sizes[groups[0]] if groups else 0
-    for batch in file.iter_batches(batch_size=BATCH, row_groups=groups):
-        low, high = max(span.start - at, 0), min(span.end - at, batch.num_rows)
-        if low < high:
-            yield batch.slice(low, high - low)
-        at += batch.num_rows
-        if at >= span.end:
-            return
+    start, end = span[:2] if span else (0, math.inf)
+    groups, at, first = [], 0, None
+    for group, size in enumerate(sizes):
+        if at < end and at + size > start:
+            first = at if first is None else first
+            groups.append(group)
+        at += size
+    at = first or 0
+    with readable(path):
+        for batch in file.iter_batches(batch_size=BATCH, row_groups=groups if span else None):
+            low, high = max(start - at, 0), min(end - at, batch.num_rows)
+            at += batch.num_rows
+            if low < high:
+                yield batch.slice(low, high - low)
+            if at >= end:
+                return
 
 
 def _values(column: Any) -> list:

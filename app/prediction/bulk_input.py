@@ -1,0 +1,112 @@
+"""The plan of a bulk prediction: which files are read, in which parts, and what the predictions depend on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from ..config.file_formats import SUFFIXES
+from ..data.file_cuts import cut_file
+from ..data.readers import ReadOptions
+from ..errors import InputError, listed
+from ..runtime.disk import checksum
+from .parts import Part
+from .predictor import CHUNK_ROWS
+
+# A part is whole chunks, so that rows are computed together with the same rows however many processes there
+# are: as many as give this number of parts, but not more than that many chunks.
+PARTS, MAX_CHUNKS = 64, 10
+# What predictions depend on in the folder of a model
+MODEL_FILES = (
+    *("*.safetensors", "model.onnx*", "config.json", "config.yaml", "export.json", "calibration.json"),
+    *("thresholds.json", "tokenizer*", "vocab*", "*.model", "special_tokens_map.json", "added_tokens.json"),
+)
+
+
+def input_files(given: str, output: Path) -> list[Path]:
+    """Return the files that `given` names, in the order of their names: a file, those of known formats in a
+    folder and the folders in it, or those of a pattern such as posts/*.parquet.
+
+    Raises InputError where there is none, and where `output` is among them.
+    """
+    path = Path(given)
+    files = [path]
+    if path.is_dir():
+        within = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in SUFFIXES]
+        files = [file for file in within if not _is_hidden(file.relative_to(path)) and file.is_file()]
+    elif not path.exists() and any(character in given for character in "*?["):
+        files = [Path(name) for name in sorted(glob(given, recursive=True)) if Path(name).is_file()]
+    if not files:
+        raise InputError(f"--input {given}: there is no file of a known format: {', '.join(SUFFIXES)}")
+    inside = [file for file in files if output.resolve() in file.resolve().parents]
+    if inside:
+        raise InputError(
+            f"--input {given}: {inside[0]} is in the folder of the output, {output}; choose another one"
+        )
+    return files
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(name.startswith((".", "_")) for name in path.parts)
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Return the files of a model that its predictions depend on."""
+    return sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()})
+
+
+def described_files(files: list[Path], known: list[dict] = ()) -> list[dict[str, Any]]:
+    """Return name, bytes, time of the last change and SHA-256 of files; one that is as `known` is not read
+    again. Raises InputError for a file that cannot be read."""
+    before = {(entry["name"], entry["bytes"], entry["changed"]): entry["sha256"] for entry in known}
+    folder = os.path.commonpath([file.absolute().parent for file in files])
+    described = []
+    for file in files:
+        try:
+            status = file.stat()
+            key = (file.absolute().relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns)
+            digest = before.get(key) or checksum(file)
+        except OSError as error:
+            raise InputError(f"{file}: cannot be read: {error.strerror}") from error
+        described.append(dict(zip(("name", "bytes", "changed"), key, strict=True)) | {"sha256": digest})
+    return described
+
+
+def make_plan(
+    files: list[Path],
+    options_of: Callable[[Path], ReadOptions],
+    format: str,
+    depends: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the plan of the parts of files, each read as `options_of` says; `depends` is what it depends on,
+    see `check_same`. Raises InputError for a file that cannot be read, and for formats that differ."""
+    options = [options_of(file) for file in files]
+    cuts = [cut_file(*two, CHUNK_ROWS) for two in zip(files, options, strict=True)]
+    chunks = sum(cut.num_rows for cut in cuts) // (PARTS * CHUNK_ROWS)
+    parts: list[Part] = []
+    for number, cut in enumerate(cuts):
+        for rows, span in cut.joined(min(max(chunks, 1), MAX_CHUNKS)):
+            parts.append(Part(len(parts), number, rows, span))
+    columns = [{"keys": list(cut.keys), "is_table": cut.is_table} for cut in cuts]
+    return {"format": format, **depends, "columns": columns, "parts": parts}
+
+
+def check_same(folder: Path, plan: Mapping[str, Any], depends: Mapping[str, Any]) -> None:
+    """Raise InputError where the parts of a folder depend on another input, model or setting."""
+    for what, now in depends.items():
+        before, found = (_by_name(value) for value in (plan[what], now))
+        differ = [name for name in before | found if before.get(name) != found.get(name)]
+        if differ:
+            raise InputError(
+                f"--output {folder}: its parts are of another {what} ({listed(differ, 5)} differ); choose "
+                "another folder, or go on with the same command as before"
+            )
+
+
+def _by_name(value: Any) -> dict[str, Any]:
+    if isinstance(value, list):
+        return {entry["name"]: entry["sha256"] for entry in value}
+    return value if isinstance(value, dict) else {str(value): True}
