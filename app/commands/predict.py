@@ -4,6 +4,8 @@ python -m app predict 今天真开心                                        wit
 python -m app predict --checkpoint checkpoints/sample-001 今天真开心 气死我了
 python -m app predict --input reviews.csv --output labels.csv           a file; .txt is one text a line
 cat lines.txt | python -m app predict --input - --output_format jsonl
+python -m app predict --nprocs 4 --input posts.parquet --output labels/   parts, see docs/data.md
+python -m app predict --merge labels/ --output labels.parquet           the parts in one file
 python -m app predict --input new.csv --label_column 标签 --report out/   rows with labels: how good is it?
 
 The output has a row for each row of the input, in its order: all columns of the input as they are (of plain
@@ -21,39 +23,29 @@ for bad input, 130 when interrupted, 141 when the reader of the output is gone.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
-from ..config.shipped import MODULE, PROGRAM
+from ..config.shipped import PROGRAM
 from ..data.json_values import json_layout
-from ..data.run_options import LABEL_SETTINGS
-from ..errors import InputError, listed
-from ..prediction.beside import add_beside
+from ..errors import InputError
 from ..prediction.excel import check_excel
-from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
+from ..prediction.open_model import OpenedModel
 from ..prediction.output import check_output, open_output, progress
 from ..prediction.sources import Source, open_file, open_texts
-from ..runtime.quick_imports import quick_imports
 from .exit_status import exit_status, say
 from .predict_options import build_parser, parse
-
-if TYPE_CHECKING:
-    # They import NumPy, which --help does without
-    from ..evaluation.measures.selective import Threshold
-    from ..outcomes.labelled_outcome import LabelledOutcome
-
-PAIRS_REMEDY = "pairs are read from a file, with the columns of the run's training or --text_pair_column"
-# Options that say how a file is read; where one is not given, the file is read as in the run's training
-READING = ("format", "encoding", "quoting", "text_column", "text_pair_column", *LABEL_SETTINGS)
-
-
-def asked_settings(args: argparse.Namespace) -> dict:
-    """Return the settings of reading that the command line asks for, None for each that it does not."""
-    header = None if args.header is None else args.header == "true"
-    return {name: getattr(args, name) for name in READING} | {"header": header}
+from .predict_steps import (
+    PAIRS_REMEDY,
+    asked_settings,
+    choose_threshold,
+    chosen_folder,
+    keeps_columns,
+    open_chosen,
+    write_rows,
+)
 
 
 def count_rows(source: Source, args: argparse.Namespace) -> int | None:
@@ -71,72 +63,6 @@ def count_rows(source: Source, args: argparse.Namespace) -> int | None:
     return total
 
 
-def check_one_process() -> None:
-    """Raise InputError where a launcher such as torchrun has started several processes: all of them would
-    write the same output."""
-    processes = os.environ.get("WORLD_SIZE", "1")
-    if "RANK" in os.environ and processes != "1":
-        raise InputError(
-            f"predict runs in one process, found {processes} (WORLD_SIZE), as torchrun starts them; start it "
-            "with python predict.py"
-        )
-
-
-def chosen_folder(args: argparse.Namespace) -> Path:
-    """Return the folder of the model, as named, else that of the run that finished last; say what it is."""
-    from ..prediction.choose_run import choose_run, describe_model
-
-    folder, notes = (Path(args.checkpoint), []) if args.checkpoint else choose_run()
-    known = describe_model(folder)
-    for note in [*([f"model {known}"] if known else []), *notes]:
-        say(note)
-    return folder
-
-
-def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
-    """Return the model in `folder`, computing as the command line says."""
-    compute = ComputeOptions(
-        args.device, args.precision, args.batch_tokens, args.calibrate == "auto", args.runtime
-    )
-    with quick_imports(f"{MODULE}.prediction.torch_runtime"):
-        opened = open_model(folder, compute)
-    add_beside(opened, args.evidence, args.reject)
-    return opened
-
-
-def choose_run_threshold(folder: Path, outcome: LabelledOutcome, precision: float) -> Threshold:
-    """Return the threshold for a precision, chosen on the dev rows of a run; raises InputError where there is
-    none."""
-    from ..evaluation.logits_file import LOGITS, read_logits
-    from ..evaluation.measures.selective import choose_threshold
-    from ..outcomes.outcome import FITTED_ON
-
-    path = folder / LOGITS
-    remedy = "set --threshold yourself"
-    if not path.exists():
-        raise InputError(
-            f"--abstain needs the logits of a run, and there is no {path}; train again, or {remedy}"
-        )
-    splits = read_logits(path).splits
-    if FITTED_ON not in splits:
-        raise InputError(f"--abstain needs a run with dev rows, and {path} has none; {remedy}")
-    dev = splits[FITTED_ON]
-    return choose_threshold(outcome.held_out_decisions(dev), dev.hashes, precision)
-
-
-def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | None:
-    """Return the threshold from which on rows are decided, None where they are not; says how well a chosen
-    one does on other rows."""
-    opened.predictor.outcome.check_threshold(args.threshold, args.abstain)
-    if args.abstain is None:
-        return args.threshold
-    threshold = choose_run_threshold(opened.folder, opened.predictor.outcome, args.abstain)
-    say(threshold.describe(args.abstain))
-    if threshold.bound < args.abstain:
-        say(f"warning: that bound is below {args.abstain:g}; more dev rows, or a higher precision, help")
-    return threshold.value
-
-
 def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
@@ -146,8 +72,7 @@ def open_source(args: argparse.Namespace, recorded: Mapping[str, Any]) -> Source
     `recorded`; raises InputError where they cannot be opened, or not be written as asked."""
     if args.texts:
         return open_texts(args.texts, recorded)
-    keeps_columns = not args.only_labels and args.output_format not in ("lines", "parquet")
-    source = open_file(args.input, recorded, asked_settings(args), keeps_columns=keeps_columns)
+    source = open_file(args.input, recorded, asked_settings(args), keeps_columns=keeps_columns(args))
     if args.output_format == "parquet" and source.format != "parquet":
         raise InputError(
             f"--output {args.output}: Parquet is written for Parquet, whose columns have types, found "
@@ -156,16 +81,19 @@ def open_source(args: argparse.Namespace, recorded: Mapping[str, Any]) -> Source
     return source
 
 
-def run(args: argparse.Namespace) -> None:
-    """Classify what the command line asks for; raises InputError for bad input, TrainingError where it cannot
-    be done."""
+def run(args: argparse.Namespace) -> int | None:
+    """Classify what the command line asks for; return the exit status, None for 0. Raises InputError for bad
+    input, TrainingError where it cannot be done."""
     from ..prediction.recorded_settings import check_pairs, recorded_settings
 
-    check_one_process()
+    if args.merge is not None or args.is_bulk:
+        from .predict_bulk import predict_in_parts
+
+        return predict_in_parts(args)
     folder = chosen_folder(args)
     if args.report is not None:
         report(args, folder)
-        return
+        return None
     recorded = recorded_settings(folder)
     source = open_source(args, recorded)
     check_pairs(folder, recorded, source.has_pairs, PAIRS_REMEDY)
@@ -187,34 +115,18 @@ def run(args: argparse.Namespace) -> None:
             f"warning: {source.name} was read as plain text, and looks like JSON; is it JSON Lines (--format "
             "jsonl)?"
         )
+    return None
 
 
 def write_predictions(
     args: argparse.Namespace, source: Source, opened: OpenedModel, total: int | None
 ) -> None:
     """Classify the rows of a source, and write them as the command line says."""
-    from ..prediction.prediction_writer import PredictionWriter
-
     threshold = choose_threshold(args, opened)
-    place = source.place if source.has_reasons(args.on_bad_row) else None
     rows = source.started(args.on_bad_row)
-    columns = source.table_columns if args.output_format == "parquet" else source.columns
-    # A person who types texts wants an answer after each line.
-    chunk = {"chunk_rows": 1} if source.is_terminal else {}
     shown = _is_terminal(sys.stderr) and not (args.output is None and _is_terminal(sys.stdout))
     with open_output(args.output) as file, progress(total, shown) as on_batch:
-        if args.bom:
-            file.write("\ufeff")
-        predictions = opened.predictor.predict(rows, on_batch=on_batch, **chunk)
-        predictor = opened.predictor
-        writer = PredictionWriter(predictor.outcome, columns, threshold, place, predictor.beside)
-        if args.output_format == "parquet":
-            writer.write_parquet(file, Path(args.input), predictions)
-        else:
-            writer.write(args.output_format, file, predictions)
-    if columns.left_out and args.output_format != "jsonl":
-        keys = listed(sorted(columns.left_out))
-        say(f"warning: keys that no early row has are left out: {keys}; write JSON Lines to keep them")
+        write_rows(args, source, rows, opened, threshold, file, on_batch)
 
 
 def check_label_settings(args: argparse.Namespace, opened: OpenedModel) -> None:

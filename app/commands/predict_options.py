@@ -12,12 +12,14 @@ from ..errors import InputError, nearest
 from ..prediction.open_model import RUNTIMES
 from ..prediction.output import FORMATS as OUTPUT_FORMATS
 from ..prediction.sources import ON_BAD_ROW, is_pipe
+from .bulk_options import add_bulk_options, check_bulk_options
 from .option_values import column_name, column_names, num_rows, probability, wanted_precision
 
 # What --help shows; --help all shows the other options too
 USUAL = {
     *("help", "texts", "checkpoint", "input", "text_column", "text_pair_column", "on_bad_row", "output"),
-    *("only_labels", "report", "threshold", "abstain", "evidence", "reject", "device"),
+    *("only_labels", "nprocs", "merge", "report", "threshold", "abstain", "evidence"),
+    *("reject", "device"),
 }
 OUTPUT_SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
 
@@ -46,6 +48,7 @@ def build_parser(program: str, description: str, all_help: bool = True) -> Parse
     add("--checkpoint", metavar="FOLDER", help=folder)
     _add_input_options(parser.add_argument_group("input").add_argument)
     _add_output_options(parser.add_argument_group("output").add_argument)
+    add_bulk_options(parser.add_argument_group("many processes").add_argument)
     add = parser.add_argument_group("how sure").add_argument
     evidence = (
         "adds the columns support, how many of the training rows with the nearest texts have the label, and "
@@ -70,7 +73,10 @@ def _add_input_options(add: Callable) -> None:
 
     Where one is not given, the file is read as the run recorded.
     """
-    add("--input", metavar="FILE", help="file of texts; - is standard input (default: none)")
+    file = (
+        "file of texts; for parts also a folder, or a pattern in quotes; - is standard input (default: none)"
+    )
+    add("--input", metavar="FILE", help=file)
     text = (
         "text is one text a line (default: auto, by content, the run's format and name; other .txt and "
         "standard input are text)"
@@ -105,7 +111,8 @@ def _add_input_options(add: Callable) -> None:
 
 
 def _add_output_options(add: Callable) -> None:
-    add("--output", metavar="FILE", help="file to write, in UTF-8 (default: standard output)")
+    file = "file to write, in UTF-8; a folder, labels/, for parts (default: standard output)"
+    add("--output", metavar="FILE", help=file)
     only = "write line, text and predictions, without the other columns of the input (default: with them)"
     add("--only_labels", action="store_true", help=only)
     formats = (
@@ -169,11 +176,16 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
         args.output = None
     if unknown:
         parser.error(f"there is no option {unknown[0]}{nearest(unknown[0], parser._option_string_actions)}")
+    check_bulk_options(args, parser)
+    if args.merge is not None:
+        return args
     if bool(args.texts) == (args.input is not None):
         parser.error("texts are needed, or --input FILE (- is standard input), not both")
     if args.batch_tokens is not None and args.batch_tokens < 1:
         parser.error(f"--batch_tokens must be at least 1, found {args.batch_tokens}")
     check_combinations(args, parser)
+    if args.is_bulk:
+        return args
     if args.output_format == "auto":
         args.output_format = _output_format(args, parser)
     check_output_format(args, parser)

@@ -25,8 +25,8 @@ from ..config.shipped import PROGRAM
 from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from .exit_status import exit_status
-from .predict import choose_threshold
 from .predict_options import Parser, add_decision_options, add_device_options
+from .predict_steps import choose_threshold
 
 # An argument would be seen in the list of processes
 KEY = "TEXT_CLASSIFIER_API_KEY"

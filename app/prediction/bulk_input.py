@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -75,15 +75,9 @@ def described_files(files: list[Path], known: list[dict] = ()) -> list[dict[str,
     return described
 
 
-def make_plan(
-    files: list[Path],
-    options_of: Callable[[Path], ReadOptions],
-    format: str,
-    depends: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return the plan of the parts of files, each read as `options_of` says; `depends` is what it depends on,
-    see `check_same`. Raises InputError for a file that cannot be read, and for formats that differ."""
-    options = [options_of(file) for file in files]
+def make_plan(files: list[Path], options: list[ReadOptions], depends: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plan of the parts of files, each read with its options; `depends` is what they depend on,
+    see `check_same`. Raises InputError for a file that cannot be read."""
     cuts = [cut_file(*two, CHUNK_ROWS) for two in zip(files, options, strict=True)]
     chunks = sum(cut.num_rows for cut in cuts) // (PARTS * CHUNK_ROWS)
     parts: list[Part] = []
@@ -91,7 +85,7 @@ def make_plan(
         for rows, span in cut.joined(min(max(chunks, 1), MAX_CHUNKS)):
             parts.append(Part(len(parts), number, rows, span))
     columns = [{"keys": list(cut.keys), "is_table": cut.is_table} for cut in cuts]
-    return {"format": format, **depends, "columns": columns, "parts": parts}
+    return {**depends, "columns": columns, "parts": parts}
 
 
 def check_same(folder: Path, plan: Mapping[str, Any], depends: Mapping[str, Any]) -> None:

@@ -142,8 +142,8 @@ def open_file(
     keeps_columns: bool = False,
     span: Span | None = None,
 ) -> Source:
-    """Return a file as a source; `-` is standard input, and a pipe is read as a stream, as is a `span`, of
-    `cut_file`.
+    """Return a file as a source, or a `span` of it, of `cut_file`; `-` is standard input, and a pipe is read
+    as a stream.
 
     It is read as `options_of_run` says: with the settings in `asked`, else with those that the model's run
     has `recorded`. With `need_label`, rows have labels, and one without is invalid. Raises InputError for a
@@ -158,7 +158,7 @@ def open_file(
         lambda: read_rows(file, options, need_label, notes, keep_records=keeps_columns, span=span),
         options.format,
         options.text_pair_column is not None,
-        is_stream or span is not None,
+        is_stream,
         is_stream and file.file.isatty(),
         notes,
     )

@@ -30,7 +30,7 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
-def end_with_launcher() -> None:
+def end_with_launcher(remedy: str = "resume from the last training state with --output.resume auto") -> None:
     """End this process when the launcher that started it has ended, so that a killed launcher leaves no
     orphan.
 
@@ -46,8 +46,7 @@ def end_with_launcher() -> None:
             time.sleep(1)
         message = (
             f"error (rank {launched_rank()}): the launcher that started this process (number {launcher}) has "
-            "ended, so this process ends too; resume from the last training state with --output.resume "
-            "auto\n"
+            f"ended, so this process ends too; {remedy}\n"
         )
         # The pipe to the launcher; not sys.stderr, whose lock another thread may hold
         with suppress(OSError):

@@ -121,7 +121,7 @@ def test_several_processes_are_refused_before_they_write_one_file(run, tmp_path)
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert ended.returncode == 2
     assert ended.stderr == (
-        "error: predict runs in one process, found 2 (WORLD_SIZE), as torchrun starts them; start it with "
-        "python predict.py\n"
+        "error: command line: several processes write parts into a folder, found 2 (WORLD_SIZE); name one "
+        "with --output labels/ (--help all lists all options)\n"
     )
     assert not list(tmp_path.iterdir())

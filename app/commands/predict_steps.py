@@ -1,0 +1,136 @@
+"""What the verb predict does with a model and rows, whether in one process or in parts: choose, open, decide,
+write."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from ..config.shipped import MODULE
+from ..data.readers import BadRow
+from ..data.run_options import LABEL_SETTINGS
+from ..data.text_files import Span
+from ..errors import InputError, listed
+from ..prediction.beside import add_beside
+from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
+from ..prediction.sources import Source
+from ..runtime.quick_imports import quick_imports
+from .exit_status import say
+
+if TYPE_CHECKING:
+    # They import NumPy, which --help does without
+    from ..data.rows import Row
+    from ..evaluation.measures.selective import Threshold
+    from ..outcomes.labelled_outcome import LabelledOutcome
+
+PAIRS_REMEDY = "pairs are read from a file, with the columns of the run's training or --text_pair_column"
+# Options that say how a file is read; where one is not given, the file is read as in the run's training
+READING = ("format", "encoding", "quoting", "text_column", "text_pair_column", *LABEL_SETTINGS)
+
+
+def asked_settings(args: argparse.Namespace) -> dict:
+    """Return the settings of reading that the command line asks for, None for each that it does not."""
+    header = None if args.header is None else args.header == "true"
+    return {name: getattr(args, name) for name in READING} | {"header": header}
+
+
+def keeps_columns(args: argparse.Namespace) -> bool:
+    """Return whether the output has the columns of the input as they are read, and not copied as Parquet."""
+    return not args.only_labels and args.output_format not in ("lines", "parquet")
+
+
+def chosen_folder(args: argparse.Namespace, tell: Callable[[str], None] = say) -> Path:
+    """Return the folder of the model, as named, else that of the run that finished last; tell what it is."""
+    from ..prediction.choose_run import choose_run, describe_model
+
+    folder, notes = (Path(args.checkpoint), []) if args.checkpoint else choose_run()
+    known = describe_model(folder)
+    for note in [*([f"model {known}"] if known else []), *notes]:
+        tell(note)
+    return folder
+
+
+def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
+    """Return the model in `folder`, computing as the command line says."""
+    compute = ComputeOptions(
+        args.device, args.precision, args.batch_tokens, args.calibrate == "auto", args.runtime
+    )
+    with quick_imports(f"{MODULE}.prediction.torch_runtime"):
+        opened = open_model(folder, compute)
+    add_beside(opened, args.evidence, args.reject)
+    return opened
+
+
+def choose_run_threshold(folder: Path, outcome: LabelledOutcome, precision: float) -> Threshold:
+    """Return the threshold for a precision, chosen on the dev rows of a run; raises InputError where there is
+    none."""
+    from ..evaluation.logits_file import LOGITS, read_logits
+    from ..evaluation.measures.selective import choose_threshold
+    from ..outcomes.outcome import FITTED_ON
+
+    path = folder / LOGITS
+    remedy = "set --threshold yourself"
+    if not path.exists():
+        raise InputError(
+            f"--abstain needs the logits of a run, and there is no {path}; train again, or {remedy}"
+        )
+    splits = read_logits(path).splits
+    if FITTED_ON not in splits:
+        raise InputError(f"--abstain needs a run with dev rows, and {path} has none; {remedy}")
+    dev = splits[FITTED_ON]
+    return choose_threshold(outcome.held_out_decisions(dev), dev.hashes, precision)
+
+
+def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | None:
+    """Return the threshold from which on rows are decided, None where they are not; says how well a chosen
+    one does on other rows."""
+    opened.predictor.outcome.check_threshold(args.threshold, args.abstain)
+    if args.abstain is None:
+        return args.threshold
+    threshold = choose_run_threshold(opened.folder, opened.predictor.outcome, args.abstain)
+    say(threshold.describe(args.abstain))
+    if threshold.bound < args.abstain:
+        say(f"warning: that bound is below {args.abstain:g}; more dev rows, or a higher precision, help")
+    return threshold.value
+
+
+def write_rows(
+    args: argparse.Namespace,
+    source: Source,
+    rows: Iterator[Row | BadRow],
+    opened: OpenedModel,
+    threshold: float | None,
+    file: TextIO,
+    on_batch: Callable[[int], None] = lambda rows: None,
+    span: Span | None = None,
+) -> int:
+    """Classify the rows of a source, which has started, write them as the command line says, and return how
+    many."""
+    from ..prediction.prediction_writer import PredictionWriter
+
+    place = source.place if source.has_reasons(args.on_bad_row) else None
+    columns = source.table_columns if args.output_format == "parquet" else source.columns
+    # A person who types texts wants an answer after each line.
+    chunk = {"chunk_rows": 1} if source.is_terminal else {}
+    written = 0
+
+    def counted() -> Iterator:
+        nonlocal written
+        for prediction in opened.predictor.predict(rows, on_batch=on_batch, **chunk):
+            written += 1
+            yield prediction
+
+    if args.bom:
+        file.write("\ufeff")
+    predictor = opened.predictor
+    writer = PredictionWriter(predictor.outcome, columns, threshold, place, predictor.beside)
+    if args.output_format == "parquet":
+        writer.write_parquet(file, Path(source.name), counted(), span)
+    else:
+        writer.write(args.output_format, file, counted())
+    if columns.left_out and args.output_format != "jsonl":
+        keys = listed(sorted(columns.left_out))
+        say(f"warning: keys that no early row has are left out: {keys}; write JSON Lines to keep them")
+    return written
