@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config.language import LANGUAGES, spoken
 from ..config.shipped import PROGRAM
 from ..errors import InputError
 from .exit_status import exit_status, say
@@ -59,7 +60,7 @@ def build_parser(program: str) -> Parser:
         default=Path("explanation.html"),
         help="page to write; replaces an earlier one only (default: explanation.html; none: no page)",
     )
-    add("--language", choices=["en", "zh"], default="en", help="language of the explanation (default: en)")
+    add("--language", choices=LANGUAGES, default="auto", help="en or zh (default: auto, that of LANG)")
     add(
         "--draws",
         type=int,
@@ -119,10 +120,11 @@ def run(args: argparse.Namespace) -> None:
     texts = (text,) if args.text_pair is None else (text, args.text_pair)
     model = load_plain_model(args.model, args.device)
     found = explain(model, texts, bool(settings.get("remove_spaces")), args.label, args.draws, args.seed)
+    language = spoken(args.language)
     known = label_in_data(args.model, found[0].text.texts)
-    print("\n\n".join(render_text(one, args.language, known) for one in found))
+    print("\n\n".join(render_text(one, language, known) for one in found))
     if args.html != Path("none"):
-        write_page(args.html, found, args.language, known)
+        write_page(args.html, found, language, known)
         say(f"Saved in {args.html}")
 
 

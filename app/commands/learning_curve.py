@@ -15,6 +15,7 @@ import argparse
 import sys
 
 from ..config.command_line import load_config
+from ..config.language import spoken
 from ..config.shipped import PROGRAM
 from ..errors import InputError
 from .exit_status import exit_status
@@ -55,7 +56,7 @@ def work(options: argparse.Namespace, settings: list[str]) -> int:
     series = Series(folder, kind, planned.name, planned.processes, settings, config.output.overwrite)
     open_series(series, config)
     try:
-        print(write_curve(folder, train_parts(series, config), config.output.language))
+        print(write_curve(folder, train_parts(series, config), spoken(config.output.language)))
     except Stopped as stop:
         print(f"Stopped by {stop}; the same command continues.", file=sys.stderr)
         return 128 + stop.number

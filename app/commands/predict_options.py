@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..config.file_formats import FORMATS
+from ..config.language import LANGUAGES
 from ..errors import InputError, nearest
 from ..prediction.open_model import RUNTIMES
 from ..prediction.output import FORMATS as OUTPUT_FORMATS
@@ -124,7 +125,7 @@ def _add_output_options(add: Callable) -> None:
         "(default: none)"
     )
     add("--report", metavar="FOLDER", help=report)
-    add("--language", choices=["en", "zh"], default="en", help="language of report.html (default: en)")
+    add("--language", choices=LANGUAGES, default="auto", help="language of the report (default: auto, LANG)")
     add("--output_format", choices=["auto", *OUTPUT_FORMATS], default="auto", help=formats)
     bom = "begin CSV with a byte order mark, without which Excel shows no Chinese (default: without)"
     add("--bom", action="store_true", help=bom)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
+from ..config.language import spoken
 from ..config.shipped import PROGRAM
 from ..errors import InputError
 from .exit_status import exit_status
@@ -130,4 +131,4 @@ def search(
         study = open_study(folder, metric, options.sampler, options.pruner, options.seed)
     one_search = Search(series, space, metric, options.trials, study)
     run_trials(one_search)
-    return finish_once(one_search, config.output.language)
+    return finish_once(one_search, spoken(config.output.language))

@@ -35,7 +35,7 @@ USUAL = {
     "train.precision": ("HOW", "fp32, bf16 or fp16; auto: what is fast here"),
     "output.dir": ("FOLDER", "run folder; else the next free one in checkpoints/"),
     "output.resume": ("HOW", "auto: continue an interrupted run"),
-    "output.language": ("LANGUAGE", "language of report.html: en or zh"),
+    "output.language": ("LANGUAGE", "language of the report: en or zh; auto: that of the locale"),
 }
 
 

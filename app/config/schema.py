@@ -130,8 +130,8 @@ class OutputConfig:
     """Services that follow the run as well, such as [mlflow]; docs/evaluation.md lists them."""
     project: str = "chinese-text-classification"
     """Name under which the trackers group runs (MLflow: experiment)."""
-    language: Literal["en", "zh"] = "en"
-    """Language of report.html: English or Chinese."""
+    language: Literal["auto", "en", "zh"] = "auto"
+    """Language of the report, its page and the advice: English or Chinese; auto: by LANG."""
     progress: bool | None = None
     """Show a progress bar; none: if standard error is a terminal."""
 

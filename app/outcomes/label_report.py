@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from ..evaluation.text_table import short_label, text_table
+from ..evaluation.text_table import columns_of, short_label, text_table
 from .label_metrics import MAX_CLASSES, MULTI_LABEL_AVERAGES, SCORES, worst_labels
 from .metrics import BY_KEY
+from .report_words import say
 
 # Labels, and pairs of classes, in the report of many
 MAX_SHOWN = 20
 
 
-def label_table(metrics: dict, noun: str, averages: tuple[str, ...], support: int) -> list[str]:
+def label_table(
+    metrics: dict, noun: str, averages: tuple[str, ...], support: int, language: str = "en"
+) -> list[str]:
     """Return a heading where there are more than `MAX_CLASSES` labels, and a table of labels and averages.
 
     Of many labels the table has those with the lowest F1. `noun` is what labels are called, `support` what
@@ -20,7 +23,7 @@ def label_table(metrics: dict, noun: str, averages: tuple[str, ...], support: in
     is_long = len(classes) > MAX_CLASSES
     shown = worst_labels(classes, MAX_SHOWN) if is_long else classes
     has_thresholds = any("threshold" in scores for scores in classes.values())
-    rows = shown | {f"{name} avg": metrics[name] | {"support": support} for name in averages}
+    rows = shown | {say(f"{name} avg", language): metrics[name] | {"support": support} for name in averages}
     lines = [
         [
             short_label(name),
@@ -30,57 +33,58 @@ def label_table(metrics: dict, noun: str, averages: tuple[str, ...], support: in
         ]
         for name, scores in rows.items()
     ]
-    header = ["", *SCORES, "support", *(["threshold"] if has_thresholds else [])]
-    heading = (
-        [f"The {len(shown)} worst of {len(classes):,} {noun}; all are in report.json"] if is_long else []
-    )
-    return [*heading, text_table(header, lines)]
+    keys = [*SCORES, "support", *(["threshold"] if has_thresholds else [])]
+    header = ["", *(say(key, language) for key in keys)]
+    heading = say("worst", language, len(shown), len(classes), say(noun, language))
+    return [*([heading] if is_long else []), text_table(header, lines)]
 
 
 def _threshold(scores: dict) -> str:
     return f"{scores['threshold']:.4f}" if "threshold" in scores else ""
 
 
-def multi_label_lines(metrics: dict, rule: str) -> list[str]:
+def multi_label_lines(metrics: dict, rule: str, language: str = "en") -> list[str]:
     """Return the table of labels, the metrics of rows, and the `rule` by which labels are chosen."""
     support = sum(scores["support"] for scores in metrics["classes"].values())
     shown = ("subset_accuracy", "samples_f1", "hamming_loss", "loss")
-    values = [f"{BY_KEY[key].english} {metrics[key]:.4f}" for key in shown]
-    per_row = f"{metrics['labels_per_row']:.2f} true, {metrics['predicted_per_row']:.2f} predicted"
+    values = [f"{BY_KEY[key].name(language)} {metrics[key]:.4f}" for key in shown]
     return [
-        *label_table(metrics, "labels", MULTI_LABEL_AVERAGES, support),
+        *label_table(metrics, "labels", MULTI_LABEL_AVERAGES, support, language),
         "",
-        "   ".join([*values, f"rows {metrics['rows']:,}"]),
-        f"labels a row: {per_row}",
+        "   ".join([*values, say("rows", language, metrics["rows"])]),
+        say("labels a row", language, metrics["labels_per_row"], metrics["predicted_per_row"]),
         "",
         rule,
     ]
 
 
-def confusion_lines(metrics: dict) -> list[str]:
+def confusion_lines(metrics: dict, language: str = "en") -> list[str]:
     """Return the confusion matrix, or of many classes the pairs that are confused most."""
     if "confusion_matrix" in metrics:
         labels = list(map(short_label, metrics["classes"]))
         cells = (
             [label, *map(str, row)] for label, row in zip(labels, metrics["confusion_matrix"], strict=True)
         )
-        return ["Confusion matrix (rows: true class, columns: predicted)", text_table(["", *labels], cells)]
+        return [say("matrix", language), text_table(["", *labels], cells)]
     pairs = metrics["confusions"]
     if not pairs:
-        return ["No class was taken for another."]
+        return [say("no confusions", language)]
     shown = [[short_label(label), short_label(other), str(rows)] for label, other, rows in pairs[:MAX_SHOWN]]
-    heading = f"The {len(shown)} most frequent of {len(pairs):,} confusions; all are in report.json"
-    return [heading, text_table(["true class", "predicted", "rows"], shown)]
+    heading = say("confusions", language, len(shown), len(pairs))
+    names = [say(key, language) for key in ("true class", "predicted", "row count")]
+    return [heading, text_table(names, shown)]
 
 
-def interval_lines(metrics: dict, beside_baselines: tuple[str, ...]) -> str:
+def interval_lines(metrics: dict, beside_baselines: tuple[str, ...], language: str = "en") -> str:
     """Return each metric with its interval, and the baselines with the metrics `beside_baselines`."""
-    lines = ["95 % intervals (bootstrap over the rows)"]
-    width = max([17, *(len(BY_KEY[key].english) for key in metrics["intervals"])])
-    for key, (low, high) in metrics["intervals"].items():
-        lines.append(f"  {BY_KEY[key].english:{width}} {metrics[key]:.4f}   {low:.4f} to {high:.4f}")
+    lines = [say("intervals", language)]
+    names = {key: BY_KEY[key].name(language) for key in metrics["intervals"]}
+    width = max([17, *map(columns_of, names.values())])
+    for key, ends in metrics["intervals"].items():
+        name = names[key] + " " * (width - columns_of(names[key]))
+        lines.append(f"  {name} {metrics[key]:.4f}   {say('to', language, *ends)}")
     for baseline, values in metrics.get("baselines", {}).items():
-        of_rows = "" if values["rows"] == metrics["rows"] else f" (on {values['rows']:,} rows)"
-        shown = ", ".join(f"{BY_KEY[key].english} {values[key]:.4f}" for key in beside_baselines)
-        lines.append(f"  {baseline}: {shown}{of_rows}")
+        of_rows = "" if values["rows"] == metrics["rows"] else say("of rows", language, values["rows"])
+        shown = ", ".join(f"{BY_KEY[key].name(language)} {values[key]:.4f}" for key in beside_baselines)
+        lines.append(f"  {say(baseline, language)}: {shown}{of_rows}")
     return "\n".join(lines)

@@ -87,7 +87,7 @@ class MaskedLanguageModelling(Outcome):
     def metrics_in_training(self, split: Split, results: np.ndarray) -> dict:
         return masked_token_metrics(results)
 
-    def report_text(self, metrics: dict, start: dict, title: str) -> str:
+    def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
         """Return perplexity and accuracy of the same masked tokens before and after the training."""
         tokens, rows = metrics["targets"], metrics["rows"]
         lines = [title, f"{tokens:,} masked tokens of {rows:,} rows, the same before and after"]

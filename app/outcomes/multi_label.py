@@ -235,9 +235,9 @@ class MultiLabel(LabelledOutcome):
     def line(self, answer: list[str], probabilities: np.ndarray) -> str:
         return ", ".join(map(short_label, answer)) or "(no label)"
 
-    def report_text(self, metrics: dict, start: dict, title: str) -> str:
-        lines = multi_label_lines(metrics, describe_rule(self.rule))
-        return "\n".join([title, *lines, "", interval_lines(metrics, self.beside_baselines)])
+    def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
+        lines = multi_label_lines(metrics, describe_rule(self.rule), language)
+        return "\n".join([title, *lines, "", interval_lines(metrics, self.beside_baselines, language)])
 
     def decision_paragraph(self, metrics: dict, language: str) -> str:
         return self.words(language)["card_thresholds"]

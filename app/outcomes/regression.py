@@ -212,7 +212,7 @@ class Regression(LabelledOutcome):
     def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
         return np.empty(0, np.int64)
 
-    def report_text(self, metrics: dict, start: dict, title: str) -> str:
+    def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
         near = f"{metrics['near']:.1%} at most {metrics['near_distance']:.4g} off, half a standard deviation"
         lines = [title, f"rows {metrics['rows']:,}; {near}", ""]
         return "\n".join([*lines, interval_lines(metrics, ("rmse", "mae", *self.beside_baselines))])

@@ -19,7 +19,9 @@ from .label_issues import class_quality, flag_classes, in_chunks
 from .label_metrics import MixedPair, confusions, label_metrics, mixed_pairs
 from .label_report import confusion_lines, interval_lines, label_table
 from .labelled_outcome import LabelledOutcome
+from .metrics import BY_KEY
 from .outcome import FITTED_ON
+from .report_words import say
 from .single_label_page import page_sections
 from .temperature import choose_temperature, effect, render_calibration
 from .texts import Texts
@@ -223,15 +225,17 @@ class SingleLabel(LabelledOutcome):
     def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
         return super().listed_labels(probabilities)[1:]
 
-    def report_text(self, metrics: dict, start: dict, title: str) -> str:
+    def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
         rows = metrics["rows"]
-        lines = [title, *label_table(metrics, "classes", AVERAGES, rows), ""]
-        lines += [f"accuracy {metrics['accuracy']:.4f}   rows {rows:,}   loss {metrics['loss']:.4f}", ""]
-        lines += [*confusion_lines(metrics), "", interval_lines(metrics, self.beside_baselines)]
+        lines = [title, *label_table(metrics, "classes", AVERAGES, rows, language), ""]
+        accuracy, loss = (f"{BY_KEY[key].name(language)} {metrics[key]:.4f}" for key in ("accuracy", "loss"))
+        lines += [f"{accuracy}   {say('rows', language, rows)}   {loss}", ""]
+        lines += [*confusion_lines(metrics, language), ""]
+        lines += [interval_lines(metrics, self.beside_baselines, language)]
         if "calibration" in metrics:
-            lines += ["", render_calibration(metrics["calibration"])]
+            lines += ["", render_calibration(metrics["calibration"], language)]
         elif "no_calibration" in metrics:
-            lines += ["", self.no_calibration(metrics, "en")]
+            lines += ["", self.no_calibration(metrics, language)]
         return "\n".join(lines)
 
     def mixed_up(self, metrics: dict) -> list[MixedPair]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..evaluation.measures.calibration_error import confidence_bins
 from .class_scores import ClassScores, score_classes
+from .report_words import say
 
 SMALLEST, LARGEST = 0.05, 20.0
 # Logits to fit on; with more the temperature moves by less than a hundredth
@@ -78,12 +79,9 @@ def _loss_and_error(scores: ClassScores) -> dict:
     return {"loss": float(scores.loss.mean()), "ece": bins.error}
 
 
-def render_calibration(calibration: dict) -> str:
+def render_calibration(calibration: dict, language: str = "en") -> str:
     """Return a line for people."""
-    before, after = calibration["before"], calibration["after"]
-    same = ", the rows it was fitted on" if calibration["measured_on"] == calibration["fitted_on"] else ""
-    return (
-        f"Calibration: temperature {calibration['temperature']:.3f}, fitted on {calibration['rows']:,} rows "
-        f"of {calibration['fitted_on']}; on {calibration['measured_on']}{same}: loss {before['loss']:.4f} to "
-        f"{after['loss']:.4f}, calibration error {before['ece']:.4f} to {after['ece']:.4f}"
-    )
+    is_same = calibration["measured_on"] == calibration["fitted_on"]
+    losses = (calibration[when][key] for key in ("loss", "ece") for when in ("before", "after"))
+    about = (calibration[key] for key in ("temperature", "rows", "fitted_on", "measured_on"))
+    return say("calibration", language, *about, say("same rows", language) if is_same else "", *losses)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from ..config.language import spoken
 from ..data.rows import Row
 from ..errors import InputError, excerpt, listed, nearest
 from ..evaluation.long_rows import cost_of_length, readings_of, render_cost_of_length
@@ -169,7 +170,8 @@ def report_on(
     metrics = all_metrics(outcome, scores)
     if effect := outcome.effect_of_fit(labels, logits, "these rows"):
         metrics["calibration"] = outcome.fitted_values() | effect
-    text = outcome.report_text(metrics, {}, title)
+    language = spoken(language)
+    text = outcome.report_text(metrics, {}, title, language)
     evaluated = labelled.evaluated(scores)
     if long := cost_of_length(evaluated.readings, scores.correct, predictor.long.way, predictor.max_length):
         metrics["long_texts"] = long

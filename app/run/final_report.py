@@ -12,6 +12,7 @@ import numpy as np
 from ..checkpoints.card_file import write_card
 from ..checkpoints.run_files import PAGE, PREDICTIONS, REPORT, TEXT
 from ..checkpoints.run_history import HISTORY
+from ..config.language import spoken
 from ..config.schema import Config
 from ..data.dataset import Split
 from ..evaluation.logits_file import LOGITS, logits_of, write_logits
@@ -37,6 +38,11 @@ NOTES = {
     "dev": "; there is no test split, so these rows also chose the checkpoint",
     "train": "; the rows it was trained on",
 }
+CHINESE_NOTES = {
+    "test": "",
+    "dev": "；没有测试集，所以检查点也是用这些样本选的",
+    "train": "；这些就是训练样本",
+}
 
 
 def report_split(components: Components) -> str:
@@ -44,8 +50,11 @@ def report_split(components: Components) -> str:
     return next(name for name in NOTES if name in components.loaders)
 
 
-def report_title(split: str, state: RunProgress, best_metric: str) -> str:
+def report_title(split: str, state: RunProgress, best_metric: str, language: str = "en") -> str:
     """Return the first line of the report: which rows, which checkpoint, and how it was chosen."""
+    if language == "zh":
+        chosen = "" if state.best_value is None else f"，按验证集的 {best_metric} {state.best_value:.4f} 选出"
+        return f"{split} 上的评测报告：第 {state.best_step} 步的检查点{chosen}{CHINESE_NOTES[split]}"
     chosen = "" if state.best_value is None else f", chosen by {best_metric} on dev {state.best_value:.4f}"
     return f"Report on {split}: checkpoint of step {state.best_step}{chosen}{NOTES[split]}"
 
@@ -67,10 +76,11 @@ def print_and_write(
     there is one, by name; `start` is the command that starts such a run, without settings.
     """
     outcome = components.outcome
-    title = report_title(split, state, outcome.best_metric)
+    language = spoken(config.output.language)
+    title = report_title(split, state, outcome.best_metric, language)
     if outcome.has_labels:
         metrics = fit_and_measure(folder, components, split, results, state.best_step)
-    text = outcome.report_text(metrics, state.start_metrics, title)
+    text = outcome.report_text(metrics, state.start_metrics, title, language)
     if "long_texts" in metrics:
         text += f"\n\n{render_cost_of_length(metrics['long_texts'])}"
     if "copies_in_train" in metrics:
@@ -80,7 +90,7 @@ def print_and_write(
         evidence_of(folder, config, components, start, split, metrics | {"step": state.best_step}, results),
     )
     if advice:
-        text += f"\n\n{render_advice(advice)}"
+        text += f"\n\n{render_advice(advice, language)}"
     print(f"\n{text}\n")  # noqa: T201
     write_text(folder / TEXT, text + "\n")
     if outcome.has_labels:
@@ -91,9 +101,9 @@ def print_and_write(
             advice=advice,
             facts=run_facts(folder, config, components, state),
         )
-        write_text(folder / PAGE, render_page(outcome, content, config.output.language))
+        write_text(folder / PAGE, render_page(outcome, content, language))
         card = card_content(folder.resolve().name, config, components, split, on_page)
-        write_card(folder, render_card(card, config.output.language))
+        write_card(folder, render_card(card, language))
     details = {"split": split, "step": state.best_step, "data": components.dataset.statistics}
     if components.dataset.relabelled:
         details["relabelled"] = components.dataset.relabelled

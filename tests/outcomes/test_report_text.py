@@ -1,14 +1,17 @@
 """The printed report: python -m pytest tests/outcomes/test_report_text.py"""
 
 import json
+import re
 
 import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix
 
+from app.config.language import spoken
 from app.outcomes import open_outcome
+from app.outcomes.report_words import WORDS
 from app.outcomes.resampling import all_metrics
-from tests.outcomes.rows_case import fitted_outcome, random_rows, report_metrics
+from tests.outcomes.rows_case import TASKS, fitted_outcome, page_content, random_rows, report_metrics
 
 
 def random_case(num_rows: int, num_labels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -131,3 +134,24 @@ def test_labels_are_harmless_on_a_terminal(num_others):
     assert all(character.isprintable() or character == "\n" for character in text)
     assert num_others or all(f"\n{shown} " in text for shown in HOSTILE.values())
     assert set(metrics["classes"]) == set(names)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_chinese_report_has_no_english_words_but_names(task):
+    outcome, content = page_content(task, 300, ["甲", "乙", "丙"])
+    english, chinese = (outcome.report_text(content.metrics, {}, "", language) for language in ("en", "zh"))
+    # The rule of several labels, and names of methods and metrics
+    kept = re.compile(r"TF-IDF|naive Bayes|logistic regression|Brier|F1|dev|test|Threshold.*|these rows")
+    assert not re.search("[A-Za-z]{3}", kept.sub("", chinese)), chinese
+    assert re.findall(r"\d\.\d{4}", chinese) == re.findall(r"\d\.\d{4}", english)
+    assert all(len(pair) == 2 and all(pair) for pair in WORDS.values())
+
+
+def test_auto_is_the_language_of_the_locale(monkeypatch):
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    assert spoken("auto") == "en"
+    monkeypatch.setenv("LANG", "zh_CN.UTF-8")
+    assert (spoken("auto"), spoken("en")) == ("zh", "en")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    assert spoken("auto") == "en"

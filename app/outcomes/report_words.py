@@ -1,0 +1,57 @@
+"""The words of the printed report, in English and Chinese."""
+
+from __future__ import annotations
+
+WORDS = {
+    "precision": ("precision", "精确率"),
+    "recall": ("recall", "召回率"),
+    "f1": ("f1", "F1"),
+    "support": ("support", "样本数"),
+    "threshold": ("threshold", "阈值"),
+    "macro avg": ("macro avg", "宏平均"),
+    "micro avg": ("micro avg", "微平均"),
+    "weighted avg": ("weighted avg", "加权平均"),
+    "samples avg": ("samples avg", "按样本平均"),
+    "classes": ("classes", "个类别"),
+    "labels": ("labels", "个标签"),
+    "worst": (
+        "The {0} worst of {1:,} {2}; all are in report.json",
+        "{1:,} {2}中最差的 {0} 个；全部在 report.json 里",
+    ),
+    "rows": ("rows {0:,}", "样本数 {0:,}"),
+    "labels a row": (
+        "labels a row: {0:.2f} true, {1:.2f} predicted",
+        "每行标签数：真实 {0:.2f}，预测 {1:.2f}",
+    ),
+    "matrix": (
+        "Confusion matrix (rows: true class, columns: predicted)",
+        "混淆矩阵（行：真实类别，列：预测类别）",
+    ),
+    "no confusions": ("No class was taken for another.", "没有把任何类别当成别的类别。"),
+    "confusions": (
+        "The {0} most frequent of {1:,} confusions; all are in report.json",
+        "{1:,} 种混淆中最常见的 {0} 种；全部在 report.json 里",
+    ),
+    "true class": ("true class", "真实类别"),
+    "predicted": ("predicted", "预测"),
+    "row count": ("rows", "样本数"),
+    "intervals": ("95 % intervals (bootstrap over the rows)", "95% 置信区间（对样本做自助法）"),
+    "to": ("{0:.4f} to {1:.4f}", "{0:.4f} 到 {1:.4f}"),
+    "of rows": (" (on {0:,} rows)", "（{0:,} 行）"),
+    "majority class": ("majority class", "总是预测最多的类别"),
+    "most frequent set": ("most frequent set", "总是预测最多的标签组合"),
+    "calibration": (
+        "Calibration: temperature {0:.3f}, fitted on {1:,} rows of {2}; on {3}{4}: loss {5:.4f} to {6:.4f}, "
+        "calibration error {7:.4f} to {8:.4f}",
+        "校准：温度 {0:.3f}，在 {2} 的 {1:,} 行上拟合；在 {3} 上{4}：损失 {5:.4f} 变为 {6:.4f}，"
+        "校准误差 {7:.4f} 变为 {8:.4f}",
+    ),
+    "same rows": (", the rows it was fitted on", "（就是拟合用的样本）"),
+}
+
+
+def say(key: str, language: str, *values: object) -> str:
+    """Return a text with its values; `key` itself where there is none, as for a name that is the same in both
+    languages."""
+    text = WORDS[key][language == "zh"] if key in WORDS else key
+    return text.format(*values) if values else text
