@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -230,8 +231,8 @@ class SingleLabel(LabelledOutcome):
         lines = [title, *label_table(metrics, "classes", AVERAGES, rows, language), ""]
         accuracy, loss = (f"{BY_KEY[key].name(language)} {metrics[key]:.4f}" for key in ("accuracy", "loss"))
         lines += [f"{accuracy}   {say('rows', language, rows)}   {loss}", ""]
-        lines += [*confusion_lines(metrics, language), ""]
-        lines += [interval_lines(metrics, self.beside_baselines, language)]
+        intervals = interval_lines(metrics, self.beside_baselines, language)
+        lines += [*confusion_lines(metrics, language), "", intervals]
         if "calibration" in metrics:
             lines += ["", render_calibration(metrics["calibration"], language)]
         elif "no_calibration" in metrics:
@@ -256,7 +257,4 @@ class SingleLabel(LabelledOutcome):
         return [self.words(language)["card_always"]]
 
     def page_sections(self, content: PageContent) -> dict:
-        def no_calibration(language: str) -> str:
-            return self.no_calibration(content.metrics, language)
-
-        return page_sections(content) | {"no_calibration": no_calibration}
+        return page_sections(content) | {"no_calibration": partial(self.no_calibration, content.metrics)}
