@@ -99,7 +99,7 @@ def write_first_start(folder: Path, config: Config, start: dict, dataset: Datase
             writer = csv.writer(file)
             writer.writerow(["file", "line", "problem"])
             for table in dataset.tables:
-                writer.writerows([table.source, row["line"], row["problem"]] for row in table.skipped_rows())
+                writer.writerows([row["file"], row["line"], row["problem"]] for row in table.skipped_rows())
 
 
 def add_start(folder: Path, config: Config, start: dict, step: int) -> None:

@@ -222,5 +222,10 @@ def _parse_settings(parse: Callable, parser, source: str) -> Config:
 def _with_run_name(config: Config, path: str) -> Config:
     """Name the run after its configuration file, or after its data if the configuration file is a default
     one."""
-    named_after = (config.data.train or "sample") if Path(path) in DEFAULT_CONFIGS else path
-    return replace(config, output=replace(config.output, name=config.output.name or Path(named_after).stem))
+    train = config.data.train or "sample"
+    named_after = (train if isinstance(train, str) else train[0]) if Path(path) in DEFAULT_CONFIGS else path
+    # Of a pattern the folder
+    name = next(
+        (part for part in (Path(named_after).stem, *Path(named_after).parts[::-1]) if "*" not in part), ""
+    )
+    return replace(config, output=replace(config.output, name=config.output.name or name or "files"))

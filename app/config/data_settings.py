@@ -46,14 +46,15 @@ class DataConfig:
     ordered labels, such as stars. regression: one number a row, such as a score. masked_language_modelling:
     hidden words of plain texts, one text a line, without labels, to continue the pretraining of an encoder.
     """
-    train: str | None = None
-    """File with the training rows, or public:NAME/FILE, a file that python -m app fetch NAME fetches; none:
-    the sample set in data/sample, with its own dev and test files.
+    train: str | list[str] | None = None
+    """File with the training rows, or public:NAME/FILE, a file that python -m app fetch NAME fetches; a
+    folder, a pattern in quotes ('posts/*.parquet') or a list of these: all their files, in the order of their
+    names. none: the sample set in data/sample, with its own dev and test files.
     """
-    dev: str | None = None
-    """File with the dev rows; none: dev_size of the training rows."""
-    test: str | None = None
-    """File with the test rows; none: test_size of the training rows."""
+    dev: str | list[str] | None = None
+    """File or files with the dev rows; none: dev_size of the training rows."""
+    test: str | list[str] | None = None
+    """File or files with the test rows; none: test_size of the training rows."""
     format: FormatName = "auto"
     """Format of the data files; text: one text a line, without labels, for masked_language_modelling; auto:
     JSON, JSON Lines, Parquet and Excel (xlsx) by the content, others by the ending of the file name (.txt is
@@ -152,5 +153,8 @@ class DataConfig:
     """
     whole_words: Annotated[bool, OnlyFor("masked_language_modelling")] = False
     """For masked_language_modelling: hide all tokens of a Chinese word together (needs rjieba)."""
+    workers: Annotated[int | None, at_least(1), at_most(1024)] = None
+    """Processes that read files and tokenise; the result is the same for any number. none: as many as cores,
+    to tokenise from 100,000 rows on."""
     cache_dir: str = ".cache"
     """Folder of the cache: tables, splits, vocabularies and tokens made from the data files."""

@@ -101,7 +101,9 @@ def fetch_hint(path: Path) -> str:
 def with_public_files(config: Config) -> Config:
     """Return the configuration with each `public:NAME/FILE` replaced by the path of that file."""
 
-    def path_of(setting: str | None) -> str | None:
+    def path_of(setting: str | list[str] | None) -> str | list[str] | None:
+        if isinstance(setting, list):
+            return [path_of(entry) for entry in setting]
         return str(find_file(setting)) if setting is not None and setting.startswith(PREFIX) else setting
 
     files = {key: path_of(getattr(config.data, key)) for key in ("train", "dev", "test")}

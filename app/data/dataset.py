@@ -12,7 +12,9 @@ import numpy as np
 from ..config.schema import DataConfig
 from ..config.shipped import SAMPLE_FOLDER
 from ..errors import InputError
+from ..runtime.cores import num_cores
 from .cache import build_once, content_key
+from .file_sets import files_of, open_files
 from .folds import FOLDS_FILE, build_folds, split_of_fold
 from .formats import unlabelled_format
 from .label_forms import label_form
@@ -21,7 +23,7 @@ from .readers import ReadOptions
 from .relabel import Fixes, apply_fixes, configured_fixes
 from .splits import part_of_rows, split_rows
 from .statistics import dataset_statistics
-from .table import Table, open_table
+from .table import Table
 
 VERSION = 2
 RELABELLED_FILE = "relabelled.json"
@@ -140,13 +142,13 @@ def _open_splits(folder: Path, tables: dict[str, Table]) -> dict[str, Split]:
 
 def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
     """Return the table of each file, by split, and the names of the labels."""
-    options = {name: _read_options(config, name) for name in SPLITS if getattr(config, name)}
+    options = {name: _read_options(config, name) for name in SPLITS if getattr(config, name) is not None}
     skip = config.on_bad_row == "skip"
-    form = label_form(config.task)
+    form, workers = label_form(config.task), config.workers or num_cores()
     has_labels = form.has_labels
     tables = {
-        "train": open_table(
-            config.train, options["train"], skip, config.cache_dir, config.labels, True, has_labels
+        "train": open_files(
+            config.train, options["train"], skip, config.cache_dir, config.labels, True, has_labels, workers
         )
     }
     # Other files are read as the train file was: a few rows may not show which columns are which
@@ -159,12 +161,19 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
         )
     label_names = form.names(config, tables["train"])
     for name in ("dev", "test"):
-        if getattr(config, name):
+        if name in options:
             # Ids have no meaning if the labels come from the train file
             given = config.labels is not None
             known = label_names if has_labels else None
-            tables[name] = open_table(
-                getattr(config, name), options[name], skip, config.cache_dir, known, given, has_labels
+            tables[name] = open_files(
+                getattr(config, name),
+                options[name],
+                skip,
+                config.cache_dir,
+                known,
+                given,
+                has_labels,
+                workers,
             )
     return tables, label_names
 
@@ -191,7 +200,9 @@ def _read_options(config: DataConfig, name: str) -> ReadOptions:
     form = label_form(config.task)
     options = ReadOptions.of(config)
     if not form.has_labels and config.format == "auto":
-        options = replace(options, format=unlabelled_format(Path(getattr(config, name)), config.encoding))
+        options = replace(
+            options, format=unlabelled_format(Path(files_of(getattr(config, name))[0]), config.encoding)
+        )
     return options if name == "train" else replace(options, limit=None)
 
 

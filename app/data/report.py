@@ -70,10 +70,7 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
     for table in dataset.tables:
         skipped = f", {table.skipped:,} skipped" if table.skipped else ""
         lines.append(f"  {table.source}: {table.num_rows:,} rows{skipped} ({table.columns})")
-        lines += [
-            f"    skipped {table.row_unit} {row['line']}: {row['problem']}"
-            for row in table.skipped_rows()[:10]
-        ]
+        lines += [f"    skipped {row['place']}: {row['problem']}" for row in table.skipped_rows()[:10]]
         if table.skipped > 10:
             lines.append(
                 f"    ... and {table.skipped - 10:,} more, all in skipped_rows.csv of the run folder"

@@ -8,6 +8,7 @@ A table is a folder: `texts.bin` (UTF-8, end to end) with `text_ends.npy`, the s
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,12 +30,16 @@ class Table:
     """The rows of one data file; texts are read from disk when they are asked for.
 
     `source` names the file in messages; files of the same content share a folder, which has the name of the
-    first. `content` is the format and a digest of the file.
+    first. `content` is the format and a digest of the file. The table of several files has the name of each
+    in `sources`.
     """
 
-    def __init__(self, folder: Path, source: str | None = None, content: str = "") -> None:
+    def __init__(
+        self, folder: Path, source: str | None = None, content: str = "", sources: list[str] | None = None
+    ) -> None:
         self.folder = folder
         self.content = content
+        self.sources = sources
         self._arrays: dict[str, np.ndarray] = {}
         meta = json.loads((folder / "table.json").read_text(encoding="utf-8"))
         self.source: str = meta["source"] if source is None else printable_path(source)
@@ -47,10 +52,13 @@ class Table:
         self.skipped: int = meta["skipped"]
         self.has_pairs: bool = meta["has_pairs"]
         self.num_rows: int = meta["num_rows"]
+        # Of several files: what the rows of each are counted by, and the row after its last one
+        self._units: list[str] = meta.get("units", [self.row_unit])
+        self._ends: list[int] = meta.get("ends", [self.num_rows])
 
     def __reduce__(self) -> tuple:
         """Send the place of a table, and not its content, to another process."""
-        return Table, (self.folder, self.source, self.content)
+        return Table, (self.folder, self.source, self.content, self.sources)
 
     def keep_open(self) -> None:
         """Map all files, so that the report can be written after the cache was removed."""
@@ -111,12 +119,27 @@ class Table:
 
     def where(self, row: int) -> str:
         """Return the file and line (or element, or row) of one row, for a message."""
-        return f"{self.source}, {self.row_unit} {int(self.lines[row])}"
+        unit = self._units[bisect_right(self._ends, row)]
+        return f"{self.file_of(row)}, {unit} {int(self.lines[row])}"
+
+    def place(self, row: int) -> str:
+        """Return the line of one row, with its file where there are several."""
+        return self.where(row) if self.sources else f"{self.row_unit} {int(self.lines[row])}"
+
+    def file_of(self, row: int) -> str:
+        """Return the name of the file that has a row."""
+        return self.sources[bisect_right(self._ends, row)] if self.sources else self.source
 
     def skipped_rows(self) -> list[dict]:
-        """Return the skipped rows: `line` and `problem` of each."""
-        with (self.folder / "skipped.jsonl").open(encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
+        """Return the skipped rows: `line` and `problem` of each, its `file`, and its `place` as in
+        `place`."""
+        with (self.folder / "skipped.jsonl").open(encoding="utf-8") as lines:
+            rows = [json.loads(line) for line in lines]
+        for row in rows:
+            part = row.pop("part", 0)
+            row["file"] = self.sources[part] if self.sources else self.source
+            row["place"] = f"{row['file']}, " * bool(self.sources) + f"{self._units[part]} {row['line']}"
+        return rows
 
 
 def _slice(content: np.ndarray, ends: np.ndarray, row: int) -> str:

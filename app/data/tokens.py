@@ -12,26 +12,20 @@ from __future__ import annotations
 
 import json
 import mmap
-from array import array
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
+from ..runtime.cores import num_cores
 from .cache import build_once, content_key
-from .encoding import highest_id
-from .long_texts import CUT, EncodedRow, LongTexts
-from .row_encoder import RowEncoder
+from .encoded_parts import EncodingJob, encode_parts, token_dtype
+from .long_texts import CUT, LongTexts
 from .table import Table
 
 VERSION = 2
-# Rows tokenised at once
-CHUNK = 8192
-# Of their texts
-CHUNK_BYTES = 1 << 25
+# Rows from which processes are started, unless data.workers says how many
+MANY_ROWS = 100_000
 # Rows read, after which mapped pages are released; each row maps 64 KiB around it
 RELEASE_EVERY = 512
 
@@ -92,16 +86,23 @@ class TokenStore:
             self._read = 0
 
 
-def open_store(table: Table, tokenizer, max_length: int, cache_dir: str, long: LongTexts = CUT) -> TokenStore:
-    """Return the token store of a table; tokenises it only if the cache has none for this table, tokenizer,
-    length and `long`."""
+def open_store(
+    table: Table,
+    tokenizer,
+    max_length: int,
+    cache_dir: str,
+    long: LongTexts = CUT,
+    workers: int | None = None,
+) -> TokenStore:
+    """Return the token store of a table; tokenises it, in `workers` processes, only if the cache has none for
+    this table, tokenizer, length and `long`."""
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
     definition = backend.to_str()
     side = tokenizer.truncation_side
     key = content_key("tokens", VERSION, table.folder.name, definition, max_length, side, asdict(long))
-    arguments = (table.folder, definition, max_length, tokenizer.unk_token_id, side, long)
+    arguments = (table.folder, definition, max_length, tokenizer.unk_token_id, side, long, workers)
     return TokenStore(build_once(Path(cache_dir) / f"tokens-{key}", build_store, *arguments))
 
 
@@ -113,46 +114,30 @@ def build_store(
     unknown_id: int | None,
     side: str = "right",
     long: LongTexts = CUT,
+    workers: int | None = 1,
 ) -> None:
-    """Tokenise a table into `folder`, on all cores; needs memory for a few chunks, and 13 bytes per row and 8
-    per window."""
+    """Tokenise a table into `folder`, in `workers` processes; None: in as many as cores where there are many
+    rows.
+
+    The result has the same bits for any number of processes. Needs memory for a few chunks in each, and 13
+    bytes per row and 8 per window.
+    """
     from tokenizers import Tokenizer
-    from tqdm import tqdm
 
     table = Table(table_folder)
-    tokenizer = Tokenizer.from_str(definition)
-    encoder = RowEncoder(tokenizer, max_length, side, long)
-    dtype = np.dtype(np.uint16 if highest_id(tokenizer) < 1 << 16 else np.int32)
-    # Lengths are of windows
-    lengths, counts, cut, second_starts = array("i"), array("i"), array("b"), array("i")
-    unknown = 0
-    with (
-        (folder / "tokens.bin").open("wb") as tokens,
-        tqdm(
-            total=table.num_rows, desc="tokenise", unit=" rows", unit_scale=True, disable=None, delay=2
-        ) as progress,
-    ):
-        for rows in encoded_chunks(table, encoder):
-            windows = [window for row in rows for window in row.windows]
-            chunk = np.fromiter(chain.from_iterable(windows), dtype)
-            tokens.write(chunk.tobytes())
-            unknown += 0 if unknown_id is None else int((chunk == unknown_id).sum())
-            lengths.extend(map(len, windows))
-            counts.extend(len(row.windows) for row in rows if long.way == "windows")
-            cut.extend(row.is_cut for row in rows)
-            if table.has_pairs:
-                second_starts.extend(row.second_start for row in rows)
-            progress.update(len(rows))
-    has_second = bool((np.asarray(second_starts) < np.asarray(lengths)).any()) if table.has_pairs else False
+    workers = workers or (num_cores() if table.num_rows >= MANY_ROWS else 1)
+    job = EncodingJob(table_folder, definition, max_length, unknown_id, side, long)
+    unknown, (lengths, counts, cut, second_starts) = encode_parts(folder, job, table, workers)
+    has_second = bool((second_starts < lengths).any()) if table.has_pairs else False
     offsets, first_windows = (
         np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]) for sizes in (lengths, counts)
     )
     np.save(folder / "offsets.npy", offsets[first_windows] if long.way == "windows" else offsets)
-    np.save(folder / "cut.npy", np.asarray(cut, dtype=np.uint8))
+    np.save(folder / "cut.npy", cut)
     if has_second:
-        np.save(folder / "second_starts.npy", np.asarray(second_starts))
+        np.save(folder / "second_starts.npy", second_starts)
     meta = {
-        "dtype": dtype.name,
+        "dtype": token_dtype(Tokenizer.from_str(definition)).name,
         "max_length": max_length,
         "unknown_tokens": unknown,
         "has_second": has_second,
@@ -163,38 +148,3 @@ def build_store(
         np.save(folder / "window_ends.npy", offsets[1:])
         np.save(folder / "first_windows.npy", first_windows)
     (folder / "store.json").write_text(json.dumps(meta))
-
-
-def encoded_chunks(table: Table, encoder: RowEncoder) -> Iterator[list[EncodedRow]]:
-    """Yield lists of rows with their tokens, of `CHUNK` rows each, or fewer where texts are long.
-
-    The next chunk is encoded, on all cores and without the GIL, while the caller works on the one before.
-    """
-
-    def encode_rows(rows: np.ndarray) -> list[EncodedRow]:
-        texts = table.texts(rows)
-        if table.has_pairs:
-            texts = list(zip(texts, table.pairs(rows), strict=True))
-        return encoder.encode(texts, lambda index: table.where(int(rows[index])))
-
-    with ThreadPoolExecutor(1) as pool:
-        following = None
-        for rows in _chunks(table):
-            current, following = following, pool.submit(encode_rows, rows)
-            if current:
-                yield current.result()
-        if following:
-            yield following.result()
-
-
-def _chunks(table: Table) -> Iterator[np.ndarray]:
-    """Yield the ids of the rows that are tokenised at once, in their order: `CHUNK` rows, `CHUNK_BYTES` or
-    one row."""
-    ends = table.array("text_ends") + (table.array("pair_ends") if table.has_pairs else 0)
-    start = 0
-    while start < table.num_rows:
-        before = ends[start - 1] if start else 0
-        fitting = int(np.searchsorted(ends, before + CHUNK_BYTES, side="right"))
-        stop = min(start + CHUNK, max(fitting, start + 1))
-        yield np.arange(start, stop)
-        start = stop

@@ -27,7 +27,14 @@ FREE_TO_RESUME = frozenset(
     (
         *LENGTH,
         *(f"train.{name}" for name in FREE_TRAIN),
-        *("data.format", "data.on_bad_row", "data.cache_dir", "data.use_test", "model.vocab_file"),
+        *(
+            "data.format",
+            "data.on_bad_row",
+            "data.cache_dir",
+            "data.workers",
+            "data.use_test",
+            "model.vocab_file",
+        ),
     )
 )
 GROUPS = ("data", "model", "train")

@@ -21,7 +21,7 @@ from .job_signature import MAX_LISTED, TOKENIZER, content_of, job_signature, sho
 # Settings of a machine
 OF_A_MACHINE = (
     *("train.device", "train.threads", "train.nprocs", "train.timeout"),
-    *("data.format", "data.cache_dir", "model.vocab_file"),
+    *("data.format", "data.cache_dir", "data.workers", "model.vocab_file"),
 )
 # Settings that only rank 0 looks at
 OF_RANK_0 = (

@@ -117,7 +117,6 @@ def named_rows(split: Split, positions: np.ndarray) -> str:
     """Return the first rows at `positions` of a split by row id and line, how many more there are, and their
     file."""
     rows = np.unique(split.rows[positions])
-    lines = split.table.lines
-    shown = ", ".join(f"{row} ({split.table.row_unit} {lines[row]})" for row in rows[:SHOWN_ROWS])
+    shown = ", ".join(f"{row} ({split.table.place(row)})" for row in rows[:SHOWN_ROWS].tolist())
     more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
     return f"{shown}{more} of {split.table.source}"

@@ -213,7 +213,7 @@ MISTAKES = {
     "truth for an integer": ("train: {epochs: true}", "train.epochs must be auto or an integer, found True"),
     "nothing for an integer": ("train:\n  epochs:\n", "train.epochs must be auto or an integer, found nothing; give it a value"),
     "word for a number": ("train: {weight_decay: some}", "train.weight_decay must be a number, found some"),
-    "number for a string": ("data: {train: 5}", "data.train must be a string (numbers, yes and no in quotes) or null, found 5"),
+    "number for a string": ("data: {train: 5}", "data.train must be a string (numbers, yes and no in quotes) or a list", "or null, found 5"),
     "integers for strings": ("data: {labels: [0, 1]}", "data.labels must be a list such as [a, b] of strings (numbers", "found [0, 1]"),
     "truth for strings": ("data: {labels: [yes, no]}", "yes and no in quotes", "found [True, False]"),
     "string for a list": ("data: {labels: 好}", "data.labels must be a list such as [a, b]", "found 好"),

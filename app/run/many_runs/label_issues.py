@@ -75,7 +75,7 @@ def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
             line, text_hash = int(table.lines[row]), written_hash(int(split.hashes[at]))
             label = filled[text_hash][-1] if text_hash in filled else ""
             carried.add(text_hash)
-            writer.writerow([rank, table.source, line, row, *texts, *about, text_hash, label])
+            writer.writerow([rank, table.file_of(row), line, row, *texts, *about, text_hash, label])
         writer.writerows(row for text_hash, row in filled.items() if text_hash not in carried)
     aside.replace(path)
 

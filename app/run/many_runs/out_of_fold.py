@@ -105,7 +105,6 @@ def write_oof(path: Path, rows_of_folds: OutOfFold) -> None:
         {"label_names": json.dumps(outcome.label_names, ensure_ascii=False)},
     )
     table, step = rows_of_folds.table, max(1, CHUNK_NUMBERS // num_logits)
-    files = pa.array([table.source], pa.string())
     aside = path.with_name(f".{path.name}")
     with parquet.ParquetWriter(aside, schema) as writer:
         for start in range(0, len(split), step):
@@ -116,7 +115,7 @@ def write_oof(path: Path, rows_of_folds: OutOfFold) -> None:
             )
             columns = [
                 pa.array(rows),
-                pa.DictionaryArray.from_arrays(np.zeros(len(rows), np.int32), files),
+                pa.array(map(table.file_of, rows.tolist()), pa.string()).dictionary_encode(),
                 pa.array(table.lines[rows]),
                 pa.array([written_hash(value) for value in split.hashes[part].tolist()]),
                 pa.array(rows_of_folds.folds[part].astype(np.int32)),

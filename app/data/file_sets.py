@@ -1,0 +1,149 @@
+"""Several data files as one: the table of each, and the table of all, in a fixed order."""
+
+from __future__ import annotations
+
+import glob
+import json
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import InputError, listed, shorten
+from .cache import build_once, content_key
+from .readers import ReadOptions
+from .table import ARRAYS, VERSION, Table, open_table
+
+
+def files_of(value: str | list[str]) -> list[str]:
+    """Return the files that a setting names: a file, a folder, a pattern such as `posts/*.parquet`, or a list
+    of these.
+
+    The files of a folder or a pattern are sorted by name; those of a folder that begin with . or _, and
+    folders inside it, are left out. Raises InputError where there are none, and for a file named twice.
+    """
+    names = [name for entry in ([value] if isinstance(value, str) else value) for name in _files_of(entry)]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise InputError(f"{listed(twice)}: a file may be named once only; take one of them out")
+    if not names:
+        raise InputError("a list of data files must name at least one, found none")
+    return names
+
+
+def _files_of(entry: str) -> list[str]:
+    path = Path(entry)
+    try:
+        if entry and path.is_dir():
+            names = sorted(
+                str(file) for file in path.iterdir() if file.is_file() and file.name[0] not in "._"
+            )
+        elif glob.has_magic(entry) and not path.exists():
+            names = sorted(name for name in glob.glob(entry, recursive=True) if Path(name).is_file())
+        else:
+            return [entry]
+    except OSError as error:
+        raise InputError(f"{shorten(entry)}: cannot be read: {error.strerror}") from error
+    if not names:
+        raise InputError(f"{entry}: there are no files; write a pattern in quotes, such as 'posts/*.parquet'")
+    return names
+
+
+def open_files(
+    value: str | list[str],
+    options: ReadOptions,
+    skip_bad_rows: bool,
+    cache_dir: str,
+    label_names: list[str] | None,
+    accept_ids: bool,
+    need_label: bool,
+    workers: int,
+) -> Table:
+    """Return the table of all files that a setting names, one after the other; the arguments are those of
+    `open_table`.
+
+    All are read as the first one was, `workers` at a time, each in a process of its own. The table of each
+    file stays in the cache: a set with one file more reads one file. Errors name the file and its own line.
+    """
+    files = files_of(value)
+
+    def open_one(file: str, options: ReadOptions) -> Table:
+        return open_table(file, options, skip_bad_rows, cache_dir, label_names, accept_ids, need_label)
+
+    if files == [value]:
+        return open_one(value, options)
+    tables = [open_one(files[0], options)]
+    later = replace(options, **tables[0].assumed)
+    if options.limit is None:
+        pool = ThreadPoolExecutor(workers)
+        try:
+            tables += [
+                future.result() for future in [pool.submit(open_one, file, later) for file in files[1:]]
+            ]
+        finally:
+            pool.shutdown(cancel_futures=True)
+    else:
+        for file in files[1:]:
+            left = options.limit - sum(table.num_rows + table.skipped for table in tables)
+            if left > 0:
+                tables.append(open_one(file, replace(later, limit=left)))
+    key = content_key("set", VERSION, [table.folder.name for table in tables])
+    folder = build_once(Path(cache_dir) / f"table-{key}", join_tables, [table.folder for table in tables])
+    source = value if isinstance(value, str) else ", ".join(value)
+    content = f"{len(tables)} files {key}"
+    return Table(folder, shorten(source, 200), content, [table.source for table in tables])
+
+
+def join_tables(folder: Path, parts: list[Path]) -> None:
+    """Write the rows of several tables, one after the other, as one table; needs 28 bytes of memory a row."""
+    tables = [Table(part) for part in parts]
+    _check_same_columns(tables)
+    for name in ("texts.bin", "pairs.bin"):
+        with (folder / name).open("wb") as joined:
+            for part in parts:
+                with (part / name).open("rb") as file:
+                    shutil.copyfileobj(file, joined, 1 << 20)
+    codes: dict[str, int] = {}
+    for name in ARRAYS:
+        np.save(folder / f"{name}.npy", np.concatenate(list(_joined_values(name, tables, codes))))
+    with (folder / "skipped.jsonl").open("w", encoding="utf-8") as skipped:
+        for number, part in enumerate(parts):
+            for line in (part / "skipped.jsonl").read_text(encoding="utf-8").splitlines():
+                skipped.write(json.dumps(json.loads(line) | {"part": number}, ensure_ascii=True) + "\n")
+    meta = json.loads((parts[0] / "table.json").read_text(encoding="utf-8")) | {
+        "label_values": list(codes),
+        "multiline": sum(table.multiline for table in tables),
+        "first_multiline": next((table.first_multiline for table in tables if table.multiline), None),
+        "skipped": sum(table.skipped for table in tables),
+        "num_rows": sum(table.num_rows for table in tables),
+        "units": [table.row_unit for table in tables],
+        "ends": np.cumsum([table.num_rows for table in tables]).tolist(),
+    }
+    (folder / "table.json").write_text(json.dumps(meta, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def _joined_values(name: str, tables: list[Table], codes: dict[str, int]) -> Iterator[np.ndarray]:
+    """Yield an array of each table as it is in the table of all; `codes` receives the labels of all."""
+    end = 0
+    for table in tables:
+        values = table.array(name)
+        if name == "labels":
+            new = [codes.setdefault(value, len(codes)) for value in table.label_values]
+            values = np.asarray(new, values.dtype)[values]
+        elif name.endswith("_ends"):
+            values = values + end
+            end = int(values[-1]) if len(values) else end
+        yield values
+
+
+def _check_same_columns(tables: list[Table]) -> None:
+    first = tables[0]
+    for table in tables:
+        if table.has_pairs != first.has_pairs:
+            raise InputError(
+                f"{table.source}: all files of a set must have the same columns; the first, {first.source}, "
+                f"has {first.columns}, found {table.columns}"
+            )

@@ -1,0 +1,132 @@
+"""Several files as one set of rows: python -m pytest tests/data/test_file_sets.py"""
+
+import json
+import os
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from app.config.command_line import load_config
+from app.config.schema import DataConfig
+from app.data.dataset import open_dataset
+from app.data.file_sets import files_of
+from app.errors import InputError
+
+ROWS = [(f"第{number}条评论", ["好", "坏", "中"][number * number % 3]) for number in range(60)]
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Open a dataset: opened(train) has its tables in one cache."""
+    return lambda train, **settings: open_dataset(
+        DataConfig(train=train, cache_dir=str(tmp_path / "cache"), **settings)
+    )
+
+
+def write_parts(folder, ending="csv"):
+    """Write ROWS as three files of 10, 20 and 30 rows."""
+    folder.mkdir(exist_ok=True)
+    for name, rows in (("a", ROWS[:10]), ("b", ROWS[10:30]), ("c", ROWS[30:])):
+        path = folder / f"{name}.{ending}"
+        if ending == "parquet":
+            columns = [pa.array(values) for values in zip(*rows, strict=True)]
+            parquet.write_table(pa.table(columns, names=["text", "label"]), path)
+        else:
+            lines = ["text,label", *(f"{text},{label}" for text, label in rows)]
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def rows_of(dataset):
+    table = dataset.files["train"]
+    labels = [table.label_values[code] for code in table.array("labels")]
+    return list(zip(table.texts(np.arange(table.num_rows)), labels, strict=True))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_files_are_one_set_in_the_order_of_their_names(tmp_path, opened, write, ending):
+    folder = write_parts(tmp_path / "posts", ending)
+    (folder / "_SUCCESS").write_text("")
+    (folder / ".hidden").write_text("x")
+    dataset = opened(f"{folder}/*.{ending}")
+    assert rows_of(dataset) == ROWS
+    table, number = dataset.files["train"], 10 if ending == "parquet" else 11
+    assert (table.where(9), table.where(10)) == (
+        f"{folder}/a.{ending}, {table.row_unit} {number}",
+        f"{folder}/b.{ending}, {table.row_unit} {number - 9}",
+    )
+    others = [opened(str(folder)), opened([f"{folder}/{name}.{ending}" for name in "abc"])]
+    assert {other.folder for other in others} == {dataset.folder}
+    one = opened(str(write("one.tsv", "".join(f"{text}\t{label}\n" for text, label in ROWS))))
+    for name, split in one.splits.items():
+        assert np.array_equal(split.rows, dataset.splits[name].rows)
+        assert np.array_equal(split.labels, dataset.splits[name].labels)
+
+
+def test_the_cache_follows_the_contents(tmp_path, opened):
+    folder = write_parts(tmp_path / "posts")
+    before = opened(str(folder))
+    built = {
+        path.parent.name: path.stat().st_ctime_ns for path in (tmp_path / "cache").glob("table-*/texts.bin")
+    }
+    os.rename(folder / "b.csv", folder / "b2.csv")
+    assert opened(str(folder)).folder == before.folder
+    (folder / "d.csv").write_text("text,label\n新的评论,好\n", encoding="utf-8")
+    more = opened(str(folder))
+    assert more.files["train"].num_rows == 61
+    assert more.files["train"].content != before.files["train"].content
+    after = {
+        path.parent.name: path.stat().st_ctime_ns for path in (tmp_path / "cache").glob("table-*/texts.bin")
+    }
+    assert after.items() >= built.items()
+    assert more.files["train"].where(60) == f"{folder}/d.csv, line 2"
+
+
+def test_a_limit_counts_the_rows_of_all_files(tmp_path, opened):
+    folder = write_parts(tmp_path / "posts")
+    assert rows_of(opened(str(folder), limit=25)) == ROWS[:25]
+    assert rows_of(opened(str(folder), limit=10)) == ROWS[:10]
+
+
+def test_errors_and_skipped_rows_name_the_file_and_its_own_line(tmp_path, opened):
+    folder = write_parts(tmp_path / "posts")
+    with (folder / "b.csv").open("a", encoding="utf-8") as file:
+        file.write("只有文本\n又一条,好\n")
+    with pytest.raises(InputError, match=r"b\.csv, line 22: 2 columns are needed"):
+        opened(str(folder))
+    table = opened(str(folder), on_bad_row="skip").files["train"]
+    (row,) = table.skipped_rows()
+    assert (row["file"], row["line"], row["place"]) == (f"{folder}/b.csv", 22, f"{folder}/b.csv, line 22")
+    assert (table.num_rows, table.where(30)) == (61, f"{folder}/b.csv, line 23")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("posts/*.json", "there are no files; write a pattern in quotes"),
+        ("empty", "there are no files"),
+        (["posts/a.csv", "posts/*.csv"], "a file may be named once only"),
+        ([], "must name at least one"),
+        (["posts/a.csv", "posts/x.csv"], "there is no such file"),
+    ],
+)
+def test_what_names_no_files_is_refused(tmp_path, opened, monkeypatch, value, message):
+    write_parts(tmp_path / "posts")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        opened(value)
+
+
+def test_a_file_with_a_star_in_its_name_is_a_file(tmp_path):
+    (tmp_path / "a*.csv").write_text("x")
+    assert files_of(str(tmp_path / "a*.csv")) == [str(tmp_path / "a*.csv")]
+
+
+def test_a_list_comes_from_yaml_and_names_the_run(tmp_path):
+    (tmp_path / "run.yaml").write_text(json.dumps({"data": {"train": ["a.csv", "b.csv"]}}))
+    assert load_config(["--config", str(tmp_path / "run.yaml")]).data.train == ["a.csv", "b.csv"]
+    assert load_config(["--data.train", "posts/*.parquet"]).output.name == "posts"
+    assert load_config(["--data.train", "*.parquet"]).output.name == "files"
