@@ -143,13 +143,15 @@ def _open_splits(folder: Path, tables: dict[str, Table]) -> dict[str, Split]:
 def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
     """Return the table of each file, by split, and the names of the labels."""
     options = {name: _read_options(config, name) for name in SPLITS if getattr(config, name) is not None}
-    skip = config.on_bad_row == "skip"
-    form, workers = label_form(config.task), config.workers or num_cores()
-    has_labels = form.has_labels
+    form = label_form(config.task)
+    rules = {
+        "skip_bad_rows": config.on_bad_row == "skip",
+        "cache_dir": config.cache_dir,
+        "need_label": form.has_labels,
+    }
+    workers = config.workers or num_cores()
     tables = {
-        "train": open_files(
-            config.train, options["train"], skip, config.cache_dir, config.labels, True, has_labels, workers
-        )
+        "train": open_files(config.train, options["train"], workers, label_names=config.labels, **rules)
     }
     # Other files are read as the train file was: a few rows may not show which columns are which
     assumed = tables["train"].assumed
@@ -163,18 +165,10 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
     for name in ("dev", "test"):
         if name in options:
             # Ids have no meaning if the labels come from the train file
-            given = config.labels is not None
-            known = label_names if has_labels else None
-            tables[name] = open_files(
-                getattr(config, name),
-                options[name],
-                skip,
-                config.cache_dir,
-                known,
-                given,
-                has_labels,
-                workers,
-            )
+            rules["accept_ids"] = config.labels is not None
+            known = label_names if form.has_labels else None
+            files = getattr(config, name)
+            tables[name] = open_files(files, options[name], workers, label_names=known, **rules)
     return tables, label_names
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,16 +54,9 @@ def _files_of(entry: str) -> list[str]:
 
 
 def open_files(
-    value: str | list[str],
-    options: ReadOptions,
-    skip_bad_rows: bool,
-    cache_dir: str,
-    label_names: list[str] | None,
-    accept_ids: bool,
-    need_label: bool,
-    workers: int,
+    value: str | list[str], options: ReadOptions, workers: int, cache_dir: str, **rules: Any
 ) -> Table:
-    """Return the table of all files that a setting names, one after the other; the arguments are those of
+    """Return the table of all files that a setting names, one after the other; `rules` are those of
     `open_table`.
 
     All are read as the first one was, `workers` at a time, each in a process of its own. The table of each
@@ -71,7 +65,7 @@ def open_files(
     files = files_of(value)
 
     def open_one(file: str, options: ReadOptions) -> Table:
-        return open_table(file, options, skip_bad_rows, cache_dir, label_names, accept_ids, need_label)
+        return open_table(file, options, cache_dir=cache_dir, **rules)
 
     if files == [value]:
         return open_one(value, options)
