@@ -12,7 +12,6 @@ import numpy as np
 from ..config.schema import DataConfig
 from ..config.shipped import SAMPLE_FOLDER
 from ..errors import InputError
-from ..runtime.cores import num_cores
 from .cache import build_once, content_key
 from .file_sets import files_of, open_files
 from .folds import FOLDS_FILE, build_folds, split_of_fold
@@ -143,13 +142,9 @@ def _open_splits(folder: Path, tables: dict[str, Table]) -> dict[str, Split]:
 def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
     """Return the table of each file, by split, and the names of the labels."""
     options = {name: _read_options(config, name) for name in SPLITS if getattr(config, name) is not None}
-    form = label_form(config.task)
-    rules = {
-        "skip_bad_rows": config.on_bad_row == "skip",
-        "cache_dir": config.cache_dir,
-        "need_label": form.has_labels,
-    }
-    workers = config.workers or num_cores()
+    form, workers = label_form(config.task), config.workers
+    rules = {"skip_bad_rows": config.on_bad_row == "skip", "need_label": form.has_labels}
+    rules["cache_dir"] = config.cache_dir
     tables = {
         "train": open_files(config.train, options["train"], workers, label_names=config.labels, **rules)
     }
@@ -167,8 +162,8 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
             # Ids have no meaning if the labels come from the train file
             rules["accept_ids"] = config.labels is not None
             known = label_names if form.has_labels else None
-            files = getattr(config, name)
-            tables[name] = open_files(files, options[name], workers, label_names=known, **rules)
+            files = getattr(config, name), options[name], workers
+            tables[name] = open_files(*files, label_names=known, **rules)
     return tables, label_names
 
 
@@ -194,9 +189,8 @@ def _read_options(config: DataConfig, name: str) -> ReadOptions:
     form = label_form(config.task)
     options = ReadOptions.of(config)
     if not form.has_labels and config.format == "auto":
-        options = replace(
-            options, format=unlabelled_format(Path(files_of(getattr(config, name))[0]), config.encoding)
-        )
+        first = Path(files_of(getattr(config, name))[0])
+        options = replace(options, format=unlabelled_format(first, config.encoding))
     return options if name == "train" else replace(options, limit=None)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, listed, shorten
+from ..runtime.cores import num_cores
 from .cache import build_once, content_key
 from .readers import ReadOptions
 from .table import ARRAYS, VERSION, Table, open_table
@@ -54,13 +55,14 @@ def _files_of(entry: str) -> list[str]:
 
 
 def open_files(
-    value: str | list[str], options: ReadOptions, workers: int, cache_dir: str, **rules: Any
+    value: str | list[str], options: ReadOptions, workers: int | None, cache_dir: str, **rules: Any
 ) -> Table:
     """Return the table of all files that a setting names, one after the other; `rules` are those of
     `open_table`.
 
-    All are read as the first one was, `workers` at a time, each in a process of its own. The table of each
-    file stays in the cache: a set with one file more reads one file. Errors name the file and its own line.
+    All are read as the first one was, `workers` (None: as many as cores) at a time, each in a process of its
+    own. The table of each file stays in the cache: a set with one file more reads one file. Errors name the
+    file and its own line.
     """
     files = files_of(value)
 
@@ -72,7 +74,7 @@ def open_files(
     tables = [open_one(files[0], options)]
     later = replace(options, **tables[0].assumed)
     if options.limit is None:
-        pool = ThreadPoolExecutor(workers)
+        pool = ThreadPoolExecutor(workers or num_cores())
         try:
             tables += [
                 future.result() for future in [pool.submit(open_one, file, later) for file in files[1:]]
