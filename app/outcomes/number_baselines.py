@@ -17,7 +17,15 @@ SIZES = (1, 2, 3)
 
 
 def number_baselines(outcome: LabelledOutcome, train: Texts, report: Texts) -> dict[str, dict]:
-    """Return metrics of the mean of the train rows, and of ridge regression, on the rows of the report.
+    """Return metrics of the mean of the train rows, and of ridge regression, on the rows of the report."""
+    mean = np.full(len(report.labels), train.labels.mean())
+    name, labels, predicted = ridge_predictions(train, report)
+    return {"mean": measured(outcome, report.labels, mean), name: measured(outcome, labels, predicted)}
+
+
+def ridge_predictions(train: Texts, report: Texts) -> tuple[str, np.ndarray, np.ndarray]:
+    """Return the name of the baseline, and numbers and predictions of at most `MAX_ROWS` rows, both
+    (num_rows,).
 
     For pairs the features are what both texts have in common: their own words say little of that.
     """
@@ -30,11 +38,9 @@ def number_baselines(outcome: LabelledOutcome, train: Texts, report: Texts) -> d
     center = numbers.mean()
     model = Ridge(STRENGTH, fit_intercept=False, solver="lsqr")
     model.fit(_features(train, MAX_TRAIN_ROWS, tfidf), numbers - center)
-    labels = report.sample(MAX_ROWS)[1]
     predicted = center + model.predict(_features(report, MAX_ROWS, tfidf))
     name = "TF-IDF + ridge" if train.read_pairs is None else "shared TF-IDF + ridge"
-    mean = np.full(len(report.labels), center)
-    return {"mean": measured(outcome, report.labels, mean), name: measured(outcome, labels, predicted)}
+    return name, report.sample(MAX_ROWS)[1], predicted
 
 
 def _features(of: Texts, max_rows: int, tfidf: Any) -> Any:
