@@ -23,6 +23,12 @@ WORDS = {
         "**单位。** 模型的输出以标准差为单位：分数 = {0:.6g} + {1:.6g} × 输出，这两个数在 `scale.json` 和 "
         "`config.json` 里。`predict.py` 会换算；transformers 的 pipeline 不换算。",
     ),
+    "summary": (
+        "Of the {0:,} texts of this report, {1:,} get a number that is at most half a standard deviation off; "
+        "{2} is {3:.3f}, with other texts likely between {4:.3f} and {5:.3f}.",
+        "在这份报告的 {0:,} 条文本中，{1:,} 条的误差不超过半个标准差；{2}是 {3:.3f}，换一批文本时大约在 "
+        "{4:.3f} 到 {5:.3f} 之间。",
+    ),
     "groups": ("Where it is at most half a standard deviation off", "哪些样本的误差不超过半个标准差"),
     "mean": ("Always the mean", "总是预测平均值"),
     "TF-IDF + ridge": ("Character TF-IDF + ridge regression", "字符 TF-IDF + 岭回归"),
