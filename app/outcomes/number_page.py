@@ -24,8 +24,8 @@ WORDS = {
         "`config.json` 里。`predict.py` 会换算；transformers 的 pipeline 不换算。",
     ),
     "summary": (
-        "Of the {0:,} texts of this report, {1:,} get a number that is at most half a standard deviation off; "
-        "{2} is {3:.3f}, with other texts likely between {4:.3f} and {5:.3f}.",
+        "Of the {0:,} texts of this report, {1:,} get a number that is at most half a standard deviation "
+        "off; {2} is {3:.3f}, with other texts likely between {4:.3f} and {5:.3f}.",
         "在这份报告的 {0:,} 条文本中，{1:,} 条的误差不超过半个标准差；{2}是 {3:.3f}，换一批文本时大约在 "
         "{4:.3f} 到 {5:.3f} 之间。",
     ),
