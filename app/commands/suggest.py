@@ -106,6 +106,8 @@ def choose(args: argparse.Namespace, opened: OpenedModel, rows: list[Row]) -> li
     from ..vectors.text_vectors import TextVectors
 
     predictor = opened.predictor
+    if not predictor.outcome.has_confidence:
+        raise InputError(f"{opened.folder}: suggest needs a model that says how sure it is, not a number")
     if args.num >= len(rows):
         say(f"{args.num:,} rows were asked for, and the pool has {len(rows):,}: all of them are chosen")
     guesses = list(predictor.predict(rows))

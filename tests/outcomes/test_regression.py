@@ -16,7 +16,9 @@ from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.outcomes import open_outcome
+from app.outcomes.number_baselines import ridge_predictions
 from app.outcomes.number_scores import Numbers
+from app.outcomes.texts import Texts
 from app.run.comparing import compare_runs
 from app.run.entry import work
 from tests.multi_label_runs import arguments, read_predictions, train
@@ -207,6 +209,30 @@ def test_huber_counts_large_errors_less(run, tmp_path):
         run.parent / "scores.jsonl", tmp_path / "run", train__loss="huber", train__epochs=1, **TASK
     )
     assert report["mae"] > 0
+
+
+def test_the_baseline_of_pairs_reads_what_both_texts_share():
+    generator = random.Random(0)
+    words = "今天气很好我们去公园散步看见一只小猫心情不错吃了火锅"
+    firsts = ["".join(generator.choices(words, k=10)) for _ in range(300)]
+    shared = [generator.randrange(11) for _ in firsts]
+    pairs = [
+        (text, text[:same] + "".join(generator.choices("甲乙丙丁", k=10 - same)))
+        for text, same in zip(firsts, shared, strict=True)
+    ]
+    numbers = np.array(shared, np.float64)
+
+    def part(start: int, end: int) -> Texts:
+        chosen = pairs[start:end]
+        return Texts(
+            numbers[start:end],
+            lambda at: ["\n".join(chosen[row]) for row in at],
+            lambda at: [chosen[row] for row in at],
+        )
+
+    name, labels, predicted = ridge_predictions(part(0, 200), part(200, 300))
+    assert name == "shared TF-IDF + ridge"
+    assert spearmanr(labels, predicted).statistic > 0.9
 
 
 def test_labels_that_are_far_off_are_found():
