@@ -39,10 +39,31 @@ def test_varlen_kernels_take_what_they_are_given(longest_query):
     assert exact.shape == states[0].shape
 
 
+@pytest.mark.parametrize(
+    ("dtype", "causal", "window"),
+    [
+        (torch.bfloat16, True, None),
+        (torch.bfloat16, True, 3),
+        (torch.bfloat16, False, 3),
+        (torch.float32, True, None),
+        (torch.float32, True, 3),
+    ],
+)
+def test_varlen_kernels_take_decoders_and_windows(dtype, causal, window):
+    offsets = torch.empty(4, dtype=torch.int32, device="meta")
+    states = [
+        torch.empty(16, heads, 64, device="meta", dtype=dtype, requires_grad=True) for heads in (4, 2, 2)
+    ]
+    found = varlen_attention.attend_varlen(*states, offsets, offsets, 7, 7, 0.0, None, causal, window)
+    gradients = torch.autograd.grad(found.sum(), states)
+    assert [gradient.shape for gradient in gradients] == [part.shape for part in states]
+
+
 def test_varlen_kernels_are_tried_before_they_are_used(monkeypatch, caplog):
     device = torch.device("cpu")
     for dtype in varlen_attention.TOLERANCES:
-        assert varlen_attention.varlen_agrees(device, 8, dtype)
+        for causal, window in ((False, None), (True, None), (True, 2), (False, 2)):
+            assert varlen_attention.varlen_agrees(device, 8, dtype, causal, window)
     right = varlen_attention.attend_varlen
     monkeypatch.setattr(varlen_attention, "attend_varlen", lambda query, *rest: right(query * 1.1, *rest))
     assert not varlen_attention.varlen_agrees(device, 8, torch.float32)
@@ -73,14 +94,19 @@ def fails(*given):
 GPU = {"fp32": (torch.float32, 1e-4), "bf16": (torch.bfloat16, 2e-2)}
 
 
+LOCAL = {"local_attention": 4, "layer_types": ["full_attention", "sliding_attention"]}
+MODELS = {"bert": {}, "modernbert": LOCAL, "qwen3": {"num_key_value_heads": 2, "head_dim": 8}}
+
+
 @pytest.mark.gpu
+@pytest.mark.parametrize("architecture", MODELS)
 @pytest.mark.parametrize("precision", GPU)
-def test_varlen_kernels_do_what_groups_do(precision):
+def test_varlen_kernels_do_what_groups_do(precision, architecture):
     dtype, tolerance = GPU[precision]
     rows = token_rows([5, 9, 3, 20, 2, 7, 32])
     found = {}
     for name in ("grouped", "varlen"):
-        model = tiny_model().train().to("cuda")
+        model = tiny_model(architecture, **MODELS[architecture]).train().to("cuda")
         inputs = collate(rows, None, model.layout(True, varlen=name == "varlen"))
         inputs = {key: value.cuda() if torch.is_tensor(value) else value for key, value in inputs.items()}
         with torch.autocast("cuda", dtype, enabled=precision != "fp32"):
