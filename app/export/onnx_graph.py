@@ -50,6 +50,7 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
     turn_off_telemetry()
     try:
         import onnx  # noqa: F401
+        from onnxruntime.transformers.fusion_options import FusionOptions
         from onnxruntime.transformers.optimizer import optimize_model
     except ImportError as error:
         raise InputError(
@@ -62,8 +63,11 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
         _trace(model, plain, names)
         config = model.config
         heads, width = getattr(config, "num_attention_heads", 0), getattr(config, "hidden_size", 0)
+        options = FusionOptions("bert")
+        # The fused operator would leave ERNIE's embedding of the task out
+        options.enable_embed_layer_norm = not getattr(config, "use_task_id", False)
         optimized = optimize_model(
-            str(plain), model_type="bert", num_heads=heads, hidden_size=width, opt_level=0
+            *(str(plain), "bert", heads, width), optimization_options=options, opt_level=0
         )
         optimized.topological_sort()
         keep_first_tokens(optimized.model)

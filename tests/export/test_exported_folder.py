@@ -78,15 +78,25 @@ def test_replaced_and_truncated_weights_do_not_change_a_loaded_model(exported, t
     assert [prediction.probabilities.tolist() for prediction in predictor.predict(rows)] == wanted
 
 
+# Those of their types are beyond the small vocabulary
+NO_IDS = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
+
+
 @pytest.mark.parametrize(
     ("architecture", "config"),
     [
         ("distilbert", {}),
         ("electra", {"embedding_size": 32}),
         ("roberta", {"max_position_embeddings": 64, "type_vocab_size": 1}),
+        ("ernie", {"use_task_id": True}),
+        (
+            "modernbert",
+            {"local_attention": 8, "layer_types": ["full_attention", "sliding_attention"]} | NO_IDS,
+        ),
+        ("qwen3", {"num_key_value_heads": 1, "head_dim": 16} | NO_IDS),
     ],
 )
-def test_other_encoders(tmp_path, monkeypatch, architecture, config):
+def test_other_models(tmp_path, monkeypatch, architecture, config):
     from tests import saved_classifier
 
     sizes = {"max_position_embeddings": 64} | saved_classifier.SIZES["bert"]
