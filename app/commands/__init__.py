@@ -28,6 +28,7 @@ VERBS = {
     "export": (".export", "write a trained model for ONNX Runtime, compared with the original"),
     "serve": (".serve", "answer requests over HTTP, with a page for people"),
     "verify": (".verify", "verify that all modes train the same model"),
+    "prepare": (".prepare", "read and tokenise the data of a run once, before it starts"),
     "benchmark": (".benchmark", "time the same job in every mode"),
     "fetch": (".fetch", "fetch the public data sets that the ready configurations use"),
     "fetch-encoder": (".fetch_encoder", "fetch e5-small-zh where its package cannot be installed"),

@@ -51,6 +51,13 @@ def content_key(*values: Any) -> str:
     return digest.hexdigest()
 
 
+def folder_digest(folder: Path) -> str:
+    """Return a digest of the numbers and texts in a built folder, without the names of the files that they
+    were read from."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".bin", ".npy"))
+    return content_key(*(part for path in files for part in (path.name, file_digest(path))))
+
+
 def is_complete(folder: Path) -> bool:
     """Return whether all files of a built folder are there in their full size; raises OSError where that
     cannot be seen now."""

@@ -13,6 +13,7 @@ from ..batching.collate import Layout
 from ..batching.loader import Loader
 from ..batching.plan import BatchPlan
 from ..config.schema import Config, DataConfig, TrainConfig
+from ..data.cache import content_key, folder_digest
 from ..data.dataset import Dataset, open_dataset
 from ..data.long_texts import long_texts
 from ..data.tokenizer import load_tokenizer
@@ -115,6 +116,15 @@ def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, Toke
     settings = data.max_length, data.cache_dir, long_texts(data), data.workers
     stores = {table.folder: open_store(table, tokenizer, *settings) for table in dataset.tables}
     return {name: stores[split.table.folder] for name, split in dataset.splits.items()}
+
+
+def cache_content(components: Components) -> str:
+    """Return a digest of what a run reads from the cache: rows, splits and tokens; its time is that of
+    reading them once."""
+    dataset = components.dataset
+    folders = [dataset.folder, *(table.folder for table in dataset.tables)]
+    stores = dict.fromkeys(store.folder for store in components.stores.values())
+    return content_key(*map(folder_digest, [*folders, *stores]))
 
 
 def choose_packed(collate: str, model: PackedModel, strategy: Strategy) -> bool:

@@ -15,7 +15,7 @@ from ..config.schema import Config
 from ..data.cache import content_key, file_digest
 from ..errors import InputError
 from ..runtime.group import Group
-from .assembly import Components
+from .assembly import Components, cache_content
 from .job_signature import MAX_LISTED, TOKENIZER, content_of, job_signature, shown
 
 # Settings of a machine
@@ -29,7 +29,7 @@ OF_RANK_0 = (
 )
 FREE = frozenset((*OF_A_MACHINE, *(f"output.{name}" for name in OF_RANK_0)))
 # These follow from the data and the settings
-DERIVED = {TOKENIZER, "data.labels"}
+DERIVED = {TOKENIZER, "data.labels", "data.cache_dir"}
 
 
 def check_ranks(group: Group, config: Config, mode: str, components: Components) -> None:
@@ -53,6 +53,7 @@ def rank_signature(config: Config, mode: str, components: Components) -> dict[st
     """Return what must be the same on all ranks, by the name that messages use; it can be written as JSON."""
     job = {name: value for name, value in job_signature(config, components).items() if name not in FREE}
     signature = {"the mode": mode, **job}
+    signature["data.cache_dir"] = {"path": config.data.cache_dir, "content": cache_content(components)}
     if config.deepspeed.config is not None:
         content = content_key(file_digest(Path(config.deepspeed.config)))
         signature["deepspeed.config"] = {"path": config.deepspeed.config, "content": content}

@@ -2,6 +2,7 @@
 tests/run/test_rank_agreement.py"""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +45,21 @@ def test_what_may_differ_is_no_difference(config, tmp_path):
     )
     other = replace(config, data=data, train=train, output=output)
     assert differences([signature(config), signature(other)], HOSTS) == []
+
+
+def test_another_cache_is_refused_by_its_content(config, tmp_path):
+    """Not by its place: a copy is the same."""
+    own = signature(config)
+    cache = shutil.copytree(config.data.cache_dir, tmp_path / "cache")
+    moved = replace(config, data=replace(config.data, cache_dir=str(cache)))
+    assert differences([own, signature(moved)], HOSTS) == []
+    (tokens,) = cache.glob("tokens-*/tokens.bin")
+    content = bytearray(tokens.read_bytes())
+    content[2] += 1
+    tokens.write_bytes(content)
+    (found,) = differences([own, signature(moved)], HOSTS)
+    assert found.startswith(f"data.cache_dir: rank 0 (one) has {config.data.cache_dir} (content ")
+    assert f"rank 1 (two) has {cache} (content " in found
 
 
 def test_other_rows_are_named_with_rank_host_and_both_files(config, tmp_path):

@@ -1,0 +1,38 @@
+"""python -m app prepare fills the cache that a run only reads: python -m pytest
+tests/commands/test_prepare.py"""
+
+import json
+import shutil
+from dataclasses import replace
+
+from app.commands.prepare import main
+from app.config.command_line import load_config
+from app.run.assembly import assemble, cache_content
+from app.strategies import open_strategy
+from tests.tiny import SIZES, write_tiny
+
+
+def test_a_run_reads_the_prepared_cache_wherever_it_is(tmp_path, capsys):
+    rows, prepared = write_tiny(tmp_path / "rows.tsv"), tmp_path / "prepared"
+    settings = ["--data.train", str(rows), "--data.max_length", "16", "--model.config", json.dumps(SIZES)]
+    settings += ["--train.threads", "1", "--train.cuda_graphs", "true"]
+    assert main([*settings, "--data.cache_dir", str(prepared)]) == 0
+    printed = capsys.readouterr().out
+    assert "rows.tsv: 60 rows" in printed
+    moved = shutil.copytree(prepared, tmp_path / "moved")
+    shutil.rmtree(prepared)
+    before = {path: path.stat().st_mtime_ns for path in moved.rglob("*")}
+    copy = shutil.copy(rows, tmp_path / "copy.tsv")
+    config = load_config([*settings, "--data.train", str(copy), "--data.cache_dir", str(moved)])
+    config = replace(config, train=replace(config.train, device="cpu", cuda_graphs=False, seed=7))
+    with open_strategy("single", config) as strategy:
+        components = assemble(strategy.config, strategy)
+    assert {path: path.stat().st_mtime_ns for path in moved.rglob("*")} == before
+    assert printed.endswith(f"Prepared in {prepared}, content {cache_content(components)}\n")
+
+
+def test_what_is_wrong_with_the_data_is_said(tmp_path, capsys):
+    assert main(["--data.train", str(tmp_path / "no.tsv"), "--data.cache_dir", str(tmp_path)]) == 2
+    assert "no.tsv: there is no such file" in capsys.readouterr().err
+    assert main(["--help"]) == 0
+    assert "mount it read-only" in capsys.readouterr().out
