@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
 # Characters of a name that is compared with others
 MAX_NAME = 200
+# Packages without which nothing runs
+REQUIRED = ("yaml", "jsonargparse", "numpy", "torch", "transformers", "tokenizers", "safetensors")
 
 
 class InputError(ValueError):
@@ -28,6 +31,18 @@ class TrainingError(RuntimeError):
     The message says the cause, what was saved and the remedy. The entry scripts print it without a traceback
     and end with exit status 1.
     """
+
+
+def missing_package(error: ModuleNotFoundError) -> str:
+    """Return an error for a package that every command needs, as a rule where its environment is not active;
+    raises any other error again."""
+    name = (error.name or "").partition(".")[0]
+    if name not in REQUIRED:
+        raise error
+    return (
+        f"error: the package {name} is not installed for {sys.executable}; activate the environment of the "
+        "project (. .venv/bin/activate), or: pip install -r requirements.txt -c constraints.txt"
+    )
 
 
 def nearest(name: Any, candidates: Iterable) -> str:

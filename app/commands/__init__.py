@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ..config.shipped import PROGRAM
-from ..errors import nearest
+from ..errors import missing_package, nearest
 
 # A verb, its module, which has `main(argv, program)`, and one line for the list of verbs. Adding a verb is
 # one line here.
@@ -63,6 +63,9 @@ def run_verb(verb: str, argv: list[str] | None = None, program: str | None = Non
         if status := print_help(""):
             return status
         raise
+    except ModuleNotFoundError as error:
+        print(missing_package(error), file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         # During imports; later the verb itself says what it leaves behind
         print("interrupted", file=sys.stderr)

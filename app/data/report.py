@@ -83,6 +83,9 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
     if dataset.relabelled:
         lines += _relabelled_lines(dataset.relabelled)
     lines += _label_lines(dataset.label_names)
+    if len(dataset.tables) == 1 and len(dataset.splits) > 1:
+        rows = {name: f"{len(split):,} {name}" for name, split in dataset.splits.items()}
+        lines.append(f"  the {dataset.tables[0].num_rows:,} rows were split: {', '.join(rows.values())}")
     lines += _few_lines(dataset.statistics)
     for name, statistics in dataset.statistics.items():
         lines += _split_lines(name, statistics, tokens[name])

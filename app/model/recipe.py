@@ -82,14 +82,12 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     if filled and config.model.name is not None:
         chosen = ", ".join(f"train.{key} {value:g}" for key, value in filled.items())
         logger.info(
-            "Not set, so as usual for a model like %s%s, %s and %s steps in an epoch: %s.",
-            *(
-                config.model.name,
-                " with LoRA" if has_lora else "",
-                "pairs of texts" if has_pairs else "single texts",
-                f"{steps_per_epoch:,}",
-                chosen,
-            ),
+            "Settings chosen for you: %s (for %s%s, %s, %s steps in an epoch)",
+            chosen,
+            config.model.name,
+            " with LoRA" if has_lora else "",
+            "pairs of texts" if has_pairs else "single texts",
+            f"{steps_per_epoch:,}",
         )
     return replace(config, train=replace(train, **filled))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 
+from ..errors import missing_package
+
 
 def main(mode: str, description: str, argv: list[str] | None = None) -> int:
     """Run one job in a mode from the command line; return the exit status, 130 after Ctrl-C."""
@@ -12,6 +14,9 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
         from .entry import main as run
 
         return run(mode, description, argv)
+    except ModuleNotFoundError as error:
+        print(missing_package(error), file=sys.stderr)  # noqa: T201
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)  # noqa: T201
         return 128 + signal.SIGINT

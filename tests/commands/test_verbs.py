@@ -119,3 +119,14 @@ def test_a_verb_reads_the_command_line(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["benchmark_modes.py", "--rounds", "0"])
     assert run_verb("benchmark", program="python benchmark_modes.py") == 2
     assert capsys.readouterr().err == "error: --rounds must be at least 1, found 0\n"
+
+
+@pytest.mark.parametrize("package", ["yaml", "torch"])
+def test_without_the_environment_there_is_one_sentence(package):
+    code = f"import sys\nsys.modules[{package!r}] = None\nfrom app.run import main\nprint(main('single', '', []))"
+    done = run_python("-c", code)
+    assert done.stdout == "2\n"
+    assert done.stderr.startswith(
+        f"error: the package {package} is not installed for {sys.executable}; activate"
+    )
+    assert done.stderr.count("\n") == 1

@@ -242,10 +242,8 @@ def test_a_whole_run_starts_from_a_mirror(hub, tmp_path):
         words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert run.returncode == 0, run.stderr
-    assert (
-        "Not set, so as usual for a model like org/bert, single texts and 2 steps in an epoch: "
-        "train.learning_rate 0.0002" in run.stderr
-    )
+    assert "Settings chosen for you: train.learning_rate 0.0002" in run.stderr
+    assert "(for org/bert, single texts, 2 steps in an epoch)" in run.stderr
     saved = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
     assert {key: saved[key] for key in SIZES} == SIZES
     offline = environment | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "1"}

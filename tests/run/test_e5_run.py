@@ -34,10 +34,8 @@ def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, m
         == 0
     )
     shown = capsys.readouterr().err
-    assert (
-        "Not set, so as usual for a model like e5-small-zh, single texts and 2 steps in an epoch: "
-        "train.learning_rate 0.0002" in shown
-    )
+    assert "Settings chosen for you: train.learning_rate 0.0002" in shown
+    assert "(for e5-small-zh, single texts, 2 steps in an epoch)" in shown
     settings = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text(encoding="utf-8"))
     assert settings["model"]["name"] == "e5-small-zh"
     assert (settings["train"]["learning_rate"], settings["train"]["head_learning_rate"]) == (
