@@ -123,7 +123,8 @@ def test_a_verb_reads_the_command_line(capsys, monkeypatch):
 
 @pytest.mark.parametrize("package", ["yaml", "torch"])
 def test_without_the_environment_there_is_one_sentence(package):
-    code = f"import sys\nsys.modules[{package!r}] = None\nfrom app.run import main\nprint(main('single', '', []))"
+    code = f"import sys\nsys.modules[{package!r}] = None\nfrom app.run import main\n"
+    code += "print(main('single', '', []))"
     done = run_python("-c", code)
     assert done.stdout == "2\n"
     assert done.stderr.startswith(
