@@ -71,7 +71,7 @@ def job_signature(config: Config, components: Components) -> dict[str, Any]:
         signature["model.name"] = {"path": config.model.name, "content": content}
         if config.model.lora.rank:
             # Training states have only what is trained, so a run resumes with these weights only
-            signature["model.lora.base"] = content
+            signature["model.lora.base"] = signature["model.name"]
     return signature
 
 

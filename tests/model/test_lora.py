@@ -1,11 +1,12 @@
 """LoRA by peft: what is trained, and the run folder: python -m pytest tests/model/test_lora.py"""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from app.commands.predict import main as predict
@@ -183,3 +184,15 @@ def test_an_adapter_that_is_kept_apart_is_used_by_predict_too(data, base, tmp_pa
     status, _ = train(data, tmp_path / "random", output__merge="false")
     assert status == 2
     assert "output.merge must be true with model.lora.rank and random weights" in capfd.readouterr().err
+
+
+def test_a_run_resumes_with_the_weights_it_began_with_only(data, base, tmp_path, capfd):
+    """Its training states do not have them."""
+    copy = shutil.copytree(base, tmp_path / "base")
+    status, folder = train(data, tmp_path / "run", model__name=copy, train__epochs=1)
+    assert status == 0
+    weights = load_file(copy / "model.safetensors")
+    name = "bert.embeddings.word_embeddings.weight"
+    save_file(weights | {name: weights[name] + 1}, copy / "model.safetensors", metadata={"format": "pt"})
+    assert train(data, folder, model__name=copy, train__epochs=2)[0] == 2
+    assert "the content of model.lora.base was" in capfd.readouterr().err

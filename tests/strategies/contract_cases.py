@@ -114,6 +114,12 @@ CASES = {
 if find_spec("peft"):
     CASES |= {
         "lora": Case({"accumulation_steps": 3, "max_steps": 8}, lora={"rank": 4}, limit=65),
+        "lora_decoder": Case(
+            {"accumulation_steps": 3, "max_steps": 8},
+            lora={"rank": 4},
+            architecture="qwen3",
+            config={"num_key_value_heads": 1, "head_dim": 16},
+        ),
         "lora_padded_adamw": Case(
             {"optimizer": "adamw", "learning_rate": 1e-3, "ema": 0.9, "max_steps": 8}
             | {"gradient_checkpointing": True},
