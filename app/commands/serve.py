@@ -23,6 +23,7 @@ from pathlib import Path
 
 from ..config.shipped import PROGRAM
 from ..errors import InputError
+from ..prediction.beside import nearest_rows
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from .exit_status import exit_status
 from .predict_options import Parser, add_decision_options, add_device_options
@@ -59,7 +60,10 @@ def build_parser(program: str) -> Parser:
         "other names of this server, which the header Host may have (default: none but localhost and --host)"
     )
     add("--allowed_hosts", type=_host_names, default=[], metavar="NAME,NAME", help=hosts)
-    add_decision_options(parser.add_argument_group("how sure").add_argument)
+    how_sure = parser.add_argument_group("how sure").add_argument
+    evidence = "requests may ask for the nearest training rows, whose vectors are computed at the first start"
+    how_sure("--evidence", action="store_true", help=f"{evidence} (default: they may not)")
+    add_decision_options(how_sure)
     add_device_options(parser.add_argument_group("computing").add_argument)
     add = parser.add_argument_group("limits").add_argument
     add(
@@ -159,7 +163,8 @@ def run(args: argparse.Namespace) -> int:
 
     def load() -> OpenedModel:
         opened = open_model(args.model, compute)
-        return replace(opened, threshold=choose_threshold(args, opened))
+        nearest = nearest_rows(opened) if args.evidence else None
+        return replace(opened, threshold=choose_threshold(args, opened), nearest=nearest)
 
     return 130 if serve(load, options, args.host, args.port) == signal.SIGINT else 0
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .open_model import OpenedModel
+
+if TYPE_CHECKING:
+    from .nearest_rows import NearestRows
 
 
 def add_beside(opened: OpenedModel, evidence: int | None, reject: float | None) -> None:
@@ -21,3 +26,11 @@ def add_beside(opened: OpenedModel, evidence: int | None, reject: float | None) 
         beside.append(Rejection(vectors, reject))
     if evidence is not None:
         beside.append(NearestRows(vectors, opened.predictor.outcome, evidence))
+
+
+def nearest_rows(opened: OpenedModel, count: int = 1) -> NearestRows:
+    """Return what finds the nearest training rows; raises InputError where the model or its data cannot."""
+    from .nearest_rows import NearestRows
+    from .run_vectors import RunVectors
+
+    return NearestRows(RunVectors(opened, "--evidence"), opened.predictor.outcome, count)

@@ -32,11 +32,15 @@ class NearestRows:
         self.sample: dict[str, Any] = {"support": 0, "evidence": self.described([[1.0]], [[0]])[0]}
 
     def values(self, rows: Sequence[Row], logits: np.ndarray, answers: Sequence) -> list[dict[str, Any]]:
+        """Return what `find` does for the `count` nearest rows."""
+        return self.find(rows, answers, self.count)
+
+    def find(self, rows: Sequence[Row], answers: Sequence, count: int) -> list[dict[str, Any]]:
         """Return for each row `evidence`, its nearest training rows, and `support`, how many of them have the
         answer as their label."""
         from ..vectors.text_vectors import nearest
 
-        found = self.described(*nearest(self.known, self.vectors.of(rows), self.count))
+        found = self.described(*nearest(self.known, self.vectors.of(rows), count))
         return [
             {"support": sum(one["label"] == answer for one in evidence), "evidence": evidence}
             for evidence, answer in zip(found, answers, strict=True)

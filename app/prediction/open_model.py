@@ -20,13 +20,15 @@ RUNTIMES = ("auto", "torch", "onnx")
 @dataclass(frozen=True)
 class OpenedModel:
     """A model that can classify. `recorded` are the `data` settings that it was trained with, as far as they
-    are known; from `threshold` on its labels are accepted.
+    are known; from `threshold` on its labels are accepted; `nearest`, of app/prediction/nearest_rows.py,
+    finds training rows, where it is asked for.
     """
 
     folder: Path
     predictor: Predictor
     recorded: dict[str, Any] = field(default_factory=dict)
     threshold: float | None = None
+    nearest: Any = None
 
     @property
     def has_pairs(self) -> bool | None:

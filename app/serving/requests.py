@@ -11,7 +11,9 @@ from ..data.rows import Row, text_rows
 from ..errors import excerpt, nearest, shorten
 from ..runtime.disk import repeated_key
 
-KEYS = ("inputs", "top_k")
+KEYS = ("inputs", "top_k", "evidence")
+# Training rows for a text
+MAX_EVIDENCE = 100
 SHAPES = (
     "inputs must be a text, a list of texts, or a list of pairs [text, text_pair]; an object with text and "
     "text_pair is one text or one pair"
@@ -38,12 +40,13 @@ class Limits:
 
 
 class Request(NamedTuple):
-    """What a request asks for: its rows, whether they came as a list, and how many labels a row gets (None:
-    all)."""
+    """What a request asks for: its rows, whether they came as a list, how many labels a row gets (None: all),
+    and how many training rows (None: none)."""
 
     rows: list[Row]
     is_list: bool
     top_k: int | None
+    evidence: int | None = None
 
 
 def parse_request(body: bytes, limits: Limits, has_pairs: bool | None, remove_spaces: bool) -> Request:
@@ -64,6 +67,9 @@ def parse_request(body: bytes, limits: Limits, has_pairs: bool | None, remove_sp
     inputs, top_k = values["inputs"], values.get("top_k")
     if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
         raise _wrong(f"top_k must be a whole number of at least 1, found {excerpt(top_k)}")
+    evidence = values.get("evidence")
+    if evidence is not None and not (type(evidence) is int and 1 <= evidence <= MAX_EVIDENCE):
+        raise _wrong(f"evidence must be a whole number from 1 to {MAX_EVIDENCE}, found {excerpt(evidence)}")
     is_list = isinstance(inputs, list)
     items = inputs if is_list else [inputs]
     if not items:
@@ -74,7 +80,8 @@ def parse_request(body: bytes, limits: Limits, has_pairs: bool | None, remove_sp
             "validation",
             f"a request may have {limits.texts:,} texts, found {len(items):,}; send several requests",
         )
-    return Request(_rows([_texts(item) for item in items], limits, has_pairs, remove_spaces), is_list, top_k)
+    rows = _rows([_texts(item) for item in items], limits, has_pairs, remove_spaces)
+    return Request(rows, is_list, top_k, evidence)
 
 
 def _wrong(message: str) -> Refusal:

@@ -108,9 +108,19 @@ class Service:
         )
         model = self.model
         wanted = parse_request(body, options.limits, model.has_pairs, model.remove_spaces)
+        if wanted.evidence and model.nearest is None:
+            raise Refusal(422, "validation", "evidence needs a server that was started with --evidence")
         work = unless_gone(request, self._classify(model, wanted.rows))
         predictions = await self._in_time(work, options.timeout, 504, "there was no answer")
         labels = [ranked(prediction, model.predictor.outcome, wanted.top_k) for prediction in predictions]
+        if wanted.evidence:
+            answers = [prediction.answer for prediction in predictions]
+            # In the thread of the model, as all that computes
+            finding = asyncio.get_running_loop().run_in_executor(
+                self.queue.thread, model.nearest.find, wanted.rows, answers, wanted.evidence
+            )
+            found = await self._in_time(finding, options.timeout, 504, "there was no answer")
+            labels = [{"labels": of_row} | beside for of_row, beside in zip(labels, found, strict=True)]
         return labels if wanted.is_list else labels[0]
 
     async def _classify(self, model: OpenedModel, rows: list[Row]) -> list[Prediction]:
