@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from .data_settings import DataConfig
-from .rules import FROM_0_BELOW_1, Count, CountOrNone, Rule
+from .rules import FROM_0_BELOW_1, Count, CountOrNone, NotFor, Rule
 from .train_settings import TrainConfig
 
 # Not Any: given a mapping with a `class_path`, jsonargparse would import that class and create an object.
@@ -59,6 +59,9 @@ class ModelConfig:
     own rule)."""
     dropout: Annotated[float | None, FROM_0_BELOW_1] = None
     """All dropout probabilities of the model; none: as in the model's configuration."""
+    head: Annotated[Literal["random", "linear"], NotFor("regression", "masked_language_modelling")] = "random"
+    """How a new head starts: random, or linear, for few rows: as a logistic regression on the means of the
+    states of the tokens (of a BERT, which gets one more layer for it)."""
     freeze: Freeze = None
     """Train without changing the embeddings (embeddings), or these and so many of the lowest layers (a
     number); none: train all."""

@@ -17,6 +17,7 @@ from ..errors import InputError, shorten
 from ..runtime.disk import sync
 from .classifier import Classifier
 from .encoder_config import cannot_load, check_fit, encoder_config
+from .linear_start import add_mean_layer
 from .size import check_size
 from .transformers_calls import attempt, quiet_transformers
 
@@ -69,6 +70,8 @@ def build_model(
             _start_pooler(model, info["missing_keys"])
             if earlier_labels != label_names:
                 _renew_head(settings.name, model, info, earlier_labels)
+        if settings.head == "linear":
+            add_mean_layer(model)
         if head_bias is not None:
             key, last = last_layer(model)
             is_kept = (

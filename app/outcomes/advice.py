@@ -145,7 +145,7 @@ def few_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     few = sorted((rows, name) for name, rows in evidence.class_rows.items() if rows < FEW_ROWS)
     if few:
         shown = ", ".join(f"{short_label(name)} {rows}" for rows, name in few[:3])
-        command = f"python predict.py --checkpoint {evidence.folder} --input new.csv --output candidates.csv"
+        command = f"python -m app suggest --checkpoint {evidence.folder} new.csv next.csv"
         yield Advice("few_rows", {"classes": len(few), "limit": FEW_ROWS, "shown": shown}, command)
 
 

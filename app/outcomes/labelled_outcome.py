@@ -58,11 +58,16 @@ class LabelledOutcome(FittedOutcome):
 
     def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
         """Return the model with the head of the outcome, on the CPU in fp32."""
-        from ..model.pretrained import build_model
+        from ..model.linear_start import start_linear
+        from ..model.pretrained import build_model, last_layer
 
         settings, max_length = self.config.model, self.config.data.max_length
         names, head_bias = self.label_names, self.head_bias()
-        return build_model(settings, self.tokenizer, names, max_length, self.problem_type, head_bias)
+        model = build_model(settings, self.tokenizer, names, max_length, self.problem_type, head_bias)
+        if settings.head == "linear":
+            loader = self.loader(self.dataset.splits["train"], stores["train"], model.layout(model.can_pack))
+            start_linear(model, loader, last_layer(model.model)[1])
+        return model
 
     def check_model(self, num_labels: int) -> None:
         """Raise InputError for a model that has not as many outputs as the outcome needs."""

@@ -76,7 +76,7 @@ FELL = [{"step": 10, "loss": 0.5}, {"step": 20, "loss": 0.45}]
             lambda e: {"decisions": RowDecisions(np.linspace(0, 1, 400), np.arange(400) % 5 > 0)},
             "app cross-validate --folds 5",
         ),
-        ("few_rows", lambda e: {"class_rows": {"中性": 500, "负面": 7}}, "predict.py --checkpoint"),
+        ("few_rows", lambda e: {"class_rows": {"中性": 500, "负面": 7}}, "suggest --checkpoint"),
         ("cut_texts", lambda e: {"metrics": e.metrics | {"long_texts": LONG}}, "--data.max_length 256"),
         ("confused", lambda e: {"metrics": two_classes(e.metrics)}, "app cross-validate --folds 5"),
         ("by_heart", lambda e: {"history": ROSE}, "app learning-curve"),

@@ -1,0 +1,115 @@
+"""`model.head linear`, for few labels: the classifier starts as a logistic regression on the mean of the
+states of a text's tokens.
+
+The head of a BERT reads the first token, of which an encoder for likeness, such as e5, says little. One more
+layer makes the mean of all tokens of it, so that a checkpoint stays one of a usual BERT.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..batching.loader import Loader, means_of_rows
+from ..batching.token_batches import token_batches
+from ..errors import InputError
+from .packed_model import PackedModel
+
+# In the configuration of a checkpoint that has the layer
+ADDED = "has_mean_layer"
+# The mean beside the state of the first token, which the layer adds to it
+WEIGHT_OF_MEAN = 100.0
+# So small that the tanh of the pooler changes hardly anything
+SCALE = 0.1
+# Of logistic regression on vectors of length 1 (docs/few_labels.md)
+C = 30.0
+BATCH_TOKENS = 1024
+
+
+def add_mean_layer(model: nn.Module) -> None:
+    """Add the layer to a BERT of transformers for sequence classification, unless it has it, and make its
+    pooler the identity. Raises InputError for other models."""
+    config = model.config
+    if config.model_type != "bert":
+        raise InputError(
+            f"model.head linear works with BERT encoders, found {config.model_type}; leave it out"
+        )
+    if getattr(config, ADDED, False):
+        return
+    layers = model.bert.encoder.layer
+    layer = type(layers[-1])(config, layer_idx=len(layers))
+    attention, size = layer.attention, config.hidden_size
+    for module in (attention.self.query, attention.self.key, layer.output.dense):
+        # Attention to all tokens alike, and nothing from the feed-forward part
+        nn.init.zeros_(module.weight)
+    for module in (attention.self.value, attention.output.dense, model.bert.pooler.dense):
+        module.weight.data = torch.eye(size)
+    attention.output.dense.weight.data *= WEIGHT_OF_MEAN
+    for module in (layer, model.bert.pooler):
+        for name, bias in module.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(bias)
+    nn.init.constant_(layer.output.LayerNorm.weight, SCALE)
+    layers.append(layer)
+    config.update({"num_hidden_layers": len(layers), ADDED: True})
+
+
+def start_linear(model: PackedModel, loader: Loader, last: nn.Linear) -> None:
+    """Set the weights of the last layer of a classifier to those of logistic regression on the training rows;
+    of several labels a row, of one for each label. A label without rows, or of all rows, keeps its start."""
+    from sklearn.linear_model import LogisticRegression
+
+    inputs = _inputs_of(model, loader, last)
+    length, centre = np.linalg.norm(inputs, axis=1).mean(), inputs.mean(axis=0)
+    inputs = (inputs - centre) / length
+    labels = np.asarray(loader.split.labels)
+
+    def fit(targets: np.ndarray) -> LogisticRegression:
+        with warnings.catch_warnings():
+            # It need not be the optimum: training goes on from here
+            warnings.simplefilter("ignore")
+            return LogisticRegression(C=C, max_iter=1000).fit(inputs, targets)
+
+    def use(ids: np.ndarray | int, weights: np.ndarray, biases: np.ndarray) -> None:
+        weights = weights / length
+        last.weight.data[ids] = torch.from_numpy(weights).float()
+        last.bias.data[ids] = torch.as_tensor(biases - weights @ centre).float()
+
+    if labels.ndim == 2:
+        for label in np.flatnonzero(labels.any(axis=0) & ~labels.all(axis=0)):
+            fitted = fit(labels[:, label])
+            use(int(label), fitted.coef_[0], fitted.intercept_[0])
+        return
+    if len(np.unique(labels)) == 1:
+        return
+    fitted = fit(labels)
+    if len(fitted.classes_) == 2:
+        # One row of weights for two classes, which have half of it each
+        halves = np.array([-0.5, 0.5])
+        use(fitted.classes_, halves[:, None] * fitted.coef_, halves * fitted.intercept_)
+    else:
+        use(fitted.classes_, fitted.coef_, fitted.intercept_)
+
+
+@torch.no_grad()
+def _inputs_of(model: PackedModel, loader: Loader, last: nn.Linear) -> np.ndarray:
+    """Return what the last layer reads of each training row, (num_rows, size) float32, without dropout; of a
+    row with windows the mean of theirs."""
+    found: list[torch.Tensor] = []
+    hook = last.register_forward_pre_hook(lambda _, given: found.append(given[0].flatten(0, -2)))
+    order = token_batches(loader.lengths(), BATCH_TOKENS)
+    is_training = model.training
+    try:
+        for positions in order:
+            batch = loader.load(positions, torch.device("cpu"))
+            model.eval()(**batch.inputs)
+            if batch.windows_per_row is not None:
+                found[-1] = means_of_rows(found[-1], batch.windows_per_row)
+    finally:
+        hook.remove()
+        model.train(is_training)
+    states = torch.cat(found).numpy()
+    return states[np.argsort(np.concatenate(order), kind="stable")]

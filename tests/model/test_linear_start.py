@@ -1,0 +1,81 @@
+"""The linear start of a head: python -m pytest tests/model/test_linear_start.py"""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from app.commands.export import main as export
+from app.config.command_line import load_config
+from app.errors import InputError
+from app.model.linear_start import C, add_mean_layer
+from app.prediction.head_states import head_states
+from app.prediction.torch_runtime import load_predictor
+from app.run.entry import work
+from app.vectors.text_vectors import open_vectors
+from tests.multi_label_runs import arguments, write_posts
+from tests.saved_classifier import as_rows, random_texts, save_checkpoint
+from tests.tiny import tiny_lines, tiny_model, write_tiny
+
+FROZEN = ["--train.epochs=1", "--train.learning_rate=1e-9", "--train.head_learning_rate=1e-9"]
+
+
+def run(folder, *options: str) -> int:
+    checkpoint = save_checkpoint(folder / "encoder")
+    rows = write_tiny(folder / "rows.tsv")
+    files = [f"--model.name={checkpoint}", f"--data.train={rows}", f"--data.cache_dir={folder / 'cache'}"]
+    output = [f"--output.dir={folder / 'run'}", "--output.tensorboard=false", "--data.max_length=32"]
+    return work(load_config([*files, *output, "--model.head=linear", *FROZEN, *options]), "single")
+
+
+def test_the_head_is_logistic_regression_on_the_means_of_the_encoder(tmp_path):
+    """All of it by scikit-learn, on vectors of the encoder as it was before."""
+    assert run(tmp_path, "--data.dev_size=0", "--data.test_size=0.2") == 0
+    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
+    predictor = load_predictor(tmp_path / "run")
+    texts = random_texts(30)
+    states, logits = head_states(predictor, as_rows(texts))
+    vectors = open_vectors(tmp_path / "encoder", tmp_path / "cache", 32)
+    means = vectors.compute(texts)
+    centred = means - means.mean(axis=1, keepdims=True)
+    # The tanh of the pooler bends a little, and bf16 rounds
+    wanted = np.tanh(0.1 * centred / centred.std(axis=1, keepdims=True))
+    np.testing.assert_allclose(states, wanted, atol=0.02)
+    lines = [line.split("\t") for line in tiny_lines(20)[1:]]
+    known, _ = head_states(predictor, as_rows([text for text, _ in lines]))
+    length, centre = np.linalg.norm(known, axis=1).mean(), known.mean(axis=0)
+    model = LogisticRegression(C=C, max_iter=1000).fit((known - centre) / length, [name for _, name in lines])
+    answers = [predictor.label_names[label] for label in logits.argmax(axis=1)]
+    # A fifth of the rows was for the test, so that weights differ a little
+    agree = np.mean(model.predict((states - centre) / length) == answers)
+    assert agree > 0.8
+    assert report["accuracy"] > 0.8
+    assert export([str(tmp_path / "run"), "--to", "onnx"]) == 0
+
+
+def test_several_labels_a_row(tmp_path):
+    encoder, posts = save_checkpoint(tmp_path / "encoder"), write_posts(tmp_path / "posts.jsonl")
+    words = arguments(posts, tmp_path / "run", data__dev_size=0.2, data__test_size=0.2)
+    # The sizes are for a random model
+    kept = [
+        word
+        for pair in zip(words[::2], words[1::2], strict=True)
+        for word in pair
+        if not pair[0].startswith(("--model.config", "--train.learning_rate"))
+    ]
+    options = [f"--model.name={encoder}", "--model.head=linear", *FROZEN]
+    assert work(load_config([*kept, *options]), "single") == 0
+    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
+    assert report["micro_f1"] > report["baselines"]["most frequent set"]["micro_f1"]
+
+
+def test_the_layer_is_added_once_and_to_a_bert_only():
+    model = tiny_model().model
+    add_mean_layer(model)
+    add_mean_layer(model)
+    assert model.config.num_hidden_layers == len(model.bert.encoder.layer) == 3
+    with pytest.raises(InputError, match="works with BERT encoders, found roberta"):
+        add_mean_layer(tiny_model("roberta").model)
+    assert torch.equal(model.bert.pooler.dense.weight, torch.eye(32))
