@@ -91,7 +91,7 @@ def _check_imbalance(train: TrainConfig) -> None:
 
 def _check_multi_label(data: DataConfig) -> None:
     """Raise InputError for settings of multi-label rows that contradict each other."""
-    if data.task in ("multi_label", "ordinal", "regression"):
+    if data.task not in ("single_label", "masked_language_modelling"):
         rule = f"a file with data.task {data.task} (the sample set has one label a row)"
         require("data.train", data.train, data.train is not None, rule)
     if data.label_columns is not None:

@@ -80,27 +80,6 @@ def inject_list_errors(
     return positions, np.array(wrong, np.uint8).reshape(len(positions), labels.shape[1])
 
 
-def inject_number_errors(
-    labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions of rows to change, one for each chosen text, and the wrong numbers they get, both
-    (num_errors,).
-
-    `labels` and `hashes` are (num_rows,). About `fraction` of the rows get the number of another row that is
-    at least a standard deviation away.
-    """
-    generator = np.random.default_rng(seed)
-    texts = LabelledTexts(LABEL_FORMS["regression"], labels, hashes)
-    numbers, apart = np.asarray(labels), np.std(labels)
-    positions = texts.choose(
-        fraction, generator, lambda text: bool((np.abs(numbers - numbers[texts.first[text]]) >= apart).any())
-    )
-    wrong = [
-        generator.choice(numbers[np.abs(numbers - numbers[position]) >= apart]) for position in positions
-    ]
-    return positions, np.array(wrong, np.float64)
-
-
 class LabelledTexts:
     """The texts of rows: `first` (num_texts,) row of each, `sizes` (num_texts,) rows; `agreed` are those
     whose rows have equal labels.

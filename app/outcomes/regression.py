@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..evaluation.page.report_page import PageContent
+from .injected_errors import LabelledTexts
 from .label_report import interval_lines
 from .labelled_outcome import LabelledOutcome
 from .number_baselines import number_baselines
@@ -171,9 +172,15 @@ class Regression(LabelledOutcome):
     def inject_errors(
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        from .injected_errors import inject_number_errors
+        """Return rows that get the number of another row, at least a standard deviation away."""
+        generator, numbers, apart = np.random.default_rng(seed), np.asarray(labels), np.std(labels)
 
-        return inject_number_errors(labels, hashes, fraction, seed)
+        def others(row: int) -> np.ndarray:
+            return numbers[np.abs(numbers - numbers[row]) >= apart]
+
+        texts = LabelledTexts(self.form, labels, hashes)
+        rows = texts.choose(fraction, generator, lambda text: len(others(texts.first[text])) > 0)
+        return rows, np.array([generator.choice(others(row)) for row in rows], np.float64)
 
     def answer(self, label: np.ndarray) -> float:
         return float(f"{float(label):.{DIGITS}g}")
