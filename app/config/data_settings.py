@@ -154,7 +154,7 @@ class DataConfig:
     whole_words: Annotated[bool, OnlyFor("masked_language_modelling")] = False
     """For masked_language_modelling: hide all tokens of a Chinese word together (needs rjieba)."""
     workers: Annotated[int | None, at_least(1), at_most(1024)] = None
-    """Processes that read files and tokenise; the result is the same for any number. none: as many as cores,
-    to tokenise from 100,000 rows on."""
+    """Processes that read several files, and that tokenise; the result is the same for any number. none: as
+    many as cores to read files, and one, on all cores, to tokenise."""
     cache_dir: str = ".cache"
     """Folder of the cache: tables, splits, vocabularies and tokens made from the data files."""

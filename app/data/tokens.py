@@ -17,15 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..runtime.cores import num_cores
 from .cache import build_once, content_key
 from .encoded_parts import EncodingJob, encode_parts, token_dtype
 from .long_texts import CUT, LongTexts
 from .table import Table
 
 VERSION = 2
-# Rows from which processes are started, unless data.workers says how many
-MANY_ROWS = 100_000
 # Rows read, after which mapped pages are released; each row maps 64 KiB around it
 RELEASE_EVERY = 512
 
@@ -116,8 +113,7 @@ def build_store(
     long: LongTexts = CUT,
     workers: int | None = 1,
 ) -> None:
-    """Tokenise a table into `folder`, in `workers` processes; None: in as many as cores where there are many
-    rows.
+    """Tokenise a table into `folder`, in `workers` processes; None: in one, on all cores.
 
     The result has the same bits for any number of processes. Needs memory for a few chunks in each, and 13
     bytes per row and 8 per window.
@@ -125,9 +121,8 @@ def build_store(
     from tokenizers import Tokenizer
 
     table = Table(table_folder)
-    workers = workers or (num_cores() if table.num_rows >= MANY_ROWS else 1)
     job = EncodingJob(table_folder, definition, max_length, unknown_id, side, long)
-    unknown, (lengths, counts, cut, second_starts) = encode_parts(folder, job, table, workers)
+    unknown, (lengths, counts, cut, second_starts) = encode_parts(folder, job, table, workers or 1)
     has_second = bool((second_starts < lengths).any()) if table.has_pairs else False
     offsets, first_windows = (
         np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]) for sizes in (lengths, counts)

@@ -44,7 +44,7 @@ def test_the_bits_are_the_same_for_any_number_of_processes(tmp_path, tiny_tokeni
     long = LongTexts("windows", stride=6, max_windows=3) if case == "windows" else CUT
     one = store(tmp_path / "1", table, tiny_tokenizer, long, 1)
     assert len(one) == 4 + (case == "pairs") + 2 * (case == "windows")
-    # None: no processes for few rows
+    # None: no other processes
     monkeypatch.setattr(encoded_parts, "call_apart", None)
     assert store(tmp_path / "none", table, tiny_tokenizer, long, None) == one
     monkeypatch.undo()
