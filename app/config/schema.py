@@ -14,6 +14,9 @@ from .data_settings import DataConfig
 from .rules import FROM_0_BELOW_1, Count, CountOrNone, NotFor, Rule
 from .train_settings import TrainConfig
 
+# Cumulative logits are none of a logistic regression
+UNORDERED = NotFor("ordinal", "regression", "masked_language_modelling")
+Head = Annotated[Literal["random", "linear"], UNORDERED]
 # Not Any: given a mapping with a `class_path`, jsonargparse would import that class and create an object.
 PlainValue = bool | int | float | str | list | dict | None
 Freeze = Annotated[
@@ -59,7 +62,7 @@ class ModelConfig:
     own rule)."""
     dropout: Annotated[float | None, FROM_0_BELOW_1] = None
     """All dropout probabilities of the model; none: as in the model's configuration."""
-    head: Annotated[Literal["random", "linear"], NotFor("regression", "masked_language_modelling")] = "random"
+    head: Head = "random"
     """How a new head starts: random, or linear, for few rows: as a logistic regression on the means of the
     states of the tokens (of a BERT, which gets one more layer for it)."""
     freeze: Freeze = None

@@ -171,3 +171,11 @@ def test_it_is_compared_with_the_same_labels_without_order(run, tmp_path):
     assert {"kappa", "macro_mae", "within_one", "accuracy"} <= set(differences)
     back = compare_runs(run, other).differences
     assert back["kappa"][0] == pytest.approx(-differences["kappa"][0])
+
+
+@pytest.mark.parametrize("setting", ["model.head=linear", "train.r_drop=1"])
+def test_settings_of_labels_without_order_are_refused(tmp_path, setting):
+    key, value = setting.split("=")
+    words = [*arguments(tmp_path / "a.jsonl", tmp_path / "run", **TASK), f"--{key}", value]
+    with pytest.raises(InputError, match=key.replace(".", r"\.")):
+        load_config(words)
