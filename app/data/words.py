@@ -12,8 +12,9 @@ import numpy as np
 
 from ..errors import InputError
 from .cache import build_once, content_key
+from .encoded_parts import CHUNK
 from .table import Table
-from .tokens import CHUNK, TokenStore
+from .tokens import TokenStore
 
 VERSION = 1
 FILE = "continues.bin"

@@ -217,6 +217,10 @@ def check_verb(words: list[str]) -> None:
         words = ["tune", *rest]
         for name, values in spaces.items():
             parse_range(name, values)
+    # Its settings are those of a run
+    if words[:1] == ["prepare"]:
+        check_settings(words[1:])
+        return
     # Predict checks more than its parser does
     if words[:1] == ["predict"] and len(words) > 1:
         with patch("app.commands.predict.run", return_value=0) as run:
