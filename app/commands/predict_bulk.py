@@ -187,14 +187,14 @@ def part_format(args: argparse.Namespace, options: list[ReadOptions]) -> str:
 
 
 def own_device(device: str, folder: Path) -> str:
-    """Return the device of this process: of several CUDA devices of its machine its own."""
-    if device not in ("auto", "cuda") or is_exported(folder):
+    """Return the device of this process: of several accelerators of its machine its own."""
+    if is_exported(folder):
         return device
-    import torch
+    from ..runtime.devices import count_devices
 
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    count = count_devices(device)
     local_rank = launched_number("LOCAL_RANK", launched_number("SLURM_LOCALID", 0))
-    return f"cuda:{local_rank % count}" if count else device
+    return f"{device}:{local_rank % count}" if count else device
 
 
 def _share_cores() -> None:

@@ -76,7 +76,7 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     packed = choose_packed(settings.collate, model, strategy)
     check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
     layout = model.layout(packed, choose_varlen(settings.attention, model, packed, strategy.device))
-    if settings.gradient_checkpointing and layout.varlen and strategy.device.type != "cuda":
+    if settings.gradient_checkpointing and layout.varlen and not is_cuda(strategy.device):
         raise InputError("train.gradient_checkpointing true needs train.attention auto or grouped on the CPU")
     has_fixed_shape = outcome.has_fixed_shape and data.long != "windows"
     if settings.adversarial and not strategy.can_move_embeddings:

@@ -82,7 +82,8 @@ def test_a_narrow_model_has_lower_rates_for_many_steps_and_for_pairs(
         warmup,
     )
     rows = "pairs of texts" if has_pairs else "single texts"
-    assert f"{rows} and {steps_per_epoch:,} steps in an epoch: train.learning_rate {rate:g}" in caplog.text
+    assert f"Settings chosen for you: train.learning_rate {rate:g}, " in caplog.text
+    assert f"{rows}, {steps_per_epoch:,} steps in an epoch)" in caplog.text
     wide = with_recipe(
         checkpoint(BertConfig(hidden_size=768, num_attention_heads=2)), steps_per_epoch, has_pairs
     ).train

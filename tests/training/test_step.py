@@ -33,7 +33,8 @@ def test_a_step_never_waits_for_the_device(rows, varlen, monkeypatch):
         "attend_varlen",
         lambda query, key, value, starts, *rest: query + key[: len(query)] * value.sum(0),
     )
-    training = Training(rows, replace(SETTINGS, accumulation_steps=2, max_steps=3), OnMeta, varlen).run()
+    config = replace(SETTINGS, accumulation_steps=2, max_steps=3)
+    training = Training(rows, config, OnMeta, varlen=varlen).run()
     assert [step.loss_sum.device.type for step in training.steps] == ["meta"] * 3
     with pytest.raises(RuntimeError, match="meta"):
         float(training.steps[0].loss_sum)
