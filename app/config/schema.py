@@ -20,8 +20,8 @@ Head = Annotated[Literal["random", "linear"], UNORDERED]
 # Not Any: given a mapping with a `class_path`, jsonargparse would import that class and create an object.
 PlainValue = bool | int | float | str | list | dict | None
 Freeze = Annotated[
-    Literal["embeddings"] | int | None,
-    Rule("embeddings, or at least 1", lambda lowest: lowest == "embeddings" or lowest >= 1),
+    Literal["embeddings", "encoder"] | int | None,
+    Rule("embeddings, encoder, or at least 1", lambda lowest: isinstance(lowest, str) or lowest >= 1),
 ]
 
 
@@ -66,8 +66,8 @@ class ModelConfig:
     """How a new head starts: random, or linear, for few rows: as a logistic regression on the means of the
     states of the tokens (of a BERT, which gets one more layer for it)."""
     freeze: Freeze = None
-    """Train without changing the embeddings (embeddings), or these and so many of the lowest layers (a
-    number); none: train all."""
+    """Train without changing the embeddings (embeddings), these and so many of the lowest layers (a number),
+    or these and all layers, so only the head is trained (encoder); none: train all."""
     config: dict[str, PlainValue] = field(default_factory=dict)
     """Keys to set in the transformers configuration of the model: num_hidden_layers, hidden_size, ..."""
     lora: LoRAConfig = field(default_factory=LoRAConfig)

@@ -11,7 +11,7 @@ from torch import nn
 from ..errors import InputError
 
 logger = logging.getLogger(__name__)
-EMBEDDINGS = "embeddings"
+EMBEDDINGS, ENCODER = "embeddings", "encoder"
 
 
 def layer_depth(name: str, num_layers: int) -> int:
@@ -23,14 +23,15 @@ def layer_depth(name: str, num_layers: int) -> int:
 
 
 def freeze(model: nn.Module, lowest: str | int | None, num_layers: int) -> None:
-    """Do not train the embeddings of a model, or these and its `lowest` layers; None: train all.
+    """Do not train the embeddings of a model, or these and its `lowest` layers, or the whole encoder; None:
+    train all.
 
     A weight that the head shares with the embeddings is frozen too. Raises InputError for more layers than
     the model has, and for a model whose layers cannot be told from the names of its parameters.
     """
     if lowest is None:
         return
-    last = 0 if lowest == EMBEDDINGS else int(lowest)
+    last = int({EMBEDDINGS: 0, ENCODER: num_layers}.get(lowest, lowest))
     if last > num_layers:
         raise InputError(f"model.freeze must be at most the model's {num_layers} layers, found {last}")
     depths = {name: layer_depth(name, num_layers) for name, _ in model.named_parameters()}

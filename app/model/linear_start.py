@@ -75,8 +75,8 @@ def start_linear(model: PackedModel, loader: Loader, last: nn.Linear) -> None:
 
     def use(ids: np.ndarray | int, weights: np.ndarray, biases: np.ndarray) -> None:
         weights = weights / length
-        last.weight.data[ids] = torch.from_numpy(weights).float()
-        last.bias.data[ids] = torch.as_tensor(biases - weights @ centre).float()
+        last.weight.data[ids] = torch.from_numpy(weights).to(last.weight.dtype)
+        last.bias.data[ids] = torch.as_tensor(biases - weights @ centre).to(last.bias.dtype)
 
     if labels.ndim == 2:
         for label in np.flatnonzero(labels.any(axis=0) & ~labels.all(axis=0)):
