@@ -56,7 +56,7 @@ def why_padded(model: nn.Module) -> str:
         return f"{config.model_type} computes attention itself, over rows of one length"
     if packing is None:
         return f"packed batches work with {', '.join(PACKINGS)} models, found {config.model_type}"
-    if not config.num_hidden_layers:
+    if not config.num_hidden_layers > 0:
         return "it has no layers"
     # A BERT that is a decoder, or a decoder whose tokens attend in both directions
     is_causal = getattr(config, "is_causal", packing.reads_last)
