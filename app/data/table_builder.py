@@ -77,7 +77,8 @@ def build_table(
     meta = {
         "source": printable_path(path),
         "place": notes["place"],
-        "columns": notes["columns"],
+        # A name from JSON may have half of a character, which no file can hold
+        "columns": notes["columns"].encode(errors="backslashreplace").decode(),
         "assumed": notes["used"].assumed if notes["used"] else {},
         "label_values": list(writer.label_codes),
         "multiline": notes["multiline"],

@@ -148,9 +148,11 @@ def quoted_places(text: str, separator: str) -> list[int]:
 def _check_stream(case: Case, found: list[Row | BadRow] | None, message: str | None) -> None:
     """A pipe gives the same rows, or the same message, as the file."""
     stream = Stream(str(case.path), io.BufferedReader(io.BytesIO(case.content)))
-    assert _attempt(case, lambda: _read(case, stream)) == (found, message), (
-        "a stream gives other rows than the file"
-    )
+    streamed = _attempt(case, lambda: _read(case, stream))
+    # Of a stream only the first row is known, which need not show what the rows below show
+    if case.options.header is None and "cannot tell whether this is a header" in (streamed[1] or ""):
+        return
+    assert streamed == (found, message), "a stream gives other rows than the file"
 
 
 def _check_prediction_source(case: Case, found: list[Row | BadRow]) -> None:

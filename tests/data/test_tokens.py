@@ -270,8 +270,8 @@ class Runner:
     def wait_for_tokens(self, process: subprocess.Popen) -> Path:
         """Return the folder in which a started process is writing tokens."""
         while process.poll() is None:
-            for path in self.cache.glob("tokens-*.aside-*/tokens.bin"):
-                return path.parent
+            for path in self.cache.glob("tokens-*.aside-*/*/tokens.bin"):
+                return path.parents[1]
             time.sleep(0.002)
         raise AssertionError(f"the process ended before it was killed: {process.communicate()}")
 

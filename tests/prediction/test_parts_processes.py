@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -97,8 +98,11 @@ def kill_when(process: subprocess.Popen, folder: Path, more: int, parent: bool, 
     while process.poll() is None and len(finished(folder)) < before + more and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(after)
-    workers = [
-        child for child in psutil.Process(process.pid).children() if "spawn_main" in " ".join(child.cmdline())
-    ]
-    for victim in [process.pid, *(child.pid for child in workers)] if parent else [workers[0].pid]:
-        os.kill(victim, signal.SIGKILL)
+    workers = []
+    for child in psutil.Process(process.pid).children():
+        # One may end by itself while they are listed
+        with suppress(psutil.NoSuchProcess):
+            workers += [child.pid] if "spawn_main" in " ".join(child.cmdline()) else []
+    for victim in [process.pid, *workers] if parent else workers[:1]:
+        with suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
