@@ -77,8 +77,7 @@ def build_table(
     meta = {
         "source": printable_path(path),
         "place": notes["place"],
-        # A name from JSON may have half of a character, which no file can hold
-        "columns": notes["columns"].encode(errors="backslashreplace").decode(),
+        "columns": notes["columns"],
         "assumed": notes["used"].assumed if notes["used"] else {},
         "label_values": list(writer.label_codes),
         "multiline": notes["multiline"],
@@ -87,7 +86,9 @@ def build_table(
         "has_pairs": len(writer.arrays["pair_ends"]) > 0,
         "num_rows": num_rows,
     }
-    (folder / "table.json").write_text(json.dumps(meta, ensure_ascii=False, indent=1), encoding="utf-8")
+    # A column's name from JSON may have half of a character, which no file can hold
+    text = json.dumps(meta, ensure_ascii=False, indent=1)
+    (folder / "table.json").write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 class _TableWriter:
