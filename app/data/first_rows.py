@@ -11,7 +11,7 @@ from ..errors import InputError
 from .columns import Columns, columns_of_first, resolve_columns
 from .headers import has_header, names_columns
 from .readers import BadRow, Reader, ReadOptions
-from .text_files import Source, Span, Stream, check_characters
+from .text_files import Source, Span, check_characters
 
 # Rows, and characters in them, that show which columns are texts and labels: a file may be in the order of
 # its labels
@@ -39,7 +39,7 @@ def open_records(
     """Return the names of the columns (None without), the columns to use (None where the first record has
     none), and the records without a header.
 
-    `notes` as in `read_rows`, `place` being known. Of a stream only the first record is read.
+    `notes` as in `read_rows`, `place` being known. Without labels only the first record is read.
     """
     need_label, find_pairs = looks.need_label, looks.find_pairs
     names = reader.column_names()
@@ -49,8 +49,8 @@ def open_records(
         reader.span = looks.span
         wanted = [columns.text, columns.pair, *columns.labels]
         return names, columns, reader.records(range(len(names)) if looks.keep_records else wanted)
-    looks_ahead = need_label and not isinstance(path, Stream)
-    first, records = _look_ahead(reader.records(), LOOK_AHEAD if looks_ahead else 1, options.limit)
+    # Texts without labels may come from a stream, one at a time
+    first, records = _look_ahead(reader.records(), LOOK_AHEAD if need_label else 1, options.limit)
     if not first:
         notes.update(columns="", used=None, names=None)
         return None, None, records

@@ -98,6 +98,9 @@ def kill_when(process: subprocess.Popen, folder: Path, more: int, parent: bool, 
     while process.poll() is None and len(finished(folder)) < before + more and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(after)
+    if process.poll() is not None:
+        # It has finished all parts
+        return
     workers = []
     for child in psutil.Process(process.pid).children():
         # One may end by itself while they are listed
