@@ -68,6 +68,12 @@ def shard_rows(lengths: np.ndarray, num_shards: int) -> list[np.ndarray]:
     return [order[shard == index] for index in range(num_shards)]
 
 
+# Tokens of a batch without gradients: larger ones do not fit into the caches of the cores
+CPU_BATCH_TOKENS = 1024
+# On other devices
+BATCH_TOKENS = 32768
+
+
 @dataclass(frozen=True)
 class TokenLimit:
     """The most tokens of a forward pass, with those of padding where batches are `padded`."""
@@ -85,10 +91,20 @@ class TokenLimit:
         """Return rows, (num_rows,), longest first, in parts within the limit; at least one part."""
         parts = []
         while len(rows):
-            count = self.fitting(lengths[rows])
+            # A row has a token or more
+            count = self.fitting(lengths[rows[: self.tokens]])
             parts.append(rows[:count])
             rows = rows[count:]
         return parts or [rows]
+
+
+def token_batches(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
+    """Return batches of indices into `lengths`, (num_rows,) tokens, at least one row: rows of similar length
+    together, longest first.
+
+    A batch has at most `batch_tokens` tokens, counted as rows x longest row, or is a single row.
+    """
+    return TokenLimit(batch_tokens, padded=True).cut(np.argsort(-lengths, kind="stable"), lengths)
 
 
 def micro_batches(

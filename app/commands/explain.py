@@ -23,10 +23,12 @@ from ..config.language import LANGUAGES, spoken
 from ..config.shipped import PROGRAM
 from ..errors import InputError
 from .exit_status import exit_status, say
+from .option_values import DEVICES
 from .predict_options import Parser
 
 if TYPE_CHECKING:
     from ..explanation.sentences import KnownLabel
+    from ..outcomes.labelled_outcome import LabelledOutcome
 
 # Random orders; with fewer, no test can pass
 MIN_DRAWS = 19
@@ -68,8 +70,7 @@ def build_parser(program: str) -> Parser:
         help="random orders that the deletion test compares with (default: 50)",
     )
     add("--seed", type=int, default=0, help="seed of these orders (default: 0)")
-    devices = "auto, cpu, cuda, npu, xpu or mps, with :N for one of several (default: auto)"
-    add("--device", default="auto", help=devices)
+    add("--device", default="auto", help=DEVICES)
     return parser
 
 
@@ -121,14 +122,14 @@ def run(args: argparse.Namespace) -> None:
     model = load_plain_model(args.model, args.device)
     found = explain(model, texts, bool(settings.get("remove_spaces")), args.label, args.draws, args.seed)
     language = spoken(args.language)
-    known = label_in_data(args.model, found[0].text.texts)
+    known = label_in_data(args.model, model.outcome, found[0].text.texts)
     print("\n\n".join(render_text(one, language, known) for one in found))
     if args.html != Path("none"):
         write_page(args.html, found, language, known)
         say(f"Saved in {args.html}")
 
 
-def label_in_data(folder: Path, texts: tuple[str, ...]) -> KnownLabel | None:
+def label_in_data(folder: Path, outcome: LabelledOutcome, texts: tuple[str, ...]) -> KnownLabel | None:
     """Return the labels of a cleaned text, or a pair, in the data of the run; None where it is not there, or
     the data is not."""
     import numpy as np
@@ -146,9 +147,8 @@ def label_in_data(folder: Path, texts: tuple[str, ...]) -> KnownLabel | None:
         rows = np.asarray(split.rows)
         found = np.flatnonzero(split.table.array("hashes")[rows] == wanted)
         if len(found):
-            labels = np.asarray(split.labels[found[0]])
-            ids = np.flatnonzero(labels) if labels.ndim else [int(labels)]
-            names = [dataset.label_names[label] for label in ids]
+            answer = outcome.answer(np.asarray(split.labels[found[0]]))
+            names = [answer] if isinstance(answer, str) else answer
             return KnownLabel(names, split.table.where(int(rows[found[0]])))
     return None
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-# Training rows beside a row
-MAX_EVIDENCE = 100
+from ..prediction.beside import MAX_EVIDENCE
+
+# Help of --device
+DEVICES = "auto, cpu, cuda, npu, xpu or mps, with :N for one of several (default: auto)"
 
 
 def probability(value: str) -> float:

@@ -33,7 +33,7 @@ from .predict_steps import (
     write_rows,
 )
 
-# Options that change no prediction beyond rounding: another machine may go on with a folder
+# Options that change no prediction beyond rounding: another machine may continue a folder
 FREE = {"input", "output", "output_format", "checkpoint", "nprocs", "merge", "is_bulk", "texts", "report"}
 FREE |= {"language", "device", "batch_tokens", "runtime"}
 # Seconds between lines that say how far all processes are
@@ -90,7 +90,7 @@ class BulkJob:
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        end_with_launcher("the same command goes on")
+        end_with_launcher("the same command continues")
         _share_cores()
         args, output = self.args, Path(self.args.output)
         self.folder = chosen_folder(args, say if launched_rank() == 0 else lambda note: None)

@@ -14,7 +14,7 @@ from ..prediction.open_model import RUNTIMES
 from ..prediction.output import FORMATS as OUTPUT_FORMATS
 from ..prediction.sources import ON_BAD_ROW, is_pipe
 from .bulk_options import add_bulk_options, check_bulk_options
-from .option_values import column_name, column_names, num_rows, probability, wanted_precision
+from .option_values import DEVICES, column_name, column_names, num_rows, probability, wanted_precision
 
 # What --help shows; --help all shows the other options too
 USUAL = {
@@ -155,8 +155,7 @@ def add_device_options(add: Callable) -> None:
     """Add the options that decide on what the model computes."""
     runtimes = "what computes: auto is onnx for an exported folder, else torch (default: auto)"
     add("--runtime", choices=RUNTIMES, default="auto", help=runtimes)
-    devices = "auto, cpu, cuda, npu, xpu or mps, with :N for one of several (default: auto)"
-    add("--device", default="auto", help=devices)
+    add("--device", default="auto", help=DEVICES)
     add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
     tokens = (
         "maximum tokens in a batch, its rows times its longest row (default: 1024 on the CPU, with ONNX "

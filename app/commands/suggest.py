@@ -25,18 +25,15 @@ from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.output import check_output, open_output
 from ..prediction.sources import Source, open_file
 from ..runtime.quick_imports import quick_imports
+from ..vectors import STRATEGIES
 from .exit_status import exit_status, say
+from .option_values import DEVICES
 from .predict_options import OUTPUT_SUFFIXES
 
 if TYPE_CHECKING:
     from ..data.rows import Row
     from ..prediction.open_model import OpenedModel
     from ..prediction.predictor import Prediction
-
-STRATEGIES = (
-    *("random", "least_confidence", "prediction_entropy", "breaking_ties"),
-    *("embedding_kmeans", "greedy_coreset"),
-)
 
 
 def build_parser(program: str) -> argparse.ArgumentParser:
@@ -55,8 +52,7 @@ def build_parser(program: str) -> argparse.ArgumentParser:
     add("--strategy", choices=STRATEGIES, default="breaking_ties", help="(default: breaking_ties)")
     add("--to", choices=TOOLS, help="write tasks for this tool, with the guess (default: rows)")
     add("--seed", type=int, default=0, help="seed of random and embedding_kmeans (default: 0)")
-    devices = "auto, cpu, cuda, cuda:N or mps (default: auto, CUDA if available, else MPS, else CPU)"
-    add("--device", default="auto", help=devices)
+    add("--device", default="auto", help=DEVICES)
     return parser
 
 
@@ -115,7 +111,7 @@ def choose(args: argparse.Namespace, opened: OpenedModel, rows: list[Row]) -> li
     vectors = np.empty((len(rows), 0), np.float32)
     if args.strategy in ("embedding_kmeans", "greedy_coreset"):
         computed = TextVectors(predictor.runtime.model, predictor.encoder, args.device)
-        vectors = computed.compute([row.text if row.pair is None else (row.text, row.pair) for row in rows])
+        vectors = computed.compute([row.texts for row in rows])
     confidence = predictor.outcome.confidence(probabilities)
     chosen = choose_rows(
         args.strategy, min(args.num, len(rows)), probabilities, confidence, vectors, vectors[:0], args.seed

@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from .data_settings import DataConfig
-from .rules import FROM_0_BELOW_1, Count, CountOrNone, NotFor, Rule
-from .train_settings import TrainConfig
+from .rules import FROM_0_BELOW_1, Count, CountOrNone, Rule
+from .train_settings import WITHOUT_ORDER, TrainConfig
 
 # Cumulative logits are none of a logistic regression
-UNORDERED = NotFor("ordinal", "regression", "masked_language_modelling")
-Head = Annotated[Literal["random", "linear"], UNORDERED]
+Head = Annotated[Literal["random", "linear"], WITHOUT_ORDER]
 # Not Any: given a mapping with a `class_path`, jsonargparse would import that class and create an object.
 PlainValue = bool | int | float | str | list | dict | None
 Freeze = Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from .data_settings import WITH_CLASSES
 from .rules import (
     FINITE,
     FROM_0_BELOW_1,
@@ -46,7 +47,7 @@ Loss = Annotated[
 Weights = Literal["none", "balanced"] | list[float]
 ClassWeights = Annotated[
     Weights,
-    NotFor("masked_language_modelling", "regression"),
+    WITH_CLASSES,
     NotFor("multi_label", instead="train.positive_weights"),
 ]
 PositiveWeights = Annotated[Weights, OnlyFor("multi_label")]
@@ -70,7 +71,6 @@ Timeout = Annotated[
 ]
 
 
-WITH_CLASSES = NotFor("masked_language_modelling", "regression")
 WITHOUT_ORDER = NotFor("masked_language_modelling", "regression", "ordinal")
 ONE_LABEL_A_ROW = NotFor("multi_label", "masked_language_modelling", "regression")
 

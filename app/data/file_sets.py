@@ -36,6 +36,11 @@ def files_of(value: str | list[str]) -> list[str]:
     return names
 
 
+def matching_files(pattern: str) -> list[str]:
+    """Return the files of a pattern such as `posts/*.parquet`, sorted by name."""
+    return sorted(name for name in glob.glob(pattern, recursive=True) if Path(name).is_file())
+
+
 def _files_of(entry: str) -> list[str]:
     path = Path(entry)
     try:
@@ -44,7 +49,7 @@ def _files_of(entry: str) -> list[str]:
                 str(file) for file in path.iterdir() if file.is_file() and file.name[0] not in "._"
             )
         elif glob.has_magic(entry) and not path.exists():
-            names = sorted(name for name in glob.glob(entry, recursive=True) if Path(name).is_file())
+            names = matching_files(entry)
         else:
             return [entry]
     except OSError as error:

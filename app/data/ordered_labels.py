@@ -15,7 +15,7 @@ class OrderedLabels(OneLabel):
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
         """Return the labels in the order of data.labels, else by number; raises InputError for labels that
-        are no numbers, whose order nobody has said."""
+        are no numbers, whose order is not known."""
         found = super().names(config, train)
         if config.labels is not None:
             return found

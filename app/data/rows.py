@@ -33,6 +33,11 @@ class Row(NamedTuple):
     label: str | None
     record: Any = None
 
+    @property
+    def texts(self) -> str | tuple[str, str]:
+        """The text, or the pair of texts."""
+        return self.text if self.pair is None else (self.text, self.pair)
+
 
 def read_rows(
     path: str | Source,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..batching.token_batches import token_batches
+from ..batching.plan import token_batches
 from ..errors import InputError
 from ..evaluation.logits_file import LOGITS
 from ..outcomes import fitted_files

@@ -42,6 +42,10 @@ def freeze(model: nn.Module, lowest: str | int | None, num_layers: int) -> None:
         )
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(depths[name] > last)
+    logger.info("model.freeze %s: %s parameters are trained.", lowest, trained_parameters(model))
+
+
+def trained_parameters(model: nn.Module) -> str:
+    """Return how many parameters of how many are trained."""
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    total = sum(parameter.numel() for parameter in model.parameters())
-    logger.info("model.freeze %s: %s of %s parameters are trained.", lowest, f"{trained:,}", f"{total:,}")
+    return f"{trained:,} of {sum(parameter.numel() for parameter in model.parameters()):,}"

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..batching.loader import Loader, means_of_rows
-from ..batching.token_batches import token_batches
+from ..batching.plan import CPU_BATCH_TOKENS, token_batches
 from ..errors import InputError
 from .packed_model import PackedModel
 
@@ -26,7 +26,6 @@ WEIGHT_OF_MEAN = 100.0
 SCALE = 0.1
 # Of logistic regression on vectors of length 1 (docs/few_labels.md)
 C = 30.0
-BATCH_TOKENS = 1024
 
 
 def add_mean_layer(model: nn.Module) -> None:
@@ -69,7 +68,7 @@ def start_linear(model: PackedModel, loader: Loader, last: nn.Linear) -> None:
 
     def fit(targets: np.ndarray) -> LogisticRegression:
         with warnings.catch_warnings():
-            # It need not be the optimum: training goes on from here
+            # It need not be the optimum: the training follows
             warnings.simplefilter("ignore")
             return LogisticRegression(C=C, max_iter=1000).fit(inputs, targets)
 
@@ -100,7 +99,7 @@ def _inputs_of(model: PackedModel, loader: Loader, last: nn.Linear) -> np.ndarra
     row with windows the mean of theirs."""
     found: list[torch.Tensor] = []
     hook = last.register_forward_pre_hook(lambda _, given: found.append(given[0].flatten(0, -2)))
-    order = token_batches(loader.lengths(), BATCH_TOKENS)
+    order = token_batches(loader.lengths(), CPU_BATCH_TOKENS)
     is_training = model.training
     try:
         for positions in order:

@@ -20,6 +20,7 @@ from ..config.schema import LoRAConfig
 from ..errors import InputError, nearest
 from ..runtime.disk import sync
 from .dropout import replace_dropout
+from .freezing import trained_parameters
 from .packed_model import PackedModel
 
 if TYPE_CHECKING:
@@ -60,11 +61,9 @@ def add_lora(model: PackedModel, settings: LoRAConfig) -> None:
             layer.cast_input_dtype_enabled = False
     replace_dropout(model)
     model.adapter = config
-    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    total = sum(parameter.numel() for parameter in model.parameters())
     logger.info(
-        "model.lora.rank %d: %s of %s parameters are trained, in %s and the head.",
-        *(settings.rank, f"{trained:,}", f"{total:,}", ", ".join(config.target_modules)),
+        "model.lora.rank %d: %s parameters are trained, in %s and the head.",
+        *(settings.rank, trained_parameters(model), ", ".join(config.target_modules)),
     )
 
 

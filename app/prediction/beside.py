@@ -9,6 +9,9 @@ from .open_model import OpenedModel
 if TYPE_CHECKING:
     from .nearest_rows import NearestRows
 
+# Training rows beside a row
+MAX_EVIDENCE = 100
+
 
 def add_beside(opened: OpenedModel, evidence: int | None, reject: float | None) -> None:
     """Let predictions have `evidence` training rows, and say whether they are rejected, with the share

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from glob import glob
 from pathlib import Path
 from typing import Any
 
 from ..config.file_formats import SUFFIXES
 from ..data.file_cuts import cut_file
+from ..data.file_sets import matching_files
 from ..data.readers import ReadOptions
 from ..errors import InputError, listed
 from ..runtime.disk import checksum
@@ -38,7 +38,7 @@ def input_files(given: str, output: Path) -> list[Path]:
         within = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in SUFFIXES]
         files = [file for file in within if not _is_hidden(file.relative_to(path)) and file.is_file()]
     elif not path.exists() and any(character in given for character in "*?["):
-        files = [Path(name) for name in sorted(glob(given, recursive=True)) if Path(name).is_file()]
+        files = list(map(Path, matching_files(given)))
     if not files:
         raise InputError(f"--input {given}: there is no file of a known format: {', '.join(SUFFIXES)}")
     inside = [file for file in files if output.resolve() in file.resolve().parents]
@@ -96,7 +96,7 @@ def check_same(folder: Path, plan: Mapping[str, Any], depends: Mapping[str, Any]
         if differ:
             raise InputError(
                 f"--output {folder}: its parts are of another {what} ({listed(differ, 5)} differ); choose "
-                "another folder, or go on with the same command as before"
+                "another folder, or run the same command as before"
             )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..batching.token_batches import token_batches
+from ..batching.plan import token_batches
 from ..data.rows import Row
 from ..model.pretrained import last_layer
 from .predictor import Predictor

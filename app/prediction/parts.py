@@ -190,7 +190,7 @@ class PartsFolder:
             why = f": {self.error(failed[0]).read_text(encoding='utf-8').strip()}" if failed else ""
             raise InputError(
                 f"{self.folder}: {len(missing)} of {len(self.parts)} parts are not finished{why}; the same "
-                "command goes on with them"
+                "command computes them"
             )
         manifests = [read_json(self.manifest(part)) for part in self.parts]
         for part, manifest in zip(self.parts, manifests, strict=True):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..batching.token_batches import token_batches
+from ..batching.plan import token_batches
 from ..data.long_texts import CUT, LongTexts
 from ..data.readers import BadRow
 from ..data.row_encoder import RowEncoder

@@ -34,8 +34,7 @@ class RunVectors:
     def of(self, rows: Sequence[Row]) -> np.ndarray:
         """Return the vectors of rows, (num_rows, size) float32."""
         if self.last is None or self.last[0] is not rows:
-            texts = [row.text if row.pair is None else (row.text, row.pair) for row in rows]
-            self.last = rows, self.vectors.compute(texts)
+            self.last = rows, self.vectors.compute([row.texts for row in rows])
         return self.last[1]
 
     def of_split(self, split: Split) -> np.ndarray:

@@ -10,6 +10,7 @@ import torch
 
 from ..batching.collate import collate
 from ..batching.loader import to_device
+from ..batching.plan import BATCH_TOKENS, CPU_BATCH_TOKENS
 from ..data.long_texts import CUT, LongTexts
 from ..errors import InputError, listed
 from ..model.classifier import Classifier, check_passes
@@ -20,11 +21,6 @@ from ..runtime.host_memory import keep_freed_memory
 from ..runtime.precision import Precision
 from .predictor import Predictor, Tokens
 from .saved_model import load_checkpoint, longest_row
-
-# Larger batches do not fit into the caches of the cores
-CPU_BATCH_TOKENS = 1024
-# On other devices
-BATCH_TOKENS = 32768
 
 
 class TorchRuntime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 
 from ..checkpoints.card_file import write_card
 from ..checkpoints.run_files import PAGE, PREDICTIONS, REPORT, TEXT
-from ..checkpoints.run_history import HISTORY
+from ..checkpoints.run_history import read_starts
 from ..config.language import spoken
 from ..config.schema import Config
 from ..data.dataset import Split
@@ -33,15 +32,14 @@ from .card_content import base_model_of, card_content
 from .evidence import evidence_of
 from .log.metrics_file import METRICS, read_evaluations
 
+# By split, in English and Chinese
 NOTES = {
-    "test": "",
-    "dev": "; there is no test split, so these rows also chose the checkpoint",
-    "train": "; the rows it was trained on",
-}
-CHINESE_NOTES = {
-    "test": "",
-    "dev": "；没有测试集，所以检查点也是用这些样本选的",
-    "train": "；这些就是训练样本",
+    "test": ("", ""),
+    "dev": (
+        "; there is no test split, so these rows also chose the checkpoint",
+        "；没有测试集，所以检查点也是用这些样本选的",
+    ),
+    "train": ("; the rows it was trained on", "；这些就是训练样本"),
 }
 
 
@@ -54,9 +52,9 @@ def report_title(split: str, state: RunProgress, best_metric: str, language: str
     """Return the first line of the report: which rows, which checkpoint, and how it was chosen."""
     if language == "zh":
         chosen = "" if state.best_value is None else f"，按验证集的 {best_metric} {state.best_value:.4f} 选出"
-        return f"{split} 上的评测报告：第 {state.best_step} 步的检查点{chosen}{CHINESE_NOTES[split]}"
+        return f"{split} 上的评测报告：第 {state.best_step} 步的检查点{chosen}{NOTES[split][1]}"
     chosen = "" if state.best_value is None else f", chosen by {best_metric} on dev {state.best_value:.4f}"
-    return f"Report on {split}: checkpoint of step {state.best_step}{chosen}{NOTES[split]}"
+    return f"Report on {split}: checkpoint of step {state.best_step}{chosen}{NOTES[split][0]}"
 
 
 def print_and_write(
@@ -117,7 +115,7 @@ def print_and_write(
 def run_facts(folder: Path, config: Config, components: Components, state: RunProgress) -> dict:
     """Return the settings that people ask about, and how long the run took, by the keys of their words."""
     train, plan = config.train, components.plan
-    start = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"][-1]
+    start = read_starts(folder)[-1]
     seconds = (datetime.now().astimezone() - datetime.fromisoformat(start["started"])).total_seconds()
     return {
         "fact_model": base_model_of(config.model.name)[0] or f"{config.model.architecture}, random weights",

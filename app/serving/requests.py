@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 from ..data.readers import BadRow, ReadOptions
 from ..data.rows import Row, text_rows
 from ..errors import excerpt, nearest, shorten
+from ..prediction.beside import MAX_EVIDENCE
 from ..runtime.disk import repeated_key
 
 KEYS = ("inputs", "top_k", "evidence")
-# Training rows for a text
-MAX_EVIDENCE = 100
 SHAPES = (
     "inputs must be a text, a list of texts, or a list of pairs [text, text_pair]; an object with text and "
     "text_pair is one text or one pair"

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-STRATEGIES = (
-    *("random", "least_confidence", "prediction_entropy", "breaking_ties"),
-    *("embedding_kmeans", "greedy_coreset"),
-)
-
 
 def choose_rows(
     strategy: str,

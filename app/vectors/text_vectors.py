@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from ..batching.collate import collate
 from ..batching.loader import means_of_rows, to_device
-from ..batching.token_batches import token_batches
+from ..batching.plan import BATCH_TOKENS, CPU_BATCH_TOKENS, token_batches
 from ..config.schema import ModelConfig
 from ..data.cache import content_key
 from ..data.encoding import guarded
@@ -35,8 +35,6 @@ from ..runtime.precision import Precision
 Texts = Sequence[str] | Sequence[tuple[str, str]]
 VERSION = 1
 CHUNK_ROWS = 2048
-# As in predictions: larger batches do not fit into the caches of the cores
-CPU_BATCH_TOKENS, BATCH_TOKENS = 1024, 32768
 # Models of this family are trained with one of two words before each text; this one is for likeness
 E5, E5_PREFIX = re.compile(r"(^|[-_/])e5($|[-_/])"), "query: "
 

@@ -9,7 +9,7 @@ import pytest
 from app.commands.suggest import STRATEGIES, main
 from app.config.command_line import load_config
 from app.run.entry import work
-from app.vectors.strategies import STRATEGIES as IMPLEMENTED
+from app.vectors import STRATEGIES as IMPLEMENTED
 from tests.tiny import SIZES, tiny_lines, write_tiny
 
 

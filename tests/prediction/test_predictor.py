@@ -9,7 +9,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 
-from app.batching.token_batches import token_batches
+from app.batching.plan import token_batches
 from app.errors import InputError, TrainingError
 from app.prediction.choose_run import newest_run
 from app.prediction.labelled_rows import unknown_token_id
