@@ -148,7 +148,7 @@ def label_in_data(folder: Path, outcome: LabelledOutcome, texts: tuple[str, ...]
         found = np.flatnonzero(split.table.array("hashes")[rows] == wanted)
         if len(found):
             answer = outcome.answer(np.asarray(split.labels[found[0]]))
-            names = [answer] if isinstance(answer, str) else answer
+            names = answer if isinstance(answer, list) else [str(answer)]
             return KnownLabel(names, split.table.where(int(rows[found[0]])))
     return None
 

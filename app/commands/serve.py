@@ -31,6 +31,7 @@ from .predict_steps import choose_threshold
 
 # An argument would be seen in the list of processes
 KEY = "TEXT_CLASSIFIER_API_KEY"
+DEFAULT_EXAMPLES, MAX_EXAMPLES = 6, 50
 
 
 def build_parser(program: str) -> Parser:
@@ -64,6 +65,14 @@ def build_parser(program: str) -> Parser:
     evidence = "requests may ask for the nearest training rows, whose vectors are computed at the first start"
     how_sure("--evidence", action="store_true", help=f"{evidence} (default: they may not)")
     add_decision_options(how_sure)
+    page = parser.add_argument_group("page").add_argument
+    examples = (
+        "test rows of the run that the page shows as examples (default: 6; 0 where other machines reach the "
+        "server and there is no API key)"
+    )
+    page("--examples", type=int, metavar="TEXTS", help=examples)
+    seconds = "time for the explanation of a label, else 504; 0: there is none (default: 30)"
+    page("--explain_seconds", type=float, default=30, metavar="SECONDS", help=seconds)
     add_device_options(parser.add_argument_group("computing").add_argument)
     add = parser.add_argument_group("limits").add_argument
     add(
@@ -116,6 +125,10 @@ def check(args: argparse.Namespace) -> None:
 
 def check_limits(args: argparse.Namespace) -> None:
     """Raise InputError for a limit that nothing could keep."""
+    if args.examples is not None and not 0 <= args.examples <= MAX_EXAMPLES:
+        raise InputError(f"--examples must be from 0 to {MAX_EXAMPLES}, found {args.examples}")
+    if not 0 <= args.explain_seconds < 86_400:
+        raise InputError(f"--explain_seconds must be from 0 to below 86400, found {args.explain_seconds:g}")
     for name in ("batch_tokens", "max_waiting", "max_texts", "max_characters", "max_body", "max_connections"):
         value = getattr(args, name)
         if value is not None and value < 1:
@@ -139,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
         )
     try:
         from ..serving.hosts import allowed_hosts
-        from ..serving.server import serve
+        from ..serving.server import is_local, serve
         from ..serving.service import Limits, ServeOptions
     except ImportError as error:
         raise InputError(
@@ -156,7 +169,12 @@ def run(args: argparse.Namespace) -> int:
         args.receive_timeout,
         args.max_connections,
         allowed_hosts(args.host, args.allowed_hosts),
+        args.explain_seconds,
     )
+    examples = args.examples
+    if examples is None:
+        # Strangers do not get rows of the data unless that is asked for
+        examples = DEFAULT_EXAMPLES if is_local(args.host) or api_key else 0
     compute = ComputeOptions(
         args.device, args.precision, args.batch_tokens, args.calibrate == "auto", args.runtime
     )
@@ -164,7 +182,10 @@ def run(args: argparse.Namespace) -> int:
     def load() -> OpenedModel:
         opened = open_model(args.model, compute)
         nearest = nearest_rows(opened) if args.evidence else None
-        return replace(opened, threshold=choose_threshold(args, opened), nearest=nearest)
+        from ..prediction.examples import example_inputs
+
+        shown = example_inputs(opened.folder, examples)
+        return replace(opened, threshold=choose_threshold(args, opened), nearest=nearest, examples=shown)
 
     return 130 if serve(load, options, args.host, args.port) == signal.SIGINT else 0
 

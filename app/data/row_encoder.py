@@ -68,6 +68,17 @@ class RowEncoder:
         rows = [EncodedRow([encoding.ids], bool(encoding.overflowing)) for encoding in encodings]
         return rows if self.tail is None else self._with_tails(self.tail, rows, texts, place)
 
+    def characters_read(self, texts: tuple[str, ...]) -> list[list[tuple[int, int]]]:
+        """Return which characters of one text, or of each of a pair, become tokens: the first, and the last
+        (exclusive), of each range without a gap that is due to the limit of tokens."""
+        whole = self.encoder.tokenizer.encode(*texts)
+        if self.tail is None or not whole.overflowing:
+            windows = [whole, *whole.overflowing[: self.long.most_windows - 1]]
+            tokens = [token for window in windows for token in _places(window)]
+            return [_ranges([tokens], number) for number in range(len(texts))]
+        head, tail = _places(whole), _places(self.tail.tokenizer.encode(*texts))
+        return [_ranges([head[: self.before + self.head_tokens], tail[self.before :]], 0)]
+
     def _with_tails(
         self, encoder: TextEncoder, rows: list[EncodedRow], texts: Texts, place: Place
     ) -> list[EncodedRow]:
@@ -86,6 +97,17 @@ def special_counts(tokenizer: Tokenizer) -> tuple[int, int]:
     mask = tokenizer.encode("好").special_tokens_mask
     before = mask.index(0) if 0 in mask else len(mask)
     return before, mask[::-1].index(0) if 0 in mask else 0
+
+
+def _places(encoding: Encoding) -> list[tuple[int | None, tuple[int, int]]]:
+    return list(zip(encoding.sequence_ids, encoding.offsets, strict=True))
+
+
+def _ranges(parts: list[list[tuple]], number: int) -> list[tuple[int, int]]:
+    """Return the first and the last character (exclusive) of text `number` in each part, a list of tokens'
+    texts and offsets."""
+    found = [[at for sequence, at in part if sequence == number and at[1] > at[0]] for part in parts]
+    return [(min(first for first, _ in part), max(last for _, last in part)) for part in found if part]
 
 
 def _windows(encoding: Encoding, most: int) -> EncodedRow:

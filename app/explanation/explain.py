@@ -22,7 +22,8 @@ class Explanation:
     """Why `label`, a class id, has its probability; `probabilities` (num_labels,) in the order of
     `label_names`.
 
-    `predicted` are the class ids of the labels that the model gives to the text.
+    `predicted` are the class ids of the labels that the model gives to the text. Where the model gives a
+    number instead, that number is the only "probability", and stands for its log-odds too.
     """
 
     text: TokenisedText
@@ -32,6 +33,7 @@ class Explanation:
     label: int
     attributions: Attributions
     test: Faithfulness
+    is_number: bool = False
 
     @cached_property
     def values(self) -> np.ndarray:
@@ -92,10 +94,9 @@ def explain(
         attributions = attribute(model, text.input_ids, text.token_types, neutral, label_id)
         values = unit_values(text, attributions.values)
         test = measure_faithfulness(model, text, values, label_id, draws, seed)
+        names, is_number = model.outcome.label_names, not model.outcome.has_confidence
         explanations.append(
-            Explanation(
-                text, model.outcome.label_names, probabilities, predicted, label_id, attributions, test
-            )
+            Explanation(text, names, probabilities, predicted, label_id, attributions, test, is_number)
         )
     return explanations
 

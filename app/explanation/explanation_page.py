@@ -51,14 +51,18 @@ def render_page(
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    context = {"language": language, "t": words(language), "made_by": MADE_BY}
+    t = words(language, explanations[0].is_number)
+    context = {"language": language, "t": t, "made_by": MADE_BY}
     context["explanations"] = [
-        _shown_explanation(explanation, language, known) for explanation in explanations
+        explanation_shown(explanation, language, known) | {"chart": _chart(explanation)}
+        for explanation in explanations
     ]
     return environment.get_template("explanation.html.jinja").render(context)
 
 
-def _shown_explanation(explanation: Explanation, language: str, known: KnownLabel | None) -> dict:
+def explanation_shown(explanation: Explanation, language: str, known: KnownLabel | None = None) -> dict:
+    """Return what people see of an explanation, but the chart: sentences, the pieces of its texts with their
+    shades, and the strongest words for and against the label."""
     shown = {
         "is_good": explanation.is_explanation,
         "heading": heading(explanation, language),
@@ -66,11 +70,7 @@ def _shown_explanation(explanation: Explanation, language: str, known: KnownLabe
     }
     shown |= {"notes": known_label(explanation, known, language) + cut_notes(explanation, language)}
     shown |= {"figures": figures(explanation, language)}
-    return shown | {
-        "texts": _shaded_texts(explanation),
-        "strongest": strongest(explanation),
-        "chart": _chart(explanation),
-    }
+    return shown | {"texts": _shaded_texts(explanation), "strongest": strongest(explanation)}
 
 
 def _shaded_texts(explanation: Explanation) -> list[list[dict]]:

@@ -82,6 +82,47 @@ WORDS = {
 }
 
 
-def words(language: str) -> dict[str, str]:
-    """Return the words in a language, en or zh."""
-    return {key: pair[language == "zh"] for key, pair in WORDS.items()}
+# What differs where the model gives a number
+NUMBER_WORDS = {
+    "title": ("Why this number", "为什么是这个数"),
+    "legend": (
+        "Orange: raises the number; blue: lowers it. The stronger the shade, the more it counts. Dotted: "
+        "unknown to the model.",
+        "橙色：使数值变大；蓝色：使数值变小。颜色越深，作用越大。虚线：模型不认识的字符。",
+    ),
+    "for_label": ("What raises the number", "使数值变大的内容"),
+    "against": ("What lowers it", "使数值变小的内容"),
+    "known_number": (
+        "In the data this text has the number {0} ({1}).",
+        "数据里这条文本的数值是 {0}（{1}）。",
+    ),
+    "holds": (
+        "The model did use what is marked: deleting the characters that raise the number most lowers it more "
+        "than deleting at random (p = {0}). This says nothing about whether the number is right.",
+        "标出的内容确实被模型用到：先删除使数值变大最多的字符，数值比随机删除降得更多（p = {0}）。"
+        "这不说明数值是否正确。",
+    ),
+    "fails": (
+        "THIS IS NO EXPLANATION: deleting the characters that the attributions favour lowers the number no "
+        "more than deleting at random (p = {0}).",
+        "这不是解释：先删除归因最高的字符，数值并不比随机删除降得更多（p = {0}）。",
+    ),
+    "attribution": ("change of the number", "数值的变化"),
+    "test_note": (
+        "Drop of the number by how many units are deleted: in the order of the attributions, and in {0} "
+        "random orders (mean; the band has 90 % of them).",
+        "删除若干单位后数值的下降：按归因从高到低删除，以及 {0} 次随机顺序（均值，带状区域含其中的 90%）。",
+    ),
+    "figures": (
+        "Integrated gradients, {0} steps: {1} is the number of the text, {2} with every token neutral; the "
+        "attributions add up to {3}, convergence delta {4}.",
+        "积分梯度，{0} 步：文本的数值为 {1}，所有 token 为中性时为 {2}；"
+        "归因之和为 {3}，收敛误差（convergence delta）为 {4}。",
+    ),
+}
+
+
+def words(language: str, is_number: bool = False) -> dict[str, str]:
+    """Return the words in a language, en or zh; `is_number`: of a model that gives a number."""
+    pairs = WORDS | NUMBER_WORDS if is_number else WORDS
+    return {key: pair[language == "zh"] for key, pair in pairs.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
@@ -39,6 +41,8 @@ class PlainModel:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.outcome = outcome
+        # Of time.monotonic(), for an explanation that may not take longer
+        self.deadline = math.inf
         names = signature(model.forward).parameters
         self.takes_types = "token_type_ids" in names and getattr(model.config, "type_vocab_size", 2) > 1
         if "inputs_embeds" not in names:
@@ -63,6 +67,8 @@ class PlainModel:
         return self.outcome.scale_logits(self._forward(token_types, inputs_embeds=embeddings))
 
     def _forward(self, token_types: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
+        if time.monotonic() > self.deadline:
+            raise TimeoutError
         types = {"token_type_ids": token_types} if self.takes_types else {}
         return self.model(attention_mask=torch.ones_like(token_types), **inputs, **types).logits
 

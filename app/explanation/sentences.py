@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..evaluation.page.report_page import visible
 from ..evaluation.text_table import text_table
 from .explain import Explanation
-from .explanation_words import words
+from .explanation_words import NUMBER_WORDS, words
 from .faithfulness import LEVEL, MIN_UNITS
 from .text_units import words_of_units
 
@@ -36,7 +36,7 @@ class ListedUnit:
 
 def verdict(explanation: Explanation, language: str) -> str:
     """Return what the checks say of an explanation."""
-    t, test = words(language), explanation.test
+    t, test = words(language, explanation.is_number), explanation.test
     if not explanation.attributions.has_converged:
         return t["not_converged"].format(f"{explanation.attributions.delta:+.4f}")
     if not test.is_possible:
@@ -80,13 +80,15 @@ def figures(explanation: Explanation, language: str) -> str:
     """Return how the attributions were computed, and whether they add up."""
     by = explanation.attributions
     numbers = (f"{value:+.4f}" for value in (by.text, by.neutral, by.values.sum(), by.delta))
-    return words(language)["figures"].format(by.steps, *numbers)
+    return words(language, explanation.is_number)["figures"].format(by.steps, *numbers)
 
 
 def heading(explanation: Explanation, language: str) -> str:
     """Return the label with its probability, and whether it is a predicted one."""
     t = words(language)
     name = visible(explanation.label_names[explanation.label], MAX_LABEL)
+    if explanation.is_number:
+        return f"{name}: {explanation.probabilities[0]:.4g}"
     what = t["predicted"]
     if explanation.label not in explanation.predicted:
         names = [
@@ -100,6 +102,8 @@ def known_label(explanation: Explanation, known: KnownLabel | None, language: st
     """Return a sentence on the label that the text has in the data of the run, where it is known."""
     if known is None:
         return []
+    if explanation.is_number:
+        return [NUMBER_WORDS["known_number"][language == "zh"].format(known.names[0], visible(known.where))]
     names = [explanation.label_names[label] for label in explanation.predicted]
     which = "right" if sorted(names) == sorted(known.names) else "wrong"
     t = words(language)
@@ -110,7 +114,7 @@ def known_label(explanation: Explanation, known: KnownLabel | None, language: st
 def render_text(explanation: Explanation, language: str = "en", known: KnownLabel | None = None) -> str:
     """Return an explanation for the terminal; no character of the text acts on it. `known` is the label that
     the text has in the data."""
-    t, test = words(language), explanation.test
+    t, test = words(language, explanation.is_number), explanation.test
     lines = [
         heading(explanation, language),
         *known_label(explanation, known, language),

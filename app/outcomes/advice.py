@@ -6,6 +6,7 @@ A sentence is said only where the evidence is clear; a run of which nothing is w
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,6 +85,17 @@ def what_next(outcome: Outcome, evidence: Evidence) -> list[Advice]:
     return found[:MAX_SENTENCES]
 
 
+def with_setting(command: str, name: str, value: object) -> str:
+    """Return a command with a setting in place of the one of the same name that it has."""
+    kept, words = [], iter(shlex.split(command))
+    for word in words:
+        if word == name:
+            next(words, None)
+        elif not word.startswith(f"{name}="):
+            kept.append(word)
+    return shlex.join([*kept, name, str(value)])
+
+
 def no_better(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     """A linear model of characters is at least as good: then the model itself is the place to begin."""
     metrics, key = evidence.metrics, outcome.main_metric
@@ -96,7 +108,8 @@ def no_better(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
         return
     values = {"metric": key.replace("_", " "), "ours": metrics[key], "baseline": name, "theirs": best[key]}
     if evidence.is_pretrained:
-        yield Advice("no_better", values, f"{evidence.again} --model.name hfl/chinese-macbert-base")
+        command = with_setting(evidence.again, "--model.name", "hfl/chinese-macbert-base")
+        yield Advice("no_better", values, command)
     else:
         yield Advice("random_weights", values, evidence.again_pretrained)
 
@@ -159,12 +172,9 @@ def cut_texts(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     is_worse = cut["interval"][1] < whole["accuracy"] and cut["accuracy"] < whole["interval"][0]
     if cut["rows"] >= CUT_ROWS and share >= CUT_SHARE and is_worse:
         values = {"share": share, "cut": cut["accuracy"], "whole": whole["accuracy"]}
-        longer = (
-            f"--data.max_length {2 * evidence.max_length}"
-            if 2 * evidence.max_length <= 512
-            else "--data.long windows"
-        )
-        yield Advice("cut_texts", values, f"{evidence.again} {longer}")
+        length = 2 * evidence.max_length
+        longer = ("--data.max_length", length) if length <= 512 else ("--data.long", "windows")
+        yield Advice("cut_texts", values, with_setting(evidence.again, *longer))
 
 
 def confused(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:

@@ -226,7 +226,7 @@ class LabelledOutcome(FittedOutcome):
 
     def log_odds(self, logits: torch.Tensor, label: int) -> torch.Tensor:
         """Return log(p / (1 - p)) of a label, (num_rows,), for logits (num_rows, num_labels) as
-        `scale_logits` returns them."""
+        `scale_logits` returns them; of an outcome without probabilities, its number."""
         raise NotImplementedError
 
     def scale_logits(self, logits: torch.Tensor) -> torch.Tensor:

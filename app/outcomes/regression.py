@@ -22,6 +22,8 @@ from .resampling import answer_values
 from .texts import Texts
 
 if TYPE_CHECKING:
+    import torch
+
     from ..batching.loader import Loader
     from ..data.tokens import TokenStore
     from ..model.packed_model import PackedModel
@@ -211,7 +213,11 @@ class Regression(LabelledOutcome):
         return pa.array(np.asarray(labels, np.float64))
 
     def explained_labels(self, probabilities: np.ndarray) -> list[int]:
-        raise InputError("explain says why a label was chosen, and this model gives a number")
+        return [0]
+
+    def log_odds(self, logits: torch.Tensor, label: int) -> torch.Tensor:
+        """Return the number itself."""
+        return self.mean + self.scale * logits[:, 0]
 
     def line(self, answer: float, probabilities: np.ndarray) -> str:
         return f"{answer:.4g}"

@@ -21,7 +21,7 @@ RUNTIMES = ("auto", "torch", "onnx")
 class OpenedModel:
     """A model that can classify. `recorded` are the `data` settings that it was trained with, as far as they
     are known; from `threshold` on its labels are accepted; `nearest`, of app/prediction/nearest_rows.py,
-    finds training rows, where it is asked for.
+    finds training rows, where it is asked for; `examples` are the inputs of requests that a page offers.
     """
 
     folder: Path
@@ -29,6 +29,7 @@ class OpenedModel:
     recorded: dict[str, Any] = field(default_factory=dict)
     threshold: float | None = None
     nearest: Any = None
+    examples: list[str | list[str]] = field(default_factory=list)
 
     @property
     def has_pairs(self) -> bool | None:

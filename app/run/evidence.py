@@ -15,7 +15,7 @@ from ..config.schema import Config
 from ..config.shipped import PROGRAM
 from ..evaluation.logits_file import logits_of
 from ..evaluation.measures.selective import RowDecisions
-from ..outcomes.advice import Evidence
+from ..outcomes.advice import Evidence, with_setting
 from ..outcomes.outcome import FITTED_ON
 from ..strategies import load_strategy
 from ..strategies.launchers import Horovodrun, Torchrun
@@ -54,7 +54,7 @@ def evidence_of(
         history = [{key: value for key, value in line.items() if key != "train_loss"} for line in history]
     words = partial(words_of_user, sys.argv, folder)
     steps = train.max_steps
-    longer = f"--train.max_steps {2 * steps}" if steps else f"--train.epochs {2 * train.epochs}"
+    longer = ("--train.max_steps", 2 * steps) if steps else ("--train.epochs", 2 * train.epochs)
     return Evidence(
         metrics=metrics,
         history=history,
@@ -65,7 +65,7 @@ def evidence_of(
         max_length=config.data.max_length,
         folder=shlex.quote(str(folder)),
         again=joined(start, words()),
-        again_longer=joined(start, words(), longer),
+        again_longer=with_setting(joined(start, words()), *longer),
         again_pretrained=joined(start, words(OWN_FOLDER + MODEL)),
         verb=joined(PROGRAM, "{}", words().replace("{", "{{").replace("}", "}}")),
     )

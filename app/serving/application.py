@@ -58,7 +58,11 @@ def build_application(service: Service) -> FastAPI:
 
     @app.post("/predict", dependencies=needs_key)
     async def predict(request: Request) -> JSONResponse:
-        return JSONResponse(await service.counted_answer(request))
+        return JSONResponse(await service.counted(request, service.answer))
+
+    @app.post("/explain", dependencies=needs_key)
+    async def explain(request: Request) -> JSONResponse:
+        return JSONResponse(await service.counted(request, service.explain))
 
     return app
 

@@ -12,7 +12,8 @@ from ..errors import excerpt, nearest, shorten
 from ..prediction.beside import MAX_EVIDENCE
 from ..runtime.disk import repeated_key
 
-KEYS = ("inputs", "top_k", "evidence")
+KEYS = ("inputs", "top_k", "evidence", "read")
+WHY_KEYS = ("inputs", "label", "language")
 SHAPES = (
     "inputs must be a text, a list of texts, or a list of pairs [text, text_pair]; an object with text and "
     "text_pair is one text or one pair"
@@ -40,35 +41,36 @@ class Limits:
 
 class Request(NamedTuple):
     """What a request asks for: its rows, whether they came as a list, how many labels a row gets (None: all),
-    and how many training rows (None: none)."""
+    how many training rows (None: none), and whether the answer says what was read of each text."""
 
     rows: list[Row]
     is_list: bool
     top_k: int | None
     evidence: int | None = None
+    read: bool = False
+
+
+class Question(NamedTuple):
+    """A request for an explanation: its row, the label to explain (None: each predicted one), and en or
+    zh."""
+
+    row: Row
+    label: str | None
+    language: str
 
 
 def parse_request(body: bytes, limits: Limits, has_pairs: bool | None, remove_spaces: bool) -> Request:
     """Return what a body asks for; raises Refusal with status 413 for too much, 422 for anything that is not
     a request."""
-    values = _parse_json(body)
-    if not isinstance(values, dict):
-        raise _wrong(
-            f'the body must be a JSON object like {{"inputs": "今天真开心"}}, found {excerpt(values)}'
-        )
-    unknown = [key for key in values if key not in KEYS]
-    if unknown:
-        raise _wrong(
-            f"there is no key {excerpt(unknown[0])}{nearest(unknown[0], KEYS)} (known: {', '.join(KEYS)})"
-        )
-    if "inputs" not in values:
-        raise _wrong(f"the key inputs is missing; {SHAPES}")
-    inputs, top_k = values["inputs"], values.get("top_k")
+    values = _parse_object(body, KEYS)
+    inputs, top_k, read = values["inputs"], values.get("top_k"), values.get("read", False)
     if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
         raise _wrong(f"top_k must be a whole number of at least 1, found {excerpt(top_k)}")
     evidence = values.get("evidence")
     if evidence is not None and not (type(evidence) is int and 1 <= evidence <= MAX_EVIDENCE):
         raise _wrong(f"evidence must be a whole number from 1 to {MAX_EVIDENCE}, found {excerpt(evidence)}")
+    if not isinstance(read, bool):
+        raise _wrong(f"read must be true or false, found {excerpt(read)}")
     is_list = isinstance(inputs, list)
     items = inputs if is_list else [inputs]
     if not items:
@@ -80,11 +82,40 @@ def parse_request(body: bytes, limits: Limits, has_pairs: bool | None, remove_sp
             f"a request may have {limits.texts:,} texts, found {len(items):,}; send several requests",
         )
     rows = _rows([_texts(item) for item in items], limits, has_pairs, remove_spaces)
-    return Request(rows, is_list, top_k, evidence)
+    return Request(rows, is_list, top_k, evidence, read)
+
+
+def parse_question(body: bytes, limits: Limits, has_pairs: bool | None, remove_spaces: bool) -> Question:
+    """Return what a body wants to have explained; raises as `parse_request` does."""
+    values = _parse_object(body, WHY_KEYS)
+    label, language = values.get("label"), values.get("language", "en")
+    if not (label is None or isinstance(label, str)):
+        raise _wrong(f"label must be the name of a label, found {excerpt(label)}")
+    if language not in ("en", "zh"):
+        raise _wrong(f"language must be en or zh, found {excerpt(language)}")
+    [row] = _rows([_texts(values["inputs"])], limits, has_pairs, remove_spaces)
+    return Question(row, label, language)
 
 
 def _wrong(message: str) -> Refusal:
     return Refusal(422, "validation", message)
+
+
+def _parse_object(body: bytes, keys: tuple[str, ...]) -> dict:
+    """Return the object of a body that has inputs and no other than the known keys; raises Refusal."""
+    values = _parse_json(body)
+    if not isinstance(values, dict):
+        raise _wrong(
+            f'the body must be a JSON object like {{"inputs": "今天真开心"}}, found {excerpt(values)}'
+        )
+    unknown = [key for key in values if key not in keys]
+    if unknown:
+        raise _wrong(
+            f"there is no key {excerpt(unknown[0])}{nearest(unknown[0], keys)} (known: {', '.join(keys)})"
+        )
+    if "inputs" not in values:
+        raise _wrong(f"the key inputs is missing; {SHAPES}")
+    return values
 
 
 def _parse_json(body: bytes) -> Any:

@@ -45,7 +45,7 @@ def serve(load: Callable[[], OpenedModel], options: ServeOptions, host: str, por
     service = Service(load, options)
     address = f"[{host}]" if ":" in host else host
     logger.info("%s answers on http://%s:%d", service.model.folder, address, listener.getsockname()[1])
-    if options.api_key is None and not host.startswith(LOCAL):
+    if options.api_key is None and not is_local(host):
         logger.warning("other machines can reach %s, and no API key is set", host)
     received: list[int] = []
     # uvicorn sends itself the signal again once it has ended; this process has more to do then.
@@ -53,6 +53,11 @@ def serve(load: Callable[[], OpenedModel], options: ServeOptions, host: str, por
         signal.signal(number, lambda number, frame: received.append(number))
     uvicorn.Server(server_config(service)).run(sockets=[listener])
     return received[0] if received else 0
+
+
+def is_local(host: str) -> bool:
+    """Return whether only this machine reaches a server that listens on an address."""
+    return host.startswith(LOCAL)
 
 
 def server_config(service: Service) -> uvicorn.Config:

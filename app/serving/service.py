@@ -7,8 +7,8 @@ import gc
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
@@ -22,7 +22,10 @@ from ..prediction.recorded_settings import settings_of_reading
 from .hosts import LOCAL_HOSTS
 from .queue import BatchQueue, Full
 from .request_metrics import Metrics
-from .requests import Limits, Refusal, parse_request
+from .requests import Limits, Question, Refusal, parse_question, parse_request
+
+if TYPE_CHECKING:
+    from ..explanation.plain_model import PlainModel
 
 logger = logging.getLogger(__name__)
 # Bytes above the limit that are read and dropped: a client that still sends may not read the answer
@@ -41,6 +44,7 @@ class ServeOptions:
 
     `receive_timeout`, in seconds, is for the body of a request, and for the next request of a connection; at
     most `connections` are answered at a time. `allowed_hosts` are the names that the header Host may have.
+    An explanation may take `explain_seconds`; 0: there is none.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -51,6 +55,7 @@ class ServeOptions:
     receive_timeout: float = 15.0
     connections: int = 512
     allowed_hosts: frozenset[str] = LOCAL_HOSTS
+    explain_seconds: float = 30.0
 
 
 class Service:
@@ -63,6 +68,9 @@ class Service:
         self.model = self._load()
         self.queue = BatchQueue(options.capacity, options.wait, self.metrics)
         self.reloading = asyncio.Lock()
+        self.explaining = asyncio.Lock()
+        # The model that was opened, and the one that explains it
+        self.plain: tuple[OpenedModel, PlainModel] | None = None
         set_aside()
 
     def _load(self) -> OpenedModel:
@@ -85,13 +93,13 @@ class Service:
                 self.metrics.reloads.labels("done").inc()
                 logger.info("loaded %s again", self.model.folder)
 
-    async def counted_answer(self, request: HttpRequest) -> list:
+    async def counted(self, request: HttpRequest, answer: Callable[[HttpRequest], Awaitable[list]]) -> list:
         """Return `answer(request)`, and count the request, its time, and how it ended."""
         started, status = time.perf_counter(), 500
         try:
-            labels = await self.answer(request)
+            found = await answer(request)
             status = 200
-            return labels
+            return found
         except Refusal as refusal:
             status = refusal.status
             raise
@@ -102,10 +110,7 @@ class Service:
     async def answer(self, request: HttpRequest) -> list:
         """Return the labels that a request asks for; raises Refusal."""
         options = self.options
-        _check_type(request.headers.get("content-type", ""))
-        body = await self._in_time(
-            self._body(request), options.receive_timeout, 408, "the body did not arrive"
-        )
+        body = await self._json_body(request)
         model = self.model
         wanted = parse_request(body, options.limits, model.has_pairs, model.remove_spaces)
         if wanted.evidence and model.nearest is None:
@@ -121,7 +126,53 @@ class Service:
             )
             found = await self._in_time(finding, options.timeout, 504, "there was no answer")
             labels = [{"labels": of_row} | beside for of_row, beside in zip(labels, found, strict=True)]
+        if wanted.read:
+            read = await asyncio.to_thread(lambda: [how_read(model, row) for row in wanted.rows])
+            objects = labels if wanted.evidence else [{"labels": of_row} for of_row in labels]
+            labels = [shown | {"read": one} for shown, one in zip(objects, read, strict=True)]
         return labels if wanted.is_list else labels[0]
+
+    async def explain(self, request: HttpRequest) -> list:
+        """Return why a text gets its labels, as `explanation_shown` does for each; one at a time. Raises
+        Refusal."""
+        options = self.options
+        body = await self._json_body(request)
+        if not options.explain_seconds:
+            raise Refusal(422, "validation", "this server gives no explanations (--explain_seconds 0)")
+        model = self.model
+        wanted = parse_question(body, options.limits, model.has_pairs, model.remove_spaces)
+        if self.explaining.locked():
+            raise Refusal(429, "overloaded", "another text is being explained; try again later")
+        async with self.explaining:
+            try:
+                # Not in the thread of the model, so that others get their labels meanwhile
+                return await asyncio.to_thread(self._explanations, model, wanted)
+            except TimeoutError as error:
+                message = (
+                    f"the explanation takes more than {options.explain_seconds:g} seconds; shorten the text"
+                )
+                raise Refusal(504, "timeout", message) from error
+            except InputError as error:
+                raise Refusal(422, "validation", str(error)) from error
+            except TrainingError as error:
+                raise Refusal(424, "backend", str(error)) from error
+
+    def _explanations(self, model: OpenedModel, wanted: Question) -> list[dict]:
+        from ..explanation.explain import explain
+        from ..explanation.explanation_page import explanation_shown
+        from ..explanation.plain_model import load_plain_model
+
+        if self.plain is None or self.plain[0] is not model:
+            # Its own copy of the weights, which is loaded when it is first needed
+            self.plain = model, load_plain_model(model.folder, model.predictor.runtime.description["device"])
+        plain = self.plain[1]
+        plain.deadline = time.monotonic() + self.options.explain_seconds
+        texts = row_texts(wanted.row)
+        found = explain(plain, texts, model.remove_spaces, wanted.label, seed=0)
+        shown = [explanation_shown(one, wanted.language) for one in found]
+        return [
+            one | {"strongest": [list(map(asdict, words)) for words in one["strongest"]]} for one in shown
+        ]
 
     async def _classify(self, model: OpenedModel, rows: list[Row]) -> list[Prediction]:
         try:
@@ -141,6 +192,12 @@ class Service:
         except TimeoutError as error:
             message = f"{problem} within {seconds:g} seconds; try again later, or send fewer texts"
             raise Refusal(status, "timeout", message) from error
+
+    async def _json_body(self, request: HttpRequest) -> bytes:
+        """Return a body that is announced as JSON; raises Refusal, also where it does not arrive in time."""
+        _check_type(request.headers.get("content-type", ""))
+        work = self._body(request)
+        return await self._in_time(work, self.options.receive_timeout, 408, "the body did not arrive")
 
     async def _body(self, request: HttpRequest) -> bytes:
         """Return the body; raises Refusal where it is too long, and where the client breaks off."""
@@ -175,6 +232,8 @@ class Service:
             "reading": {name: settings_of_reading(model.recorded).get(name) for name in READING},
             "threshold": model.threshold,
             "label_rule": model.predictor.outcome.label_rule(),
+            "examples": model.examples,
+            "explain_seconds": self.options.explain_seconds,
             **model.predictor.runtime.description,
             "max_body_bytes": limits.body_bytes,
             "max_texts": limits.texts,
@@ -228,6 +287,26 @@ async def unless_gone(request: HttpRequest, work: Awaitable[Result]) -> Result:
     finally:
         for task in tasks:
             task.cancel()
+
+
+def row_texts(row: Row) -> tuple[str, ...]:
+    """Return the text of a row, or both of a pair."""
+    return (row.text,) if row.pair is None else (row.text, row.pair)
+
+
+def how_read(model: OpenedModel, row: Row) -> dict:
+    """Return what the model reads of a row: its tokens, with the special ones, in how many windows; and of
+    each text its number of characters, and which of them, from 0, each range [first, last) has."""
+    texts, tokens = row_texts(row), model.predictor.tokenize([row])
+    windows = tokens.windows().rows
+    ranges = model.predictor.encoder.characters_read(texts)
+    of_texts = [{"characters": len(text), "ranges": one} for text, one in zip(texts, ranges, strict=True)]
+    return {
+        "tokens": len(tokens.rows[0]),
+        "windows": len(windows),
+        "cut": bool(tokens.cut[0]),
+        "texts": of_texts,
+    }
 
 
 def ranked(prediction: Prediction, outcome: LabelledOutcome, top_k: int | None) -> list[dict]:

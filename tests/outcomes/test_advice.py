@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.evaluation.measures.selective import RowDecisions
-from app.outcomes.advice import MAX_SENTENCES, Evidence, render_advice, what_next
+from app.outcomes.advice import MAX_SENTENCES, Evidence, render_advice, what_next, with_setting
 from app.outcomes.advice_words import SENTENCES
 from app.run.evidence import start_of, words_of_user
 from tests.outcomes.rows_case import fitted_outcome, random_rows, report_metrics
@@ -90,6 +90,13 @@ def test_what_is_wrong_is_said_with_its_command(what, change, command):
     assert command in advice.command
     assert render_advice([advice]).count("\n") == 2
     assert advice.sentence("zh") != advice.sentence("en")
+
+
+@pytest.mark.parametrize("own", ["--train.epochs 3", "--train.epochs=3"])
+def test_a_command_has_a_setting_once(own):
+    command = f"torchrun --nproc_per_node=2 run_ddp.py {own} --data.train '我的 数据.csv'"
+    wanted = "torchrun --nproc_per_node=2 run_ddp.py --data.train '我的 数据.csv' --train.epochs 6"
+    assert with_setting(command, "--train.epochs", 6) == wanted
 
 
 def test_thin_evidence_says_nothing_and_there_are_at_most_five_sentences():

@@ -9,6 +9,9 @@ const SAY = {
     nothing: "There are no texts.", needKey: "This server needs an API key.", unreachable: "The server does not answer.",
     full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n) => `${n} rows`,
     shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, column_n: (n) => `column ${n}`, abstain: "not sure enough", noLabel: "no label",
+    whole: "the lines are one text", examples: "Examples:", noTexts: "Write texts above, or choose a file.",
+    all: (n) => `all ${n} labels`, why: "Why?", explaining: "This takes a moment …", hide: "Hide", raises: "for", lowers: "against", up: "raises it", down: "lowers it", and: ", ",
+    read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "Only in part" : "All"}: ${ranges} of ${n} characters were read, as ${tokens} tokens${windows > 1 ? ` in ${windows} windows` : ""}.${cut ? " The model saw nothing of the others." : ""}`,
     missing: (name) => `The model was trained on the column "${name}", which this file does not have: choose the column.`,
   },
   zh: {
@@ -20,11 +23,15 @@ const SAY = {
     nothing: "没有文本。", needKey: "此服务器需要 API 密钥。", unreachable: "服务器没有响应。",
     full: "服务器繁忙，正在等待。", pair: "制表符后面需要第二段文本", rows: (n) => `${n} 行`,
     shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, column_n: (n) => `第 ${n} 列`, abstain: "把握不够", noLabel: "没有标签",
+    whole: "所有行合为一条文本", examples: "示例：", noTexts: "请在上面输入文本，或选择文件。",
+    all: (n) => `全部 ${n} 个标签`, why: "为什么？", explaining: "请稍候……", hide: "收起", raises: "支持", lowers: "反对", up: "使其变大", down: "使其变小", and: "、",
+    read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "只读了一部分" : "全部读完"}：共 ${n} 个字符，读了第 ${ranges} 个，${tokens} 个 token${windows > 1 ? `，分 ${windows} 个窗口` : ""}。${cut ? "其余内容模型没有看到。" : ""}`,
     missing: (name) => `模型训练时用的是“${name}”列，这个文件里没有：请选择一列。`,
   },
 };
 const TEXT_NAMES = ["text", "content", "sentence", "review", "comment", "文本", "内容", "评论", "正文", "微博中文内容"];
-const MAX_SHOWN = 200, MAX_BARS = 5, CHUNK = 32;
+// Longer texts are shown with what the model read of them.
+const MAX_SHOWN = 200, MAX_BARS = 5, CHUNK = 32, LONG = 300;
 const at = (id) => document.getElementById(id);
 let language = navigator.language.startsWith("zh") ? "zh" : "en";
 let info = null, table = null, results = [], stopping = false;
@@ -41,6 +48,19 @@ function showLanguage() {
   document.title = say("title");
   at("language").textContent = language === "zh" ? "English" : "中文";
   at("model").textContent = info ? say("model", info) : "";
+  showExamples();
+}
+
+// A click classifies the example alone.
+function showExamples() {
+  const examples = info?.examples ?? [];
+  at("examples").hidden = !examples.length;
+  at("examples").replaceChildren(say("examples"), ...examples.map((example) => {
+    const text = [example].flat().join("\t"), button = element("button", "plain", text);
+    button.type = "button";
+    button.onclick = () => { closeFile(); at("whole").checked = false; at("texts").value = text.replace(/[\r\n]+/g, " "); run(); };
+    return button;
+  }));
 }
 
 function showStatus(text, bad = false) {
@@ -162,22 +182,24 @@ function closeFile() {
 function wantedRows() {
   const [first, second] = [at("column").value, at("pair-column").value];
   if (table) return table.rows.map((fields) => ({ fields, text: fields[first] ?? "", pair: info.pairs ? fields[second] ?? "" : null }));
-  return at("texts").value.split("\n").filter((line) => line.trim()).map((line) => {
+  const lines = at("whole").checked ? [at("texts").value] : at("texts").value.split("\n");
+  return lines.filter((line) => line.trim()).map((line) => {
     const tab = line.indexOf("\t");
     if (!info.pairs) return { text: line, pair: null };
     return tab < 0 ? { text: line, pair: "" } : { text: line.slice(0, tab), pair: line.slice(tab + 1) };
   });
 }
 
+const inputOf = (row) => (row.pair === null ? row.text : [row.text, row.pair]);
 const wait = (seconds) => new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
 
 // A request that is refused for one of its texts is sent again text by text, so that only that text has no label.
 async function classify(rows) {
-  const inputs = rows.map((row) => (row.pair === null ? row.text : [row.text, row.pair]));
+  const inputs = rows.map(inputOf);
   for (;;) {
     try {
-      const answers = await call("predict", { inputs });
-      rows.forEach((row, i) => { row.labels = answers[i]; });
+      const answers = await call("predict", { inputs, read: true });
+      rows.forEach((row, i) => Object.assign(row, answers[i]));
       return;
     } catch (error) {
       if (error.status === 429 && !stopping) { showStatus(say("full")); await wait(1); continue; }
@@ -244,24 +266,85 @@ function shown(row) {
   item.append(element("p", "text", row.text));
   if (row.pair) item.append(element("p", "text second", row.pair));
   if (row.problem) item.append(element("p", "bad", row.problem));
-  if (isNumber()) {
-    if (row.labels) item.append(element("p", "first", String(row.labels[0].score)));
-    return item;
+  if (!row.labels) return item;
+  row.read.texts.forEach(({ characters, ranges }) => {
+    if (!row.read.cut && row.read.windows === 1 && characters <= LONG) return;
+    const places = ranges.map(([first, last]) => `${first + 1}–${last}`).join(say("and")) || "0";
+    item.append(element("p", row.read.cut ? "abstain" : "note", say("read", row.read, places, characters, row.read.windows)));
+  });
+  if (isNumber()) item.append(element("p", "first", String(row.labels[0].score)));
+  else item.append(...shownLabels(row));
+  if (info.explain_seconds) item.append(whyButton(row, item));
+  return item;
+}
+
+// All labels with their probabilities, the chosen ones first; behind a click where there are many.
+function shownLabels(row) {
+  const first = chosen(row), bestFirst = [...first, ...row.labels.filter((entry) => !first.includes(entry))];
+  const most = Math.max(MAX_BARS, first.length), parts = [];
+  if (!first.length) parts.push(element("p", "abstain", say("noLabel")));
+  if (!accepted(row)) parts.push(element("p", "abstain", say("abstain")));
+  parts.push(bars(bestFirst.slice(0, most), first));
+  if (bestFirst.length > most) {
+    const more = element("details", ""), summary = element("summary", "", say("all", bestFirst.length));
+    more.append(summary, bars(bestFirst.slice(most), first));
+    parts.push(more);
   }
-  const bars = element("div", "bars");
-  const first = chosen(row), bestFirst = [...first, ...(row.labels ?? []).filter((entry) => !first.includes(entry))];
-  bestFirst.slice(0, Math.max(MAX_BARS, first.length)).forEach(({ label, score }, i) => {
+  return parts;
+}
+
+function bars(entries, first) {
+  const found = element("div", "bars");
+  for (const { label, score } of entries) {
     const track = element("div", "track"), bar = element("div", "bar");
     bar.style.width = `${100 * score}%`;
     track.append(bar);
-    const name = element("span", i < first.length ? "name first" : "name", label);
+    const name = element("span", first.some((entry) => entry.label === label) ? "name first" : "name", label);
     name.title = label;
-    bars.append(name, track, element("span", "share", `${(100 * score).toFixed(1)} %`));
+    found.append(name, track, element("span", "share", `${(100 * score).toFixed(1)} %`));
+  }
+  return found;
+}
+
+// Asks for the explanation when it is clicked, and hides it with the next click.
+function whyButton(row, item) {
+  const button = element("button", "plain why", say("why")), box = element("div", "explanation");
+  button.type = "button";
+  button.onclick = async () => {
+    if (box.isConnected) { box.remove(); button.textContent = say("why"); return; }
+    button.disabled = true;
+    box.replaceChildren(element("p", "note", say("explaining")));
+    item.append(box);
+    try {
+      const found = await call("explain", { inputs: row.pair === null ? row.text : { text: row.text, text_pair: row.pair }, language });
+      box.replaceChildren(...found.flatMap(shownExplanation));
+    } catch (error) {
+      box.replaceChildren(element("p", "bad", error.status ? error.message : say("unreachable")));
+    }
+    button.disabled = false;
+    button.textContent = say("hide");
+  };
+  return button;
+}
+
+function shownExplanation({ heading, verdict, is_good, notes, texts, strongest }) {
+  const parts = [element("p", "first", heading), ...notes.map((note) => element("p", "note", note))];
+  for (const [pieces, cutBefore, cutAfter] of texts) {
+    const text = element("p", "text", cutBefore ? "… " : "");
+    for (const { text: characters, shade, value } of pieces) {
+      const piece = element("span", "", characters);
+      if (value !== null) piece.title = value;
+      piece.style.backgroundColor = `rgba(${shade > 0 ? "230, 120, 20" : "50, 110, 220"}, ${Math.abs(shade)})`;
+      text.append(piece);
+    }
+    if (cutAfter) text.append(" …");
+    parts.push(text);
+  }
+  strongest.forEach((words, i) => {
+    const name = say(isNumber() ? ["up", "down"][i] : ["raises", "lowers"][i]);
+    if (words.length) parts.push(element("p", "note", `${name}: ${words.map(({ text, value }) => `${text} ${value > 0 ? "+" : ""}${value.toFixed(2)}`).join(say("and"))}`));
   });
-  if (row.labels && !first.length) item.append(element("p", "abstain", say("noLabel")));
-  if (row.labels && !accepted(row)) item.append(element("p", "abstain", say("abstain")));
-  item.append(bars);
-  return item;
+  return [...parts, element("p", is_good ? "note" : "abstain", verdict)];
 }
 
 // A model that gives a number has one output, and that is no probability.

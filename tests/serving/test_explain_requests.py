@@ -1,0 +1,140 @@
+"""Why a text gets its label, how it was read, and examples: python -m pytest
+tests/serving/test_explain_requests.py"""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("captum")
+import httpx2
+import numpy as np
+
+from app.data.long_texts import LongTexts
+from app.outcomes.thresholds import LabelRule
+from app.prediction.examples import example_inputs
+from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
+from app.prediction.torch_runtime import load_predictor
+from app.serving.service import ServeOptions, Service
+from tests.multi_label_runs import write_thresholds
+from tests.saved_classifier import LABELS, save_checkpoint
+from tests.serving.running_server import running
+
+TEXT = "今天真开心，手机质量不好"
+OPTIONS = ServeOptions()
+LONG = "今天真开心，手机质量不好。\n" * 600
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return save_checkpoint(tmp_path_factory.mktemp("served") / "model")
+
+
+@pytest.fixture(scope="module")
+def model(folder) -> OpenedModel:
+    return open_model(folder, ComputeOptions("cpu"))
+
+
+def ask(model: OpenedModel, path: str, body: dict, options: ServeOptions = OPTIONS) -> httpx2.Response:
+    with running(Service(lambda: model, options)) as address:
+        return httpx2.post(f"{address}/{path}", json=body, timeout=60)
+
+
+def test_a_label_is_explained_with_the_words_and_the_test(model):
+    [best, *_] = ask(model, "predict", {"inputs": TEXT}).json()
+    [found] = ask(model, "explain", {"inputs": TEXT}).json()
+    assert found["heading"].startswith(f"{best['label']} (predicted), probability {best['score']:.3f}")
+    assert "".join(piece["text"] for piece in found["texts"][0][0]) == TEXT
+    assert "deleting" in found["verdict"]
+    least = min(LABELS, key=lambda name: name == best["label"])
+    [other] = ask(model, "explain", {"inputs": TEXT, "label": least, "language": "zh"}).json()
+    assert other["heading"].startswith(f"{least} (所解释的标签")
+
+
+def test_several_labels_and_a_number_are_explained(tmp_path):
+    several = save_checkpoint(tmp_path / "several", problem_type="multi_label_classification")
+    write_thresholds(several, LabelRule(np.zeros(len(LABELS)), 0, len(LABELS), "dev", 10), LABELS)
+    found = ask(open_model(several, ComputeOptions("cpu")), "explain", {"inputs": TEXT}).json()
+    assert len(found) == len(LABELS)
+    names = {"num_labels": 1, "id2label": {0: "score"}, "label2id": {"score": 0}}
+    number = save_checkpoint(tmp_path / "number", problem_type="regression", **names)
+    (number / "scale.json").write_text(json.dumps({"mean": 50.0, "scale": 20.0}), encoding="utf-8")
+    opened = open_model(number, ComputeOptions("cpu"))
+    [score] = ask(opened, "predict", {"inputs": TEXT}).json()
+    [found] = ask(opened, "explain", {"inputs": TEXT}).json()
+    assert found["heading"] == f"score: {score['score']:.4g}"
+    assert "number" in found["verdict"]
+    assert "label" not in found["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({"inputs": [TEXT] * 3}, 422, "text_pair"),
+        ({"inputs": TEXT, "label": "正正面"}, 422, "did you mean '正面'"),
+        ({"inputs": TEXT, "label": 3}, 422, "label must be the name of a label"),
+        ({"inputs": TEXT, "language": "fr"}, 422, "language must be en or zh"),
+        ({"inputs": TEXT, "top_k": 1}, 422, "there is no key 'top_k'"),
+        ({"inputs": " "}, 422, "text 1"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(model, body, status, message):
+    answer = ask(model, "explain", body)
+    assert answer.status_code == status
+    assert message in answer.json()["error"]
+
+
+def test_an_explanation_ends_with_its_time_and_may_be_switched_off(model):
+    slow = ask(model, "explain", {"inputs": LONG}, ServeOptions(explain_seconds=1e-6))
+    assert slow.status_code == 504
+    assert "shorten the text" in slow.json()["error"]
+    off = ask(model, "explain", {"inputs": TEXT}, ServeOptions(explain_seconds=0))
+    assert off.status_code == 422
+    assert "--explain_seconds 0" in off.json()["error"]
+
+
+def read(model: OpenedModel, text: str) -> dict:
+    answer = ask(model, "predict", {"inputs": text, "read": True}).json()
+    assert len(answer["labels"]) == len(LABELS)
+    return answer["read"]
+
+
+def test_a_text_of_8000_characters_says_what_was_read_of_it(folder, model):
+    num_characters = len(" ".join(LONG.split()))
+    whole = read(model, TEXT)
+    assert whole == {
+        "tokens": len(TEXT) + 2,
+        "windows": 1,
+        "cut": False,
+        "texts": [{"characters": len(TEXT), "ranges": [[0, len(TEXT)]]}],
+    }
+    [cut] = read(model, LONG)["texts"]
+    assert cut["characters"] == num_characters
+    [[first, last]] = cut["ranges"]
+    assert first == 0
+    assert 30 <= last < num_characters
+    for long, num_ranges in ((LongTexts("head_tail"), 2), (LongTexts("windows", max_windows=3), 1)):
+        predictor = load_predictor(folder, 32, long, device="cpu")
+        found = read(OpenedModel(folder, predictor), LONG)
+        ranges = found["texts"][0]["ranges"]
+        assert found["cut"]
+        assert len(ranges) == num_ranges
+        assert ranges[0][0] == 0
+        assert (ranges[-1][1] == num_characters) == (long.way == "head_tail")
+        assert found["windows"] == (3 if long.way == "windows" else 1)
+
+
+def test_examples_are_test_rows_of_each_label(folder, tmp_path):
+    assert example_inputs(tmp_path, 6) == []
+    with (tmp_path / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["row_id", "line", "text", "label", "predicted", "p_好", "p_差"])
+        for number, (text, label) in enumerate(
+            [("长" * 200, "差"), ("一", "好"), ("二", "好"), ("三", "差")]
+        ):
+            writer.writerow([number, number, text, label, "好", 1, 0])
+    assert example_inputs(tmp_path, 6) == ["一", "三", "二"]
+    assert example_inputs(tmp_path, 2) == ["一", "三"]
+    assert example_inputs(tmp_path, 0) == []
