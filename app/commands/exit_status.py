@@ -7,14 +7,16 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
+from ..config.chinese import shown
 from ..errors import InputError, TrainingError
 
 
 def say(message: object) -> None:
-    """Print a message on standard error; nothing where that is closed or full."""
+    """Print a message on standard error, in the language of the locale; nothing where that is closed or
+    full."""
     if sys.stderr is not None:
         with suppress(OSError):
-            print(str(message).encode(errors="backslashreplace").decode(), file=sys.stderr)
+            print(shown(str(message)).encode(errors="backslashreplace").decode(), file=sys.stderr)
 
 
 def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted") -> int:

@@ -3,14 +3,20 @@ with them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from ..errors import listed, shorten
 from .dataset import Dataset
 from .labels import look_alikes, missing_values, with_code_points
 from .long_texts import CUT
+from .report_words import columns_in, say
 from .tokens import TokenStore
 
+# A key of the words, and the values in its text
+Say = Callable[..., str]
 PERCENTILES = (5, 50, 95, 99, 100)
 # That are all shown
 MAX_CLASSES = 50
@@ -63,132 +69,105 @@ def length_counts(rows: np.ndarray, store: TokenStore) -> tuple[np.ndarray, int]
     return counts, cut
 
 
-def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
-    """Return the data report as text, for people."""
+def render(dataset: Dataset, stores: dict[str, TokenStore], language: str = "en") -> str:
+    """Return the data report as text, for people, in a language, en or zh."""
+    t = partial(say, language)
     tokens = token_statistics(dataset, stores)
-    lines = ["Data"]
+    lines = [t("heading")]
     for table in dataset.tables:
-        skipped = f", {table.skipped:,} skipped" if table.skipped else ""
-        lines.append(f"  {table.source}: {table.num_rows:,} rows{skipped} ({table.columns})")
-        lines += [f"    skipped {row['place']}: {row['problem']}" for row in table.skipped_rows()[:10]]
+        skipped = t("skipped", table.skipped) if table.skipped else ""
+        columns = columns_in(table.columns, language)
+        lines.append(f"  {t('table', table.source, table.num_rows, skipped, columns)}")
+        lines += [
+            f"    {t('skipped_row', row['place'], row['problem'])}" for row in table.skipped_rows()[:10]
+        ]
         if table.skipped > 10:
-            lines.append(
-                f"    ... and {table.skipped - 10:,} more, all in skipped_rows.csv of the run folder"
-            )
+            lines.append(f"    {t('more_skipped', table.skipped - 10)}")
         if table.multiline:
-            lines.append(
-                f"    {table.multiline:,} rows have several lines, the first from line "
-                f"{table.first_multiline:,}: are all double quotes paired?"
-            )
+            lines.append(f"    {t('multiline', table.multiline, table.first_multiline)}")
     if dataset.relabelled:
-        lines += _relabelled_lines(dataset.relabelled)
-    lines += _label_lines(dataset.label_names)
+        lines += _relabelled_lines(dataset.relabelled, t)
+    lines += _label_lines(dataset.label_names, t)
     if len(dataset.tables) == 1 and len(dataset.splits) > 1:
-        rows = {name: f"{len(split):,} {name}" for name, split in dataset.splits.items()}
-        lines.append(f"  the {dataset.tables[0].num_rows:,} rows were split: {', '.join(rows.values())}")
-    lines += _few_lines(dataset.statistics)
+        rows = ", ".join(t("of_split", len(split), name) for name, split in dataset.splits.items())
+        lines.append(f"  {t('split', dataset.tables[0].num_rows, rows)}")
+    lines += _few_lines(dataset.statistics, t)
     for name, statistics in dataset.statistics.items():
-        lines += _split_lines(name, statistics, tokens[name])
+        lines += _split_lines(name, statistics, tokens[name], t)
     return "\n".join(lines)
 
 
-def _relabelled_lines(effect: dict) -> list[str]:
+def _relabelled_lines(effect: dict, t: Say) -> list[str]:
     """Return what the corrected labels of data.relabel did."""
-    unused = (
-        f"; {effect['unused']:,} of texts that are not in the data, the first in {effect['first_unused']}"
-    )
-    return [
-        f"  {effect['source']}: {effect['fixes']:,} corrected labels, for {effect['rows']:,} rows, "
-        f"{effect['changed']:,} of them had another label{unused if effect['unused'] else ''}"
-    ]
+    line = t("relabelled", effect["source"], effect["fixes"], effect["rows"], effect["changed"])
+    unused = t("unused_labels", effect["unused"], effect["first_unused"]) if effect["unused"] else ""
+    return [f"  {line}{unused}"]
 
 
-def _label_lines(label_names: list[str]) -> list[str]:
+def _label_lines(label_names: list[str], t: Say) -> list[str]:
     """Return a warning about labels that look alike, and one about labels that are no labels."""
     lines = []
     if groups := look_alikes(label_names):
-        shown = [" and ".join(map(with_code_points, group)) for group in groups[:MAX_GROUPS]]
-        more = f"; and {len(groups) - MAX_GROUPS:,} more groups" if len(groups) > MAX_GROUPS else ""
-        lines.append(f"  warning: labels that look alike are different classes: {'; '.join(shown)}{more}")
+        shown = [t("and").join(map(with_code_points, group)) for group in groups[:MAX_GROUPS]]
+        more = t("more_groups", len(groups) - MAX_GROUPS) if len(groups) > MAX_GROUPS else ""
+        lines.append(f"  {t('look_alikes', '; '.join(shown), more)}")
     if missing := missing_values(label_names):
-        lines.append(f"  warning: the class {listed(map(repr, missing))} looks like a missing label")
+        lines.append(f"  {t('missing', listed(map(repr, missing)))}")
     return lines
 
 
-def _few_lines(statistics: dict) -> list[str]:
+def _few_lines(statistics: dict, t: Say) -> list[str]:
     """Return warnings about classes with few rows in train, and classes that dev or test does not have."""
     lines = []
     few = {name: count for name, count in statistics["train"]["classes"].items() if count < FEW_ROWS}
     if few:
         smallest = min(few, key=few.get)
-        lines.append(
-            f"  warning: {len(few):,} classes have fewer than {FEW_ROWS} rows in train, the smallest "
-            f"{shorten(smallest)} {few[smallest]:,}: a model learns little of them, and figures on dev and "
-            "test vary by chance"
-        )
+        lines.append(f"  {t('few_rows', len(few), FEW_ROWS, shorten(smallest), few[smallest])}")
     for name in ("dev", "test"):
         classes = statistics.get(name, {}).get("classes", {})
         absent = [label for label, count in classes.items() if not count]
         if absent:
-            lines.append(f"  warning: {name} has no row of {listed(absent, ENDS)}: nothing is measured there")
+            lines.append(f"  {t('absent', name, listed(absent, ENDS))}")
     return lines
 
 
-def _classes(counts: dict[str, int], rows: int) -> str:
+def _classes(counts: dict[str, int], rows: int, t: Say) -> str:
     """Return the rows of each class; of many classes, the largest and the smallest."""
     shown = [f"{shorten(label)} {count:,} ({count / rows:.1%})" for label, count in counts.items()]
     if len(shown) <= MAX_CLASSES:
         return ", ".join(shown)
     by_size = [shown[index] for index in np.argsort([-count for count in counts.values()], kind="stable")]
-    largest, smallest = ", ".join(by_size[:ENDS]), ", ".join(by_size[-ENDS:])
-    return f"{len(shown):,} classes, the largest {largest}; the smallest {smallest}"
+    return t("many_classes", len(shown), ", ".join(by_size[:ENDS]), ", ".join(by_size[-ENDS:]))
 
 
-def _long(tokens: dict, rows: int) -> str:
+def _long(tokens: dict, rows: int, t: Say) -> str:
     """Return what is read of long texts, for one line of the report."""
-    cut, length = f"{tokens['cut']:,} rows ({tokens['cut'] / rows:.1%})", tokens["max_length"]
+    cut, length = t("rows_and_share", tokens["cut"], tokens["cut"] / rows), tokens["max_length"]
     if "in_several_windows" in tokens:
-        several = f"{tokens['in_several_windows']:,} rows in several windows of {length}"
-        return f"{several}; {cut} cut after {tokens['max_windows']} windows (data.max_windows)"
-    return f"{cut} read as head and tail of {length}" if "long" in tokens else f"{cut} cut at {length}"
+        return t("windows", tokens["in_several_windows"], length, cut, tokens["max_windows"])
+    return t("head_tail" if "long" in tokens else "cut", cut, length)
 
 
-def _split_lines(name: str, statistics: dict, tokens: dict) -> list[str]:
+def _split_lines(name: str, statistics: dict, tokens: dict, t: Say) -> list[str]:
     rows = statistics["rows"]
     lengths = ", ".join(
-        f"{'longest' if p == '100' else p + ' %'} {length}" for p, length in tokens["tokens"].items()
+        f"{t('longest') if p == '100' else p + ' %'} {length}" for p, length in tokens["tokens"].items()
     )
-    lines = [
-        f"  {name}: {rows:,} "
-        f"rows{'; ' if statistics['classes'] else ''}{_classes(statistics['classes'], rows)}",
-        f"    tokens by percentile: {lengths}; {_long(tokens, rows)}",
-    ]
+    classes = t("classes", _classes(statistics["classes"], rows, t)) if statistics["classes"] else ""
+    lines = [f"  {t('of_rows', name, rows, classes)}", f"    {t('tokens', lengths, _long(tokens, rows, t))}"]
     if tokens["unknown_fraction"] > 0.01:
-        lines.append(
-            f"    {tokens['unknown_fraction']:.1%} of all tokens are unknown to the vocabulary: is it the "
-            "right one?"
-        )
+        lines.append(f"    {t('unknown', tokens['unknown_fraction'])}")
     if "deviation" in statistics:
-        shown = "    mean {mean:.4g}, standard deviation {deviation:.4g}, from {least:.4g} to {largest:.4g}"
-        lines.append(shown.format(**statistics))
+        numbers = (statistics[key] for key in ("mean", "deviation", "least", "largest"))
+        lines.append(f"    {t('numbers', *numbers)}")
     if "unlabelled" in statistics:
         unlabelled = statistics["unlabelled"]
-        lines.append(
-            f"    {statistics['labels_per_row']:.2f} labels a row; {unlabelled:,} rows "
-            f"({unlabelled / rows:.1%}) have none"
-        )
-    notes = [f"{statistics['repeated']:,} repeated texts"] if statistics["repeated"] else []
-    notes += (
-        [f"{statistics['conflicting']:,} texts with conflicting labels"] if statistics["conflicting"] else []
-    )
-    notes += [
-        f"{count:,} rows whose text is also in {other}"
-        for other, count in statistics["also_in"].items()
-        if count
-    ]
+        lines.append(f"    {t('labels_a_row', statistics['labels_per_row'], unlabelled, unlabelled / rows)}")
+    notes = [t(key, statistics[key]) for key in ("repeated", "conflicting") if statistics[key]]
+    notes += [t("also_in", count, other) for other, count in statistics["also_in"].items() if count]
     lines += [f"    {'; '.join(notes)}"] if notes else []
     copies = statistics.get("near_copies", {"rows": 0})
     if copies["rows"]:
-        pairs = "; ".join(f"{one} of {other}" for one, other in copies["examples"])
-        lines.append(f"    {copies['rows']:,} rows are near copies of other texts in train: {pairs}")
+        pairs = "; ".join(t("copy", one, other) for one, other in copies["examples"])
+        lines.append(f"    {t('copies', copies['rows'], pairs)}")
     return lines

@@ -6,11 +6,23 @@ import numpy as np
 
 from ..data.tokens import TokenStore
 from .measures.selective import proportion_interval
+from .text_table import columns_of
 
+# In English and Chinese
 NAMES = {
-    "whole": "read whole",
-    "several_windows": "read whole, in several windows",
-    "not_whole": "not read whole",
+    "whole": ("read whole", "读完整的"),
+    "several_windows": ("read whole, in several windows", "分几个窗口读完整的"),
+    "not_whole": ("not read whole", "没有读完整的"),
+}
+LINES = {
+    "heading": (
+        "Accuracy by what was read (data.long {0}, data.max_length {1})",
+        "按读到多少分的准确率（data.long {0}，data.max_length {1}）",
+    ),
+    "line": (
+        "  {0} {1:.4f}   {2:.4f} to {3:.4f}   {4:,} rows",
+        "  {0} {1:.4f}   {2:.4f} 到 {3:.4f}   {4:,} 行",
+    ),
 }
 
 
@@ -51,16 +63,14 @@ def cost_of_length(readings: np.ndarray, right: np.ndarray, way: str, max_length
     return accuracies
 
 
-def render_cost_of_length(accuracies: dict) -> str:
+def render_cost_of_length(accuracies: dict, language: str = "en") -> str:
     """Return lines for people, of `cost_of_length`."""
-    settings = f"data.long {accuracies['long']}, data.max_length {accuracies['max_length']}"
-    lines = [f"Accuracy by what was read ({settings})"]
-    for name, description in NAMES.items():
+    at = int(language == "zh")
+    lines = [LINES["heading"][at].format(accuracies["long"], accuracies["max_length"])]
+    for name, descriptions in NAMES.items():
         if name in accuracies:
-            of_rows = accuracies[name]
-            low, high = of_rows["interval"]
-            lines.append(
-                f"  {description:30} {of_rows['accuracy']:.4f}   {low:.4f} to {high:.4f}   "
-                f"{of_rows['rows']:,} rows"
-            )
+            of_rows, description = accuracies[name], descriptions[at]
+            padded = description + " " * (30 - columns_of(description))
+            values = padded, of_rows["accuracy"], *of_rows["interval"], of_rows["rows"]
+            lines.append(LINES["line"][at].format(*values))
     return "\n".join(lines)

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InputError, TrainingError
+from ..evaluation.text_table import columns_of
+from .metrics import BY_KEY
 from .outcome import Outcome
+from .report_words import say
 
 if TYPE_CHECKING:
     import torch
@@ -90,10 +93,12 @@ class MaskedLanguageModelling(Outcome):
     def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
         """Return perplexity and accuracy of the same masked tokens before and after the training."""
         tokens, rows = metrics["targets"], metrics["rows"]
-        lines = [title, f"{tokens:,} masked tokens of {rows:,} rows, the same before and after"]
-        for name in ("perplexity", "accuracy", "loss"):
-            before = f"{start[name]:10.4f} before " if name in start else ""
-            lines.append(f"  {name:10} {before}{metrics[name]:10.4f} after")
+        lines = [title, say("masked tokens", language, tokens, rows)]
+        for key in ("perplexity", "accuracy", "loss"):
+            before = say("before", language, start[key]) if key in start else ""
+            name = BY_KEY[key].name(language)
+            padding = " " * max(0, 10 - columns_of(name))
+            lines.append(f"  {name}{padding} {before}{say('after', language, metrics[key])}")
         return "\n".join(lines)
 
     def next_command(self, folder: Path) -> str:

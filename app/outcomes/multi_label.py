@@ -236,7 +236,7 @@ class MultiLabel(LabelledOutcome):
         return ", ".join(map(short_label, answer)) or "(no label)"
 
     def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
-        lines = multi_label_lines(metrics, describe_rule(self.rule), language)
+        lines = multi_label_lines(metrics, describe_rule(self.rule, language), language)
         return "\n".join([title, *lines, "", interval_lines(metrics, self.beside_baselines, language)])
 
     def decision_paragraph(self, metrics: dict, language: str) -> str:

@@ -18,6 +18,7 @@ from .labelled_outcome import LabelledOutcome
 from .number_baselines import number_baselines
 from .number_page import WORDS, page_sections
 from .number_scores import NEAR, Numbers, NumberScores
+from .report_words import say
 from .resampling import answer_values
 from .texts import Texts
 
@@ -226,9 +227,13 @@ class Regression(LabelledOutcome):
         return np.empty(0, np.int64)
 
     def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
-        near = f"{metrics['near']:.1%} at most {metrics['near_distance']:.4g} off, half a standard deviation"
-        lines = [title, f"rows {metrics['rows']:,}; {near}", ""]
-        return "\n".join([*lines, interval_lines(metrics, ("rmse", "mae", *self.beside_baselines))])
+        lines = [
+            title,
+            say("near", language, *(metrics[key] for key in ("rows", "near", "near_distance"))),
+            "",
+        ]
+        intervals = interval_lines(metrics, ("rmse", "mae", *self.beside_baselines), language)
+        return "\n".join([*lines, intervals])
 
     def decision_paragraph(self, metrics: dict, language: str) -> str:
         return self.words(language)["card_scale"].format(self.mean, self.scale)

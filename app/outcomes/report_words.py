@@ -46,6 +46,36 @@ WORDS = {
         "校准：温度 {0:.3f}，在 {2} 的 {1:,} 行上拟合；在 {3} 上{4}：损失 {5:.4f} 变为 {6:.4f}，"
         "校准误差 {7:.4f} 变为 {8:.4f}",
     ),
+    "near": (
+        "rows {0:,}; {1:.1%} at most {2:.4g} off, half a standard deviation",
+        "样本数 {0:,}；{1:.1%} 的误差不超过 {2:.4g}（半个标准差）",
+    ),
+    "default threshold": (
+        "Threshold {0} for every label; none was chosen on dev rows",
+        "所有标签的阈值都是 {0}；没有在验证集上选阈值",
+    ),
+    "best thresholds": (
+        "Threshold of each label: the best F1 on {0:,} rows of {1}",
+        "每个标签的阈值：在 {1} 的 {0:,} 行上 F1 最好",
+    ),
+    "absent labels": (
+        "; {0:,} labels without a row there have {1}",
+        "；{0:,} 个标签在那里没有样本，阈值为 {1}",
+    ),
+    "at least": ("; at least {0} labels a row", "；每行至少 {0} 个标签"),
+    "at most": ("; at most {0} labels a row", "；每行最多 {0} 个标签"),
+    "masked tokens": (
+        "{0:,} masked tokens of {1:,} rows, the same before and after",
+        "{1:,} 行中的 {0:,} 个被掩盖的 token，训练前后相同",
+    ),
+    "before": ("{0:10.4f} before ", "训练前 {0:10.4f} "),
+    "after": ("{0:10.4f} after", "训练后 {0:10.4f}"),
+    "copies": (
+        "{0:,} rows are copies or near copies of training texts; accuracy without them {1}, with them "
+        "{2:.4f}",
+        "{0:,} 行与训练文本相同或几乎相同；不算它们的准确率 {1}，算上是 {2:.4f}",
+    ),
+    "unknown": ("unknown", "未知"),
     "same rows": (", the rows it was fitted on", "（就是拟合用的样本）"),
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..evaluation.logits_file import SplitLogits
 from ..evaluation.measures.selective import RowDecisions, choosing_half
+from .report_words import say
 
 DEFAULT_THRESHOLD = 0.5
 # Probabilities are not nearer to 0 or 1 than this
@@ -121,15 +122,15 @@ def rule_of(values: dict, label_names: list[str]) -> LabelRule:
     return LabelRule(thresholds, *limits, values.get("chosen_on"), int(values.get("rows") or 0))
 
 
-def describe_rule(rule: LabelRule) -> str:
+def describe_rule(rule: LabelRule, language: str = "en") -> str:
     """Return a line for people."""
-    limits = f"; at least {rule.min_labels} labels a row" if rule.min_labels else ""
-    limits += "" if rule.max_labels is None else f"; at most {rule.max_labels} labels a row"
+    limits = say("at least", language, rule.min_labels) if rule.min_labels else ""
+    limits += "" if rule.max_labels is None else say("at most", language, rule.max_labels)
     if rule.chosen_on is None:
-        return f"Threshold {DEFAULT_THRESHOLD} for every label; none was chosen on dev rows{limits}"
+        return say("default threshold", language, DEFAULT_THRESHOLD) + limits
     absent = rule.labels_without_rows
-    default = f"; {absent:,} labels without a row there have {DEFAULT_THRESHOLD}" if absent else ""
-    return f"Threshold of each label: the best F1 on {rule.rows:,} rows of {rule.chosen_on}{default}{limits}"
+    default = say("absent labels", language, absent, DEFAULT_THRESHOLD) if absent else ""
+    return say("best thresholds", language, rule.rows, rule.chosen_on) + default + limits
 
 
 def held_out_decisions(dev: SplitLogits, rule: LabelRule) -> RowDecisions:

@@ -175,7 +175,7 @@ def report_on(
     evaluated = labelled.evaluated(scores)
     if long := cost_of_length(evaluated.readings, scores.correct, predictor.long.way, predictor.max_length):
         metrics["long_texts"] = long
-        text += f"\n\n{render_cost_of_length(long)}"
+        text += f"\n\n{render_cost_of_length(long, language)}"
     if marked := labelled.marked():
         metrics |= marked
         text += f"\n\n{render_marked(marked['evidence'])}"

@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from ..config.chinese import shown
 from ..config.command_line import load_config
 from ..errors import InputError, TrainingError
 from ..runtime.processes import launched_rank
@@ -61,17 +62,18 @@ def work(config: Config, mode: str) -> int:
     from .memory_errors import Remedy, memory_for
     from .resuming import with_saved_precision
 
+    language = config.output.language
     try:
-        start_logging(is_main=launched_rank() == 0)
+        start_logging(launched_rank() == 0, language)
         set_up = memory_for("the device and the processes were set up", Remedy.PREPARING)
         with set_up, open_strategy(mode, with_saved_precision(config)) as strategy:
             return Job(mode, strategy, ends_process=True).run()
     except InputError as error:
-        return _refuse(error)
+        return _refuse(error, 2, language)
     except TrainingError as error:
-        return _refuse(error, status=1)
+        return _refuse(error, 1, language)
     except (RuntimeError, OSError) as error:
-        return _refuse(_explained(error), status=1)
+        return _refuse(_explained(error), 1, language)
     except Stopped as stop:
         # After the training
         return 128 + stop.number
@@ -97,7 +99,7 @@ def _explained(error: RuntimeError | OSError) -> TrainingError:
     return TrainingError("the connection to another rank is lost, because it has ended; see its own message")
 
 
-def _refuse(error: Exception, status: int = 2) -> int:
-    rank = launched_rank()
-    print(f"error: {error}" if rank == 0 else f"error (rank {rank}): {error}", file=sys.stderr)
+def _refuse(error: Exception, status: int = 2, language: str = "auto") -> int:
+    rank, message = launched_rank(), shown(f"error: {error}", language)
+    print(message if rank == 0 else f"error (rank {rank}): {error}", file=sys.stderr)
     return status

@@ -23,6 +23,7 @@ from ..outcomes.labelled_page import render_page
 from ..outcomes.model_card import render_card
 from ..outcomes.outcome import FITTED_ON
 from ..outcomes.predictions_file import write_predictions
+from ..outcomes.report_words import say
 from ..outcomes.resampling import all_metrics
 from ..outcomes.texts import split_texts
 from ..runtime.disk import write_json, write_text
@@ -80,9 +81,9 @@ def print_and_write(
         metrics = fit_and_measure(folder, components, split, results, state.best_step)
     text = outcome.report_text(metrics, state.start_metrics, title, language)
     if "long_texts" in metrics:
-        text += f"\n\n{render_cost_of_length(metrics['long_texts'])}"
+        text += f"\n\n{render_cost_of_length(metrics['long_texts'], language)}"
     if "copies_in_train" in metrics:
-        text += f"\n\n{render_copies(metrics['copies_in_train'])}"
+        text += f"\n\n{render_copies(metrics['copies_in_train'], language)}"
     advice = what_next(
         outcome,
         evidence_of(folder, config, components, start, split, metrics | {"step": state.best_step}, results),
@@ -157,13 +158,11 @@ def fit_and_measure(
     return metrics | _long_texts(components, splits[split], scores.correct)
 
 
-def render_copies(copies: dict) -> str:
+def render_copies(copies: dict, language: str) -> str:
     """Return a line for people, of `copies_in_train` in report.json."""
     without = copies["accuracy_without"]
-    return (
-        f"{copies['rows']:,} rows are copies or near copies of training texts; accuracy without them "
-        f"{'unknown' if without is None else f'{without:.4f}'}, with them {copies['accuracy']:.4f}"
-    )
+    shown = say("unknown", language) if without is None else f"{without:.4f}"
+    return say("copies", language, copies["rows"], shown, copies["accuracy"])
 
 
 def _copies_in_train(components: Components, split: Split, correct: np.ndarray) -> dict:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ...checkpoints.run_folder import cannot_write
+from ...config.chinese import shown
 from ...config.schema import OutputConfig
 from ...training.step import StepResult
 from .metrics_file import METRICS, append_metrics, drop_later_lines
@@ -43,6 +44,7 @@ class RunLog:
         """`metrics` are the names of those that are shown after an evaluation; trackers get the `settings`,
         nested in groups."""
         self.folder = folder
+        self.language = config.language
         self.metrics = metrics
         self.total_steps = total_steps
         self.log_every = log_every
@@ -85,6 +87,7 @@ class RunLog:
         )
         if self.bar.is_shown:
             self.bar.show(loss, step.learning_rate, rows_per_second)
+            line = shown(line, self.language)
             self.handler.emit(logging.makeLogRecord({"msg": line, "levelno": logging.INFO}))
         else:
             logger.info(line)
@@ -101,8 +104,8 @@ class RunLog:
             append_metrics(self.folder / METRICS, step, split, metrics, self.metrics, is_best, seconds)
         except OSError as error:
             raise cannot_write(METRICS, error, self.folder) from error
-        shown = "  ".join(f"{name} {metrics[name]:.4f}" for name in self.metrics)
-        self.say(f"step {step}  {split}: {shown}{'  (best so far)' if is_best else ''}")
+        values = "  ".join(f"{name} {metrics[name]:.4f}" for name in self.metrics)
+        self.say(f"step {step}  {split}: {values}{'  (best so far)' if is_best else ''}")
         self.track(split, {name: metrics[name] for name in self.metrics}, step)
 
     def track(self, group: str, values: dict[str, float], step: int) -> None:
