@@ -7,7 +7,6 @@ import pytest
 
 from app.evaluation.measures.selective import RowDecisions
 from app.outcomes.advice import MAX_SENTENCES, Evidence, render_advice, what_next, with_setting
-from app.outcomes.advice_words import SENTENCES
 from app.run.evidence import start_of, words_of_user
 from tests.outcomes.rows_case import fitted_outcome, random_rows, report_metrics
 
@@ -123,7 +122,3 @@ def test_the_command_is_the_user_s_own_without_the_run_folder(tmp_path):
     assert words_of_user(["pytest"], tmp_path) == f"--config {tmp_path / 'config.yaml'}"
     assert start_of("single", 1) == "python run_single.py"
     assert start_of("ddp", 2) == "torchrun --nproc_per_node=2 run_ddp.py"
-
-
-def test_every_sentence_is_in_both_languages():
-    assert all(len(pair) == 2 and all(pair) for pair in SENTENCES.values())
