@@ -29,6 +29,8 @@ class FileFormat(NamedTuple):
 FORMATS = {
     "csv": FileFormat("..data.readers.delimited:CsvReader", (".csv",), has_header=True),
     "tsv": FileFormat("..data.readers.delimited:TsvReader", (".tsv", ".txt", ".tab"), has_header=True),
+    "semicolon": FileFormat("..data.readers.delimited:SemicolonReader", has_header=True),
+    "pipe": FileFormat("..data.readers.delimited:PipeReader", has_header=True),
     "json": FileFormat("..data.readers.json_files:JsonReader", (".json",), "element"),
     "jsonl": FileFormat("..data.readers.json_files:JsonLinesReader", (".jsonl", ".ndjson")),
     "parquet": FileFormat(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import csv
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,17 +14,21 @@ from ..config import file_formats
 from ..config.file_formats import FORMATS, SUFFIXES
 from ..errors import InputError
 from .readers import FileStart, Reader, ReadOptions
+from .readers.delimited import num_fields
 from .text_files import Source, Stream, check_file, codec_name, read_start
 
 # Bytes from which the format is recognised
 START = 1 << 20
+# By which the separator is recognised
+SEEN_LINES = 500
 
 
 def file_format(path: Source, format: str, encoding: str) -> str:
-    """Return the format of `path`: as given, or by its content, or by the ending of its name."""
+    """Return the format of `path`: as given, or by its content, or by the ending of its name; of a table,
+    by the separator that gives all of its first lines the same number of fields."""
     if format != "auto":
         return format
-    recognised = content_format(path, encoding) or named_format(path)
+    recognised = content_format(path, encoding) or separated_format(path, encoding) or named_format(path)
     if recognised is None:
         # A more useful error for a compressed file
         check_file(path, "auto", encoding)
@@ -62,6 +67,33 @@ def content_format(path: Source, encoding: str) -> str | None:
         text = None
     start = FileStart(path, content, text, len(content) < START)
     return next((name for name in FORMATS if reader_class(name).recognises(start)), None)
+
+
+def separated_format(path: Source, encoding: str) -> str | None:
+    """Return the format of a table whose separator is not the one of its name, None for all other files.
+
+    It is another one only where the separator of the name gives no columns, and the other the same number in
+    each of the first lines.
+    """
+    named = named_format(path)
+    if named is None or not FORMATS[named].is_delimited or isinstance(path, Stream):
+        return None
+    content = read_start(path, START)
+    try:
+        text = codecs.getincrementaldecoder(codec_name(encoding))(errors="replace").decode(content)
+    except UnicodeError:
+        return None
+    lines = text.splitlines()
+    # The last one may be cut
+    lines = [line for line in (lines if len(content) < START else lines[:-1])[:SEEN_LINES] if line.strip()]
+    others = [name for name, format in FORMATS.items() if format.is_delimited and name != named]
+    try:
+        # One column, or lines that differ
+        if len(lines) < 2 or num_fields(reader_class(named), lines) > 1:
+            return None
+        return next((name for name in others if num_fields(reader_class(name), lines) > 1), None)
+    except csv.Error:
+        return None
 
 
 def row_unit(format: str) -> str:

@@ -106,7 +106,7 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
 
 def _rows(path: Path, options: ReadOptions, format: str) -> Iterator[tuple[int, dict]]:
     """Yield line and values by column name of each row; raises InputError for what is no row."""
-    if format not in ("csv", "tsv", "xlsx", "jsonl", "json"):
+    if format in ("parquet", "text"):
         raise InputError(f"{path}: fixes are read from CSV, TSV, Excel, JSON and JSON Lines, found {format}")
     names: list[str] | None = None
     for line, record in read_records(path, options, format):

@@ -8,14 +8,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..config.file_formats import SUFFIXES
-from .formats import content_format, file_format
+from ..config.file_formats import FORMATS, SUFFIXES
+from .formats import content_format, file_format, separated_format
 from .readers import BadRow, ReadOptions
 from .rows import Row, read_rows
 from .text_files import Source, Stream, read_start
 
 # Formats that are recognised by a file's name only
-DELIMITED = ("csv", "tsv")
+DELIMITED = tuple(name for name, format in FORMATS.items() if format.is_delimited)
 LABEL_SETTINGS = ("label_column", "label_separator", "label_columns")
 # Of the train file only
 NOT_AGAIN = ("format", "limit")
@@ -67,7 +67,7 @@ def _format(path: Source, recorded: Mapping[str, Any], encoding: str, need_label
     """Return the format by the content, by what the run recorded for such a name, or by the name.
 
     A stream, and a .txt file without labels, has one text a line, unless the run was trained on a .txt table
-    and this file has tabs too.
+    and this file is one too.
     """
     if isinstance(path, Stream):
         return "text"
@@ -77,7 +77,8 @@ def _format(path: Source, recorded: Mapping[str, Any], encoding: str, need_label
     is_named_alike = suffix == Path(recorded.get("train") or "").suffix.lower()
     if recorded.get("format") in DELIMITED and (is_named_alike or suffix not in SUFFIXES):
         return recorded["format"]
-    first_line = read_start(path, FIRST_LINE).split(b"\n")[0]
-    if suffix == ".txt" and not need_label and not (is_named_alike and b"\t" in first_line):
-        return "text"
+    if suffix == ".txt" and not need_label:
+        has_tabs = b"\t" in read_start(path, FIRST_LINE).split(b"\n")[0]
+        if not (is_named_alike and (has_tabs or separated_format(path, encoding))):
+            return "text"
     return file_format(path, "auto", encoding)

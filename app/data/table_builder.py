@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ..config.file_formats import FORMATS
 from ..errors import InputError, excerpt, listed, nearest, printable_path
 from .cache import file_digest
+from .formats import named_format
 from .label_form import LabelForm
 from .label_forms import label_form
 from .readers import BadRow, ReadOptions
@@ -77,7 +79,7 @@ def build_table(
     meta = {
         "source": printable_path(path),
         "place": notes["place"],
-        "columns": notes["columns"],
+        "columns": notes["columns"] + _other_separator(path, options.format),
         "assumed": notes["used"].assumed if notes["used"] else {},
         "label_values": list(writer.label_codes),
         "multiline": notes["multiline"],
@@ -152,6 +154,13 @@ def _check_label(row: Row, names: list[str], accept_ids: bool, form: LabelForm) 
         f"unknown label {excerpt(unknown)}{nearest(unknown, names)} (known: {listed(names)}); fix the row or "
         "set --data.labels",
     )
+
+
+def _other_separator(path: str, format: str) -> str:
+    """Return what format a table was read as, in words, where its name stands for another separator."""
+    named = named_format(Path(path))
+    differs = named not in (None, format) and FORMATS[named].is_delimited and FORMATS[format].is_delimited
+    return f"; read as {format}" if differs else ""
 
 
 def _bad_rows_message(path: str, unit: str, bad: list[BadRow], num_bad: int, all_bad: bool) -> str:

@@ -5,6 +5,7 @@ import json
 import random
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from app.config.schema import DataConfig
 from app.data.dataset import Dataset, open_dataset
 from app.data.report import _few_lines
 from app.data.report_words import say
+from app.data.run_options import read_as_run
 from app.errors import InputError
 from app.runtime.cores import num_cores
 from app.runtime.devices import set_threads
@@ -71,6 +73,38 @@ def test_usual_chinese_headers_also_where_one_name_is_usual(read, header):
 
 def test_numbers_below_it_make_a_header_of_any_names(read):
     assert read("a.csv", REVIEWS, "甲列", "乙列").columns == "text '甲列', label '乙列'"
+
+
+@pytest.mark.parametrize(
+    ("name", "separator", "format"),
+    [
+        ("a.txt", ",", "csv"),
+        ("a.csv", "\t", "tsv"),
+        ("a.tsv", ",", "csv"),
+        ("a.csv", ";", "semicolon"),
+        ("a.txt", "|", "pipe"),
+    ],
+)
+def test_a_separator_is_seen_by_the_lines(tmp_path, read, name, separator, format):
+    rows = [(text.replace("，", "、"), label) for text, label in REVIEWS]
+    for header in ((), ("内容", "标签")):
+        table = read(name, rows, *header, separator=separator)
+        assert (table.num_rows, first(table)) == (60, (rows[0][0], None, rows[0][1]))
+        assert table.columns.endswith(f"; read as {format}")
+    # The test file of a run without its labels' column in use
+    again = read_as_run(tmp_path / name, {"train": f"rows{Path(name).suffix}"})
+    assert next(again).text == rows[0][0]
+
+
+def test_a_separator_of_some_lines_is_part_of_the_text(read):
+    rows = [
+        (text.replace("，", "," if number % 2 else ";"), label)
+        for number, (text, label) in enumerate(REVIEWS)
+    ]
+    table = read("a.tsv", rows, separator="\t")
+    assert (table.columns, first(table)[0]) == ("text '0', label '1'", rows[0][0])
+    with pytest.raises(InputError, match="cannot tell which column is the label: found only one column"):
+        read("b.txt", rows, separator=" ")
 
 
 def test_a_usual_name_that_is_a_label_is_no_header(read):

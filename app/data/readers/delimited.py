@@ -1,4 +1,4 @@
-"""CSV and TSV: fields with a character between them, with or without quotes around them."""
+"""CSV, TSV and the like: fields with a character between them, with or without quotes around them."""
 
 from __future__ import annotations
 
@@ -56,6 +56,28 @@ class TsvReader(CsvReader):
 
     delimiter = "\t"
     is_quoted = False
+
+
+class SemicolonReader(CsvReader):
+    """Fields between semicolons; double quotes may enclose them."""
+
+    delimiter = ";"
+
+
+class PipeReader(TsvReader):
+    """Fields between vertical bars; double quotes are part of the text."""
+
+    delimiter = "|"
+
+
+def num_fields(reader: type[CsvReader], lines: list[str]) -> int:
+    """Return how many fields each of these lines has, 0 where they do not all have the same number."""
+    if reader.is_quoted:
+        # Only some lines: a quote may stay open
+        counts = {len(record) for record in csv.reader(lines, delimiter=reader.delimiter) if record}
+    else:
+        counts = {line.count(reader.delimiter) + 1 for line in lines}
+    return counts.pop() if len(counts) == 1 else 0
 
 
 def _problem(error: str, first: int, last: int) -> str:
