@@ -50,10 +50,13 @@ def facts(text: str) -> list[str]:
     return sorted(code + re.findall(r"\d[\d,.]*\d|\d", re.sub(r"`[^`]+`", "", text)))
 
 
-def uncommented(text: str) -> list[str]:
-    """Return the blocks of a document, without the comments of commands."""
+def uncommented(text: str) -> list[str | list[str]]:
+    """Return the blocks of a document without the comments of commands; of a block without a language, which
+    is what the program prints in the reader's language, only the numbers."""
+    blocks = re.findall(r"^```.*?^```", text, re.DOTALL | re.MULTILINE)
     return [
-        re.sub(r" +# .*", "", block) for block in re.findall(r"^```.*?^```", text, re.DOTALL | re.MULTILINE)
+        sorted(re.findall(r"\d+(?:[.,]\d+)*", block)) if block[3] == "\n" else re.sub(r" +# .*", "", block)
+        for block in blocks
     ]
 
 
