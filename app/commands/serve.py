@@ -71,8 +71,8 @@ def build_parser(program: str) -> Parser:
         "server and there is no API key)"
     )
     page("--examples", type=int, metavar="TEXTS", help=examples)
-    seconds = "time for the explanation of a label, else 504; 0: there is none (default: 30)"
-    page("--explain_seconds", type=float, default=30, metavar="SECONDS", help=seconds)
+    seconds = "time for the explanation of a label, else 504; 0: there is none (default: 60)"
+    page("--explain_seconds", type=float, default=60, metavar="SECONDS", help=seconds)
     add_device_options(parser.add_argument_group("computing").add_argument)
     add = parser.add_argument_group("limits").add_argument
     add(

@@ -1,8 +1,8 @@
 """What people see most on the console, in English and Chinese side by side: log lines and errors.
 
 The program writes English. Where people are spoken to in Chinese, a message that is in this table is shown in
-Chinese, and any other one as it is. `{m}` is a message, or a word of `WORDS`, that is translated too, `{w}`
-one that may stay as it is; `{1}` and so on are values.
+Chinese, and any other one as it is. `{m}` is a message, or a word of `WORDS`, that is translated too, `{n}`
+the same after a semicolon, or nothing, `{w}` one that may stay as it is; `{1}` and so on are values.
 """
 
 from __future__ import annotations
@@ -142,17 +142,17 @@ ERRORS = (
     ("{1}: {m}", "{1}：{m}"),
     ("{m} (or --data.on_bad_row skip)", "{m}（或用 --data.on_bad_row skip 跳过）"),
     (
-        "command line: there is no setting '{1}'{m} (--help all lists them)",
-        "命令行：没有“{1}”这个设置{m}（--help all 列出全部设置）",
+        "command line: there is no setting '{1}'{n} (--help all lists them)",
+        "命令行：没有“{1}”这个设置{n}（--help all 列出全部设置）",
     ),
-    ("{1}: there is no setting '{2}'{m}", "{1}：没有“{2}”这个设置{m}"),
+    ("{1}: there is no setting '{2}'{n}", "{1}：没有“{2}”这个设置{n}"),
     (
-        "command line: {1} is a group of settings, not a setting{m} (--help all lists them)",
-        "命令行：{1} 是一组设置，不是一个设置{m}（--help all 列出全部设置）",
+        "command line: {1} is a group of settings, not a setting{n} (--help all lists them)",
+        "命令行：{1} 是一组设置，不是一个设置{n}（--help all 列出全部设置）",
     ),
     ("{1} must be {w}, found {3}", "{1} 应为：{w}；实际是 {3}"),
     ("; did you mean {1}?", "；是不是想写 {1}？"),
-    ("there is no such file{m}", "没有这个文件{m}"),
+    ("there is no such file{n}", "没有这个文件{n}"),
     ("; there is no folder {1}", "；没有 {1} 这个目录"),
     (
         "a file is needed, found a directory; name one of its files: {1}",
@@ -207,8 +207,8 @@ ERRORS = (
         "（CSV 里可以用双引号括起来），或补上缺少的内容",
     ),
     (
-        "unknown label {1}{m} (known: {2}); fix the row or set --data.labels",
-        "未知的标签 {1}{m}（已知：{2}）；请改正这一行，或设置 --data.labels",
+        "unknown label {1}{n} (known: {2}); fix the row or set --data.labels",
+        "未知的标签 {1}{n}（已知：{2}）；请改正这一行，或设置 --data.labels",
     ),
     (
         "at least two different labels are needed, found {1}; is data.label_column the right column?",
@@ -259,7 +259,7 @@ ERRORS = (
         "a checkpoint must be a folder with config.json, model.safetensors and a tokenizer; {m}",
         "模型检查点必须是一个目录，含 config.json、model.safetensors 和分词器；{m}",
     ),
-    ("there is no such folder{m}", "没有这个目录{m}"),
+    ("there is no such folder{n}", "没有这个目录{n}"),
     (
         "there is no finished run in {1}/; train one with python run_single.py, or name a folder with "
         "--checkpoint",
@@ -334,10 +334,14 @@ def _translated(line: str) -> str | None:
     return None
 
 
+def _group(field: re.Match) -> str:
+    return f"(?P<_{field[1]}>{'(?:; .*?)?' if field[1] == 'n' else '.*?'})"
+
+
 @cache
 def _patterns() -> list[tuple[re.Pattern, str]]:
     """Return what each English text of the table matches, with its Chinese."""
     return [
-        (re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<_\1>.*?)", re.escape(english))), chinese)
+        (re.compile(re.sub(r"\\\{(\w+)\\\}", _group, re.escape(english))), chinese)
         for english, chinese in (*LOG_LINES, *ERRORS, *RULES)
     ]
