@@ -31,7 +31,7 @@ const SAY = {
 };
 const TEXT_NAMES = ["text", "content", "sentence", "review", "comment", "文本", "内容", "评论", "正文", "微博中文内容"];
 // Longer texts are shown with what the model read of them.
-const MAX_SHOWN = 200, MAX_BARS = 5, CHUNK = 32, LONG = 300;
+const MAX_SHOWN = 200, MAX_BARS = 8, CHUNK = 32, LONG = 300;
 const at = (id) => document.getElementById(id);
 let language = navigator.language.startsWith("zh") ? "zh" : "en";
 let info = null, table = null, results = [], stopping = false;
