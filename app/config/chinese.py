@@ -67,7 +67,7 @@ LOG_LINES = (
     ),
     (
         "{1}, {2} layers, {3} wide, {4} million parameters, {5}, {w}",
-        "{1}，{2} 层，宽 {3}，{4} 百万参数，{5}，{w}",
+        "{1}，{2} 层，宽 {3}，参数 {4} 百万个，{5}，{w}",
     ),
     (
         "{1} process(es), {2}, {3} threads; {4} steps of {5} rows{w}",
@@ -76,7 +76,7 @@ LOG_LINES = (
     (
         "a step needs about {1} MiB: weights {2}, gradients {3}, optimizer {4}, activations of {5} rows {6}; "
         "less with {7}",
-        "一步约需 {1} MiB：权重 {2}，梯度 {3}，优化器 {4}，{5} 行的激活值 {6}；想少用：{7}",
+        "一步约需 {1} MiB：权重 {2}，梯度 {3}，优化器 {4}，{5} 行的激活值 {6}；用 {7} 可以减少",
     ),
     ("run folder {1}", "训练目录 {1}"),
     ("Batches are padded: {1}.", "批次需要填充：{1}。"),
