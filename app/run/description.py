@@ -9,7 +9,9 @@ import numpy as np
 import torch
 
 from ..batching.collate import Layout
+from ..config.language import spoken
 from ..config.schema import TrainConfig
+from ..data.report import render
 from ..model.memory import BYTES, kept_bytes
 from ..runtime.devices import is_cuda
 from ..runtime.precision import Precision
@@ -19,6 +21,11 @@ from .device_report import never_passed
 
 # Rows in which activations are measured, of all lengths
 MEASURED_ROWS, MEASURED_TOKENS = 4, 2048
+
+
+def data_report(components: Components, language: str) -> str:
+    """Return the data report of a run, in a language of output.language."""
+    return render(components.dataset, components.stores, spoken(language))
 
 
 def describe(

@@ -16,8 +16,6 @@ from ..checkpoints.run_folder import cannot_write, check_inputs, check_run_folde
 from ..checkpoints.run_history import describe_start, write_first_start
 from ..checkpoints.run_lock import RunLock
 from ..checkpoints.training_state import TrainingState, drop_states
-from ..config.language import spoken
-from ..data.report import render as render_data_report
 from ..runtime.disk import is_full
 from ..runtime.signals import StopAtOnce, Stopped, StopSignals
 from ..strategies.strategy import Strategy
@@ -25,7 +23,7 @@ from ..training.loop import planned_steps, train
 from ..training.progress import RunProgress
 from .after_step import AfterStep
 from .assembly import assemble, set_up
-from .description import describe
+from .description import data_report, describe
 from .evaluation import evaluate_split
 from .evidence import start_of
 from .final_report import print_and_write, report_split
@@ -126,8 +124,7 @@ class Job:
     def open_folder(self) -> None:
         """Open the run folder, and say what will be trained; rank 0 calls it."""
         strategy, components = self.strategy, self.components
-        language = spoken(self.config.output.language)
-        logger.info(render_data_report(components.dataset, components.stores, language))
+        logger.info(data_report(components, self.config.output.language))
         self.folder, self.is_resumed, self.lock = open_run_folder(self.config.output)
         self.start = describe_start(self.mode, strategy.group.world_size, str(strategy.device))
         if not self.is_resumed:

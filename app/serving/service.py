@@ -7,25 +7,21 @@ import gc
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
 from ..data.rows import Row
-from ..errors import InputError, TrainingError
-from ..outcomes.labelled_outcome import LabelledOutcome
 from ..prediction.open_model import OpenedModel
-from ..prediction.predictor import Prediction
 from ..prediction.recorded_settings import settings_of_reading
+from .answers import how_read, ranked
+from .explainer import Explainer
 from .hosts import LOCAL_HOSTS
-from .queue import BatchQueue, Full
+from .queue import BatchQueue
 from .request_metrics import Metrics
-from .requests import Limits, Question, Refusal, parse_question, parse_request
-
-if TYPE_CHECKING:
-    from ..explanation.plain_model import PlainModel
+from .requests import Limits, Refusal, parse_question, parse_request
 
 logger = logging.getLogger(__name__)
 # Bytes above the limit that are read and dropped: a client that still sends may not read the answer
@@ -34,8 +30,6 @@ READ_ON = 16 << 20
 CLIENT_GONE = 499
 # Settings with which the run read its files; the page reads files with them
 READING = ("train", "format", "text_column", "text_pair_column", "header", "encoding", "quoting")
-# Random orders of the deletion test: the fewest with which it can pass, as people wait
-DRAWS = 19
 Result = TypeVar("Result")
 
 
@@ -70,9 +64,7 @@ class Service:
         self.model = self._load()
         self.queue = BatchQueue(options.capacity, options.wait, self.metrics)
         self.reloading = asyncio.Lock()
-        self.explaining = asyncio.Lock()
-        # The model that was opened, and the one that explains it
-        self.plain: tuple[OpenedModel, PlainModel] | None = None
+        self.explainer = Explainer(options.explain_seconds)
         set_aside()
 
     def _load(self) -> OpenedModel:
@@ -134,64 +126,12 @@ class Service:
             labels = [shown | {"read": one} for shown, one in zip(objects, read, strict=True)]
         return labels if wanted.is_list else labels[0]
 
-    async def explain(self, request: HttpRequest) -> list:
-        """Return why a text gets its labels, as `explanation_shown` does for each; one at a time. Raises
-        Refusal."""
-        options = self.options
+    async def explain(self, request: HttpRequest) -> list[dict]:
+        """Return why a text gets its labels; raises Refusal."""
         body = await self._json_body(request)
-        if not options.explain_seconds:
-            raise Refusal(422, "validation", "this server gives no explanations (--explain_seconds 0)")
         model = self.model
-        wanted = parse_question(body, options.limits, model.has_pairs, model.remove_spaces)
-        if self.explaining.locked():
-            raise Refusal(429, "overloaded", "another text is being explained; try again later")
-        async with self.explaining:
-            try:
-                # Not in the thread of the model, so that others get their labels meanwhile
-                return await asyncio.to_thread(self._explanations, model, wanted)
-            except TimeoutError as error:
-                message = f"it takes more than {options.explain_seconds:g} seconds (--explain_seconds)"
-                raise Refusal(504, "timeout", f"{message}; a shorter text takes less") from error
-            except InputError as error:
-                raise Refusal(422, "validation", str(error)) from error
-            except TrainingError as error:
-                raise Refusal(424, "backend", str(error)) from error
-
-    def _explanations(self, model: OpenedModel, wanted: Question) -> list[dict]:
-        from ..explanation.explain import explain
-        from ..explanation.explanation_page import explanation_shown
-        from ..explanation.plain_model import load_plain_model
-
-        if self.plain is None or self.plain[0] is not model:
-            # Its own copy of the weights, which is loaded when it is first needed
-            self.plain = model, load_plain_model(model.folder, model.predictor.runtime.description["device"])
-        plain = self.plain[1]
-        plain.deadline = time.monotonic() + self.options.explain_seconds
-        texts = row_texts(wanted.row)
-        found = explain(plain, texts, model.remove_spaces, wanted.label, DRAWS)
-        shown = [explanation_shown(one, wanted.language) for one in found]
-        return [
-            one | {"strongest": [list(map(asdict, words)) for words in one["strongest"]]} for one in shown
-        ]
-
-    async def _classify(self, model: OpenedModel, rows: list[Row]) -> list[Prediction]:
-        try:
-            predictions = await self.queue.classify(model.predictor, rows)
-        except Full as error:
-            message = f"the queue is full ({self.options.capacity:,} texts); try again later"
-            raise Refusal(429, "overloaded", message) from error
-        except (InputError, TrainingError) as error:
-            raise Refusal(424, "backend", str(error)) from error
-        self.metrics.texts.inc(len(predictions))
-        return predictions
-
-    async def _in_time(self, work: Awaitable[Result], seconds: float, status: int, problem: str) -> Result:
-        """Return the result of `work`; raises Refusal with `status` where it takes longer than `seconds`."""
-        try:
-            return await asyncio.wait_for(work, seconds)
-        except TimeoutError as error:
-            message = f"{problem} within {seconds:g} seconds; try again later, or send fewer texts"
-            raise Refusal(status, "timeout", message) from error
+        wanted = parse_question(body, self.options.limits, model.has_pairs, model.remove_spaces)
+        return await self.explainer.explain(model, wanted)
 
     async def _json_body(self, request: HttpRequest) -> bytes:
         """Return a body that is announced as JSON; raises Refusal, also where it does not arrive in time."""
@@ -287,31 +227,3 @@ async def unless_gone(request: HttpRequest, work: Awaitable[Result]) -> Result:
     finally:
         for task in tasks:
             task.cancel()
-
-
-def row_texts(row: Row) -> tuple[str, ...]:
-    """Return the text of a row, or both of a pair."""
-    return (row.text,) if row.pair is None else (row.text, row.pair)
-
-
-def how_read(model: OpenedModel, row: Row) -> dict:
-    """Return what the model reads of a row: its tokens, with the special ones, in how many windows; and of
-    each text its number of characters, and which of them, from 0, each range [first, last) has."""
-    texts, tokens = row_texts(row), model.predictor.tokenize([row])
-    windows = tokens.windows().rows
-    ranges = model.predictor.encoder.characters_read(texts)
-    of_texts = [{"characters": len(text), "ranges": one} for text, one in zip(texts, ranges, strict=True)]
-    return {
-        "tokens": len(tokens.rows[0]),
-        "windows": len(windows),
-        "cut": bool(tokens.cut[0]),
-        "texts": of_texts,
-    }
-
-
-def ranked(prediction: Prediction, outcome: LabelledOutcome, top_k: int | None) -> list[dict]:
-    """Return the labels of one row as `LabelledOutcome.scored_label` does, the most probable first."""
-    order = (-prediction.probabilities).argsort(kind="stable")[:top_k]
-    return [
-        outcome.scored_label(label, prediction.probabilities[label], prediction.answer) for label in order
-    ]

@@ -1,0 +1,36 @@
+"""What a server says of one row: its labels, and how it was read."""
+
+from __future__ import annotations
+
+from ..data.rows import Row
+from ..outcomes.labelled_outcome import LabelledOutcome
+from ..prediction.open_model import OpenedModel
+from ..prediction.predictor import Prediction
+
+
+def row_texts(row: Row) -> tuple[str, ...]:
+    """Return the text of a row, or both of a pair."""
+    return (row.text,) if row.pair is None else (row.text, row.pair)
+
+
+def how_read(model: OpenedModel, row: Row) -> dict:
+    """Return what the model reads of a row: its tokens, with the special ones, in how many windows; and of
+    each text its number of characters, and which of them, from 0, each range [first, last) has."""
+    texts, tokens = row_texts(row), model.predictor.tokenize([row])
+    windows = tokens.windows().rows
+    ranges = model.predictor.encoder.characters_read(texts)
+    of_texts = [{"characters": len(text), "ranges": one} for text, one in zip(texts, ranges, strict=True)]
+    return {
+        "tokens": len(tokens.rows[0]),
+        "windows": len(windows),
+        "cut": bool(tokens.cut[0]),
+        "texts": of_texts,
+    }
+
+
+def ranked(prediction: Prediction, outcome: LabelledOutcome, top_k: int | None) -> list[dict]:
+    """Return the labels of one row as `LabelledOutcome.scored_label` does, the most probable first."""
+    order = (-prediction.probabilities).argsort(kind="stable")[:top_k]
+    return [
+        outcome.scored_label(label, prediction.probabilities[label], prediction.answer) for label in order
+    ]
