@@ -1,5 +1,5 @@
 """Messages in Chinese: the program writes English, and where people are spoken to in Chinese, a message of
-the table in `console_words` is shown in Chinese, and any other one as it is."""
+the tables in `console_words` and `error_words` is shown in Chinese, and any other one as it is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import logging
 import re
 from functools import cache
 
-from .console_words import ERRORS, LOG_LINES, RULES, WORDS
+from .console_words import LOG_LINES, WORDS
+from .error_words import ERRORS, RULES
 from .language import spoken
 
 _FIELD = re.compile(r"\{(\w+)\}")

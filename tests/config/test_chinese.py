@@ -9,7 +9,8 @@ import pytest
 
 from app.config.chinese import Spoken, in_chinese, shown
 from app.config.command_line import load_config
-from app.config.console_words import ERRORS, LOG_LINES, RULES
+from app.config.console_words import LOG_LINES
+from app.config.error_words import ERRORS, RULES
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError
