@@ -150,7 +150,9 @@ def test_files_are_short():
 
 def test_only_outcomes_name_a_kind_of_answer():
     """All other rooms ask the outcome; settings and the reading of cells know the values of data.task."""
-    kinds = re.compile(r"""["'](single_label|multi_label|ordinal|regression|masked_language_modelling)["']""")
+    kinds = re.compile(
+        r"""["'](single_label|multi_label|ordinal|regression|single_path|multi_path|masked_language_modelling)["']"""
+    )
     rooms = ("app.outcomes", "app.config", "app.data")
     others = {name: path for name, path in MODULES.items() if not name.startswith(rooms)}
     assert [name for name, path in others.items() if kinds.search(path.read_text(encoding="utf-8"))] == []

@@ -23,7 +23,8 @@ MAX_ROWS = 10**12
 MAX_TOKENS = 1_000_000
 FormatName = Literal["auto", *FORMATS]
 LongTextMode = Literal["cut", "head_tail", "windows"]
-Task = Literal["single_label", "multi_label", "ordinal", "regression", "masked_language_modelling"]
+PATHS = ("single_path", "multi_path")
+Task = Literal["single_label", "multi_label", "ordinal", "regression", *PATHS, "masked_language_modelling"]
 WITH_LABELS = NotFor("masked_language_modelling")
 WITH_CLASSES = NotFor("masked_language_modelling", "regression")
 SplitSize = Annotated[
@@ -43,8 +44,9 @@ class DataConfig:
 
     task: Task = "single_label"
     """What is learnt. single_label: one label a row. multi_label: several labels a row. ordinal: one of
-    ordered labels, such as stars. regression: one number a row, such as a score. masked_language_modelling:
-    hidden words of plain texts, one text a line, without labels, to continue the pretraining of an encoder.
+    ordered labels, such as stars. regression: one number a row, such as a score. single_path, multi_path: one
+    label or several in a hierarchy (label_hierarchy). masked_language_modelling: hidden words of plain texts,
+    one text a line, without labels, to continue the pretraining of an encoder.
     """
     train: str | list[str] | None = None
     """File with the training rows, or public:NAME/FILE, a file that python -m app fetch NAME fetches; a
@@ -75,10 +77,15 @@ class DataConfig:
     label_separator: Annotated[str | None, NOT_EMPTY, OnlyFor("multi_label")] = None
     """For multi_label: what is between the labels of a row, for instance , or | or ;. none: lists, or one
     label."""
-    label_columns: Annotated[list[str] | None, DIFFERENT_NAMES, CLEAN_NAMES, OnlyFor("multi_label")] = None
-    """For multi_label: columns of 0 and 1, one for each label, by name, in the order of the labels' ids;
-    none: the labels are in label_column.
+    label_columns: Annotated[
+        list[str] | None, DIFFERENT_NAMES, CLEAN_NAMES, OnlyFor("multi_label", "single_path")
+    ] = None
+    """For multi_label: columns of 0 and 1, one for each label, by name, in the order of the labels' ids. For
+    single_path: the columns of the levels, by name, the highest first. none: the labels are in label_column.
     """
+    label_hierarchy: Annotated[str | None, NOT_EMPTY, OnlyFor(*PATHS)] = None
+    """For single_path and multi_path: what is between the levels of a label, for instance - or /; with
+    label_columns, what is put between them."""
     min_labels: Annotated[int, at_least(0), OnlyFor("multi_label")] = 0
     """For multi_label: a prediction has at least this many labels; those nearest to their thresholds are
     added."""

@@ -9,6 +9,9 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from ..errors import InputError
 
+# Values of data.task with the settings of another one, and some of their own
+ALIKE = {"single_path": "single_label", "multi_path": "multi_label"}
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -22,11 +25,11 @@ class Rule:
     holds: Callable[[Any], bool]
 
 
-@dataclass(frozen=True)
 class OnlyFor:
-    """A setting that keeps its default unless data.task is `task`."""
+    """A setting that keeps its default unless data.task is one of `tasks`."""
 
-    task: str
+    def __init__(self, *tasks: str) -> None:
+        self.tasks = tasks
 
 
 class NotFor:
@@ -79,12 +82,14 @@ def check_rules(settings: Any, group: str) -> None:
 
 def check_task(settings: Any, group: str, task: str) -> None:
     """Raise InputError, naming the key, for the first value of a group of settings that a task does not
-    have."""
+    have; a task has all settings of the one that it is `ALIKE`."""
+    tasks = {task, ALIKE.get(task, task)}
     for key, value, hint, default in _fields(settings, group):
         for rule in hint.__metadata__:
-            if isinstance(rule, OnlyFor) and task != rule.task:
-                require(key, value, value == default, f"left out unless data.task is {rule.task}")
-            if isinstance(rule, NotFor) and task in rule.tasks:
+            if isinstance(rule, OnlyFor) and not tasks & set(rule.tasks):
+                wanted = " or ".join(rule.tasks)
+                require(key, value, value == default, f"left out unless data.task is {wanted}")
+            if isinstance(rule, NotFor) and tasks & set(rule.tasks):
                 instead = f"; set {rule.instead} instead" if rule.instead else ""
                 require(key, value, value == default, f"left out with data.task {task}{instead}")
 

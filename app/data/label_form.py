@@ -126,20 +126,22 @@ class NoLabels(LabelForm):
 
 
 class OneLabel(LabelForm):
-    """One label a row: class ids (num_rows,) int64."""
+    """One label a row: class ids (num_rows,) int64. `several` is the data.task of several of them a row."""
+
+    several = "multi_label"
 
     def text(self, value: Any, options: ReadOptions) -> str:
         if isinstance(value, list) and all(isinstance(label, (str, int)) for label in value):
             # Not a wrong row: to skip such rows would skip those with several labels
             raise InputError(
                 f"a row must have one label, found the list {excerpt(value)}; for several labels a row set "
-                "--data.task multi_label; or set --data.label_column"
+                f"--data.task {self.several}; or set --data.label_column"
             )
         return label_text(value)
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
         if config.labels is None:
-            _refuse_several(train)
+            _refuse_several(train, self.several)
         return config.labels or sort_labels(train.label_values)
 
     def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
@@ -158,7 +160,7 @@ class OneLabel(LabelForm):
         return np.flatnonzero(labels == label)
 
 
-def _refuse_several(train: Any) -> None:
+def _refuse_several(train: Any, task: str) -> None:
     """Raise InputError where labels are several in one, with a separator between them."""
     separator = separator_in(train.label_values)
     if separator is None:
@@ -168,7 +170,7 @@ def _refuse_several(train: Any) -> None:
     first = train.label_values[train.array("labels")[rows[0]]]
     raise InputError(
         f"{train.where(rows[0])}: a row must have one label, found {excerpt(first)}, and '{separator}' in "
-        f"{len(rows):,} of {train.num_rows:,} labels; for several labels a row set --data.task multi_label "
+        f"{len(rows):,} of {train.num_rows:,} labels; for several labels a row set --data.task {task} "
         f"--data.label_separator '{separator}'; if each of these is one label, list all labels in "
         "--data.labels"
     )

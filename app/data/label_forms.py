@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .label_form import LabelForm, NoLabels, OneLabel
 from .label_lists import LabelLists
+from .label_paths import OnePath, PathLists
 from .number_labels import NumberLabels
 from .ordered_labels import OrderedLabels
 
@@ -13,6 +14,8 @@ LABEL_FORMS = {
     "multi_label": LabelLists(),
     "ordinal": OrderedLabels(),
     "regression": NumberLabels(),
+    "single_path": OnePath(),
+    "multi_path": PathLists(),
     "masked_language_modelling": NoLabels(),
 }
 

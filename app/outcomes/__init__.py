@@ -18,6 +18,8 @@ OUTCOMES = {
     "multi_label": ".multi_label:MultiLabel",
     "ordinal": ".ordinal:Ordinal",
     "regression": ".regression:Regression",
+    "single_path": ".paths:SinglePath",
+    "multi_path": ".paths:MultiPath",
     "masked_language_modelling": ".masked_language_modelling:MaskedLanguageModelling",
 }
 

@@ -34,11 +34,10 @@ class LabelledOutcome(FittedOutcome):
     number a row: at least `labels`, `predicted`, `correct` (bool) and `loss`; `right_rows` and `certainty`
     are for tables of compared rows.
 
-    `beside_baselines` are the metrics that are shown with the baselines. `label_column` is the name of the
-    column of answers in files. `page_links` are the ids of the sections of its page, whose
-    titles are words. `own_words` are those of the page and the card, in English and Chinese.
-    `pipeline_arguments` is what transformers' pipeline needs on the card. `note` says how
-    the rows of several runs were decided, where people must know.
+    `beside_baselines` are the metrics shown with the baselines, `label_column` the name of the column of
+    answers in files, `page_links` the ids of the sections of its page, whose titles are words, `own_words`
+    those of page and card, in English and Chinese. `pipeline_arguments` is what transformers' pipeline needs
+    on the card. `note` says how rows of several runs were decided. `separator` is between levels of labels.
     """
 
     has_labels = True
@@ -48,6 +47,7 @@ class LabelledOutcome(FittedOutcome):
     own_words: dict[str, tuple[str, str]] = {}
     pipeline_arguments = ""
     note: str | None = None
+    separator: str | None = None
     # A decision is more or less sure, and one that is not sure enough may be left out
     has_confidence = True
 

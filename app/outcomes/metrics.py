@@ -17,7 +17,10 @@ from ..evaluation.measures.calibration_error import confidence_bins
 from ..evaluation.measures.intervals import Interval, calibration_interval
 
 SINGLE, MULTI, MASKED = "single_label", "multi_label", "masked_language_modelling"
-NUMBER, ORDERED = "regression", "ordinal"
+NUMBER, ORDERED, PATH, PATHS = "regression", "ordinal", "single_path", "multi_path"
+ONE_LABEL, LISTS = (SINGLE, ORDERED, PATH), (MULTI, PATHS)
+# Levels of a hierarchy with a metric of their own
+MAX_LEVELS = 8
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,18 @@ class Metric:
         return name[0].upper() + name[1:]
 
 
+def level_accuracy(level: int) -> Metric:
+    """Return the share of rows that are right down to a level of a hierarchy, the highest is 1."""
+    names = f"level_{level}_accuracy", f"accuracy at level {level}", f"第 {level} 级准确率"
+    return Metric(*names, (PATH,), lambda drawn: drawn.level_accuracy(level))
+
+
+def level_f1(level: int) -> Metric:
+    """Return the micro F1 of what is at a level of a hierarchy, the highest is 1."""
+    names = f"level_{level}_f1", f"micro F1 at level {level}", f"第 {level} 级微平均 F1"
+    return Metric(*names, (PATHS,), lambda drawn: drawn.level_f1(level))
+
+
 METRICS = (
     Metric(
         "kappa",
@@ -104,33 +119,63 @@ METRICS = (
     ),
     Metric("pearson", "Pearson correlation", "Pearson 相关系数", (NUMBER,), lambda drawn: drawn.pearson),
     Metric("spearman", "Spearman correlation", "Spearman 相关系数", (NUMBER,), lambda drawn: drawn.spearman),
-    Metric("accuracy", "accuracy", "准确率", (SINGLE, ORDERED), of_counts=lambda drawn: drawn.accuracy),
-    Metric("micro_f1", "micro F1", "微平均 F1", (MULTI,), of_counts=lambda drawn: drawn.micro_f1),
+    *map(level_accuracy, range(1, MAX_LEVELS + 1)),
+    *map(level_f1, range(1, MAX_LEVELS + 1)),
+    Metric(
+        "hierarchical_f1",
+        "hierarchical F1",
+        "层次 F1",
+        (PATH, PATHS),
+        of_counts=lambda drawn: drawn.hierarchical_f1,
+    ),
+    Metric(
+        "hierarchical_precision",
+        "hierarchical precision",
+        "层次精确率",
+        (PATH, PATHS),
+        of_counts=lambda drawn: drawn.hierarchical_precision,
+        headline=False,
+    ),
+    Metric(
+        "hierarchical_recall",
+        "hierarchical recall",
+        "层次召回率",
+        (PATH, PATHS),
+        of_counts=lambda drawn: drawn.hierarchical_recall,
+        headline=False,
+    ),
+    Metric("accuracy", "accuracy", "准确率", ONE_LABEL, of_counts=lambda drawn: drawn.accuracy),
+    Metric("micro_f1", "micro F1", "微平均 F1", LISTS, of_counts=lambda drawn: drawn.micro_f1),
     Metric(
         "macro_f1",
         "macro F1",
         "宏平均 F1",
-        (SINGLE, ORDERED, MULTI),
+        (*ONE_LABEL, *LISTS),
         of_counts=lambda drawn: drawn.label_f1.mean(axis=1),
         is_centred=True,
     ),
     Metric(
-        "weighted_f1", "weighted F1", "加权平均 F1", (SINGLE, ORDERED, MULTI), compared=False, headline=False
+        "weighted_f1",
+        "weighted F1",
+        "加权平均 F1",
+        (*ONE_LABEL, *LISTS),
+        compared=False,
+        headline=False,
     ),
-    Metric("samples_f1", "samples F1", "按行平均的 F1", (MULTI,), of_counts=lambda drawn: drawn.row_f1),
+    Metric("samples_f1", "samples F1", "按行平均的 F1", LISTS, of_counts=lambda drawn: drawn.row_f1),
     Metric(
         "subset_accuracy",
         "subset accuracy",
         "标签全部正确的行",
-        (MULTI,),
+        LISTS,
         of_counts=lambda drawn: drawn.accuracy,
     ),
-    Metric("hamming_loss", "Hamming loss", "汉明损失", (MULTI,), higher_is_better=False, compared=False),
+    Metric("hamming_loss", "Hamming loss", "汉明损失", LISTS, higher_is_better=False, compared=False),
     Metric(
         "loss",
         "loss",
         "损失",
-        (SINGLE, ORDERED, MULTI, NUMBER),
+        (*ONE_LABEL, *LISTS, NUMBER),
         of_rows=lambda scores: scores.loss,
         higher_is_better=False,
     ),
@@ -138,7 +183,7 @@ METRICS = (
         "brier",
         "Brier score",
         "Brier 分数",
-        (SINGLE, ORDERED),
+        ONE_LABEL,
         of_rows=lambda scores: scores.brier,
         higher_is_better=False,
         compared=False,
@@ -147,7 +192,7 @@ METRICS = (
         "ece",
         "calibration error",
         "校准误差",
-        (SINGLE, ORDERED),
+        ONE_LABEL,
         of_scores=lambda scores: confidence_bins(scores.confidence, scores.correct).error,
         interval=lambda scores, draws: calibration_interval(scores.confidence, scores.correct, draws),
         higher_is_better=False,

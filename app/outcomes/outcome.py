@@ -51,6 +51,10 @@ class Outcome:
     def __init__(self, label_names: list[str]) -> None:
         self.label_names = label_names
 
+    def without_fit(self) -> Outcome:
+        """Return an outcome of the same kind and labels, with no fitted decision."""
+        return type(self)(self.label_names)
+
     @property
     def metrics(self) -> list[Metric]:
         """The metrics of the table that the outcome has."""

@@ -59,8 +59,13 @@ class LabelRule:
         is at one half. So 1/2 is at the threshold; less is a label that only `min_labels` gives or
         `max_labels` takes away.
         """
-        above = _logit(probabilities) - _logit(self.thresholds)
-        return sigmoid(np.where(self.decide(probabilities), above, -above)).min(axis=1)
+        moved = self.moved(probabilities)
+        return np.where(self.decide(probabilities), moved, 1 - moved).min(axis=1)
+
+    def moved(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return probabilities of the same shape, once logits are moved so that the threshold is at one
+        half."""
+        return sigmoid(_logit(probabilities) - _logit(self.thresholds))
 
 
 def _logit(probabilities: np.ndarray) -> np.ndarray:

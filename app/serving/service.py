@@ -172,6 +172,7 @@ class Service:
             "reading": {name: settings_of_reading(model.recorded).get(name) for name in READING},
             "threshold": model.threshold,
             "label_rule": model.predictor.outcome.label_rule(),
+            "label_hierarchy": model.predictor.outcome.separator,
             "examples": model.examples,
             "explain_seconds": self.options.explain_seconds,
             **model.predictor.runtime.description,

@@ -12,7 +12,8 @@ Object.assign(globalThis, {
 });
 if (!globalThis.navigator) globalThis.navigator = { language: "en" };
 const source = fs.readFileSync(process.argv[2], "utf8");
-const { decode, formatOf, readTable } = new Function(`${source}; return { decode, formatOf, readTable };`)();
+const names = "decode, formatOf, readTable, stopped, sure, know: (of) => { info = of; }";
+const { decode, formatOf, readTable, stopped, sure, know } = new Function(`${source}; return { ${names} };`)();
 const read = (text, format, reading) => readTable(text, format, reading, (i) => `column ${i}`);
 
 const titles = read("content,title\n正文,标题\n", "csv", { text_column: "title" });
@@ -36,6 +37,14 @@ for (const [name, text, reading, format] of [
   ["new.csv", "a,b", { format: "tsv", train: "rows.tsv" }, "csv"],
   ["new.tsv", "a\tb", {}, "tsv"],
 ]) assert.equal(formatOf(name, text, reading), format);
+
+const row = { labels: [["体育-球类-篮球", 0.45], ["体育-球类-足球", 0.4], ["体育", 0.1], ["财经-股票", 0.05]].map(([label, score]) => ({ label, score })) };
+for (const [threshold, decision, part] of [[0.4, "accept"], [0.8, "partial", "体育-球类"], [0.9, "partial", "体育"], [0.96, "abstain"]]) {
+  know({ threshold, label_rule: null, label_hierarchy: "-" });
+  assert.equal(stopped(row), decision);
+  if (part) assert.equal(sure(row).label, part);
+}
+know(null);
 
 const gb18030 = Uint8Array.from([0xbd, 0xf1, 0xcc, 0xec]);
 for (const recorded of ["gb18030", "utf-8", null, "no such encoding"]) assert.equal(decode(gb18030, recorded), "今天");

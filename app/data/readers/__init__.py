@@ -43,6 +43,7 @@ class ReadOptions:
     task: str = DataConfig.task
     label_separator: str | None = DataConfig.label_separator
     label_columns: list[str] | None = DataConfig.label_columns
+    label_hierarchy: str | None = DataConfig.label_hierarchy
 
     @classmethod
     def of(cls, config: DataConfig) -> ReadOptions:

@@ -14,7 +14,6 @@ from ...data.relabel import written_hash
 from ...data.table import Table
 from ...errors import InputError
 from ...evaluation.logits_file import LOGITS, SplitLogits
-from ...outcomes import open_outcome
 from ...outcomes.finished_run import read_run
 from ...outcomes.labelled_outcome import LabelledOutcome
 
@@ -76,7 +75,7 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
         start += len(part)
     split = SplitLogits(rows[order], labels, hashes, logits)
     table, answers = datasets[0].splits["test"].table, np.concatenate(predicted)[order]
-    return OutOfFold(table, open_outcome(outcome.task, names), folds, split, answers)
+    return OutOfFold(table, outcome.without_fit(), folds, split, answers)
 
 
 def write_oof(path: Path, rows_of_folds: OutOfFold) -> None:

@@ -8,7 +8,7 @@ const SAY = {
     busy: (done, all) => `${done} of ${all}`, stopped: "Stopped.", empty: "the text is empty",
     nothing: "There are no texts.", needKey: "This server needs an API key.", unreachable: "The server does not answer.",
     full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n) => `${n} rows`,
-    shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, column_n: (n) => `column ${n}`, abstain: "not sure enough", noLabel: "no label",
+    shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, column_n: (n) => `column ${n}`, abstain: (part) => (part ? `sure only of ${part.label} (${(100 * part.score).toFixed(1)} %)` : "not sure enough"), noLabel: "no label",
     whole: "the lines are one text", examples: "Examples:", noTexts: "Write texts above, or choose a file.",
     all: (n) => `all ${n} labels`, why: "Why?", explaining: "This takes a moment …", hide: "Hide", raises: "for", lowers: "against", up: "raises it", down: "lowers it", and: ", ",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "Only in part" : "All"}: ${ranges} of ${n} characters were read, as ${tokens} tokens${windows > 1 ? ` in ${windows} windows` : ""}.${cut ? " The model saw nothing of the others." : ""}`,
@@ -22,7 +22,7 @@ const SAY = {
     busy: (done, all) => `已完成 ${done} / ${all}`, stopped: "已停止。", empty: "文本为空",
     nothing: "没有文本。", needKey: "此服务器需要 API 密钥。", unreachable: "服务器没有响应。",
     full: "服务器繁忙，正在等待。", pair: "制表符后面需要第二段文本", rows: (n) => `${n} 行`,
-    shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, column_n: (n) => `第 ${n} 列`, abstain: "把握不够", noLabel: "没有标签",
+    shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, column_n: (n) => `第 ${n} 列`, abstain: (part) => (part ? `只能确定是${part.label}（${(100 * part.score).toFixed(1)} %）` : "把握不够"), noLabel: "没有标签",
     whole: "所有行合为一条文本", examples: "示例：", noTexts: "请在上面输入文本，或选择文件。",
     all: (n) => `全部 ${n} 个标签`, why: "为什么？", explaining: "请稍候……", hide: "收起", raises: "支持", lowers: "反对", up: "使其变大", down: "使其变小", and: "、",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "只读了一部分" : "全部读完"}：共 ${n} 个字符，读了第 ${ranges} 个，${tokens} 个 token${windows > 1 ? `，分 ${windows} 个窗口` : ""}。${cut ? "其余内容模型没有看到。" : ""}`,
@@ -283,7 +283,7 @@ function shownLabels(row) {
   const first = chosen(row), bestFirst = [...first, ...row.labels.filter((entry) => !first.includes(entry))];
   const most = Math.max(MAX_BARS, first.length), parts = [];
   if (!first.length) parts.push(element("p", "abstain", say("noLabel")));
-  if (!accepted(row)) parts.push(element("p", "abstain", say("abstain")));
+  if (!accepted(row)) parts.push(element("p", "abstain", say("abstain", sure(row))));
   parts.push(bars(bestFirst.slice(0, most), first));
   if (bestFirst.length > most) {
     const more = element("details", ""), summary = element("summary", "", say("all", bestFirst.length));
@@ -357,7 +357,22 @@ const certainty = ({ label, score, chosen }) => 1 / (1 + Math.exp((chosen ? -1 :
 // A row with several labels is as sure as the least certain of all labels, as predict.py has it.
 const confidence = (row) => (info.label_rule ? Math.min(...row.labels.map(certainty)) : row.labels[0].score);
 const accepted = (row) => info.threshold === null || confidence(row) >= info.threshold;
-const decision = (row) => (info.threshold === null ? [] : [row.labels ? (accepted(row) ? "accept" : "abstain") : ""]);
+// Of one path a row: the deepest parent whose labels together are sure enough, as predict.py has it.
+function sure(row) {
+  const separator = info.label_hierarchy, parents = new Map();
+  if (!separator || info.label_rule) return null;
+  for (const { label, score } of row.labels) {
+    const levels = label.split(separator);
+    levels.forEach((_, i) => {
+      const name = levels.slice(0, i + 1).join(separator);
+      parents.set(name, { label: name, level: i, score: score + (parents.get(name)?.score ?? 0) });
+    });
+  }
+  const enough = [...parents.values()].filter(({ score }) => score >= info.threshold);
+  return enough.sort((a, b) => b.level - a.level || b.score - a.score)[0] ?? null;
+}
+const stopped = (row) => (accepted(row) ? "accept" : sure(row) ? "partial" : "abstain");
+const decision = (row) => (info.threshold === null ? [] : [row.labels ? stopped(row) : ""]);
 const quote = (field) => (/[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field);
 // A JSON list in the order of the labels, as predict.py writes it.
 const labelList = (row) => `[${info.labels.filter((name) => chosen(row).some(({ label }) => label === name)).map((name) => JSON.stringify(name)).join(", ")}]`;

@@ -1,0 +1,212 @@
+"""Labels in a hierarchy: one path a row or several. Every answer is a label, and so a path from the top."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..data.label_paths import without_ancestors
+from ..errors import InputError
+from ..evaluation.page.report_page import PageContent
+from ..evaluation.text_table import short_label
+from .hierarchy import Hierarchy, PathCounts
+from .label_counts import LabelCounts
+from .label_report import label_table
+from .labelled_outcome import LabelledOutcome
+from .metrics import Metric, metrics_of
+from .multi_label import MultiLabel
+from .path_page import MULTI_PATH, SINGLE_PATH, folded
+from .resampling import answer_values
+from .single_label import SingleLabel
+
+# In config.json and in the fitted file: what is between two levels
+HIERARCHY = "label_hierarchy"
+# Of the probabilities of a parent
+BELOW = "*"
+
+
+class PathOutcome(LabelledOutcome):
+    """What one path a row and several have in common; comes first among the base classes."""
+
+    @cached_property
+    def tree(self) -> Hierarchy:
+        """The hierarchy of the labels."""
+        return Hierarchy(self.label_names, self.separator)
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics of the task, and of the levels that the hierarchy has above the lowest one."""
+        depth = self.tree.depth if self.separator else 1
+        of_level = {f"level_{level}_{kind}" for level in range(1, depth) for kind in ("accuracy", "f1")}
+        found = metrics_of(self.task)
+        return [one for one in found if one.key in of_level or not one.key.startswith("level_")]
+
+    def prepare(self, config, dataset, tokenizer, device) -> None:
+        super().prepare(config, dataset, tokenizer, device)
+        self.separator = config.data.label_hierarchy
+
+    def build_model(self, stores):
+        """Return the model; its configuration has what is between two levels."""
+        model = super().build_model(stores)
+        model.model.config.update({HIERARCHY: self.separator})
+        return model
+
+    def without_fit(self) -> PathOutcome:
+        outcome = super().without_fit()
+        outcome.separator = self.separator
+        return outcome
+
+    def fitted_values(self) -> dict:
+        return super().fitted_values() | {HIERARCHY: self.separator}
+
+    def read_fitted(self, folder: Path, calibrate: bool = True) -> None:
+        """Read also what is between two levels: from the configuration of the model, or `fitted_file`."""
+        super().read_fitted(folder, calibrate)
+        for name in ("config.json", self.fitted_file):
+            path = folder / name
+            if self.separator is None and path.exists():
+                self.separator = json.loads(path.read_text(encoding="utf-8")).get(HIERARCHY)
+        if not (isinstance(self.separator, str) and self.separator):
+            raise InputError(
+                f"{folder}: {HIERARCHY} in config.json must be what is between two levels of a label, found "
+                f"{self.separator!r}; restore it"
+            )
+
+    def measure(self, scores: Any) -> dict:
+        """Return also `parents`, the metrics of what is above the labels."""
+        of_answers = answer_values(self, scores.labels, scores.predicted)
+        parents = self.tree.scores(scores.labels, scores.predicted)
+        return of_answers | super().measure(scores) | {"parents": parents}
+
+    def count(self, labels: np.ndarray, predicted: np.ndarray) -> PathCounts:
+        return PathCounts.of(self.label_counts(labels, predicted), self.tree, labels, predicted)
+
+    def label_counts(self, labels: np.ndarray, predicted: np.ndarray) -> LabelCounts:
+        """Return the counts of the labels alone."""
+        return super().count(labels, predicted)
+
+    def node_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the probability of each node of the hierarchy, (num_rows, num_nodes), of those of the
+        labels."""
+        raise NotImplementedError
+
+    def probability_columns(self, probabilities: np.ndarray) -> dict[str, float]:
+        """Return also the probability of each parent, that of all below it: p_PARENT-*."""
+        of_nodes = self.node_probabilities(probabilities[None])[0]
+        names = {node: f"p_{self.tree.name(node)}{self.separator}{BELOW}" for node in self.tree.parents}
+        parents = {name: round(float(of_nodes[node]), 6) for node, name in names.items()}
+        return super().probability_columns(probabilities) | parents
+
+    def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
+        lines = label_table({"classes": metrics["parents"]}, "classes", (), metrics["rows"], language)
+        return "\n".join([super().report_text(metrics, start, title, language), "", *lines])
+
+    def decision_paragraph(self, metrics: dict, language: str) -> str:
+        about = self.words(language)["card_paths"].format(self.separator)
+        return f"{about}\n\n{super().decision_paragraph(metrics, language)}"
+
+    def page_sections(self, content: PageContent) -> dict:
+        metrics = content.metrics
+        tree = folded(self.tree, metrics["classes"], metrics["parents"])
+        return super().page_sections(content) | {"tree": tree}
+
+
+class SinglePath(PathOutcome, SingleLabel):
+    """One path a row: labels and predictions are class ids. The probability of a parent is the sum of those
+    of the labels below it."""
+
+    task = "single_path"
+    problem_type = "single_path_classification"
+    log_metrics = ("loss", "accuracy", "hierarchical_f1", "macro_f1")
+    beside_baselines = ("accuracy", "hierarchical_f1")
+    own_words = SINGLE_PATH
+    fitted_rule = "label_hierarchy is needed, and where there is a temperature, one above 0"
+
+    def use_fitted(self, values: dict) -> None:
+        self.separator = str(values[HIERARCHY])
+        if "temperature" in values:
+            super().use_fitted(values)
+
+    def node_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
+        return self.tree.sums(probabilities)
+
+    def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
+        """Return also, with a threshold, how far the path is sure enough: `sure_label`, the deepest node with
+        a probability from the threshold on, empty for none, and `sure_probability`. `decision` is partial
+        where that is not a whole path."""
+        record = super().columns(probabilities, threshold)
+        if threshold is None:
+            return record
+        name, probability = self.label_names[int(probabilities.argmax())], record["probability"]
+        if record["decision"] == "abstain":
+            of_nodes = self.node_probabilities(probabilities[None])[0]
+            sure = self.tree.parents[of_nodes[self.tree.parents] >= threshold]
+            order = np.lexsort((of_nodes[sure], self.tree.levels[sure]))
+            name, probability = "", 0.0
+            if len(sure):
+                deepest = int(sure[order[-1]])
+                record["decision"] = "partial"
+                name, probability = self.tree.name(deepest), round(float(of_nodes[deepest]), 6)
+        first = {key: record[key] for key in ("probability", "decision")}
+        return first | {"sure_label": name, "sure_probability": probability} | record
+
+    def line(self, answer: str, probabilities: np.ndarray) -> str:
+        of_nodes = self.node_probabilities(probabilities[None])[0]
+        above = self.tree.above(int(probabilities.argmax()))
+        parents = ", ".join(f"{short_label(self.tree.name(node))} {of_nodes[node]:.4f}" for node in above)
+        return super().line(answer, probabilities) + (f" ({parents})" if parents else "")
+
+
+class MultiPath(PathOutcome, MultiLabel):
+    """Several paths a row, or none: 0 and 1, (num_rows, num_labels); of a predicted path and one that ends
+    above it, the longer one stays."""
+
+    task = "multi_path"
+    problem_type = "multi_path_classification"
+    log_metrics = ("loss", "micro_f1", "hierarchical_f1", "macro_f1")
+    beside_baselines = ("micro_f1", "hierarchical_f1")
+    own_words = MULTI_PATH
+    fitted_rule = "label_hierarchy and a threshold for each label are needed"
+
+    @cached_property
+    def above(self) -> Any:
+        """Which labels are above which other ones, sparse (num_labels, num_labels)."""
+        return self.tree.labels_above()
+
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        decided = super().decide(logits)
+        return decided & (decided.astype(np.float64) @ self.above == 0)
+
+    def use_fitted(self, values: dict) -> None:
+        self.separator = str(values[HIERARCHY])
+        super().use_fitted(values)
+
+    def node_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
+        return self.tree.any_of(probabilities)
+
+    def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
+        """Return also, with a threshold, `sure_labels`: of each predicted path, the deepest part that is sure
+        enough. `decision` is partial where these are not the whole paths."""
+        record = super().columns(probabilities, threshold)
+        if threshold is None:
+            return record
+        sure = self.sure_labels(probabilities, threshold)
+        if record["decision"] == "abstain" and sure:
+            record["decision"] = "partial"
+        first = {key: record[key] for key in ("decision", "confidence")}
+        return first | {"sure_labels": sure} | record
+
+    def sure_labels(self, probabilities: np.ndarray, threshold: float) -> list[str]:
+        """Return of each predicted path the deepest part that is sure enough; `probabilities`
+        (num_labels,)."""
+        moved = self.rule.moved(probabilities[None])
+        of_nodes, tree, found = self.node_probabilities(moved)[0], self.tree, []
+        for label in np.flatnonzero(self.rule.decide(probabilities[None])[0]):
+            certain = [(tree.name(node), of_nodes[node]) for node in tree.above(label)]
+            certain.append((self.label_names[label], moved[0, label]))
+            found += [name for name, probability in certain if probability >= threshold][-1:]
+        return without_ancestors(dict.fromkeys(found), self.separator)

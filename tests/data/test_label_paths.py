@@ -1,0 +1,119 @@
+"""Labels in a hierarchy, read from files: python -m pytest tests/data/test_label_paths.py"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.config.command_line import load_config
+from app.data.dataset import open_dataset
+from app.data.label_forms import label_form
+from app.data.readers import ReadOptions
+from app.errors import InputError
+
+ONE = ["体育-球类-足球", "体育 - 田径", "体育", "财经-股票"]
+SEVERAL = ["体育|体育-球类|体育-球类-足球", "财经-股票|体育-田径", "", "财经-股票"]
+
+
+def write_rows(path: Path, labels: list, again: int = 12) -> Path:
+    """Write JSON Lines with each label several times."""
+    lines = [{"text": f"第{n}行{i}", "label": label} for n in range(again) for i, label in enumerate(labels)]
+    path.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8")
+    return path
+
+
+def open_rows(path: Path, task: str = "single_path", **settings):
+    """Return the dataset of a file; settings are written label_hierarchy for data.label_hierarchy."""
+    values = {"train": path, "task": task, "cache_dir": path.parent / "cache", "label_hierarchy": "-"}
+    words = [
+        word for key, value in (values | settings).items() if value for word in (f"--data.{key}", str(value))
+    ]
+    return open_dataset(load_config(words).data)
+
+
+def test_levels_are_read_without_the_white_space_around_them(tmp_path):
+    dataset = open_rows(write_rows(tmp_path / "a.jsonl", ONE))
+    assert dataset.label_names == ["体育", "体育-球类-足球", "体育-田径", "财经-股票"]
+
+
+def test_a_path_that_names_each_of_its_levels_is_one_path(tmp_path):
+    path = write_rows(tmp_path / "a.jsonl", SEVERAL)
+    dataset = open_rows(path, "multi_path", label_separator="|")
+    assert dataset.label_names == ["体育-球类-足球", "体育-田径", "财经-股票"]
+    train = dataset.splits["train"]
+    assert {int(row.sum()) for row in train.labels} == {0, 1, 2}
+
+
+def test_each_level_may_have_its_own_column(tmp_path):
+    path = tmp_path / "a.csv"
+    rows = ["体育,球类,足球", "体育,田径,", "财经,股票,", "体育,,"]
+    lines = [f"第{n}行{i},{row}" for n in range(12) for i, row in enumerate(rows)]
+    path.write_text("\n".join(["text,一级,二级,三级", *lines]), encoding="utf-8")
+    dataset = open_rows(path, label_columns="[一级, 二级, 三级]", label_hierarchy="/")
+    assert dataset.label_names == ["体育", "体育/球类/足球", "体育/田径", "财经/股票"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("体育,,足球", "line 3: the level '二级' is empty, and '三级' below it is not; fill it in"),
+        (",,", "line 3: the level '一级' is empty; fill it in"),
+        ("体育,球/类,", "line 3: the level '二级' must not have '/', which is between levels, found '球/类'"),
+    ],
+)
+def test_a_level_that_is_missing_or_has_the_separator_is_refused_with_its_line(tmp_path, row, message):
+    path = tmp_path / "a.csv"
+    path.write_text(f"text,一级,二级,三级\n甲,体育,球类,足球\n乙,{row}\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        open_rows(path, label_columns="[一级, 二级, 三级]", label_hierarchy="/")
+    assert f"{path}, {message}" in str(caught.value)
+
+
+@pytest.mark.parametrize("label", ["体育-", "-足球", "体育--足球", "体育- -足球"])
+@pytest.mark.parametrize("task", ["single_path", "multi_path"])
+def test_an_empty_level_is_refused_with_its_line(tmp_path, task, label):
+    path = write_rows(tmp_path / "a.jsonl", [*ONE[:2], label], again=1)
+    with pytest.raises(InputError, match=r"a\.jsonl, line 3: level [12] of the label is empty, found"):
+        open_rows(path, task)
+    assert open_rows(write_rows(tmp_path / "b.jsonl", [*ONE, label]), task, on_bad_row="skip").label_names
+
+
+def test_an_unknown_label_of_another_file_is_refused_with_its_line_and_the_nearest_one(tmp_path):
+    dev = write_rows(tmp_path / "dev.jsonl", ["财经-股标"], again=1)
+    with pytest.raises(InputError, match=r"dev\.jsonl, line 1: unknown label '财经-股标'.*财经-股票"):
+        open_rows(write_rows(tmp_path / "a.jsonl", ONE), dev=dev)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"label_hierarchy": None}, "data.label_hierarchy must be what is between the levels"),
+        ({"label_hierarchy": "/"}, "labels must have two or more levels .* and none has '/'"),
+        (
+            {"labels": "[体育-球类-足球, 体育-田径, 体育, 财经-股票, 体育-]"},
+            "data.labels: level 2 of the label is empty, found '体育-'",
+        ),
+        (
+            {"task": "multi_path", "label_separator": "-"},
+            "data.label_hierarchy and data.label_separator must",
+        ),
+        ({"task": "single_label"}, "left out unless data.task is single_path or multi_path, found '-'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(tmp_path, settings, message):
+    with pytest.raises(InputError, match=message):
+        open_rows(write_rows(tmp_path / "a.jsonl", ONE), **settings)
+
+
+def test_several_paths_in_one_label_are_told_with_the_task_for_them(tmp_path):
+    labels = ["体育-球类|财经-股票", "体育-球类", "财经-股票"]
+    with pytest.raises(InputError, match=r"set --data\.task multi_path --data\.label_separator '\|'"):
+        open_rows(write_rows(tmp_path / "a.jsonl", labels))
+
+
+def test_fixes_are_written_as_labels_are():
+    options = ReadOptions(label_hierarchy="-", task="multi_path", label_separator="|")
+    assert label_form("single_path").text_of_fix(" 体育 - 球类 ", options) == "体育-球类"
+    assert label_form("multi_path").text_of_fix("体育|体育-球类", options) == '["体育-球类"]'
+    with pytest.raises(ValueError, match="level 2 of the label is empty"):
+        label_form("single_path").text_of_fix("体育-", options)
