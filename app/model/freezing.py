@@ -12,6 +12,8 @@ from ..errors import InputError
 
 logger = logging.getLogger(__name__)
 EMBEDDINGS, ENCODER = "embeddings", "encoder"
+# After the last layer of decoders, ModernBERT and DeBERTa-v2
+LAST_NORM = re.compile(r"\b(model\.norm|final_norm|encoder\.LayerNorm)\.")
 
 
 def layer_depth(name: str, num_layers: int) -> int:
@@ -19,6 +21,8 @@ def layer_depth(name: str, num_layers: int) -> int:
     layer = re.search(r"\blayers?\.(\d+)\.", name)
     if layer:
         return int(layer.group(1)) + 1
+    if LAST_NORM.search(name):
+        return num_layers
     return 0 if "embed" in name else num_layers + 1
 
 

@@ -84,6 +84,11 @@ def assemble(config: Config, strategy: Strategy) -> Components:
             f"train.adversarial {settings.adversarial} needs one model in each process, and DataParallel "
             "copies it to each GPU; use run_ddp.py or run_mp.py"
         )
+    if settings.optimizer == "adamw_8bit" and strategy.sharded:
+        raise InputError(
+            "train.optimizer adamw_8bit needs the whole optimizer state in each process, and this mode has "
+            "parts of it, which also saves memory; set it to adamw, or use run_ddp.py"
+        )
     check_cuda_graphs(settings, layout, strategy, has_fixed_shape)
     loaders = {name: outcome.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
     classes = None

@@ -18,6 +18,7 @@ from ..config.schema import Config
 from ..errors import InputError
 from ..runtime import disk
 
+OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "AdamW8bit", "sgd": "SGD"}
 # Sections that our own settings replace: a key in them that is not checked against ours has no effect, so it
 # is refused.
 REPLACED = ("optimizer", "scheduler", "fp16", "bf16", "bfloat16", "torch_autocast", "amp")
@@ -86,7 +87,7 @@ def decided(config: Config, ours: dict[str, Any]) -> dict[str, tuple[Any, str]]:
             "deepspeed.offload_optimizer",
         ),
         "zero_force_ds_cpu_optimizer": (False, "train.optimizer"),
-        "optimizer.type": ({"adamw": "AdamW", "sgd": "SGD"}[settings.optimizer], "train.optimizer"),
+        "optimizer.type": (OPTIMIZERS[settings.optimizer], "train.optimizer"),
         "optimizer.params.lr": (settings.learning_rate, "train.learning_rate"),
         "optimizer.params.weight_decay": (settings.weight_decay, "train.weight_decay"),
     }

@@ -70,7 +70,8 @@ class FullState:
         tensors = {}
         for parameter_name, parameter in self.module.named_parameters():
             for name, value in self.strategy.optimizer.state.get(parameter, {}).items():
-                whole = full_tensor(value)
+                # The step count of bitsandbytes is a number
+                whole = full_tensor(value) if torch.is_tensor(value) else torch.tensor(value)
                 if self.group.rank == 0:
                     tensors[f"{parameter_name}/{name}"] = to_cpu(whole)
         return tensors
@@ -92,8 +93,8 @@ class FullState:
         optimizer.load_state_dict({"state": by_index, "param_groups": groups})
 
     def place(self, value: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
-        """Return a full tensor of the optimizer state as this rank keeps it."""
-        return value
+        """Return a full tensor of the optimizer state as this rank keeps it, a whole number as a number."""
+        return value.item() if value.dtype == torch.int64 else value
 
     def gradients(self) -> Tensors:
         """Return the gradients, unscaled; to be called before the optimizer step."""

@@ -9,11 +9,13 @@ from collections.abc import Iterable
 import torch
 
 from ..config.schema import TrainConfig
+from ..errors import InputError
 from ..model.freezing import layer_depth
 from ..model.recipe import USUAL_WARMUP
 from ..runtime.devices import is_cuda
 
 logger = logging.getLogger(__name__)
+NEEDS_BITSANDBYTES = "train.optimizer adamw_8bit needs bitsandbytes: pip install -r requirements-8bit.txt"
 
 
 def parameter_groups(
@@ -45,7 +47,8 @@ def parameter_groups(
 
 
 def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int) -> torch.optim.Optimizer:
-    """Return AdamW (fused on CPU and CUDA) or SGD over the model's trainable parameters."""
+    """Return AdamW (fused on CPU and CUDA), AdamW with an 8-bit state, or SGD over the model's trainable
+    parameters; raises InputError where bitsandbytes is missing."""
     peak = peak_learning_rate(config)
     if not peak:
         logger.warning("train.learning_rate is 0, so nothing is trained")
@@ -55,6 +58,12 @@ def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int
     )
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=peak)
+    if config.optimizer == "adamw_8bit":
+        try:
+            from bitsandbytes.optim import AdamW8bit
+        except ImportError as error:
+            raise InputError(f"{NEEDS_BITSANDBYTES} ({error})") from error
+        return AdamW8bit(groups, lr=peak)
     device = groups[0]["params"][0].device
     return torch.optim.AdamW(groups, lr=peak, fused=device.type == "cpu" or is_cuda(device))
 

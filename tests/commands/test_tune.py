@@ -91,6 +91,27 @@ def test_the_samplers_and_pruners_of_the_help_are_those_that_are_there():
     assert (tuple(SAMPLERS), tuple(PRUNERS)) == (tune.SAMPLERS, tune.PRUNERS)
 
 
+def test_what_a_pruner_has_decided_is_kept_when_the_process_dies(tmp_path):
+    """Successive halving says it only once, when a trial reaches a rung."""
+    from app.run.many_runs.search import Judge, Search
+    from app.run.many_runs.series import Series
+    from app.run.many_runs.study import open_study
+
+    study = open_study(tmp_path, "macro_f1", "random", "halving", 0)
+    search = Search(Series(tmp_path, "a search", "single", 1, []), [], "macro_f1", 3, study)
+    verdicts = []
+    for number, value in enumerate((0.8, 0.9, 0.1)):
+        trial = study.ask()
+        search.path(number).mkdir()
+        (search.path(number) / "metrics.jsonl").write_text(
+            json.dumps({"step": 1, "epoch": 1, "split": "dev", "macro_f1": value}) + "\n"
+        )
+        verdicts.append([Judge(search, trial)() for _ in range(2)])
+        if number < 2:
+            study.tell(trial, value)
+    assert verdicts == [[False, False], [False, False], [True, True]]
+
+
 @pytest.mark.slow
 def test_a_search_from_the_first_trial_to_the_final_run(tmp_path, capfd):
     """A test file that cannot be read does no harm to trials: they do not open it."""

@@ -217,7 +217,7 @@ MISTAKES = {
     "integers for strings": ("data: {labels: [0, 1]}", "data.labels must be a list such as [a, b] of strings (numbers", "found [0, 1]"),
     "truth for strings": ("data: {labels: [yes, no]}", "yes and no in quotes", "found [True, False]"),
     "string for a list": ("data: {labels: 好}", "data.labels must be a list such as [a, b]", "found 好"),
-    "unknown choice": ("train: {optimizer: adam}", "train.optimizer must be one of adamw, sgd, found adam; did you mean 'adamw'?"),
+    "unknown choice": ("train: {optimizer: adam}", "train.optimizer must be one of adamw, adamw_8bit, sgd, found adam; did you mean 'adamw'?"),
     "unknown choice beside a list": ("train: {class_weights: balance}", "one of none, balanced or a list of numbers", "mean 'balanced'?"),
     "list for a mapping": ("model: {config: [1]}", "model.config must be a mapping of keys to values, found [1]"),
     "too small": ("train: {epochs: 0}", "train.epochs must be at least 1, or auto, found 0"),

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from app.training.optimizer import (
     set_learning_rate,
     warmup_steps,
 )
-from tests.tiny import tiny_model
+from tests.tiny import open_tiny, tiny_model
+from tests.training.tiny_training import SETTINGS, Training
 
 
 def by_name(model, groups) -> dict[str, dict]:
@@ -65,6 +67,9 @@ def test_without_layer_decay_all_learn_alike():
         ("module.model.bert.encoder.layer.11.output.dense.bias", 12),
         ("model.distilbert.transformer.layer.3.ffn.lin1.weight", 4),
         ("model.model.layers.2.mlp.Wi.weight", 3),
+        ("model.model.norm.weight", 12),
+        ("model.model.final_norm.weight", 12),
+        ("model.head.norm.weight", 13),
         ("model.bert.pooler.dense.weight", 13),
         ("model.classifier.weight", 13),
     ],
@@ -87,6 +92,25 @@ def test_build_optimizer(name, kind):
     )
     assert type(optimizer) is kind
     assert {group["weight_decay"] for group in optimizer.param_groups} == {0.0, 0.03}
+
+
+def test_8_bit_adamw_trains_as_adamw_and_resumes_bit_for_bit(tmp_path):
+    pytest.importorskip("bitsandbytes", reason="pip install -r requirements-8bit.txt")
+    rows, shape = open_tiny(tmp_path), {"hidden_size": 64, "intermediate_size": 128}
+    trainings = [
+        Training(rows, replace(SETTINGS, optimizer=name), shape=shape, dropout=0.1)
+        for name in ("adamw", "adamw_8bit", "adamw_8bit", "adamw_8bit")
+    ]
+    plain, whole, stopped, resumed = trainings
+    plain.run()
+    whole.run()
+    resumed.resume(stopped.run(until=7))
+    assert all(torch.equal(resumed.weights[name], value) for name, value in whole.weights.items())
+    assert whole.losses == pytest.approx(plain.losses, rel=0.02)
+    assert whole.losses != plain.losses
+    state = whole.strategy.full_state.optimizer()
+    sizes = {name: value for name, value in state.items() if "query.weight" in name}
+    assert {value.dtype for name, value in sizes.items() if "/state" in name} == {torch.uint8}
 
 
 def test_decay_alone_shrinks_weights_only():

@@ -24,6 +24,8 @@ from .study import own_lock, study_lock
 WITHOUT_TEST = ["--data.use_test", "false"]
 # So many failures and no success: the fault is not in what is searched
 ALL_FAILED = 3
+# An attribute of a trial whose process may die before it is told
+PRUNED = "pruned"
 SHOWN = {
     TrialState.COMPLETE: "finished",
     TrialState.PRUNED: "pruned",
@@ -180,7 +182,7 @@ class Judge:
         self.frozen = search.trials[trial.number]
         self.num_reported = len(self.frozen.intermediate_values)
         self.best = search.best_of(self.frozen)
-        self.is_pruned = bool(self.num_reported) and trial.should_prune()
+        self.is_pruned = PRUNED in self.frozen.user_attrs or (bool(self.num_reported) and self.should_prune())
 
     def __call__(self) -> bool:
         for number, value in enumerate(self.values(), 1):
@@ -190,8 +192,15 @@ class Judge:
                 self.trial.report(value, number)
                 self.num_reported = number
                 self.best = value if is_better(value, self.best, self.search.metric) else self.best
-                self.is_pruned = self.trial.should_prune()
+                self.is_pruned = self.should_prune()
         return self.is_pruned
+
+    def should_prune(self) -> bool:
+        """Ask the pruner, and keep the answer: successive halving gives it once."""
+        is_pruned = self.trial.should_prune()
+        if is_pruned:
+            self.trial.set_user_attr(PRUNED, True)
+        return is_pruned
 
     def values(self) -> list[float]:
         """Return the values of all evaluations on dev so far; a line that is being written comes later."""
