@@ -11,7 +11,9 @@ import multiprocessing
 import os
 import resource
 import signal
+import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -67,29 +69,18 @@ def start_server() -> None:
         os.environ["PYTHONPATH"] = before
 
 
-class Run:
-    """The ranks of one run: `exit_codes` after `join`; a negative one is the signal that ended the rank.
+class Ranks:
+    """Forked processes that call `target(rank, world_size, *arguments)`, each with its number: `exit_codes`
+    after `join`; a negative one is the signal that ended the rank.
 
-    RANK in an argument is the rank's number.
+    What they print goes into `log`.
     """
 
-    def __init__(
-        self,
-        mode: str,
-        world_size: int,
-        argv: list[str],
-        disturbances: list[Disturbance] = (),
-        log: Path | None = None,
-        port: int | None = None,
-    ):
+    def __init__(self, target: Callable, arguments: tuple, world_size: int, log: Path | None):
         start_server()
-        # Else rank 0 holds the store, on this port
-        hosted = port is None
-        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if hosted else None
         self.log = log
-        arguments = (world_size, port or self.store.port, hosted, mode, argv, list(disturbances), log)
         self.ranks = [
-            context.Process(target=rank_main, args=(rank, *arguments)) for rank in range(world_size)
+            context.Process(target=target, args=(rank, world_size, *arguments)) for rank in range(world_size)
         ]
         for process in self.ranks:
             process.start()
@@ -126,11 +117,79 @@ class Run:
         return self.log.read_text(encoding="utf-8") if self.log else ""
 
 
+class Run(Ranks):
+    """The ranks of one run. RANK in an argument is the rank's number."""
+
+    def __init__(
+        self,
+        mode: str,
+        world_size: int,
+        argv: list[str],
+        disturbances: list[Disturbance] = (),
+        log: Path | None = None,
+        port: int | None = None,
+    ):
+        # Else rank 0 holds the store, on this port
+        hosted = port is None
+        self.store = new_store() if hosted else None
+        arguments = (port or self.store.port, hosted, mode, argv, list(disturbances), log)
+        super().__init__(rank_main, arguments, world_size, log)
+
+
+def new_store() -> dist.TCPStore:
+    """Return the store of a group, on a free port; it lives as long as the object."""
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
 def run(
     mode: str, world_size: int, argv: list[str], disturbances=(), log: Path | None = None
 ) -> list[int | None]:
     """Run to the end; returns the exit codes of the ranks."""
     return Run(mode, world_size, argv, disturbances, log).join()
+
+
+def fork(work: Callable, arguments: tuple, world_size: int, log: Path) -> None:
+    """Call `work(*arguments)` in each of `world_size` ranks of a group, and wait for them; none may fail."""
+    store = new_store()
+    ranks = Ranks(forked_main, (store.port, log, work, arguments), world_size, log)
+    assert ranks.join(600) == [0] * world_size, ranks.said()[-3000:]
+
+
+def forked_main(rank: int, world_size: int, port: int, log: Path, work: Callable, arguments: tuple) -> None:
+    """Be one rank that does its work and leaves."""
+    from app.strategies.launchers import end_after
+
+    print_to(log)
+    set_variables(rank, world_size, port, hosted=True)
+    end_after(work, arguments)
+
+
+def run_alone(mode: str, argv: list[str], log: Path) -> int:
+    """Run as the mode's script does where no launcher starts it; returns the exit code."""
+    return Ranks(alone_main, (mode, argv, log), 1, log).join()[0]
+
+
+def alone_main(rank: int, world_size: int, mode: str, argv: list[str], log: Path) -> None:
+    """Be the process of a script."""
+    from app.run.entry import main
+
+    print_to(log)
+    sys.exit(main(mode, "", argv))
+
+
+def print_to(log: Path | None) -> None:
+    """Have this process print into a file, also where native code ends it."""
+    target = os.open(log or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    faulthandler.enable()
+
+
+def set_variables(rank: int, world_size: int, port: int, hosted: bool) -> None:
+    """Set what torchrun sets for a rank; `hosted`: whether the launcher holds the store."""
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
+    names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": hosted}
+    os.environ.update({name: str(value) for name, value in names.items()})
 
 
 def rank_main(
@@ -151,15 +210,10 @@ def rank_main(
     from app.runtime.processes import leave
     from app.strategies import load_strategy
 
-    target = os.open(log or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(target, 1)
-    os.dup2(target, 2)
-    faulthandler.enable()
+    print_to(log)
     faulthandler.register(signal.SIGUSR1)
     if world_size > 1 or mode != "single":
-        names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
-        names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": hosted}
-        os.environ.update({name: str(value) for name, value in names.items()})
+        set_variables(rank, world_size, port, hosted)
     keep_final_state(Job)
     if any(entry.what == "die_in_report" for entry in disturbances):
         Job.report = lambda self: os.kill(os.getpid(), signal.SIGKILL)

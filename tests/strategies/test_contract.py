@@ -1,5 +1,5 @@
 """The contract of all modes: the same job as one process. Finds the strategies by itself; real processes over
-gloo.
+gloo: forked with what torchrun sets, or started by the mode's own launcher.
 
 python -m pytest tests/strategies/test_contract.py   DataParallel, and DDP with two processes
 python -m pytest tests/strategies/test_contract.py -m "slow or not slow"  all modes, broken ones too
@@ -14,9 +14,12 @@ import pytest
 import torch
 
 from app.strategies import load_strategy, strategy_names
+from app.strategies.launchers import Launcher, Torchrun
 from app.strategies.strategy import Strategy
+from tests.ranks import fork
 from tests.strategies import broken_strategies
 from tests.strategies.contract_cases import CASES
+from tests.strategies.contract_worker import work
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = str(ROOT / "tests" / "strategies" / "contract_worker.py")
@@ -27,17 +30,19 @@ TOLERANCES = {"sgd": 1e-6, "adamw": 1e-5}
 
 def launch(
     strategy: type[Strategy], nprocs: int, data: Path, out: Path, cases: list[str], stage: int = 2
-) -> subprocess.CompletedProcess:
+) -> None:
     """Run the worker in a mode with `nprocs` processes."""
     out.mkdir()
     target = f"{strategy.__module__}:{strategy.__name__}"
+    if type(strategy.launcher) in (Launcher, Torchrun):
+        fork(work, (target, str(data), str(out), cases, stage), nprocs, out / "log")
+        return
     command = strategy.launcher.command(
         [WORKER, target, str(data), str(out), *cases, f"--stage={stage}"], nprocs
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    return done
 
 
 def load(folder: Path, case: str) -> dict:

@@ -111,6 +111,7 @@ def test_without_the_package_one_line_says_how_to_install_it(monkeypatch):
 
 
 def run(command: list[str], folder: Path, *settings: str) -> subprocess.CompletedProcess:
+    """Train 3 steps with a launcher."""
     shape = [f"--model.config.{item}" for item in SHAPE]
     shared = ["--output.dir", str(folder / "run"), "--train.max_steps", "3", "--train.device", "cpu", *shape]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -130,29 +131,14 @@ def run(command: list[str], folder: Path, *settings: str) -> subprocess.Complete
 
 @installed
 @pytest.mark.slow
-def test_its_own_launcher_stage_3_and_a_plain_checkpoint(tmp_path):
+def test_its_own_launcher_stage_3_and_a_plain_checkpoint(tmp_path, capsys):
     from transformers import pipeline
+
+    from app.commands.predict import main as predict
 
     command = [sys.executable, "-m", "deepspeed.launcher.runner", "--num_accelerators=2", "run_deepspeed.py"]
     done = run(command, tmp_path, "--deepspeed.stage", "3")
     assert "2 process(es)" in done.stderr + done.stdout
-    words = [sys.executable, "predict.py", "--checkpoint", str(tmp_path / "run"), "今天真开心"]
-    predicted = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert predict(["--checkpoint", str(tmp_path / "run"), "今天真开心"]) == 0
     label = pipeline("text-classification", model=str(tmp_path / "run"))("今天真开心")[0]["label"]
-    assert label in predicted.stdout, predicted.stderr
-
-
-@installed
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["--deepspeed.stage", "2", "--deepspeed.offload_optimizer", "true"],
-        ["--deepspeed.stage", "1", "--train.precision", "bf16"],
-    ],
-    ids=["offload", "bf16"],
-)
-def test_one_process_trains(tmp_path, settings):
-    done = run([sys.executable, "run_deepspeed.py"], tmp_path, *settings)
-    assert "1 process(es)" in done.stderr
-    assert "compil" not in done.stderr.lower(), "nothing may be compiled at the start"
+    assert label in capsys.readouterr().out

@@ -12,6 +12,11 @@ from shlex import split
 
 import pytest
 
+from app.strategies import load_strategy
+from tests.ranks import run as run_ranks
+from tests.ranks import run_alone, settings
+from tests.tiny import write_tiny
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = ["hidden_size=32", "num_hidden_layers=1", "num_attention_heads=2", "intermediate_size=64"]
@@ -33,12 +38,29 @@ def run(command: list[str], folder: Path, **environment: str) -> subprocess.Comp
     )
 
 
-@pytest.mark.parametrize("script", ["run_ddp.py", "run_fsdp.py", "run_accelerate.py", "run_dp.py"])
-def test_without_a_launcher_one_process_trains(script, tmp_path):
-    done = run([sys.executable, script], tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "1 process(es)" in done.stderr
-    assert "Report on test" in done.stdout
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("data")
+    return [f"--data.train={write_tiny(folder / 'rows.tsv')}", f"--data.cache_dir={folder / 'cache'}"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes"),
+    [
+        *((mode, {}) for mode in ("ddp", "fsdp", "accelerate", "dp", "horovod")),
+        ("deepspeed", {"deepspeed__stage": 2, "deepspeed__offload_optimizer": "true"}),
+        ("deepspeed", {"deepspeed__stage": 1, "train__precision": "bf16"}),
+    ],
+)
+def test_without_a_launcher_one_process_trains(mode, changes, data, tmp_path):
+    if reason := load_strategy(mode).unavailable_reason():
+        pytest.skip(reason)
+    log, argv = tmp_path / "log", settings(data, tmp_path / "run", train__max_steps=3, **changes)
+    assert run_alone(mode, argv, log) == 0, log.read_text()[-3000:]
+    said = log.read_text()
+    assert "1 process(es)" in said
+    assert said.count("Report on test") == 1
+    assert "compil" not in said.lower(), "nothing may be compiled at the start"
 
 
 def test_accelerate_launch_with_two_processes(tmp_path):
@@ -55,22 +77,16 @@ def test_accelerate_launch_that_would_train_alone_is_refused(tmp_path):
     assert "2 processes were asked for, but 1 would train alone" in done.stderr
 
 
-@pytest.mark.parametrize("compression", ["fp16", "bf16"])
-def test_compressed_gradients_are_nearly_the_same(compression, tmp_path):
-    losses = []
-    for chosen in ("none", compression):
-        command = [
-            sys.executable,
-            *split("run_mp.py --nprocs 2 --ddp.compression"),
-            chosen,
-            "--output.overwrite",
-            "true",
-        ]
-        done = run([*command, "--train.learning_rate", "1e-2", "--train.optimizer", "sgd"], tmp_path)
-        assert done.returncode == 0, done.stderr[-3000:]
-        losses.append(json.loads((tmp_path / "run" / "report.json").read_text())["loss"])
-    assert losses[0] != losses[1], "nothing was compressed"
-    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+def test_compressed_gradients_are_nearly_the_same(data, tmp_path):
+    sgd = {"train__max_steps": 3, "train__learning_rate": 1e-2, "train__optimizer": "sgd"}
+    losses = {}
+    for chosen in ("none", "fp16", "bf16"):
+        argv = settings(data, tmp_path / chosen, **sgd, ddp__compression=chosen)
+        assert run_ranks("ddp", 2, argv, log=tmp_path / "log") == [0, 0], (tmp_path / "log").read_text()
+        losses[chosen] = json.loads((tmp_path / chosen / "report.json").read_text())["loss"]
+    for chosen in ("fp16", "bf16"):
+        assert losses[chosen] != losses["none"], "nothing was compressed"
+        assert losses[chosen] == pytest.approx(losses["none"], rel=1e-3)
 
 
 def test_nprocs_belongs_to_spawn(tmp_path):
