@@ -15,7 +15,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from .preparation import ProcessKilled, call_apart
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
+# Whether this process builds itself
+_HERE = ContextVar("here", default=False)
 
 
 def file_digest(path: Path) -> bytes:
@@ -69,9 +73,20 @@ def is_complete(folder: Path) -> bool:
         return False
 
 
+@contextmanager
+def built_here() -> Iterator[None]:
+    """Return a context in which no process is started to build: with few rows that takes longer than the
+    work."""
+    token = _HERE.set(True)
+    try:
+        yield
+    finally:
+        _HERE.reset(token)
+
+
 def build_once(folder: Path, build: Callable[..., None], *arguments: Any) -> Path:
     """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it in
-    another process.
+    another process, or within `built_here` in this one.
 
     `build` must be importable by name; what it raises is raised here. Any number of processes may call this
     at the same time: one builds, the others wait. A damaged folder is built again. Raises InputError if
@@ -113,7 +128,10 @@ def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple) ->
         temporary = folder.with_name(f"{folder.name}.aside-{os.getpid()}")
         temporary.mkdir()
         try:
-            call_apart(_build, build, temporary, arguments)
+            if _HERE.get():
+                _build(build, temporary, arguments)
+            else:
+                call_apart(_build_apart, build, temporary, arguments)
             temporary.rename(folder)
             sync(folder.parent)
         except ProcessKilled as error:
@@ -126,8 +144,12 @@ def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple) ->
     return folder
 
 
-def _build(build: Callable[..., None], temporary: Path, arguments: tuple) -> None:
+def _build_apart(build: Callable[..., None], temporary: Path, arguments: tuple) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    _build(build, temporary, arguments)
+
+
+def _build(build: Callable[..., None], temporary: Path, arguments: tuple) -> None:
     build(temporary, *arguments)
     names = sorted(path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file())
     sizes = {name: (temporary / name).stat().st_size for name in names}

@@ -81,7 +81,9 @@ def what_next(outcome: Outcome, evidence: Evidence) -> list[Advice]:
     if not found:
         checks = (few_test_rows, wrong_labels, few_rows, cut_texts, confused, by_heart)
     for check in checks:
-        found += check(outcome, evidence)
+        # Wrong labels alone make classes look alike
+        if check is not confused or "wrong_labels" not in [one.what for one in found]:
+            found += check(outcome, evidence)
     return found[:MAX_SENTENCES]
 
 
@@ -157,7 +159,7 @@ def few_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     """Classes of which the model has seen hardly anything."""
     few = sorted((rows, name) for name, rows in evidence.class_rows.items() if rows < FEW_ROWS)
     if few:
-        shown = ", ".join(f"{short_label(name)} {rows}" for rows, name in few[:3])
+        shown = ", ".join(f"{short_label(name)} ({rows})" for rows, name in few[:3])
         command = f"python -m app suggest --checkpoint {evidence.folder} new.csv next.csv"
         yield Advice("few_rows", {"classes": len(few), "limit": FEW_ROWS, "shown": shown}, command)
 
@@ -178,12 +180,15 @@ def cut_texts(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
 
 
 def confused(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
-    """Two classes are taken for each other, in both directions."""
+    """Two of several classes are taken for each other, in both directions; of two classes that says no more
+    than the accuracy does."""
     pairs = [
         pair
         for pair in outcome.mixed_up(evidence.metrics)
         if min(pair.rows, pair.other_rows) >= CONFUSED_ROWS and pair.share >= CONFUSED_SHARE
     ]
+    if len(evidence.class_rows) == 2:
+        return
     for pair in sorted(pairs, key=lambda pair: -pair.share)[:1]:
         values = {
             "one": short_label(pair.label),

@@ -32,10 +32,10 @@ SENTENCES = {
         "可能有错。列出来并改正。",
     ),
     "few_rows": (
-        "{classes} classes have fewer than {limit} training rows ({shown}). Label more texts; this "
-        "chooses the rows of a file without labels that are worth it. --config configs/few_labels.yaml "
+        "Classes with fewer than {limit} training rows: {classes}, the smallest {shown}. Label more texts; "
+        "this chooses the rows of a file without labels that are worth it. --config configs/few_labels.yaml "
         "learns from few rows.",
-        "有 {classes} 个类别的训练样本不足 {limit} 行（{shown}）。请多标注一些；"
+        "训练样本不足 {limit} 行的类别有 {classes} 个，最少的是 {shown}。请多标注一些；"
         "下面的命令从没有标签的文件里挑出值得标注的行。--config configs/few_labels.yaml 适合样本很少的数据。",
     ),
     "cut_texts": (

@@ -40,13 +40,25 @@ def tiny(**parameters) -> TextClassifier:
     return TextClassifier(**{**defaults, "random_state": 1, "settings": SMALL, **parameters})
 
 
+# The programs that this process starts, while it is a list
+STARTED: list | None = None
+
+
+def count_process(event: str, arguments: tuple) -> None:
+    if event == "subprocess.Popen" and STARTED is not None:
+        STARTED.append(arguments[0])
+
+
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory) -> TextClassifier:
     folder = tmp_path_factory.mktemp("here")
     before = torch.random.get_rng_state()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        sys.addaudithook(count_process)
+        patch.setattr(f"{__name__}.STARTED", started := [])
         classifier = tiny().fit(TEXTS, TARGETS)
+    assert started == [], "a few rows need no other process"
     assert list(folder.iterdir()) == [], "nothing is left in the working directory"
     assert torch.equal(before, torch.random.get_rng_state())
     return classifier

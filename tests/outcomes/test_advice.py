@@ -108,6 +108,10 @@ def test_thin_evidence_says_nothing_and_there_are_at_most_five_sentences():
     rows = {"中性": 3}
     all_wrong = replace(evidence, metrics=metrics, history=ROSE, decisions=noisy, class_rows=rows)
     assert len(what_next(outcome, all_wrong)) == MAX_SENTENCES
+    # Wrong labels explain why classes are taken for each other, and of two classes it says nothing new
+    mixed = replace(evidence, metrics=two_classes(evidence.metrics))
+    assert [one.what for one in what_next(outcome, replace(mixed, decisions=noisy))] == ["wrong_labels"]
+    assert what_next(outcome, replace(mixed, class_rows=dict.fromkeys(NAMES[:2], 500))) == []
     # A model that is not good yet does not judge labels
     weak = replace(evidence, history=FELL, decisions=noisy)
     assert [one.what for one in what_next(outcome, weak)] == ["still_falls"]

@@ -128,6 +128,29 @@ def test_what_is_not_sure_enough_is_marked(browser, model, problems):
     assert problems == []
 
 
+def test_an_example_is_classified_and_explained_and_a_long_text_says_what_was_read(browser, model, problems):
+    pytest.importorskip("captum")
+    opened = replace(model, examples=["今天真开心，手机质量不好", "真好"])
+    with running(Service(lambda: opened, ServeOptions())) as address:
+        page = open_page(browser, address, problems)
+        page.set_viewport_size({"width": 390, "height": 800})
+        page.click("#examples button:nth-child(1)")
+        page.click(".why")
+        page.wait_for_selector(".explanation .first")
+        assert page.locator(".explanation .text").inner_text() == opened.examples[0]
+        assert labels_of(model, opened.examples[:1])[0] in page.locator(".explanation .first").inner_text()
+        page.click(".why")
+        assert page.locator(".explanation").count() == 0
+        page.fill("#texts", "今天真开心，手机质量不好。\n" * 600)
+        page.check("#whole")
+        page.click("#classify")
+        page.wait_for_selector("#results .abstain")
+        assert page.locator("#results li").count() == 1
+        assert page.locator("#results .abstain").inner_text().startswith("Only in part: 1–")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert problems == []
+
+
 def test_a_key_is_asked_for(browser, model, problems):
     with running(Service(lambda: model, ServeOptions(api_key="secret"))) as address:
         page = open_page(browser, address, problems)
