@@ -72,6 +72,17 @@ LOG_LINES = (
         "一步约需 {1} MiB：权重 {2}，梯度 {3}，优化器 {4}，{5} 行的激活值 {6}；用 {7} 可以减少",
     ),
     ("run folder {1}", "训练目录 {1}"),
+    ("{1}: {2} rows ({3}), {4} skipped", "{1}：{2} 行（{3}），跳过 {4} 行"),
+    ("{1}: {2} rows ({3}), {4} without label", "{1}：{2} 行（{3}），{4} 行没有标签"),
+    ("{1}: {2} rows ({3})", "{1}：{2} 行（{3}）"),
+    ("line {1}: {m}", "第 {1} 行：{m}"),
+    ("warning: {m}", "注意：{m}"),
+    (
+        "{1} is read as plain text, and has tabs; is it a table (--format tsv)?",
+        "{1} 按纯文本读取，里面有制表符；它是表格吗（--format tsv）？",
+    ),
+    ("{1}: training, its messages are in {2}", "{1}：正在训练，它的信息在 {2} 里"),
+    ("{1}: finished before", "{1}：以前已经完成"),
     ("Batches are padded: {1}.", "批次需要填充：{1}。"),
     ("Resuming from step {1}.", "从第 {1} 步继续训练。"),
     (

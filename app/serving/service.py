@@ -133,6 +133,25 @@ class Service:
         wanted = parse_question(body, self.options.limits, model.has_pairs, model.remove_spaces)
         return await self.explainer.explain(model, wanted)
 
+    async def _classify(self, model: OpenedModel, rows: list[Row]) -> list[Prediction]:
+        try:
+            predictions = await self.queue.classify(model.predictor, rows)
+        except Full as error:
+            message = f"the queue is full ({self.options.capacity:,} texts); try again later"
+            raise Refusal(429, "overloaded", message) from error
+        except (InputError, TrainingError) as error:
+            raise Refusal(424, "backend", str(error)) from error
+        self.metrics.texts.inc(len(predictions))
+        return predictions
+
+    async def _in_time(self, work: Awaitable[Result], seconds: float, status: int, problem: str) -> Result:
+        """Return the result of `work`; raises Refusal with `status` where it takes longer than `seconds`."""
+        try:
+            return await asyncio.wait_for(work, seconds)
+        except TimeoutError as error:
+            message = f"{problem} within {seconds:g} seconds; try again later, or send fewer texts"
+            raise Refusal(status, "timeout", message) from error
+
     async def _json_body(self, request: HttpRequest) -> bytes:
         """Return a body that is announced as JSON; raises Refusal, also where it does not arrive in time."""
         _check_type(request.headers.get("content-type", ""))
