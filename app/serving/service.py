@@ -14,12 +14,14 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
 from ..data.rows import Row
+from ..errors import InputError, TrainingError
 from ..prediction.open_model import OpenedModel
+from ..prediction.predictor import Prediction
 from ..prediction.recorded_settings import settings_of_reading
 from .answers import how_read, ranked
 from .explainer import Explainer
 from .hosts import LOCAL_HOSTS
-from .queue import BatchQueue
+from .queue import BatchQueue, Full
 from .request_metrics import Metrics
 from .requests import Limits, Refusal, parse_question, parse_request
 
