@@ -124,10 +124,10 @@ class SinglePath(PathOutcome, SingleLabel):
     log_metrics = ("loss", "accuracy", "hierarchical_f1", "macro_f1")
     beside_baselines = ("accuracy", "hierarchical_f1")
     own_words = SINGLE_PATH
-    fitted_rule = "label_hierarchy is needed, and where there is a temperature, one above 0"
+    fitted_rule = "label_hierarchy is needed, and a temperature above 0 where it has one"
 
     def use_fitted(self, values: dict) -> None:
-        self.separator = str(values[HIERARCHY])
+        self.separator = values.get(HIERARCHY, self.separator)
         if "temperature" in values:
             super().use_fitted(values)
 
@@ -182,7 +182,7 @@ class MultiPath(PathOutcome, MultiLabel):
         return decided & (decided.astype(np.float64) @ self.above == 0)
 
     def use_fitted(self, values: dict) -> None:
-        self.separator = str(values[HIERARCHY])
+        self.separator = values.get(HIERARCHY, self.separator)
         super().use_fitted(values)
 
     def node_probabilities(self, probabilities: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from app.api import load
 from app.commands.predict import main as predict
 from app.config.command_line import load_config
 from app.errors import InputError
+from app.evaluation.logits_file import SplitLogits
 from app.outcomes import open_outcome
 from app.outcomes.hierarchy import Hierarchy
 from app.outcomes.resampling import answer_values
@@ -116,6 +117,20 @@ def test_metrics_are_those_of_sets_of_nodes(task):
             assert found[f"level_{level}_accuracy"] == pytest.approx(right)
     assert "level_3_accuracy" not in found
     assert "level_3_f1" not in found
+
+
+def test_a_fitted_temperature_keeps_the_hierarchy(tmp_path):
+    """With 100 dev rows or more there is one."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, len(NAMES), 200)
+    logits = (np.eye(len(NAMES))[labels] * 4 + generator.normal(0, 3, (200, len(NAMES)))).astype(np.float32)
+    outcome, again = outcome_of("single_path"), open_outcome("single_path", NAMES)
+    outcome.fit(SplitLogits(np.arange(200), labels, np.arange(200, dtype=np.uint64), logits))
+    outcome.write_fitted(tmp_path, 1, {})
+    again.read_fitted(tmp_path)
+    assert outcome.temperature != 1
+    assert (again.separator, again.temperature) == ("-", outcome.temperature)
+    assert again.decide(logits).tolist() == logits.argmax(axis=1).tolist()
 
 
 def test_a_row_stops_at_the_deepest_level_that_is_sure_enough():
