@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,18 @@ HEADER = (
 SETTINGS_OF_A_START = ("output.resume", "output.overwrite")
 
 
+@cache
+def commit() -> str | None:
+    """Return the commit of this code, None where git does not know it; asked once in a process."""
+    if not shutil.which("git"):
+        return None
+    root = str(Path(__file__).resolve().parents[2])
+    git = subprocess.run(
+        ["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return git.stdout.strip() if git.returncode == 0 else None
+
+
 def describe_start(mode: str, world_size: int, device: str) -> dict:
     """Return time, versions, device, commit and command line of this start, so that it can be repeated."""
     import numpy as np
@@ -42,14 +55,6 @@ def describe_start(mode: str, world_size: int, device: str) -> dict:
 
     from ..runtime.devices import device_name
 
-    root = Path(__file__).resolve().parents[2]
-    git = (
-        subprocess.run(
-            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-        )
-        if shutil.which("git")
-        else None
-    )
     return {
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "command": sys.argv,
@@ -61,7 +66,7 @@ def describe_start(mode: str, world_size: int, device: str) -> dict:
         "cores": num_cores(),
         "threads": torch.get_num_threads(),
         "code": code_version()["app"],
-        "commit": git.stdout.strip() if git and git.returncode == 0 else None,
+        "commit": commit(),
         "platform": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -58,7 +58,8 @@ def fitted(tmp_path_factory) -> TextClassifier:
         sys.addaudithook(count_process)
         patch.setattr(f"{__name__}.STARTED", started := [])
         classifier = tiny().fit(TEXTS, TARGETS)
-    assert started == [], "a few rows need no other process"
+    # What code and what machine this is, asked once in a process
+    assert set(started) <= {"git", "uname"}, "a few rows need no other process"
     assert list(folder.iterdir()) == [], "nothing is left in the working directory"
     assert torch.equal(before, torch.random.get_rng_state())
     return classifier
