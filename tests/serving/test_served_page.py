@@ -144,9 +144,9 @@ def test_an_example_is_classified_and_explained_and_a_long_text_says_what_was_re
         page.fill("#texts", "今天真开心，手机质量不好。\n" * 600)
         page.check("#whole")
         page.click("#classify")
-        page.wait_for_selector("#results .abstain")
+        page.wait_for_selector("#results .warning")
         assert page.locator("#results li").count() == 1
-        assert page.locator("#results .abstain").inner_text().startswith("Only in part: 1–")
+        assert page.locator("#results .warning").inner_text().startswith("Only in part: 1–")
         assert page.evaluate("document.documentElement.scrollWidth") == 390
     assert problems == []
 

@@ -270,7 +270,7 @@ function shown(row) {
   row.read.texts.forEach(({ characters, ranges }) => {
     if (!row.read.cut && row.read.windows === 1 && characters <= LONG) return;
     const places = ranges.map(([first, last]) => `${first + 1}–${last}`).join(say("and")) || "0";
-    item.append(element("p", row.read.cut ? "abstain" : "note", say("read", row.read, places, characters, row.read.windows)));
+    item.append(element("p", row.read.cut ? "warning" : "note", say("read", row.read, places, characters, row.read.windows)));
   });
   if (isNumber()) item.append(element("p", "first", String(row.labels[0].score)));
   else item.append(...shownLabels(row));
@@ -344,7 +344,7 @@ function shownExplanation({ heading, verdict, is_good, notes, texts, strongest }
     const name = say(isNumber() ? ["up", "down"][i] : ["raises", "lowers"][i]);
     if (words.length) parts.push(element("p", "note", `${name}: ${words.map(({ text, value }) => `${text} ${value > 0 ? "+" : ""}${value.toFixed(2)}`).join(say("and"))}`));
   });
-  return [...parts, element("p", is_good ? "note" : "abstain", verdict)];
+  return [...parts, element("p", is_good ? "note" : "warning", verdict)];
 }
 
 // A model that gives a number has one output, and that is no probability.
