@@ -117,14 +117,16 @@ def no_better(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
 
 
 def still_falls(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
-    """The last evaluation on dev was the best, and the loss still fell."""
+    """The last evaluation on dev was the best, the loss still fell, and that of training is not far below it:
+    at the end of a run the loss nearly always falls, as the learning rate does."""
     history = evidence.history
     if len(history) < 2 or evidence.dev_rows < ENOUGH_ROWS:
         return
-    before, last = history[-2]["loss"], history[-1]["loss"]
+    before, last, train = history[-2]["loss"], history[-1]["loss"], history[-1].get("train_loss")
     is_best = history[-1]["step"] == evidence.metrics.get("step")
-    if is_best and last < before * (1 - STILL_FALLS):
-        values = {"before": before, "last": last, "fall": 1 - last / before}
+    has_more_to_learn = train is not None and train > last * FAR_BELOW
+    if is_best and has_more_to_learn and last < before * (1 - STILL_FALLS):
+        values = {"before": before, "last": last, "fall": 1 - last / before, "train": train}
         yield Advice("still_falls", values, evidence.again_longer)
 
 

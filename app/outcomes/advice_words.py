@@ -16,9 +16,10 @@ SENTENCES = {
         "请从预训练模型开始。",
     ),
     "still_falls": (
-        "The last checkpoint is the best, and the loss on dev still fell by {fall:.0%} ({before:.4f} to "
-        "{last:.4f}). Train longer.",
-        "最后一个检查点最好，验证集损失还在下降 {fall:.0%}（{before:.4f} 降到 {last:.4f}）。请训练更久。",
+        "The last checkpoint is the best, the loss on dev still fell by {fall:.0%} ({before:.4f} to "
+        "{last:.4f}), and that of training is {train:.4f}, so there is more to learn. Train longer.",
+        "最后一个检查点最好，验证集损失还在下降 {fall:.0%}（{before:.4f} 降到 {last:.4f}），"
+        "训练损失是 {train:.4f}，还有可学的。请训练更久。",
     ),
     "few_test_rows": (
         "The report is about {rows} rows only, so {metric} may be anything from {low:.2f} to {high:.2f}. A "

@@ -56,7 +56,7 @@ LONG = {
     "not_whole": {"rows": 100, "accuracy": 0.7, "interval": [0.6, 0.79]},
 }
 ROSE = [{"step": 10, "loss": 0.5, "train_loss": 0.3}, {"step": 20, "loss": 0.7, "train_loss": 0.05}]
-FELL = [{"step": 10, "loss": 0.5}, {"step": 20, "loss": 0.45}]
+FELL = [{"step": 10, "loss": 0.5, "train_loss": 0.7}, {"step": 20, "loss": 0.45, "train_loss": 0.4}]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,9 @@ def test_thin_evidence_says_nothing_and_there_are_at_most_five_sentences():
     rows = {"中性": 3}
     all_wrong = replace(evidence, metrics=metrics, history=ROSE, decisions=noisy, class_rows=rows)
     assert len(what_next(outcome, all_wrong)) == MAX_SENTENCES
+    # The loss falls because the learning rate does: what is trained on is known already
+    known = [FELL[0], FELL[1] | {"train_loss": 0.2}]
+    assert what_next(outcome, replace(evidence, history=known)) == []
     # Wrong labels explain why classes are taken for each other, and of two classes it says nothing new
     mixed = replace(evidence, metrics=two_classes(evidence.metrics))
     assert [one.what for one in what_next(outcome, replace(mixed, decisions=noisy))] == ["wrong_labels"]
