@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
+from ..config.data_settings import TASKS
 from ..config.language import spoken
 from ..config.shipped import PROGRAM
 from ..errors import InputError
@@ -70,10 +71,8 @@ def work(options: argparse.Namespace, words: list[str]) -> int:
     spaces, settings = split_words(words)
     config = load_config(settings)
     check_config(config)
-    from ..outcomes.losses import LOSSES
-
-    path, losses = Path(options.space) if options.space else None, tuple(LOSSES.get(config.data.task, ()))
-    space = read_space(path, spaces, settings, losses)
+    path = Path(options.space) if options.space else None
+    space = read_space(path, spaces, settings, TASKS[config.data.task].losses)
     planned = plan_mode(options, config)
     from ..runtime.signals import Stopped
 

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors import InputError, shorten
+from .data_settings import TASKS
 from .rules import check_rules, check_task, require
 from .schema import Config, DataConfig, TrainConfig
 
@@ -23,9 +24,9 @@ def check_values(config: Config) -> None:
 
 def check_together(config: Config) -> None:
     """Raise InputError for settings that contradict each other."""
-    data = config.data
+    data, having = config.data, {name: task.has for name, task in TASKS.items()}
     for group in fields(config):
-        check_task(getattr(config, group.name), group.name, data.task)
+        check_task(getattr(config, group.name), group.name, data.task, having)
     if data.train is None:
         for key in ("dev", "test"):
             value = getattr(data, key)
@@ -41,13 +42,13 @@ def check_together(config: Config) -> None:
     )
     rule = "true with model.lora.rank and random weights: without the model an adapter is of no use"
     require("output.merge", config.output.merge, config.output.merge or not rank or config.model.name, rule)
-    is_pretraining = data.task == "masked_language_modelling"
-    require("model.lora.rank", rank, not rank or not is_pretraining, f"left out with data.task {data.task}")
+    has_labels = "labels" in having[data.task]
+    require("model.lora.rank", rank, not rank or has_labels, f"left out with data.task {data.task}")
     _check_long(data)
     _check_multi_label(data)
     _check_imbalance(config.train)
-    if data.task != "masked_language_modelling":
-        rule = "a format with labels unless data.task is masked_language_modelling"
+    if has_labels:
+        rule = f"a format with labels with data.task {data.task}"
         require("data.format", data.format, data.format != "text", rule)
 
 
@@ -91,8 +92,9 @@ def _check_imbalance(train: TrainConfig) -> None:
 
 def _check_multi_label(data: DataConfig) -> None:
     """Raise InputError for settings of multi-label rows that contradict each other."""
-    if data.task not in ("single_label", "masked_language_modelling"):
-        rule = f"a file with data.task {data.task} (the sample set has one label a row)"
+    has = TASKS[data.task].has
+    if "labels" in has and not {"unordered", "one_class"} <= has:
+        rule = f"a file with data.task {data.task} (the sample set has one label a row, without an order)"
         require("data.train", data.train, data.train is not None, rule)
     if data.label_columns is not None:
         for key in ("labels", "label_column", "label_separator"):

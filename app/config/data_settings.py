@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from .file_formats import FORMATS
@@ -10,8 +10,7 @@ from .rules import (
     CLEAN_NAMES,
     DIFFERENT_NAMES,
     NOT_EMPTY,
-    NotFor,
-    OnlyFor,
+    Needs,
     Rule,
     Seed,
     at_least,
@@ -23,10 +22,53 @@ MAX_ROWS = 10**12
 MAX_TOKENS = 1_000_000
 FormatName = Literal["auto", *FORMATS]
 LongTextMode = Literal["cut", "head_tail", "windows"]
-PATHS = ("single_path", "multi_path")
-Task = Literal["single_label", "multi_label", "ordinal", "regression", *PATHS, "masked_language_modelling"]
-WITH_LABELS = NotFor("masked_language_modelling")
-WITH_CLASSES = NotFor("masked_language_modelling", "regression")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the settings know of a value of data.task.
+
+    `has` says what its rows have, one word or more: labels; classes, which other rows have too; of these,
+    unordered ones; one_class a row, or several; a hierarchy of them; columns for them; hidden tokens.
+    `losses` are the values of train.loss, and `metrics` those of train.best_metric, of which auto is the
+    first.
+    """
+
+    has: frozenset[str]
+    losses: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+
+ONE = Task(
+    frozenset({"labels", "classes", "unordered", "one_class"}),
+    ("cross_entropy", "focal", "logit_adjusted"),
+    ("macro_f1", "weighted_f1", "accuracy", "loss"),
+)
+SEVERAL = Task(
+    frozenset({"labels", "classes", "unordered", "several", "columns"}),
+    ("cross_entropy", "focal", "zlpr"),
+    ("micro_f1", "macro_f1", "weighted_f1", "samples_f1", "subset_accuracy", "loss"),
+)
+# By data.task; a new kind of answer is one entry, and is described at `DataConfig.task`
+TASKS = {
+    "single_label": ONE,
+    "multi_label": SEVERAL,
+    "ordinal": Task(
+        frozenset({"labels", "classes", "one_class"}),
+        ("cross_entropy", "focal", "logit_adjusted"),
+        ("kappa", "macro_mae", "within_one", "accuracy", "macro_f1", "weighted_f1", "loss"),
+    ),
+    "regression": Task(
+        frozenset({"labels"}),
+        ("cross_entropy", "huber"),
+        ("rmse", "mae", "pearson", "spearman", "loss"),
+    ),
+    "single_path": replace(ONE, has=ONE.has | {"hierarchy", "columns"}),
+    "multi_path": replace(SEVERAL, has=SEVERAL.has | {"hierarchy"}),
+    "masked_language_modelling": Task(frozenset({"hidden"}), (), ("loss", "accuracy")),
+}
+TaskName = Literal[*TASKS]
+WITH_LABELS, WITH_CLASSES = Needs("labels"), Needs("classes")
 SplitSize = Annotated[
     float,
     Rule(
@@ -42,11 +84,13 @@ TrainShare = Annotated[float, Rule("above 0 and at most 1", lambda share: 0 < sh
 class DataConfig:
     """Where the rows come from and how they are split."""
 
-    task: Task = "single_label"
-    """What is learnt. single_label: one label a row. multi_label: several labels a row. ordinal: one of
-    ordered labels, such as stars. regression: one number a row, such as a score. single_path, multi_path: one
-    label or several in a hierarchy (label_hierarchy). masked_language_modelling: hidden words of plain texts,
-    one text a line, without labels, to continue the pretraining of an encoder.
+    task: TaskName = "single_label"
+    """What is learnt, and in brackets the train.best_metric of auto. single_label: one label a row
+    (macro_f1). multi_label: several labels a row (micro_f1). ordinal: one of ordered labels, such as stars
+    (kappa). regression: one number a row, such as a score (rmse); train.loss cross_entropy is then the
+    squared error. single_path, multi_path: one label or several in a hierarchy (label_hierarchy; as without
+    one). masked_language_modelling: hidden words of plain texts, one text a line, without labels, to continue
+    the pretraining of an encoder (loss).
     """
     train: str | list[str] | None = None
     """File with the training rows, or public:NAME/FILE, a file that python -m app fetch NAME fetches; a
@@ -74,22 +118,20 @@ class DataConfig:
     """Column of the label, by name or number; none: the column with a usual name such as label or 类别, else
     the one that has labels, or the only one left.
     """
-    label_separator: Annotated[str | None, NOT_EMPTY, OnlyFor("multi_label")] = None
+    label_separator: Annotated[str | None, NOT_EMPTY, Needs("several")] = None
     """For multi_label: what is between the labels of a row, for instance , or | or ;. none: lists, or one
     label."""
-    label_columns: Annotated[
-        list[str] | None, DIFFERENT_NAMES, CLEAN_NAMES, OnlyFor("multi_label", "single_path")
-    ] = None
+    label_columns: Annotated[list[str] | None, DIFFERENT_NAMES, CLEAN_NAMES, Needs("columns")] = None
     """For multi_label: columns of 0 and 1, one for each label, by name, in the order of the labels' ids. For
     single_path: the columns of the levels, by name, the highest first. none: the labels are in label_column.
     """
-    label_hierarchy: Annotated[str | None, NOT_EMPTY, OnlyFor(*PATHS)] = None
+    label_hierarchy: Annotated[str | None, NOT_EMPTY, Needs("hierarchy")] = None
     """For single_path and multi_path: what is between the levels of a label, for instance - or /; with
     label_columns, what is put between them."""
-    min_labels: Annotated[int, at_least(0), OnlyFor("multi_label")] = 0
+    min_labels: Annotated[int, at_least(0), Needs("several")] = 0
     """For multi_label: a prediction has at least this many labels; those nearest to their thresholds are
     added."""
-    max_labels: Annotated[int | None, at_least(1), OnlyFor("multi_label")] = None
+    max_labels: Annotated[int | None, at_least(1), Needs("several")] = None
     """For multi_label: a prediction has at most this many labels, those furthest above their thresholds;
     none: any number."""
     header: bool | None = None
@@ -158,7 +200,7 @@ class DataConfig:
     max_windows: Annotated[int, between(1, 10_000)] = 8
     """Most windows of a row; the text after the last one is not read, and the data report counts such rows.
     """
-    whole_words: Annotated[bool, OnlyFor("masked_language_modelling")] = False
+    whole_words: Annotated[bool, Needs("hidden")] = False
     """For masked_language_modelling: hide all tokens of a Chinese word together (needs rjieba)."""
     workers: Annotated[int | None, at_least(1), at_most(1024)] = None
     """Processes that read several files, and that tokenise; the result is the same for any number. none: as

@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ..errors import InputError, nearest
+from .data_settings import TASKS
 from .messages import setting_types
 from .schema import Config
 
@@ -19,7 +20,7 @@ USUAL = {
     "data.test": ("FILE", "rows to report on; else a part of the training rows"),
     "data.text_column": ("COLUMN", "column of the text, by name or number from 0; else found"),
     "data.label_column": ("COLUMN", "column of the label; else found"),
-    "data.task": ("TASK", "multi_label, ordinal, regression; see --help data.task"),
+    "data.task": ("TASK", "|".join(name for name, task in TASKS.items() if "labels" in task.has)),
     "data.label_separator": ("TEXT", "for multi_label: what is between the labels of a row"),
     "data.on_bad_row": ("HOW", "invalid rows: error or skip"),
     "data.max_length": ("TOKENS", "most tokens of a text"),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
 from ..errors import InputError
-
-# Values of data.task with the settings of another one, and some of their own
-ALIKE = {"single_path": "single_label", "multi_path": "multi_label"}
 
 
 @dataclass(frozen=True)
@@ -25,19 +22,13 @@ class Rule:
     holds: Callable[[Any], bool]
 
 
-class OnlyFor:
-    """A setting that keeps its default unless data.task is one of `tasks`."""
+@dataclass(frozen=True)
+class Needs:
+    """A setting that keeps its default unless data.task has `what`, one of `Task.has`; `instead` is the
+    setting of the other tasks."""
 
-    def __init__(self, *tasks: str) -> None:
-        self.tasks = tasks
-
-
-class NotFor:
-    """A setting that keeps its default with any of `tasks` as data.task; `instead` is the one to set
-    there."""
-
-    def __init__(self, *tasks: str, instead: str = "") -> None:
-        self.tasks, self.instead = tasks, instead
+    what: str
+    instead: str = ""
 
 
 def at_least(minimum: int, unit: str = "") -> Rule:
@@ -80,18 +71,17 @@ def check_rules(settings: Any, group: str) -> None:
                 require(key, value, value is None or rule.holds(value), words)
 
 
-def check_task(settings: Any, group: str, task: str) -> None:
-    """Raise InputError, naming the key, for the first value of a group of settings that a task does not
-    have; a task has all settings of the one that it is `ALIKE`."""
-    tasks = {task, ALIKE.get(task, task)}
+def check_task(settings: Any, group: str, task: str, tasks: Mapping[str, frozenset[str]]) -> None:
+    """Raise InputError, naming the key, for the first value of a group of settings that needs what a task
+    has not; `tasks` are `Task.has` of all tasks."""
     for key, value, hint, default in _fields(settings, group):
         for rule in hint.__metadata__:
-            if isinstance(rule, OnlyFor) and not tasks & set(rule.tasks):
-                wanted = " or ".join(rule.tasks)
-                require(key, value, value == default, f"left out unless data.task is {wanted}")
-            if isinstance(rule, NotFor) and tasks & set(rule.tasks):
+            if isinstance(rule, Needs) and rule.what not in tasks[task]:
+                having = [name for name, has in tasks.items() if rule.what in has]
+                is_rare = len(having) < len(tasks) / 2
+                words = f"unless data.task is {' or '.join(having)}" if is_rare else f"with data.task {task}"
                 instead = f"; set {rule.instead} instead" if rule.instead else ""
-                require(key, value, value == default, f"left out with data.task {task}{instead}")
+                require(key, value, value == default, f"left out {words}{instead}")
 
 
 def require(key: str, value: Any, is_valid: bool, rule: str) -> None:

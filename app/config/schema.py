@@ -11,11 +11,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from .data_settings import DataConfig
-from .rules import FROM_0_BELOW_1, Count, CountOrNone, Rule
-from .train_settings import WITHOUT_ORDER, TrainConfig
+from .rules import FROM_0_BELOW_1, Count, CountOrNone, Needs, Rule
+from .train_settings import TrainConfig
 
-# Cumulative logits are none of a logistic regression
-Head = Annotated[Literal["random", "linear"], WITHOUT_ORDER]
+Head = Annotated[Literal["random", "linear"], Needs("unordered")]
 # Not Any: given a mapping with a `class_path`, jsonargparse would import that class and create an object.
 PlainValue = bool | int | float | str | list | dict | None
 Freeze = Annotated[

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from .data_settings import WITH_CLASSES
+from .data_settings import TASKS, WITH_CLASSES, WITH_LABELS
 from .rules import (
     FINITE,
     FROM_0_BELOW_1,
     POSITIVE,
     Count,
     CountOrNone,
-    NotFor,
-    OnlyFor,
+    Needs,
     Rule,
     Seed,
     at_least,
@@ -24,33 +23,17 @@ from .rules import (
 MAX_THREADS = 4096
 # seconds; ranks beat once a second, and a busy or swapping machine delays some of these beats
 MIN_TIMEOUT = 10
-Metric = Literal[
-    "auto",
-    "macro_f1",
-    "weighted_f1",
-    "micro_f1",
-    "samples_f1",
-    "subset_accuracy",
-    "accuracy",
-    "kappa",
-    "macro_mae",
-    "within_one",
-    "spearman",
-    "pearson",
-    "mae",
-    "rmse",
-    "loss",
-]
+Metric = Literal["auto", *dict.fromkeys(name for task in TASKS.values() for name in task.metrics)]
 Loss = Annotated[
-    Literal["cross_entropy", "focal", "logit_adjusted", "zlpr", "huber"], NotFor("masked_language_modelling")
+    Literal[*dict.fromkeys(name for task in TASKS.values() for name in task.losses)], WITH_LABELS
 ]
 Weights = Literal["none", "balanced"] | list[float]
 ClassWeights = Annotated[
     Weights,
     WITH_CLASSES,
-    NotFor("multi_label", instead="train.positive_weights"),
+    Needs("one_class", instead="train.positive_weights"),
 ]
-PositiveWeights = Annotated[Weights, OnlyFor("multi_label")]
+PositiveWeights = Annotated[Weights, Needs("several")]
 Threads = Annotated[int | None, at_least(1), at_most(MAX_THREADS)]
 Number = Annotated[float, FINITE]
 NumberOrNone = Annotated[float | None, FINITE]
@@ -69,10 +52,6 @@ Timeout = Annotated[
         lambda seconds: seconds >= MIN_TIMEOUT,
     ),
 ]
-
-
-WITHOUT_ORDER = NotFor("masked_language_modelling", "regression", "ordinal")
-ONE_LABEL_A_ROW = NotFor("multi_label", "masked_language_modelling", "regression")
 
 
 @dataclass(frozen=True)
@@ -122,7 +101,7 @@ class TrainConfig:
     wide."""
     weight_decay: Number = 0.01
     """Weight decay; not applied to biases and norms."""
-    r_drop: Annotated[float | None, POSITIVE, WITHOUT_ORDER] = None
+    r_drop: Annotated[float | None, POSITIVE, WITH_LABELS] = None
     """R-Drop: train each row twice in a step, with other dropout, and add so many times the divergence of the
     two predictions to its loss, such as 1; none: off."""
     adversarial: Literal["fgm"] | None = None
@@ -146,8 +125,8 @@ class TrainConfig:
     """Loss of a row.
 
     focal: rows that are right already count less. logit_adjusted: classes count by their share of the rows.
-    zlpr: for multi_label, one softmax loss over all labels of a row, with the decision logit > 0. For
-    regression, cross_entropy is the squared error, and huber counts large errors less.
+    zlpr: for multi_label, one softmax loss over all labels of a row, with the decision logit > 0. huber: for
+    numbers, it counts large errors less.
     """
     focal_gamma: Annotated[float, between(0, 10)] = 2.0
     """For the focal loss: its power of 1 - the probability of the label; 0 is cross entropy."""
@@ -156,7 +135,7 @@ class TrainConfig:
 
     all: each once. balanced: as many rows, of each class equally many (for multi_label: by rarest label).
     """
-    label_smoothing: Annotated[float, FROM_0_BELOW_1, ONE_LABEL_A_ROW] = 0.0
+    label_smoothing: Annotated[float, FROM_0_BELOW_1, Needs("one_class")] = 0.0
     """Fraction of the target probability that is spread evenly over all classes, below 1."""
     positive_weights: PositiveWeights = "none"
     """For multi_label: weight of each label in the loss of the rows that have it; balanced: rows without it /
@@ -176,8 +155,8 @@ class TrainConfig:
     """Steps between training states, from which an interrupted run can be resumed; none: one at each
     evaluation."""
     best_metric: Metric = "auto"
-    """Metric on dev by which the best model is chosen; that model is kept. auto: macro_f1, for multi_label
-    micro_f1, for ordinal kappa, for regression rmse, for masked_language_modelling loss.
+    """Metric on dev by which the best model is chosen; that model is kept. auto: the main one of
+    the data.task, see there.
     """
     early_stopping: CountOrNone = None
     """Stop after this many evaluations in a row without a better best_metric; none: never."""

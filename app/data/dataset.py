@@ -221,8 +221,8 @@ def build_dataset(
         rows = split_rows(ids["train"], hashes, split, dev_size, test_size, seed, label_names, form.split)
     rows |= {name: np.arange(tables[name].num_rows) for name in ("dev", "test") if name in tables}
     if config.train_share < 1:
-        labels = ids["train"][rows["train"]]
-        rows["train"] = part_of_rows(rows["train"], labels, config.train_share, seed)
+        classes = form.classes(ids["train"][rows["train"]])
+        rows["train"] = part_of_rows(rows["train"], classes, config.train_share, seed)
     if fixes:
         ids = _relabel(folder, ids, tables, fixes, label_names)
     labels = {name: ids.get(name, ids["train"])[rows[name]] for name in SPLITS}

@@ -23,11 +23,13 @@ class LabelForm:
     """How the labels of a task are read, what they are called, and their array in a dataset.
 
     A *label text* is what a table has of a row's label; `labels` are arrays (num_rows, ...) of the labels of
-    rows. `what` names the label of a row in messages; `has_several`: a row may have several labels.
+    rows. `what` names the label of a row in messages; `has_several`: a row may have several labels;
+    `has_classes`: a row's label is one that other rows have too.
     """
 
     has_labels = True
     has_several = False
+    has_classes = True
     what = "label"
 
     def text(self, value: Any, options: ReadOptions) -> str:
@@ -71,12 +73,16 @@ class LabelForm:
     ) -> dict[str, np.ndarray]:
         """Return the row ids of train, dev and test, which have alike labels; `hashes` (num_rows,) of the
         texts, rows of one text stay together."""
-        raise NotImplementedError
+        return stratified_split(self.classes(labels), hashes, dev, test, seed, names)
 
     def folds(self, labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
         """Return the fold of each row, (num_rows,) from 0: labels keep their proportions, rows of one text
         are in one fold. Raises InputError for too many folds."""
-        raise NotImplementedError
+        return folds_of_classes(self.classes(labels), hashes, folds, seed)
+
+    def classes(self, labels: np.ndarray) -> np.ndarray:
+        """Return the class of each row, (num_rows,) int64, whose proportion a part of the rows keeps."""
+        return labels
 
     def ids(self, labels: np.ndarray) -> np.ndarray:
         """Return a number for each row, (num_rows,), the same for rows with the same labels."""
@@ -113,10 +119,7 @@ class NoLabels(LabelForm):
         return np.zeros(table.num_rows, dtype=np.int64)
 
     def split(self, labels, hashes, dev, test, seed, names) -> dict[str, np.ndarray]:
-        return stratified_split(labels, hashes, dev, test, seed, ["text"])
-
-    def folds(self, labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
-        return folds_of_classes(labels, hashes, folds, seed)
+        return super().split(labels, hashes, dev, test, seed, ["text"])
 
     def check(self, labels: dict, rows: dict, tables: dict, names: list[str]) -> None:
         pass
@@ -146,12 +149,6 @@ class OneLabel(LabelForm):
 
     def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
         return np.array([resolve_label(text, names) for text in texts], dtype=np.int64)
-
-    def split(self, labels, hashes, dev, test, seed, names) -> dict[str, np.ndarray]:
-        return stratified_split(labels, hashes, dev, test, seed, names)
-
-    def folds(self, labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
-        return folds_of_classes(labels, hashes, folds, seed)
 
     def counts(self, labels: np.ndarray, num_labels: int) -> np.ndarray:
         return np.bincount(labels, minlength=num_labels)

@@ -12,10 +12,8 @@ from ..config.schema import DataConfig
 from ..errors import InputError
 from .cells import label_text, shown
 from .column_values import MIN_ROWS
-from .folds import folds_of_classes
 from .label_form import LabelForm
 from .readers import ReadOptions
-from .splits import stratified_split
 
 # Ranges with about equally many rows, whose proportions a split keeps, and the least rows of one
 MAX_RANGES, ROWS_OF_RANGE = 10, 20
@@ -26,6 +24,7 @@ class NumberLabels(LabelForm):
     """The labels of rows are numbers, (num_rows,) float64; a label text is a number as Python writes it."""
 
     what = "number"
+    has_classes = False
 
     def text(self, value: Any, options: ReadOptions) -> str:
         return repr(number_of(value))
@@ -46,12 +45,14 @@ class NumberLabels(LabelForm):
         return np.array([float(text) for text in texts], dtype=np.float64)
 
     def split(self, labels, hashes, dev, test, seed, names) -> dict[str, np.ndarray]:
-        ranges = ranges_of(labels)
-        names = [f"range {number}" for number in range(int(ranges.max()) + 1)]
-        return stratified_split(ranges, hashes, dev, test, seed, names)
+        names = [f"range {number}" for number in range(int(self.classes(labels).max()) + 1)]
+        return super().split(labels, hashes, dev, test, seed, names)
 
-    def folds(self, labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
-        return folds_of_classes(ranges_of(labels), hashes, folds, seed)
+    def classes(self, labels: np.ndarray) -> np.ndarray:
+        """Return the range of each number; ranges have about equally many rows."""
+        number = min(MAX_RANGES, max(1, len(labels) // ROWS_OF_RANGE))
+        edges = np.unique(np.quantile(labels, np.arange(1, number) / number))
+        return np.unique(np.searchsorted(edges, labels), return_inverse=True)[1]
 
     def ids(self, labels: np.ndarray) -> np.ndarray:
         return np.unique(labels, return_inverse=True)[1]
@@ -95,10 +96,3 @@ def number_of(value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError(f"the label must be a finite number, found {shown(value)}; fix or remove the row")
     return number
-
-
-def ranges_of(labels: np.ndarray) -> np.ndarray:
-    """Return the range of each number, (num_rows,) int64 from 0; ranges have about equally many rows."""
-    number = min(MAX_RANGES, max(1, len(labels) // ROWS_OF_RANGE))
-    edges = np.unique(np.quantile(labels, np.arange(1, number) / number))
-    return np.unique(np.searchsorted(edges, labels), return_inverse=True)[1]

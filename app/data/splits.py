@@ -107,14 +107,13 @@ def stratified_split(
     }
 
 
-def part_of_rows(rows: np.ndarray, labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return the part `share` of row ids, sorted: of each class alike where `labels` (num_rows, ...) are one
-    class a row, at least one row of each; it holds all smaller parts."""
+def part_of_rows(rows: np.ndarray, classes: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Return the part `share` of row ids, sorted: of each of the `classes` (num_rows,) alike, at least one
+    row of each; it holds all smaller parts."""
     order = np.random.default_rng(seed).permutation(len(rows))
-    classes = labels[order] if labels.ndim == 1 else np.zeros(len(rows), np.int64)
     kept = []
     for one in np.unique(classes):
-        of_class = order[classes == one]
+        of_class = order[classes[order] == one]
         kept.append(of_class[: max(1, round(share * len(of_class)))])
     return np.sort(rows[np.concatenate(kept)])
 

@@ -20,7 +20,8 @@ from ..checkpoints.run_files import REPORT
 from ..checkpoints.run_history import CONFIG, HISTORY
 from ..data.rows import Row
 from ..errors import InputError, excerpt, listed
-from ..model.pretrained import last_layer, save_model
+from ..model.head import last_layer
+from ..model.pretrained import save_model
 from ..outcomes import fitted_files
 from ..prediction.head_states import head_states
 from ..prediction.predictor import Predictor

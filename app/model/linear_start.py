@@ -16,6 +16,7 @@ from torch import nn
 from ..batching.loader import Loader, means_of_rows
 from ..batching.plan import CPU_BATCH_TOKENS, token_batches
 from ..errors import InputError
+from .head import head_inputs, last_layer
 from .packed_model import PackedModel
 
 # In the configuration of a checkpoint that has the layer
@@ -56,11 +57,13 @@ def add_mean_layer(model: nn.Module) -> None:
     config.update({"num_hidden_layers": len(layers), ADDED: True})
 
 
-def start_linear(model: PackedModel, loader: Loader, last: nn.Linear) -> None:
+def start_linear(model: PackedModel, loader: Loader, has_several: bool) -> None:
     """Set the weights of the last layer of a classifier to those of logistic regression on the training rows;
-    of several labels a row, of one for each label. A label without rows, or of all rows, keeps its start."""
+    with `has_several` labels a row, of one for each label. A label without rows, or of all rows, keeps its
+    start."""
     from sklearn.linear_model import LogisticRegression
 
+    last = last_layer(model.model)[1]
     inputs = _inputs_of(model, loader, last)
     length, centre = np.linalg.norm(inputs, axis=1).mean(), inputs.mean(axis=0)
     inputs = (inputs - centre) / length
@@ -77,7 +80,7 @@ def start_linear(model: PackedModel, loader: Loader, last: nn.Linear) -> None:
         last.weight.data[ids] = torch.from_numpy(weights).to(last.weight.dtype)
         last.bias.data[ids] = torch.as_tensor(biases - weights @ centre).to(last.bias.dtype)
 
-    if labels.ndim == 2:
+    if has_several:
         for label in np.flatnonzero(labels.any(axis=0) & ~labels.all(axis=0)):
             fitted = fit(labels[:, label])
             use(int(label), fitted.coef_[0], fitted.intercept_[0])
@@ -97,18 +100,14 @@ def start_linear(model: PackedModel, loader: Loader, last: nn.Linear) -> None:
 def _inputs_of(model: PackedModel, loader: Loader, last: nn.Linear) -> np.ndarray:
     """Return what the last layer reads of each training row, (num_rows, size) float32, without dropout; of a
     row with windows the mean of theirs."""
-    found: list[torch.Tensor] = []
-    hook = last.register_forward_pre_hook(lambda _, given: found.append(given[0].flatten(0, -2)))
     order = token_batches(loader.lengths(), CPU_BATCH_TOKENS)
     is_training = model.training
-    try:
+    with head_inputs(last) as found:
         for positions in order:
             batch = loader.load(positions, torch.device("cpu"))
             model.eval()(**batch.inputs)
             if batch.windows_per_row is not None:
                 found[-1] = means_of_rows(found[-1], batch.windows_per_row)
-    finally:
-        hook.remove()
-        model.train(is_training)
+    model.train(is_training)
     states = torch.cat(found).numpy()
     return states[np.argsort(np.concatenate(order), kind="stable")]

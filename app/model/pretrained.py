@@ -17,6 +17,7 @@ from ..errors import InputError, shorten
 from ..runtime.disk import sync
 from .classifier import Classifier
 from .encoder_config import cannot_load, check_fit, encoder_config
+from .head import last_layer
 from .linear_start import add_mean_layer
 from .size import check_size
 from .transformers_calls import attempt, quiet_transformers
@@ -139,14 +140,6 @@ def _start_pooler(model: nn.Module, missing: set[str]) -> None:
     if model.config.model_type == "bert" and "bert.pooler.dense.weight" in missing:
         nn.init.eye_(model.bert.pooler.dense.weight)
         nn.init.zeros_(model.bert.pooler.dense.bias)
-
-
-def last_layer(model: nn.Module) -> tuple[str, nn.Linear]:
-    """Return the name of the last layer of the head, and the layer."""
-    linear = [(key, module) for key, module in model.named_modules() if isinstance(module, nn.Linear)]
-    return next(
-        (key, layer) for key, layer in reversed(linear) if not key.startswith(model.base_model_prefix)
-    )
 
 
 def _renew_head(name: str, model: nn.Module, info: dict, earlier_labels: list[str]) -> None:

@@ -15,7 +15,7 @@ from ..data.report import FEW_ROWS
 from ..evaluation.measures.selective import Decisions, lower_bound
 from ..evaluation.text_table import short_label
 from .advice_words import SENTENCES
-from .metrics import BY_KEY, is_better
+from .metrics import BY_KEY, Metric, best_baseline, is_better
 from .outcome import Outcome
 
 MAX_SENTENCES = 5
@@ -43,7 +43,11 @@ class Advice:
 
     def sentence(self, language: str) -> str:
         """Return the sentence in a language, en or zh, without the command."""
-        return SENTENCES[self.what][language == "zh"].format(**self.values)
+        values = {
+            key: value.name(language) if isinstance(value, Metric) else value
+            for key, value in self.values.items()
+        }
+        return SENTENCES[self.what][language == "zh"].format(**values)
 
 
 @dataclass(frozen=True)
@@ -101,14 +105,13 @@ def with_setting(command: str, name: str, value: object) -> str:
 def no_better(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     """A linear model of characters is at least as good: then the model itself is the place to begin."""
     metrics, key = evidence.metrics, outcome.main_metric
-    baselines = metrics.get("baselines", {})
-    if not baselines or metrics["rows"] < ENOUGH_ROWS:
+    found = best_baseline(metrics, key)
+    if found is None or metrics["rows"] < ENOUGH_ROWS:
         return
-    sign = 1 if BY_KEY[key].higher_is_better else -1
-    name, best = max(baselines.items(), key=lambda entry: sign * entry[1][key])
+    name, best = found
     if is_better(metrics[key], best[key], key):
         return
-    values = {"metric": key.replace("_", " "), "ours": metrics[key], "baseline": name, "theirs": best[key]}
+    values = {"metric": BY_KEY[key], "ours": metrics[key], "baseline": name, "theirs": best[key]}
     if evidence.is_pretrained:
         command = with_setting(evidence.again, "--model.name", "hfl/chinese-macbert-base")
         yield Advice("no_better", values, command)
@@ -135,7 +138,7 @@ def few_test_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     metrics, key = evidence.metrics, outcome.main_metric
     if outcome.has_labels and metrics["rows"] < ENOUGH_ROWS:
         low, high = metrics["intervals"][key]
-        values = {"rows": metrics["rows"], "metric": key.replace("_", " "), "low": low, "high": high}
+        values = {"rows": metrics["rows"], "metric": BY_KEY[key], "low": low, "high": high}
         yield Advice("few_test_rows", values, evidence.verb.format("cross-validate --folds 5"))
 
 

@@ -7,13 +7,14 @@ output is not used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     import torch
+
+    from .losses import ClassLoss
 
 # Between two labels, so that none has a probability of exactly 0
 LEAST_STEP = 1e-4
@@ -53,12 +54,18 @@ def bias_of_shares(shares: np.ndarray) -> np.ndarray:
 class CumulativeLoss:
     """A `loss` of class ids, of the outputs of ordered labels."""
 
-    def __init__(self, loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, loss: ClassLoss) -> None:
         self.loss = loss
 
     def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the sum over rows, without dimensions, of outputs (num_rows, num_labels) and labels
         (num_rows,)."""
+        return self.loss(self._logits(outputs), labels)
+
+    def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return self.loss.divergence(self._logits(one), self._logits(other))
+
+    def _logits(self, outputs: torch.Tensor) -> torch.Tensor:
         from ..runtime.precision import at_least_float32
 
-        return self.loss(class_log_probabilities(at_least_float32(outputs)), labels)
+        return class_log_probabilities(at_least_float32(outputs))

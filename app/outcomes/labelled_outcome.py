@@ -59,14 +59,14 @@ class LabelledOutcome(FittedOutcome):
     def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
         """Return the model with the head of the outcome, on the CPU in fp32."""
         from ..model.linear_start import start_linear
-        from ..model.pretrained import build_model, last_layer
+        from ..model.pretrained import build_model
 
         settings, max_length = self.config.model, self.config.data.max_length
         names, head_bias = self.label_names, self.head_bias()
         model = build_model(settings, self.tokenizer, names, max_length, self.problem_type, head_bias)
         if settings.head == "linear":
             loader = self.loader(self.dataset.splits["train"], stores["train"], model.layout(model.can_pack))
-            start_linear(model, loader, last_layer(model.model)[1])
+            start_linear(model, loader, self.form.has_several)
         return model
 
     def check_model(self, num_labels: int) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..evaluation.page.report_page import PageContent, render_report_page
 from .labelled_outcome import LabelledOutcome
+from .metrics import BY_KEY, best_baseline
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -21,5 +22,7 @@ def render_page(outcome: LabelledOutcome, content: PageContent, language: str) -
         "beside_baselines": outcome.beside_baselines,
         "curves": [key for key in outcome.log_metrics if key in names],
     }
+    main = outcome.beside_baselines[0]
+    context |= {"main": (BY_KEY[main], best_baseline(content.metrics, main))}
     template = TEMPLATES / f"{outcome.task}.html.jinja"
     return render_report_page(content, template, language, context | outcome.page_sections(content))

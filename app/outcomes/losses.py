@@ -1,7 +1,8 @@
-"""Training losses: each returns a sum over rows, which the loop divides.
+"""Training losses: each returns a sum over rows, which the loop divides. `divergence` says how far two
+predictions of the same rows are apart, for R-Drop.
 
-A new loss is its class, one entry of a table at the end, and its name in the type of `train.loss`
-(config/train_settings.py).
+A new loss is its class, one entry of a table at the end, and its name in `TASKS`
+(config/data_settings.py).
 """
 
 from __future__ import annotations
@@ -11,13 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.nn.functional import (
-    binary_cross_entropy_with_logits,
-    cross_entropy,
-    huber_loss,
-    log_softmax,
-    mse_loss,
-)
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, log_softmax
 
 from ..config.schema import TrainConfig
 from ..errors import InputError
@@ -30,7 +25,17 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 LEAST = 1e-6
 
 
-class CrossEntropy:
+class ClassLoss:
+    """A loss of class ids, whose outputs are logits (num_rows, num_labels)."""
+
+    def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """Return the mean of both KL divergences between two predictions, outputs of the same rows, summed
+        over rows."""
+        one, other = one.log_softmax(dim=1), other.log_softmax(dim=1)
+        return ((one.exp() - other.exp()) * (one - other)).sum() / 2
+
+
+class CrossEntropy(ClassLoss):
     """Cross entropy with label smoothing and class weights, (num_labels,) or None."""
 
     def __init__(self, class_weights: torch.Tensor | None, label_smoothing: float) -> None:
@@ -45,7 +50,7 @@ class CrossEntropy:
         )
 
 
-class FocalLoss:
+class FocalLoss(ClassLoss):
     """Cross entropy times (1 - probability of the label) ** `gamma`, so that rows that are right already
     count less.
 
@@ -64,7 +69,7 @@ class FocalLoss:
         return (losses if self.class_weights is None else losses * self.class_weights[labels]).sum()
 
 
-class LogitAdjustedLoss:
+class LogitAdjustedLoss(ClassLoss):
     """Cross entropy of logits + log(share of the class in train), so that the logits themselves do not favour
     large classes.
 
@@ -117,6 +122,10 @@ class BinaryCrossEntropy:
         wrong = torch.sigmoid(torch.where(labels.bool(), -logits, logits))
         return (losses * wrong.clamp_min(LEAST) ** self.gamma).sum()
 
+    def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """Return it as `ClassLoss` does, summed over rows and labels: of having a label, or not."""
+        return ((one.sigmoid() - other.sigmoid()) * (one - other)).sum() / 2
+
 
 class ZLPR:
     """Softmax cross entropy for several labels a row: the logits of a row's labels shall be above 0, the
@@ -139,18 +148,6 @@ class ZLPR:
         absent = torch.cat([zero, logits.masked_fill(has_label, -torch.inf)], dim=1)
         present = torch.cat([zero, (-logits).masked_fill(~has_label, -torch.inf)], dim=1)
         return (absent.logsumexp(dim=1) + present.logsumexp(dim=1)).sum()
-
-
-class NumberLoss:
-    """The squared error of one number a row, or its Huber loss, which is linear from an error of 1 on."""
-
-    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
-        self.function = function
-
-    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the sum over rows, without dimensions, of outputs (num_rows, 1) and targets (num_rows,)."""
-        outputs = at_least_float32(outputs)[:, 0]
-        return self.function(outputs, targets.to(outputs.dtype), reduction="sum")
 
 
 @dataclass(frozen=True)
@@ -181,18 +178,6 @@ MULTI_LABEL_LOSSES: dict[str, Callable[[LossSettings], Loss]] = {
     "focal": lambda of: BinaryCrossEntropy(of.weights, of.train.focal_gamma),
     "zlpr": lambda of: ZLPR(),
 }
-# Of one number a row: outputs and targets in standard deviations
-REGRESSION_LOSSES: dict[str, Callable[[LossSettings], Loss]] = {
-    "cross_entropy": lambda of: NumberLoss(mse_loss),
-    "huber": lambda of: NumberLoss(huber_loss),
-}
-# By data.task
-LOSSES = {
-    "single_label": SINGLE_LABEL_LOSSES,
-    "multi_label": MULTI_LABEL_LOSSES,
-    "ordinal": SINGLE_LABEL_LOSSES,
-    "regression": REGRESSION_LOSSES,
-}
 
 
 def single_label_loss(
@@ -212,11 +197,6 @@ def multi_label_loss(
     counts = np.asarray(labels).sum(axis=0, dtype=np.int64)
     weights = positive_weights(train.positive_weights, counts, len(labels), label_names)
     return _make(MULTI_LABEL_LOSSES, LossSettings(train, counts, _moved(weights, device), device))
-
-
-def regression_loss(train: TrainConfig, device: torch.device) -> Loss:
-    """Return the loss of `train.loss` for one number a row."""
-    return _make(REGRESSION_LOSSES, LossSettings(train, np.empty(0), None, device))
 
 
 def _make(losses: dict[str, Callable[[LossSettings], Loss]], settings: LossSettings) -> Loss:

@@ -34,7 +34,6 @@ class MaskedLanguageModelling(Outcome):
     """A target is a hidden token; the model's outputs are logits (num_targets, vocabulary)."""
 
     task = "masked_language_modelling"
-    best_metrics = ("loss", "accuracy")
     log_metrics = ("loss", "perplexity", "accuracy")
     has_fixed_shape = False
     measures_start = True

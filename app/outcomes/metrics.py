@@ -7,7 +7,7 @@ folds, seeds and comparisons show those that are `compared`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -208,6 +208,13 @@ BY_KEY = {metric.key: metric for metric in METRICS}
 def metrics_of(task: str) -> list[Metric]:
     """Return the metrics of a value of data.task, in the order in which they are shown."""
     return [metric for metric in METRICS if task in metric.tasks]
+
+
+def best_baseline(metrics: Mapping, key: str) -> tuple[str, Mapping] | None:
+    """Return the name and the metrics of the baseline that is best by the metric `key`; None without one."""
+    sign = 1 if BY_KEY[key].higher_is_better else -1
+    found = metrics.get("baselines", {}).items()
+    return max(found, key=lambda entry: sign * entry[1][key], default=None)
 
 
 def is_better(value: float, best: float | None, key: str) -> bool:

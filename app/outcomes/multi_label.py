@@ -52,7 +52,6 @@ class MultiLabel(LabelledOutcome):
 
     task = "multi_label"
     problem_type = "multi_label_classification"
-    best_metrics = ("micro_f1", "macro_f1", "weighted_f1", "samples_f1", "subset_accuracy", "loss")
     log_metrics = ("loss", "micro_f1", "macro_f1", "subset_accuracy")
     beside_baselines = ("micro_f1", "macro_f1")
     label_column = "labels"

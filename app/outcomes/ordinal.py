@@ -39,7 +39,6 @@ class Ordinal(SingleLabel):
 
     task = "ordinal"
     problem_type = "ordinal_classification"
-    best_metrics = ("kappa", "macro_mae", "within_one", "accuracy", "macro_f1", "weighted_f1", "loss")
     log_metrics = ("loss", "kappa", "macro_mae", "accuracy")
     beside_baselines = ("kappa", "accuracy")
     own_words = WORDS

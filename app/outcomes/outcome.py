@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..config.data_settings import TASKS
 from ..errors import InputError
 from .metrics import Metric, metrics_of
 
@@ -32,8 +33,8 @@ class Outcome:
     module: torch and scikit-learn are imported by the methods that need them, so that an exported model
     predicts without torch.
 
-    `task` is the value of data.task, `problem_type` that of transformers' config.json. `best_metrics` may
-    choose the best checkpoint, the first by default; `log_metrics` are shown after each evaluation.
+    `task` is the value of data.task, `problem_type` that of transformers' config.json. `log_metrics` are
+    shown after each evaluation.
     `has_labels`: the outcome is a `LabelledOutcome`. `has_fixed_shape`: batches of as many rows have as many
     targets. `measures_start`: the rows of the report are also evaluated before the training. `unfitted` is
     what a report says where nothing that can be fitted on dev helps.
@@ -41,7 +42,6 @@ class Outcome:
 
     task: str
     problem_type: str | None = None
-    best_metrics: tuple[str, ...]
     log_metrics: tuple[str, ...]
     has_labels = False
     has_fixed_shape = True
@@ -59,6 +59,11 @@ class Outcome:
     def metrics(self) -> list[Metric]:
         """The metrics of the table that the outcome has."""
         return metrics_of(self.task)
+
+    @property
+    def best_metrics(self) -> tuple[str, ...]:
+        """The metrics that may choose the best checkpoint, the first by default."""
+        return TASKS[self.task].metrics
 
     @property
     def main_metric(self) -> str:

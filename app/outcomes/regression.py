@@ -47,7 +47,6 @@ class Regression(LabelledOutcome):
 
     task = "regression"
     problem_type = "regression"
-    best_metrics = ("rmse", "mae", "pearson", "spearman", "loss")
     log_metrics = ("loss", "rmse", "mae", "spearman")
     beside_baselines = ("spearman", "pearson")
     page_links = ("scatter", "errors")
@@ -70,11 +69,11 @@ class Regression(LabelledOutcome):
 
     def prepare(self, config, dataset, tokenizer, device) -> None:
         super().prepare(config, dataset, tokenizer, device)
-        from .losses import regression_loss
+        from .number_loss import NumberLoss
 
         labels = np.asarray(dataset.splits["train"].labels)
         self.mean, self.scale = float(labels.mean()), float(labels.std())
-        self.loss = regression_loss(config.train, device)
+        self.loss = NumberLoss(config.train.loss)
 
     def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
         """Return the model; its configuration has what makes numbers of its outputs."""

@@ -44,7 +44,6 @@ class SingleLabel(LabelledOutcome):
 
     task = "single_label"
     problem_type = "single_label_classification"
-    best_metrics = ("macro_f1", "weighted_f1", "accuracy", "loss")
     log_metrics = ("loss", "accuracy", "macro_f1", "weighted_f1")
     beside_baselines = ("accuracy", "macro_f1")
     page_links = ("classes", "confusions", "calibration", "examples")

@@ -9,7 +9,7 @@ import torch
 
 from ..batching.plan import token_batches
 from ..data.rows import Row
-from ..model.pretrained import last_layer
+from ..model.head import head_inputs, last_layer
 from .predictor import Predictor
 
 
@@ -19,15 +19,7 @@ def head_states(predictor: Predictor, rows: Sequence[Row]) -> tuple[np.ndarray, 
     tokens = predictor.tokenize(rows)
     windows, runtime = tokens.windows(), predictor.runtime
     order = token_batches(np.array([len(row) for row in windows.rows]), runtime.batch_tokens)
-    found: list[torch.Tensor] = []
-
-    def keep(layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-        found.append(inputs[0].detach().flatten(0, -2).float().cpu())
-
-    hook = last_layer(runtime.model.model)[1].register_forward_pre_hook(keep)
-    try:
+    with head_inputs(last_layer(runtime.model.model)[1]) as found:
         logits = runtime.logits(map(windows.take, order), lambda count: None)
-    finally:
-        hook.remove()
     places = np.argsort(np.concatenate(order), kind="stable")
     return tokens.pooled(torch.cat(found).numpy()[places]), tokens.pooled(logits[places])

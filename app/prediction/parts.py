@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TextIO
 
 from ..data.text_files import Span
 from ..errors import InputError, TrainingError, listed
-from ..runtime.disk import checksum, read_json, sync, write_json, write_text
+from ..runtime.disk import checksum, read_json, sync, whole_file, write_json, write_text
 from .output import cannot_write
 
 try:
@@ -160,7 +160,7 @@ class PartsFolder:
 
     def _compute(self, part: Part, write: Callable[[Part, TextIO], tuple[int, int]]) -> None:
         path = self.path(part)
-        with new_file(path) as file:
+        with _writing(path), whole_file(path, encoding="utf-8", newline="") as file:
             rows, skipped = write(part, file)
             if rows + skipped != part.rows:
                 raise InputError(
@@ -176,6 +176,7 @@ class PartsFolder:
             "input": {"name": source["name"], "sha256": source["sha256"], "span": part.span},
         }
         with _writing(path):
+            sync(path.parent)
             write_json(self.manifest(part), manifest)
         self.error(part).unlink(missing_ok=True)
 
@@ -225,21 +226,3 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise cannot_write(str(path), error) from error
-
-
-@contextmanager
-def new_file(path: Path) -> Iterator[TextIO]:
-    """Yield a file that is at `path` once it is complete and on the disk; raises TrainingError where it
-    cannot be written."""
-    aside = path.with_name(f".{path.name}")
-    with _writing(path):
-        try:
-            with aside.open("w", encoding="utf-8", newline="") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(path)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
-        sync(path.parent)

@@ -33,8 +33,11 @@ class Rejection:
     def __init__(self, vectors: RunVectors, rate: float) -> None:
         splits, self.vectors, self.rate = vectors.dataset.splits, vectors, rate
         labels = np.asarray(splits["train"].labels)
-        if labels.ndim != 1 or labels.dtype.kind not in "iu":
-            raise InputError("--reject is for runs of one label a row; leave it out")
+        if vectors.form.has_several or not vectors.form.has_classes:
+            raise InputError(
+                "--reject compares texts with those of each class, so it is for runs of one label a row; "
+                "leave it out"
+            )
         needed = math.ceil(1 / rate - 1 - 1e-9)
         num_dev = len(splits[FITTED_ON]) if FITTED_ON in splits else 0
         if num_dev < needed:

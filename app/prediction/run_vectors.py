@@ -26,6 +26,7 @@ class RunVectors:
         predictor, about = opened.predictor, opened.predictor.runtime.description
         if about["runtime"] != "torch":
             raise InputError(f"{option} needs the run itself, found the exported folder {opened.folder}")
+        self.form = predictor.outcome.form
         self.dataset = dataset_of_run(opened.folder, f"{option} needs", f"leave out {option}")
         self.vectors = TextVectors(predictor.runtime.model, predictor.encoder, about["device"], "fp32")
         # Of the rows that were asked for last, which may be asked for again

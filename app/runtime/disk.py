@@ -8,8 +8,10 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..errors import InputError, shorten
 
@@ -33,10 +35,23 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file, whole or not at all."""
+    with whole_file(path, "wb") as file:
+        file.write(content)
+
+
+@contextmanager
+def whole_file(path: Path, mode: str = "w", **encoding: str) -> Iterator[IO]:
+    """Yield a file to write to, which is at `path` once it is complete and on the disk."""
     aside = path.with_name(f".{path.name}")
-    aside.write_bytes(content)
-    sync(aside)
-    aside.replace(path)
+    try:
+        with aside.open(mode, **encoding) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: Path, value: object) -> None:

@@ -16,9 +16,9 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 class RDrop:
     """The loss of outputs of which the second half is of the same rows as the first.
 
-    For each target it is the mean of its two losses plus `weight` times the mean of the two KL divergences
-    between its two predictions. It depends on the two outputs of a target alone, so it is the same however
-    rows are spread over processes and micro-batches.
+    For each target it is the mean of its two losses plus `weight` times the loss's `divergence` of its two
+    predictions. It depends on the two outputs of a target alone, so it is the same however rows are spread
+    over processes and micro-batches.
     """
 
     def __init__(self, loss: Loss, weight: float) -> None:
@@ -27,19 +27,4 @@ class RDrop:
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the sum over targets, without dimensions; `outputs` (2 * num_rows, num_labels)."""
-        return self.loss(outputs, targets) / 2 + self.weight * divergence(*outputs.chunk(2), targets)
-
-
-def divergence(one: torch.Tensor, other: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the mean of both KL divergences between two predictions, logits (num_rows, num_labels), summed
-    over rows.
-
-    Where `targets` are class ids, (any,), a prediction is one distribution over the labels; where they are
-    0 or 1 for each label, (any, num_labels), it is one for each label, of having it or not.
-    """
-    if targets.dim() == 1:
-        one, other = one.log_softmax(dim=1), other.log_softmax(dim=1)
-        difference = one.exp() - other.exp()
-    else:
-        difference = one.sigmoid() - other.sigmoid()
-    return (difference * (one - other)).sum() / 2
+        return self.loss(outputs, targets) / 2 + self.weight * self.loss.divergence(*outputs.chunk(2))

@@ -212,7 +212,7 @@ def test_the_only_text_of_a_label_is_trained_on():
         ),
         (
             ["--data.task", "multi_label", "--data.train", "x.csv", "--train.label_smoothing", "0.1"],
-            "train.label_smoothing must be left out with data.task multi_label",
+            "train.label_smoothing must be left out unless data.task is single_label or ordinal",
         ),
     ],
 )

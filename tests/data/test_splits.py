@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from app.data.label_forms import LABEL_FORMS
 from app.data.splits import part_of_rows, random_split, split_sizes, stratified_split
 from app.errors import InputError
 
@@ -189,4 +190,6 @@ def test_a_part_of_the_rows_holds_the_smaller_ones_with_all_classes_alike():
     assert all(small < large for small, large in zip(parts, parts[1:], strict=False))
     assert parts[-1] == set(rows.tolist())
     assert np.bincount([labels[row - 1000] for row in parts[1]]).tolist() == [100, 20, 1]
-    assert len(part_of_rows(rows, np.zeros((483, 4), bool), 0.5, 42)) == round(0.5 * 483)
+    for task, of_rows in (("multi_label", np.zeros((483, 4), bool)), ("regression", np.linspace(0, 1, 483))):
+        classes = LABEL_FORMS[task].classes(of_rows)
+        assert len(part_of_rows(rows, classes, 0.5, 42)) == pytest.approx(483 / 2, abs=10)

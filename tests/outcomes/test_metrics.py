@@ -141,7 +141,7 @@ def test_a_metric_is_one_entry_of_the_table(task, monkeypatch):
 
 
 def test_train_best_metric_has_the_names_of_the_outcomes_and_each_is_in_the_table():
-    outcomes = [outcome_class(task) for task in OUTCOMES]
+    outcomes = [outcome_class(task)([]) for task in OUTCOMES]
     names = {name for outcome in outcomes for name in outcome.best_metrics}
     assert set(get_args(get_type_hints(TrainConfig)["best_metric"])) == names | {"auto"}
     for outcome in outcomes:

@@ -14,14 +14,15 @@ from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
 from app.errors import InputError
 from app.model.freezing import freeze
-from app.outcomes.losses import CrossEntropy
+from app.outcomes.cumulative_logits import CumulativeLoss, class_logits
+from app.outcomes.losses import BinaryCrossEntropy, CrossEntropy
+from app.outcomes.number_loss import NumberLoss
 from app.strategies.single import Single
 from app.training.adversarial import movement
 from app.training.evaluate import evaluate
 from app.training.loop import train
 from app.training.optimizer import build_optimizer
 from app.training.progress import RunProgress
-from app.training.r_drop import divergence
 from tests.strategies.contract_worker import two_masks
 from tests.tiny import loaders_of, open_tiny, tiny_model
 
@@ -237,8 +238,18 @@ def test_each_row_is_moved_by_epsilon_whatever_the_size_of_its_gradient():
 
 def test_divergence_of_several_labels_is_that_of_each():
     one, other = torch.randn(2, 3, 4, dtype=torch.float64)
-    labels = torch.zeros(3, 4, dtype=torch.int64)
+    divergence = BinaryCrossEntropy(None).divergence
     p, q = one.sigmoid(), other.sigmoid()
     kl = sum((a * (a / b).log() + (1 - a) * ((1 - a) / (1 - b)).log()).sum() for a, b in ((p, q), (q, p)))
-    assert float(divergence(one, other, labels)) == pytest.approx(float(kl / 2))
-    assert float(divergence(one, one, labels)) == 0.0
+    assert float(divergence(one, other)) == pytest.approx(float(kl / 2))
+    assert float(divergence(one, one)) == 0.0
+
+
+def test_divergence_of_ordered_labels_is_that_of_their_probabilities_and_of_numbers_the_squared_difference():
+    one, other = torch.randn(2, 3, 4, dtype=torch.float64)
+    p, q = (torch.from_numpy(class_logits(outputs.numpy())).exp() for outputs in (one, other))
+    kl = sum((a * (a / b).log()).sum() for a, b in ((p, q), (q, p)))
+    divergence = CumulativeLoss(CrossEntropy(None, 0.0)).divergence
+    assert float(divergence(one, other)) == pytest.approx(float(kl / 2))
+    apart = NumberLoss("huber").divergence(one[:, :1], other[:, :1])
+    assert float(apart) == pytest.approx(float(((one - other)[:, 0] ** 2).sum()))

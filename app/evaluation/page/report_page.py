@@ -85,12 +85,13 @@ def render_report_page(content: PageContent, template: Path, language: str, cont
 
     `template` extends report_page.html.jinja. Of `context` every page needs `words`, `headline` (metrics in
     the order in which they are shown), `links` (ids of sections), `beside_baselines` and `curves` (metrics),
-    and `num_classes`.
+    `main` (a metric, and the best baseline by it) and `num_classes`.
     """
     text = words(language) | context["words"]
     page = {"language": language, "t": text, "content": content, "page_title": content.title}
     page |= {"metrics": content.metrics} | context | row_groups(content.rows, text)
-    page["summary"] = summary(content, text, context["beside_baselines"][0])
+    metric, baseline = context["main"]
+    page["summary"] = summary(content, text, metric.key, metric.name(language), baseline)
     page["curves"] = training_curves(content.history, content.metrics.get("step"), context["curves"])
     parts = {"what_next": content.advice, "examples": page.get("examples", True)}
     parts |= {
@@ -103,16 +104,16 @@ def render_report_page(content: PageContent, template: Path, language: str, cont
     return page_environment(template.parent).get_template(template.name).render(page)
 
 
-def summary(content: PageContent, text: Mapping[str, str], key: str) -> str:
-    """Return how good the model is in one sentence, beside the best baseline by the metric `key`."""
+def summary(
+    content: PageContent, text: Mapping[str, str], key: str, name: str, baseline: tuple[str, Mapping] | None
+) -> str:
+    """Return how good the model is in one sentence, by a metric with its name, beside the best baseline."""
     metrics, right = content.metrics, content.rows.scores.correct
     low, high = metrics["intervals"][key]
-    name = f"{text[key][0].lower()}{text[key][1:]}"
     values = [len(right), int(right.sum()), name, metrics[key], low, high]
-    baselines = metrics.get("baselines", {})
-    if not baselines:
+    if baseline is None:
         return text["summary"].format(*values)
-    name, best = max(baselines.items(), key=lambda entry: entry[1][key])
+    name, best = baseline
     return text["summary"].format(*values) + text["summary_beside"].format(text[name], best[key])
 
 

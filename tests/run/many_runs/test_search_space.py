@@ -4,12 +4,12 @@ import pytest
 import yaml
 
 from app.config.command_line import load_config
+from app.config.data_settings import TASKS
 from app.errors import InputError
-from app.outcomes.losses import LOSSES as ALL_LOSSES
 from app.run.many_runs.search_space import Range, parse_range, read_space, split_words, without_defaults
 
 SMALL = ["--config", "configs/small_bert.yaml"]
-LOSSES = tuple(ALL_LOSSES["single_label"])
+LOSSES = TASKS["single_label"].losses
 
 
 @pytest.mark.parametrize(
