@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from app.data.label_forms import LABEL_FORMS
+from app.outcomes import OUTCOMES, outcome_class
+
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
     "errors",
@@ -148,14 +151,59 @@ def test_files_are_short():
     assert {path.name: lines[path] for path in limits if lines[path] > limits[path]} == {}
 
 
-def test_only_outcomes_name_a_kind_of_answer():
-    """All other rooms ask the outcome; settings and the reading of cells know the values of data.task."""
-    kinds = re.compile(
-        r"""["'](single_label|multi_label|ordinal|regression|single_path|multi_path|masked_language_modelling)["']"""
+def modules_of_kind(task: str) -> set[str]:
+    """Return the modules with the outcome of a kind of answer, and with the form of its labels."""
+    return {outcome_class(task).__module__, type(LABEL_FORMS[task]).__module__}
+
+
+@cache
+def strings(path: Path) -> frozenset[str]:
+    """Return the strings of a file."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return frozenset(
+        node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
-    rooms = ("app.outcomes", "app.config", "app.data")
-    others = {name: path for name, path in MODULES.items() if not name.startswith(rooms)}
-    assert [name for name, path in others.items() if kinds.search(path.read_text(encoding="utf-8"))] == []
+
+
+def places_of_kind(task: str, sources: dict[str, Path]) -> set[str]:
+    """Return which modules name a kind of answer in code, beside its own: its `data.task`, its problem type,
+    or its class, imported."""
+    own = modules_of_kind(task)
+    names = {task, outcome_class(task).problem_type or task}
+    return {
+        name
+        for name, path in sources.items()
+        if name not in own and (names & strings(path) or outcome_class(task).__module__ in imports(path))
+    }
+
+
+@pytest.mark.parametrize("task", OUTCOMES)
+def test_a_kind_of_answer_is_named_in_four_other_files(task):
+    """The table of outcomes, that of forms, that of settings, and that of metrics; all others ask the
+    outcome. A kind that is a variant of another one imports it."""
+    places = places_of_kind(task, MODULES)
+    variants = {module for kind in OUTCOMES for module in modules_of_kind(kind)}
+    assert places - variants <= {
+        "app.outcomes",
+        "app.data.label_forms",
+        "app.config.data_settings",
+        "app.outcomes.metrics",
+    }
+
+
+@pytest.mark.parametrize(
+    "source",
+    ['if task == "regression":', "x = {'regression': 1}", "from ..outcomes.regression import Regression"],
+)
+def test_a_kind_that_is_named_elsewhere_is_found(tmp_path, monkeypatch, source):
+    path = tmp_path / "app" / "run" / "x.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"{source}\n    pass\n" if source.endswith(":") else source)
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    assert places_of_kind("regression", {"app.run.x": path}) == {"app.run.x"}
+    path.write_text('"""Not so of regression."""\nx = "regression of numbers"')
+    imports.cache_clear(), strings.cache_clear()
+    assert places_of_kind("regression", {"app.run.x": path}) == set()
 
 
 def test_imports_inside_the_package_are_relative():

@@ -21,7 +21,7 @@ from ..errors import InputError, excerpt, listed, nearest, printable_path
 from .cells import string_of
 from .formats import file_format, read_records, row_unit
 from .label_form import LabelForm
-from .label_forms import LABEL_FORMS, label_form
+from .label_forms import label_form
 from .readers import BadRow, ReadOptions
 from .table_builder import text_hash
 from .text_files import is_utf8
@@ -45,7 +45,7 @@ class Fixes:
     hashes: np.ndarray
     labels: list[str]
     lines: list[int]
-    form: LabelForm = LABEL_FORMS["single_label"]
+    form: LabelForm = label_form(None)
 
     def new_labels(self, names: list[str]) -> np.ndarray:
         """Return the labels of the fixes, (num_fixes, ...) as their form has them; raises InputError for a

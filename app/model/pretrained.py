@@ -38,7 +38,7 @@ def build_model(
     tokenizer,
     label_names: list[str],
     max_length: int,
-    problem_type: str = "single_label_classification",
+    problem_type: str | None = None,
     head_bias: np.ndarray | None = None,
 ) -> Classifier:
     """Return the classifier on the CPU in fp32, with the labels' names and transformers' `problem_type` in

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.label_form import LabelForm
-from ..data.label_forms import LABEL_FORMS
+from ..data.multi_label_split import label_list_ids
 from ..data.text_groups import text_groups
 from ..evaluation.measures.selective import proportion_interval
 
@@ -28,7 +27,7 @@ def inject_class_errors(
     more than half of its texts.
     """
     generator = np.random.default_rng(seed)
-    texts = LabelledTexts(LABEL_FORMS["single_label"], labels, hashes)
+    texts = LabelledTexts(labels, hashes)
     of_text = labels[texts.first]
     left = may_change(np.bincount(of_text, minlength=num_labels))
 
@@ -54,7 +53,7 @@ def inject_list_errors(
     conflicting labels is left out.
     """
     generator = np.random.default_rng(seed)
-    texts = LabelledTexts(LABEL_FORMS["multi_label"], labels, hashes)
+    texts = LabelledTexts(label_list_ids(labels), hashes)
     of_text = labels[texts.first].astype(bool)
     to_add, to_remove = (may_change(of_text.sum(axis=0, dtype=np.int64)) for _ in range(2))
     sizes = of_text.sum(axis=1)
@@ -82,18 +81,15 @@ def inject_list_errors(
 
 class LabelledTexts:
     """The texts of rows: `first` (num_texts,) row of each, `sizes` (num_texts,) rows; `agreed` are those
-    whose rows have equal labels.
-
-    `labels` are those of the `form`.
+    whose rows have equal labels, and so equal `ids` (num_rows,).
     """
 
-    def __init__(self, form: LabelForm, labels: np.ndarray, hashes: np.ndarray) -> None:
+    def __init__(self, ids: np.ndarray, hashes: np.ndarray) -> None:
         self.first, order, starts = text_groups(hashes)
         self.sizes = np.diff(starts)
-        ids = form.ids(labels)
         differs = ids[order] != np.repeat(ids[self.first], self.sizes)
         self.agreed = np.flatnonzero(~np.logical_or.reduceat(differs, starts[:-1]))
-        self.num_rows = len(labels)
+        self.num_rows = len(ids)
 
     def choose(
         self, fraction: float, generator: np.random.Generator, change: Callable[[int], bool]

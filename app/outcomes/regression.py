@@ -180,7 +180,7 @@ class Regression(LabelledOutcome):
         def others(row: int) -> np.ndarray:
             return numbers[np.abs(numbers - numbers[row]) >= apart]
 
-        texts = LabelledTexts(self.form, labels, hashes)
+        texts = LabelledTexts(self.form.ids(labels), hashes)
         rows = texts.choose(fraction, generator, lambda text: len(others(texts.first[text])) > 0)
         return rows, np.array([generator.choice(others(row)) for row in rows], np.float64)
 
