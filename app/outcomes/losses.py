@@ -186,7 +186,7 @@ def single_label_loss(
     """Return the loss of `train.loss` for class ids, `labels` (num_rows,) of the train rows."""
     counts = np.bincount(labels, minlength=len(label_names))
     weights = class_weights(train.class_weights, counts, label_names)
-    return _make(SINGLE_LABEL_LOSSES, LossSettings(train, counts, _moved(weights, device), device))
+    return _make(SINGLE_LABEL_LOSSES, train, counts, weights, device)
 
 
 def multi_label_loss(
@@ -196,16 +196,14 @@ def multi_label_loss(
     rows."""
     counts = np.asarray(labels).sum(axis=0, dtype=np.int64)
     weights = positive_weights(train.positive_weights, counts, len(labels), label_names)
-    return _make(MULTI_LABEL_LOSSES, LossSettings(train, counts, _moved(weights, device), device))
+    return _make(MULTI_LABEL_LOSSES, train, counts, weights, device)
 
 
-def _make(losses: dict[str, Callable[[LossSettings], Loss]], settings: LossSettings) -> Loss:
+def _make(losses, train: TrainConfig, counts, weights, device) -> Loss:
     """Return the loss of `train.loss`; raises InputError where the task has none of that name."""
-    name = settings.train.loss
-    if name not in losses:
-        raise InputError(f"train.loss must be {' or '.join(losses)} with this data.task, found '{name}'")
-    return losses[name](settings)
-
-
-def _moved(weights: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
-    return None if weights is None else weights.to(device)
+    if train.loss not in losses:
+        raise InputError(
+            f"train.loss must be {' or '.join(losses)} with this data.task, found '{train.loss}'"
+        )
+    weights = None if weights is None else weights.to(device)
+    return losses[train.loss](LossSettings(train, counts, weights, device))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .baselines import MAX_FEATURES, MAX_ROWS, MAX_TRAIN_ROWS, measured
+from .baselines import MAX_FEATURES, MAX_ROWS, MAX_TRAIN_ROWS, character_tfidf, measured
 from .labelled_outcome import LabelledOutcome
 from .texts import Texts
 
@@ -29,10 +29,9 @@ def ridge_predictions(train: Texts, report: Texts) -> tuple[str, np.ndarray, np.
 
     For pairs the features are what both texts have in common: their own words say little of that.
     """
-    from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import Ridge
 
-    tfidf = TfidfVectorizer(analyzer="char", ngram_range=(1, 2), max_features=MAX_FEATURES, sublinear_tf=True)
+    tfidf = character_tfidf(MAX_FEATURES, np.float64)
     texts, numbers = train.sample(MAX_TRAIN_ROWS)
     tfidf.fit(texts)
     center = numbers.mean()

@@ -63,14 +63,12 @@ class Ordinal(SingleLabel):
     def decide(self, logits: np.ndarray) -> np.ndarray:
         return self.chosen(softmax(self.class_logits(logits)))
 
-    def confidence(self, probabilities: np.ndarray) -> np.ndarray:
-        return probabilities[np.arange(len(probabilities)), self.chosen(probabilities)]
-
     def scores(self, labels: np.ndarray, logits: np.ndarray, temperature: float = 1.0) -> ClassScores:
         scores, predicted = super().scores(labels, logits, temperature), self.decide(logits)
         probabilities = softmax(self.class_logits(logits) / temperature)
-        confidence = probabilities[np.arange(len(predicted)), predicted]
-        return replace(scores, predicted=predicted, confidence=confidence)
+        return replace(
+            scores, predicted=predicted, confidence=probabilities[np.arange(len(labels)), predicted]
+        )
 
     def measure(self, scores: ClassScores) -> dict:
         return answer_values(self, scores.labels, scores.predicted) | super().measure(scores)
@@ -80,34 +78,13 @@ class Ordinal(SingleLabel):
         counts.labels, counts.predicted = labels, predicted
         return counts
 
-    def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
-        """Return `probability`, that of the label, with a threshold `decision` and `margin`, the distance to
-        the largest other one."""
-        label = int(self.chosen(probabilities[None])[0])
-        first = float(probabilities[label])
-        record: dict[str, Any] = {"probability": round(first, 6)}
-        if threshold is not None:
-            record |= {"decision": "accept" if first >= threshold else "abstain"}
-            record |= {"margin": round(first - float(np.delete(probabilities, label).max()), 6)}
-        return record | self.probability_columns(probabilities)
-
     def scored_label(self, label: int, probability: float, answer: str) -> dict[str, Any]:
         """Return also whether it is the answer, `chosen`: the median need not be the most probable one."""
         scored = super().scored_label(label, probability, answer)
         return scored | {"chosen": scored["label"] == answer}
 
-    def explained_labels(self, probabilities: np.ndarray) -> list[int]:
-        return self.chosen(probabilities[None]).tolist()
-
     def scale_logits(self, logits: torch.Tensor) -> torch.Tensor:
         return super().scale_logits(class_log_probabilities(logits))
-
-    def line(self, answer: str, probabilities: np.ndarray) -> str:
-        return f"{answer} {self.confidence(probabilities[None])[0]:.4f}"
-
-    def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
-        order = np.argsort(-probabilities, kind="stable")
-        return order[order != self.chosen(probabilities[None])[0]]
 
     def decision_paragraph(self, metrics: dict, language: str) -> str:
         return f"{self.words(language)['card_cumulative']}\n\n{super().decision_paragraph(metrics, language)}"

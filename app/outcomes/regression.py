@@ -144,9 +144,8 @@ class Regression(LabelledOutcome):
         self, labels: np.ndarray, *predicted: np.ndarray
     ) -> tuple[list[np.ndarray], np.ndarray]:
         """Return all rows: hardly two of them are the same."""
-        return [np.asarray(array, np.float64) for array in (labels, *predicted)], np.ones(
-            len(labels), np.int64
-        )
+        counts = np.ones(len(labels), np.int64)
+        return [np.asarray(array, np.float64) for array in (labels, *predicted)], counts
 
     def count(self, labels: np.ndarray, predicted: np.ndarray) -> Numbers:
         return Numbers(labels, predicted)
@@ -167,9 +166,6 @@ class Regression(LabelledOutcome):
         center = np.median(errors)
         spread = NORMAL * np.median(np.abs(errors - center))
         return np.abs(errors - center) > FAR_OFF * spread, {}
-
-    def pattern_lines(self, patterns: dict) -> list[str]:
-        return []
 
     def inject_errors(
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
@@ -194,9 +190,6 @@ class Regression(LabelledOutcome):
         return np.asarray(predicted)
 
     def probability_columns(self, probabilities: np.ndarray) -> dict[str, float]:
-        return {}
-
-    def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
         return {}
 
     def scored_label(self, label: int, probability: float, answer: float) -> dict[str, Any]:

@@ -82,8 +82,12 @@ class SingleLabel(LabelledOutcome):
     def decide(self, logits: np.ndarray) -> np.ndarray:
         return np.asarray(logits).argmax(axis=1)
 
+    def chosen(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the label of each row, (num_rows,), that follows from its probabilities."""
+        return probabilities.argmax(axis=1)
+
     def confidence(self, probabilities: np.ndarray) -> np.ndarray:
-        return probabilities.max(axis=1)
+        return probabilities[np.arange(len(probabilities)), self.chosen(probabilities)]
 
     def held_out_decisions(self, dev: SplitLogits) -> ClassScores:
         """Return the scores of dev rows: a single temperature for all rows does not overfit."""
@@ -179,20 +183,18 @@ class SingleLabel(LabelledOutcome):
     def answer(self, label: np.ndarray) -> str:
         return self.label_names[int(label)]
 
-    def cell(self, label: np.ndarray) -> str:
-        return self.answer(label)
-
     def answers(self, predicted: np.ndarray) -> np.ndarray:
         return np.array(self.label_names)[predicted]
 
     def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
-        """Return `probability`, with a threshold `decision` and `margin`, the distance of the two largest
-        probabilities."""
-        second, first = map(float, probabilities[probabilities.argpartition(-2)[-2:]])
+        """Return `probability`, that of the label, with a threshold `decision` and `margin`, the distance to
+        the largest other one."""
+        label = self.chosen(probabilities[None])[0]
+        first = float(probabilities[label])
         record: dict[str, Any] = {"probability": round(first, 6)}
         if threshold is not None:
             record |= {"decision": "accept" if first >= threshold else "abstain"}
-            record |= {"margin": round(first - second, 6)}
+            record |= {"margin": round(first - float(np.delete(probabilities, label).max()), 6)}
         return record | self.probability_columns(probabilities)
 
     def arrow_type(self) -> Any:
@@ -208,7 +210,7 @@ class SingleLabel(LabelledOutcome):
         )
 
     def explained_labels(self, probabilities: np.ndarray) -> list[int]:
-        return [int(probabilities.argmax())]
+        return self.chosen(probabilities[None]).tolist()
 
     def log_odds(self, logits: torch.Tensor, label: int) -> torch.Tensor:
         import torch
@@ -220,10 +222,11 @@ class SingleLabel(LabelledOutcome):
         return logits / self.temperature
 
     def line(self, answer: str, probabilities: np.ndarray) -> str:
-        return f"{short_label(answer)} {probabilities.max():.4f}"
+        return f"{short_label(answer)} {self.confidence(probabilities[None])[0]:.4f}"
 
     def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
-        return super().listed_labels(probabilities)[1:]
+        order = super().listed_labels(probabilities)
+        return order[order != self.chosen(probabilities[None])]
 
     def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
         rows = metrics["rows"]
