@@ -48,7 +48,8 @@ def check_together(config: Config) -> None:
     _check_multi_label(data)
     _check_imbalance(config.train)
     if has_labels:
-        rule = f"a format with labels with data.task {data.task}"
+        without = " or ".join(name for name, has in having.items() if "labels" not in has)
+        rule = f"a format with labels unless data.task is {without}"
         require("data.format", data.format, data.format != "text", rule)
 
 

@@ -18,6 +18,8 @@ from .readers import ReadOptions
 # Ranges with about equally many rows, whose proportions a split keeps, and the least rows of one
 MAX_RANGES, ROWS_OF_RANGE = 10, 20
 NAME = "score"
+# The squares of larger numbers do not add up
+LARGEST = 1e100
 
 
 class NumberLabels(LabelForm):
@@ -95,4 +97,8 @@ def number_of(value: Any) -> float:
         ) from error
     if not math.isfinite(number):
         raise ValueError(f"the label must be a finite number, found {shown(value)}; fix or remove the row")
+    if abs(number) > LARGEST:
+        raise ValueError(
+            f"the label must be from -{LARGEST:g} to {LARGEST:g}, found {shown(value)}; fix or remove the row"
+        )
     return number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from ..config.schema import DataConfig
@@ -25,4 +26,11 @@ class OrderedLabels(OneLabel):
                 f"{train.source}: the order of the labels must be known with data.task ordinal, found "
                 f"{listed(map(repr, words))}; list all labels from the lowest to the highest in --data.labels"
             )
-        return sorted(found, key=number_of)
+        found = sorted(found, key=number_of)
+        for one, other in pairwise(found):
+            if number_of(one) == number_of(other):
+                raise InputError(
+                    f"{train.source}: labels with an order must be different numbers, found {one!r} and "
+                    f"{other!r}; write them alike, or list all labels in --data.labels"
+                )
+        return found

@@ -73,6 +73,7 @@ def test_a_constant_has_no_correlation():
         ("很好", "line 3: the label must be a number, found '很好'; fix the row, or set --data.label_column"),
         ("nan", "line 3: the label must be a finite number, found 'nan'"),
         ("-inf", "line 3: the label must be a finite number, found '-inf'"),
+        ("1e200", r"line 3: the label must be from -1e\+100 to 1e\+100, found '1e200'"),
         ("1_000", "line 3: the label must be a number, found '1_000'"),
         ("", "line 3: the label is empty"),
     ],
