@@ -34,14 +34,13 @@ class LabelledOutcome(FittedOutcome):
     number a row: at least `labels`, `predicted`, `correct` (bool) and `loss`; `right_rows` and `certainty`
     are for tables of compared rows.
 
-    `beside_baselines` are the metrics shown with the baselines, `label_column` the name of the column of
-    answers in files, `page_links` the ids of the sections of its page, whose titles are words, `own_words`
-    those of page and card, in English and Chinese. `pipeline_arguments` is what transformers' pipeline needs
-    on the card. `note` says how rows of several runs were decided. `separator` is between levels of labels.
+    `label_column` is the name of the column of answers in files, `page_links` the ids of the sections of its
+    page, whose titles are words, `own_words` those of page and card, in English and Chinese.
+    `pipeline_arguments` is what transformers' pipeline needs on the card. `note` says how rows of several runs
+    were decided. `separator` is between levels of labels.
     """
 
     has_labels = True
-    beside_baselines: tuple[str, ...]
     label_column = "label"
     page_links: tuple[str, ...]
     own_words: dict[str, tuple[str, str]] = {}

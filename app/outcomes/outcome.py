@@ -34,7 +34,8 @@ class Outcome:
     predicts without torch.
 
     `task` is the value of data.task, `problem_type` that of transformers' config.json. `log_metrics` are
-    shown after each evaluation.
+    shown after each evaluation, `beside_baselines` with the baselines, and the first of these where there is
+    room for one.
     `has_labels`: the outcome is a `LabelledOutcome`. `has_fixed_shape`: batches of as many rows have as many
     targets. `measures_start`: the rows of the report are also evaluated before the training. `unfitted` is
     what a report says where nothing that can be fitted on dev helps.
@@ -43,6 +44,7 @@ class Outcome:
     task: str
     problem_type: str | None = None
     log_metrics: tuple[str, ...]
+    beside_baselines: tuple[str, ...] = ("accuracy",)
     has_labels = False
     has_fixed_shape = True
     measures_start = False

@@ -14,11 +14,10 @@ from ..checkpoints.run_files import ADAPTER, REPORT
 from ..checkpoints.run_folder import finished_at
 from ..errors import InputError
 from ..outcomes import OUTCOMES, outcome_class
+from ..outcomes.metrics import BY_KEY, Metric
 from .exported_model import is_exported, read_record
 from .recorded_settings import MODEL, all_settings
 
-# What is said of a model, by its key in a report: the first one that the report has
-SHOWN = {"accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1"}
 SAMPLE = "the sample set"
 
 
@@ -73,11 +72,18 @@ def _why_trial(settings: dict[str, dict], report: dict) -> str | None:
         seen = steps * settings["train"]["batch_size"]
         if seen < rows:
             return f"its training ended after {seen:,} of {rows:,} rows (--train.max_steps {steps})"
-    with suppress(KeyError, TypeError, ValueError):
-        accuracy, always = report["accuracy"], report["baselines"]["majority class"]["accuracy"]
-        if not accuracy > always:
-            return f"its accuracy is {accuracy:.4f}, and always the same answer has {always:.4f}"
+    with suppress(KeyError, TypeError, ValueError, StopIteration):
+        metric = _shown_metric(settings)
+        # The first baseline is a constant answer
+        value, always = report[metric.key], next(iter(report["baselines"].values()))[metric.key]
+        if not value > always:
+            return f"its {metric.english} is {value:.4f}, and always the same answer has {always:.4f}"
     return None
+
+
+def _shown_metric(settings: dict[str, dict]) -> Metric:
+    """Return the metric by which a run is known; raises KeyError for one whose rows have no labels."""
+    return BY_KEY[outcome_class(settings["data"]["task"]).beside_baselines[0]]
 
 
 def _report(folder: Path) -> dict[str, Any]:
@@ -103,11 +109,11 @@ def describe_model(folder: Path) -> str | None:
     said = f"{folder}: {encoder}, trained on {Path(str(train)).name if train else SAMPLE}"
     time = finished_at(folder)
     said += f", {datetime.fromtimestamp(time / 1e9):%Y-%m-%d %H:%M}" if time else ", not finished"
-    report = _report(folder)
-    key = next((key for key in SHOWN if isinstance(report.get(key), float)), None)
-    if key is None:
-        return said
-    return f"{said}, {SHOWN[key]} {report[key]:.4f} on {report.get('rows')} rows of {report.get('split')}"
+    with suppress(KeyError, TypeError, ValueError):
+        report, metric = _report(folder), _shown_metric(settings)
+        rows = f"{report['rows']} rows of {report['split']}"
+        said += f", {metric.english} {report[metric.key]:.4f} on {rows}"
+    return said
 
 
 def _after(proof: dict[str, Any]) -> str:
@@ -115,4 +121,5 @@ def _after(proof: dict[str, Any]) -> str:
     if not metrics:
         return ""
     name = metrics[0][0].removesuffix("_after")
-    return f", {SHOWN.get(name, name)} {metrics[0][1]:.4f} on {proof.get('rows')} rows"
+    shown = BY_KEY[name].english if name in BY_KEY else name
+    return f", {shown} {metrics[0][1]:.4f} on {proof.get('rows')} rows"

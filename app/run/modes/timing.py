@@ -31,7 +31,8 @@ SAMPLE_SECONDS = 0.2
 @dataclass(frozen=True)
 class Timing:
     """One row of the table. `minutes`: the whole command; `rows_per_second`: while training, without
-    evaluations; `memory_mib`: highest resident memory of the largest process; `accuracy`: of the report.
+    evaluations; `memory_mib`: highest resident memory of the largest process; `accuracy`: of the report,
+    where it has one.
     """
 
     mode: str
@@ -75,7 +76,7 @@ def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeo
         minutes,
         float(speeds[-1]),
         memory_mib=memory,
-        accuracy=report["accuracy"],
+        accuracy=report.get("accuracy"),
     )
 
 
