@@ -150,8 +150,7 @@ class SingleLabel(LabelledOutcome):
 
     def baselines(self, train: Texts, dev: Texts | None, report: Texts) -> dict[str, dict]:
         num_labels = len(self.label_names)
-        frequent = np.bincount(train.labels, minlength=num_labels).argmax()
-        majority = np.full(len(report.labels), frequent)
+        majority = np.full(len(report.labels), np.bincount(train.labels).argmax())
         linear = LinearModel(train, num_labels)
         return {
             "majority class": measured(self, report.labels, majority),
@@ -159,10 +158,9 @@ class SingleLabel(LabelledOutcome):
         }
 
     def label_quality(self, scores: ClassScores, logits: np.ndarray) -> np.ndarray:
-        def quality(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
-            return class_quality(labels, softmax(self.class_logits(logits)))
-
-        return in_chunks(quality, scores.labels, logits)
+        return in_chunks(
+            lambda *rows: class_quality(rows[0], softmax(self.class_logits(rows[1]))), scores.labels, logits
+        )
 
     def flag_labels(self, scores: ClassScores, logits: np.ndarray) -> tuple[np.ndarray, dict]:
         flagged, overlaps = flag_classes(scores.labels, softmax(self.class_logits(np.asarray(logits))))
