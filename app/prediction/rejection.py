@@ -35,8 +35,8 @@ class Rejection:
         labels = np.asarray(splits["train"].labels)
         if vectors.form.has_several or not vectors.form.has_classes:
             raise InputError(
-                "--reject compares texts with those of each class, so it is for runs of one label a row; "
-                "leave it out"
+                "--reject is for runs of one label a row, because it compares a text with those of each "
+                "class; leave it out"
             )
         needed = math.ceil(1 / rate - 1 - 1e-9)
         num_dev = len(splits[FITTED_ON]) if FITTED_ON in splits else 0
