@@ -93,9 +93,8 @@ def _check_imbalance(train: TrainConfig) -> None:
 
 def _check_multi_label(data: DataConfig) -> None:
     """Raise InputError for settings of multi-label rows that contradict each other."""
-    has = TASKS[data.task].has
-    if "labels" in has and not {"unordered", "one_class"} <= has:
-        rule = f"a file with data.task {data.task} (the sample set has one label a row, without an order)"
+    if data.task != DataConfig.task and "labels" in TASKS[data.task].has:
+        rule = f"a file with data.task {data.task} (the sample set has one label a row)"
         require("data.train", data.train, data.train is not None, rule)
     if data.label_columns is not None:
         for key in ("labels", "label_column", "label_separator"):

@@ -36,8 +36,8 @@ class LabelledOutcome(FittedOutcome):
 
     `label_column` is the name of the column of answers in files, `page_links` the ids of the sections of its
     page, whose titles are words, `own_words` those of page and card, in English and Chinese.
-    `pipeline_arguments` is what transformers' pipeline needs on the card. `note` says how rows of several runs
-    were decided. `separator` is between levels of labels.
+    `pipeline_arguments` is what transformers' pipeline needs on the card. `note` says how rows of several
+    runs were decided. `separator` is between levels of labels.
     """
 
     has_labels = True
