@@ -4,12 +4,17 @@ python -m app suggest pool.csv next.csv                    50 rows, by the run t
 python -m app suggest pool.csv next.csv --checkpoint checkpoints/sample-001 --num 100
 python -m app suggest pool.csv tasks.json --to label-studio
 python -m app suggest pool.csv tasks.jsonl --to doccano --strategy embedding_kmeans
+python -m app suggest next.csv labelled-2.csv --add        next.csv has labels now: train again with them
+
+With --add, the training rows of the run and the labelled rows are written to OUT, the run is trained again
+with them, beside the old run under the name of OUT, and the two are compared on the run's test rows. With
+--to, the labelled file is an export of that tool.
 
 Rows that the run was trained or evaluated with are left out, and repeated texts. The strategies have the
 names of the library small-text: random; by the probabilities, least_confidence, prediction_entropy,
 breaking_ties; by the vectors of the texts, embedding_kmeans, greedy_coreset. CSV, JSON Lines and Excel have
 all columns of the pool, then the guess and its probabilities, as predict writes them. No file is
-overwritten. Exit status: 0, 1 for a full disk, 2 for bad input.
+overwritten. Exit status: 0, 1 for a full disk or a training that failed, 2 for bad input.
 """
 
 from __future__ import annotations
@@ -51,6 +56,8 @@ def build_parser(program: str) -> argparse.ArgumentParser:
     add("--num", type=int, default=50, help="rows to choose (default: 50)")
     add("--strategy", choices=STRATEGIES, default="breaking_ties", help="(default: breaking_ties)")
     add("--to", choices=TOOLS, help="write tasks for this tool, with the guess (default: rows)")
+    help = "POOL has labels now: train again with them, and say what they brought"
+    add("--add", action="store_true", help=help)
     add("--seed", type=int, default=0, help="seed of random and embedding_kmeans (default: 0)")
     add("--device", default="auto", help=DEVICES)
     return parser
@@ -63,6 +70,10 @@ def check(args: argparse.Namespace) -> None:
     if args.seed < 0:
         raise InputError(f"--seed must be at least 0, found {args.seed}")
     target = Path(args.target)
+    if args.add:
+        if target.suffix.lower() != ".csv":
+            raise InputError(f"{target}: with --add the name must end in .csv")
+        return
     suffixes = [suffix for suffix, format in OUTPUT_SUFFIXES.items() if format != "parquet"]
     if args.to is None and target.suffix.lower() not in suffixes:
         raise InputError(f"{target}: the name must end in {', '.join(suffixes)}; or set --to")
@@ -98,8 +109,8 @@ def choose(args: argparse.Namespace, opened: OpenedModel, rows: list[Row]) -> li
     """Return the chosen rows with the model's guesses."""
     import numpy as np
 
+    from ..prediction.run_vectors import RunVectors
     from ..vectors.strategies import choose_rows
-    from ..vectors.text_vectors import TextVectors
 
     predictor = opened.predictor
     if not predictor.outcome.has_confidence:
@@ -108,13 +119,13 @@ def choose(args: argparse.Namespace, opened: OpenedModel, rows: list[Row]) -> li
         say(f"{args.num:,} rows were asked for, and the pool has {len(rows):,}: all of them are chosen")
     guesses = list(predictor.predict(rows))
     probabilities = np.stack([guess.probabilities for guess in guesses])
-    vectors = np.empty((len(rows), 0), np.float32)
+    vectors = labelled = np.empty((len(rows), 0), np.float32)
     if args.strategy in ("embedding_kmeans", "greedy_coreset"):
-        computed = TextVectors(predictor.runtime.model, predictor.encoder, args.device)
-        vectors = computed.compute([row.texts for row in rows])
+        of_run = RunVectors(opened, "--strategy")
+        vectors, labelled = of_run.of(rows), of_run.of_split(of_run.dataset.splits["train"])
     confidence = predictor.outcome.confidence(probabilities)
     chosen = choose_rows(
-        args.strategy, min(args.num, len(rows)), probabilities, confidence, vectors, vectors[:0], args.seed
+        args.strategy, min(args.num, len(rows)), probabilities, confidence, vectors, labelled, args.seed
     )
     return [guesses[index] for index in chosen]
 
@@ -155,6 +166,11 @@ def run(args: argparse.Namespace) -> None:
     from ..prediction.recorded_settings import check_pairs, recorded_settings
 
     folder = args.checkpoint or newest_run()
+    if args.add:
+        from ..run.many_runs.next_round import add_round
+
+        print(add_round(folder, args.pool, Path(args.target), args.to))
+        return
     recorded = recorded_settings(folder)
     source = open_file(args.pool, recorded, {}, keeps_columns=True)
     rows = new_rows(source, folder)

@@ -58,6 +58,9 @@ class ModelConfig:
     lowercase: bool = True
     """Convert Latin letters to lower case, without accents; for random weights (a pretrained model has its
     own rule)."""
+    prefix: str | None = None
+    """Words before each text, such as "query: ", with which e5 was pretrained; they stay in the checkpoint's
+    tokenizer. Of a pair, the first text has them. "": none; none: as in the checkpoint."""
     dropout: Annotated[float | None, FROM_0_BELOW_1] = None
     """All dropout probabilities of the model; none: as in the model's configuration."""
     head: Head = "random"

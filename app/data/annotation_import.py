@@ -38,6 +38,19 @@ def import_fixes(source: Path, target: Path) -> Imported:
     A label that is the given one is no fix; rows with several different decisions are left out. Raises
     InputError, with file and place, for what is neither, and for a target that exists.
     """
+    imported = Imported()
+    for where, about, decisions in read_export(source):
+        _add(imported, about, decisions, where)
+    with new_file(target) as file:
+        writer = csv.DictWriter(file, FIX_COLUMNS, restval="")
+        writer.writeheader()
+        writer.writerows(imported.fixes)
+    return imported
+
+
+def read_export(source: Path) -> Iterator[tuple[str, dict[str, str], list[list[str]]]]:
+    """Yield of each row of an export its place, the fields by which it is found again, and the labels that
+    each person has chosen for it; raises InputError as `import_fixes`."""
     start = read_start(source, 1 << 10).decode(errors="replace").lstrip("\ufeff \t\r\n")[:1]
     format = {"[": "json", "{": "jsonl"}.get(start)
     if format is None:
@@ -45,19 +58,13 @@ def import_fixes(source: Path, target: Path) -> Imported:
             f"{source}: an export of Label Studio (an array in JSON) or doccano (an object a line) is "
             f"needed, found a file that begins with {excerpt(start)}"
         )
-    imported = Imported()
     for place, record in read_records(source, ReadOptions(), format):
         where = f"{source}, {row_unit(format)} {place}"
         if isinstance(record, BadRow):
             raise InputError(f"{where}: {record.problem}")
         if not isinstance(record, dict):
             raise InputError(f"{where}: an object is needed, found {excerpt(record)}")
-        _add(imported, _about(record), list(_decisions(where, record)), where)
-    with new_file(target) as file:
-        writer = csv.DictWriter(file, FIX_COLUMNS, restval="")
-        writer.writeheader()
-        writer.writerows(imported.fixes)
-    return imported
+        yield where, _about(record), list(_decisions(where, record))
 
 
 def _add(imported: Imported, about: dict[str, str], decisions: list[list[str]], where: str) -> None:

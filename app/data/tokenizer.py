@@ -3,9 +3,11 @@ training text."""
 
 from __future__ import annotations
 
+import json
 import string
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..config.public_sets import fetch_hint
 from ..config.schema import ModelConfig
@@ -14,6 +16,11 @@ from .cache import build_once, content_key
 from .dataset import Dataset
 from .encoding import check_tokenizer, guarded
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# The name that the tokens of a prefix have in tokenizer.json
+PREFIX = "prefix"
 # Rows whose characters are collected at once
 CHUNK = 8192
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -38,8 +45,52 @@ def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache
         tokenizer = BertTokenizer(
             {token: index for index, token in enumerate(tokens)}, do_lower_case=config.lowercase
         )
+    if config.prefix is not None:
+        set_prefix(tokenizer.backend_tokenizer, config.prefix)
+        tokenizer = _kept_as_it_is(tokenizer)
     tokenizer.model_max_length = max_length
     return tokenizer
+
+
+def set_prefix(tokenizer: Tokenizer, words: str) -> None:
+    """Let the tokens of `words` be before those of each text, after a first special token, in place of an
+    earlier prefix; of a pair, before the first text.
+
+    They are part of the tokenizer, as special tokens are: each window of a text has them, and no text is cut
+    for less than all of them. Raises InputError for a tokenizer whose special tokens are no template.
+    """
+    from tokenizers import Tokenizer, models
+    from tokenizers.processors import TemplateProcessing
+
+    definition = json.loads(tokenizer.to_str())["post_processor"] or {}
+    if not isinstance(tokenizer.post_processor, TemplateProcessing):
+        raise InputError(
+            "model.prefix needs a tokenizer with the post-processor TemplateProcessing, found "
+            f"{definition.get('type', 'none')}; leave it out"
+        )
+    encoding = tokenizer.encode(words, add_special_tokens=False)
+    definition["special_tokens"].pop(PREFIX, None)
+    own = {"SpecialToken": {"id": PREFIX, "type_id": 0}}
+    for template in ("single", "pair"):
+        pieces = [piece for piece in definition[template] if piece != own]
+        if encoding.ids:
+            first = next(at for at, piece in enumerate(pieces) if "Sequence" in piece)
+            pieces.insert(first, own)
+        definition[template] = pieces
+    if encoding.ids:
+        definition["special_tokens"][PREFIX] = {"id": PREFIX, "ids": encoding.ids, "tokens": encoding.tokens}
+    other = json.loads(Tokenizer(models.WordLevel()).to_str()) | {"post_processor": definition}
+    tokenizer.post_processor = Tokenizer.from_str(json.dumps(other)).post_processor
+
+
+def _kept_as_it_is(tokenizer):
+    """Return a tokenizer of transformers' general class, which is loaded as it was saved; that of BERT makes
+    its template anew."""
+    from transformers import PreTrainedTokenizerFast
+
+    names = ("model_input_names", "padding_side", "truncation_side")
+    kept = {name: getattr(tokenizer, name) for name in names} | tokenizer.special_tokens_map
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, **kept)
 
 
 def _checkpoint_tokenizer(config: ModelConfig):

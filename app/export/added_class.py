@@ -107,6 +107,25 @@ def _new_row(
     own, own_logits = head_states(predictor, new)
     states, logits = head_states(predictor, rows)
     length = last_layer(predictor.runtime.model.model)[1].weight.norm(dim=1).mean().item()
+    weights, bias, counts = row_of_class(own, own_logits, states, logits, labels, length, may_lose)
+    return weights, bias, AddedClass(name, *counts)
+
+
+def row_of_class(
+    own: np.ndarray,
+    own_logits: np.ndarray,
+    states: np.ndarray,
+    logits: np.ndarray,
+    labels: np.ndarray,
+    length: float,
+    may_lose: float,
+) -> tuple[np.ndarray, float, tuple[int, int | None, int, int, int]]:
+    """Return the weights, (size,), of the length `length`, and the bias of a new class, and the counts of
+    `AddedClass`.
+
+    `own` (num_texts, size) and `own_logits` are states and logits of its texts; `states`, `logits` and
+    `labels` those of rows of the other classes. Raises InputError where none of these is right.
+    """
     centre = states.mean(axis=0)
 
     def towards(mean: np.ndarray) -> np.ndarray:
@@ -126,8 +145,7 @@ def _new_row(
         for state, direction, of_text in zip(own, others, own_logits, strict=False)
     )
     lost = int((of_right < bias).sum())
-    counts = (len(new), found if others else None, len(rows), len(of_right), lost)
-    return weights, bias, AddedClass(name, *counts)
+    return weights, bias, (len(own), found if others else None, len(states), len(of_right), lost)
 
 
 def _write(folder: Path, aside: Path, name: str, weights: np.ndarray, bias: float) -> None:

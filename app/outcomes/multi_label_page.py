@@ -21,8 +21,8 @@ def page_sections(content: PageContent, answer: Callable[[np.ndarray], list[str]
 
 
 def worst_rows(content: PageContent, answer: Callable[[np.ndarray], list[str]]) -> list[dict]:
-    """Return the rows with the most wrong labels: `text`, `where`, `num_wrong`, and the `true` and
-    `predicted` labels."""
+    """Return the rows with the most wrong labels: `text`, `where`, `num_wrong`, the `true` and
+    `predicted` labels, and its nearest training rows, `evidence`."""
     rows, scores = content.rows, content.rows.scores
     return [
         {
@@ -31,6 +31,7 @@ def worst_rows(content: PageContent, answer: Callable[[np.ndarray], list[str]]) 
             "num_wrong": int(scores.num_wrong[at]),
             "true": answer(scores.labels[at]),
             "predicted": answer(scores.predicted[at]),
+            "evidence": rows.evidence(at),
         }
         for at in scores.most_wrong(MAX_ERRORS).tolist()
     ]

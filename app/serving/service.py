@@ -196,6 +196,7 @@ class Service:
             "label_hierarchy": model.predictor.outcome.separator,
             "examples": model.examples,
             "explain_seconds": self.options.explain_seconds,
+            "evidence": model.nearest is not None,
             **model.predictor.runtime.description,
             "max_body_bytes": limits.body_bytes,
             "max_texts": limits.texts,

@@ -1,6 +1,6 @@
 """Texts -> vectors of length 1: the mean of the encoder's last states of their tokens.
 
-vectors = open_vectors("checkpoints/run-001", ".cache")   # or "e5-small-zh"
+vectors = open_vectors("checkpoints/run-001", ".cache")   # or "e5-small-zh", ".cache", prefix="query: "
 known = vectors.stored(train_texts, ".cache")
 similarities, rows = nearest(known, vectors.compute(new_texts), 3)
 """
@@ -8,7 +8,6 @@ similarities, rows = nearest(known, vectors.compute(new_texts), 3)
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from ..config.schema import ModelConfig
 from ..data.cache import content_key
 from ..data.encoding import guarded
 from ..data.row_encoder import RowEncoder
+from ..data.tokenizer import set_prefix
 from ..model.encoder_config import cannot_load, checkpoint_config
 from ..model.packed_model import PackedModel, max_positions
 from ..model.pretrained import check_weights, load_weights
@@ -33,19 +33,22 @@ from ..runtime.disk import sync
 from ..runtime.precision import Precision
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
-VERSION = 1
+VERSION = 2
 CHUNK_ROWS = 2048
-# Models of this family are trained with one of two words before each text; this one is for likeness
-E5, E5_PREFIX = re.compile(r"(^|[-_/])e5($|[-_/])"), "query: "
 
 
 def open_vectors(
-    name: str | Path, cache_dir: str | Path, max_length: int | None = None, device: str = "auto"
+    name: str | Path,
+    cache_dir: str | Path,
+    max_length: int | None = None,
+    device: str = "auto",
+    prefix: str | None = None,
 ) -> TextVectors:
     """Return the vectors by the encoder of a run, of a checkpoint or of a `model.name`; the head of a
     classifier is left out.
 
-    Texts are cut at `max_length` tokens; None: at what the model has positions for. Raises InputError for an
+    Texts are cut at `max_length` tokens; None: at what the model has positions for. They have the words
+    `prefix` before them; None: those with which a run was trained, if any. Raises InputError for an
     encoder that cannot be loaded.
     """
     place, problem = checkpoint_place(ModelConfig(str(name)), str(cache_dir)), cannot_load(str(name))
@@ -57,33 +60,27 @@ def open_vectors(
     check_weights(str(name), model, info)
     limits = (max_length, max_positions(config))
     longest = min((limit for limit in limits if limit is not None), default=None)
+    if prefix is not None:
+        set_prefix(tokenizer.backend_tokenizer, prefix)
     rows = RowEncoder(tokenizer.backend_tokenizer, longest, tokenizer.truncation_side)
-    # A run was trained without the prefix
-    return TextVectors(PackedModel(model), rows, device, prefix=E5_PREFIX if E5.search(str(name)) else "")
+    return TextVectors(PackedModel(model), rows, device)
 
 
 class TextVectors:
     """Computes vectors with the encoder of a model, which may be a classifier that is loaded already: its
     head is not used.
 
-    `rows` makes tokens of texts, of which each begins with `prefix`. `precision` is fp32 or bf16 (autocast);
-    None: the faster one on this device.
+    `rows` makes tokens of texts. `precision` is fp32 or bf16 (autocast); None: the faster one on this device.
     """
 
     def __init__(
-        self,
-        model: PackedModel,
-        rows: RowEncoder,
-        device: str = "auto",
-        precision: str | None = None,
-        prefix: str = "",
+        self, model: PackedModel, rows: RowEncoder, device: str = "auto", precision: str | None = None
     ) -> None:
         self.device = choose_device(device)
         self.model = model.eval().to(self.device)
         self.rows = rows
         self.layout = model.layout(model.can_pack, model.has_varlen_kernels(self.device))
         self.precision = Precision(precision or fastest_precision(self.device), self.device)
-        self.prefix = prefix
         self.size: int = model.model.config.hidden_size
 
     def compute(self, texts: Texts, on_rows: Callable[[int], None] = lambda _: None) -> np.ndarray:
@@ -120,14 +117,14 @@ class TextVectors:
         """Return what vectors depend on besides the texts."""
         weights = self.model.model.base_model.state_dict().values()
         return content_key(
-            *(VERSION, self.prefix, self.precision.name, repr(self.rows.long), self.rows.encoder.side),
+            *(VERSION, self.precision.name, repr(self.rows.long), self.rows.encoder.side),
             *(self.rows.encoder.tokenizer.to_str(), *(tensor.cpu().numpy().tobytes() for tensor in weights)),
         )
 
     def _write(self, vectors: np.ndarray, texts: Texts, on_rows: Callable[[int], None]) -> None:
         budget = CPU_BATCH_TOKENS if self.device.type == "cpu" else BATCH_TOKENS
         for start in range(0, len(texts), CHUNK_ROWS):
-            chunk = [self._with_prefix(text) for text in texts[start : start + CHUNK_ROWS]]
+            chunk = [*texts[start : start + CHUNK_ROWS]]
             encoded = self.rows.encode(chunk, lambda index, start=start: f"text {start + index + 1}")
             windows = [np.array(window, np.int64) for row in encoded for window in row.windows]
             seconds = [row.second_start for row in encoded] if not isinstance(chunk[0], str) else None
@@ -139,9 +136,6 @@ class TextVectors:
             normalised = torch.nn.functional.normalize(means_of_rows(means, counts))
             vectors[start : start + len(chunk)] = normalised.numpy()
             on_rows(len(chunk))
-
-    def _with_prefix(self, text: str | tuple[str, str]) -> str | tuple[str, str]:
-        return self.prefix + text if isinstance(text, str) else (self.prefix + text[0], text[1])
 
     @torch.inference_mode()
     def _means(self, rows: list[np.ndarray], second_starts: list[int] | None) -> torch.Tensor:

@@ -8,7 +8,10 @@ import pytest
 
 from app.commands.suggest import STRATEGIES, main
 from app.config.command_line import load_config
+from app.outcomes.finished_run import read_run
+from app.prediction.run_data import dataset_of_run
 from app.run.entry import work
+from app.run.many_runs.next_round import new_rows
 from app.vectors import STRATEGIES as IMPLEMENTED
 from tests.tiny import SIZES, tiny_lines, write_tiny
 
@@ -104,3 +107,76 @@ def test_bad_input_is_an_error(run, tmp_path, capsys, content, options, message)
 def test_the_name_of_the_output_says_its_format(run, pool, capsys):
     assert suggest(run, pool, "next.txt") == 2
     assert "the name must end in .csv, .xlsx, .jsonl, .ndjson; or set --to" in capsys.readouterr().err
+
+
+def labelled(run: Path, pool: Path) -> Path:
+    """Return rows that suggest chose, with one label taken out and a row that the run was trained with."""
+    assert suggest(run, pool, "next.csv", "--num", "9") == 0
+    path = pool.parent / "next.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    rows[0]["label"], rows[1]["text"] = "", tiny_lines(20)[1].split("\t")[0]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]])
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_the_labelled_rows_go_back_and_it_says_what_they_brought(run, pool, capsys):
+    rows, target = labelled(run, pool), pool.parent / "round-2.csv"
+    arguments = [str(rows), str(target), "--checkpoint", str(run), "--add"]
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert "7 new rows; left out: 1 without a label, 1 known to the run" in captured.err
+    assert f"B = {run.with_name('round-2')} against A = {run}, on the same 6 rows" in captured.out
+    with target.open(encoding="utf-8", newline="") as file:
+        merged = list(csv.DictReader(file))
+    dataset = dataset_of_run(run, "", "")
+    known = [dataset.splits["train"].table.text(row) for row in dataset.splits["train"].rows]
+    assert [row["text"] for row in merged[:-7]] == known
+    assert len({row["text"] for row in merged}) == len(known) + 7
+    again = dataset_of_run(run.with_name("round-2"), "", "")
+    for name in ("dev", "test"):
+        texts = [[of.splits[name].table.text(row) for row in of.splits[name].rows] for of in (dataset, again)]
+        assert texts[0] == texts[1]
+    # The same command again: nothing is trained or overwritten
+    weights = run.with_name("round-2") / "model.safetensors"
+    before = weights.stat().st_mtime_ns
+    assert main(arguments) == 0
+    assert weights.stat().st_mtime_ns == before
+    target.write_text("text,label\n好,正面\n", encoding="utf-8")
+    assert main(arguments) == 2
+    assert f"{target}: there is such a file; choose another name" in capsys.readouterr().err
+
+
+def test_an_export_of_a_tool_goes_back_too(run, pool, tmp_path, capsys):
+    annotated = [
+        {
+            "data": {"text": text},
+            "annotations": [{"result": [{"value": {"choices": [label]}} for label in labels]}],
+        }
+        for text, labels in (("好好好好", ["正面"]), ("差差差差", ["负面"]), ("没有看过", []))
+    ]
+    (tmp_path / "export.json").write_text(json.dumps(annotated), encoding="utf-8")
+    dataset = dataset_of_run(run, "", "")
+    outcome, _ = read_run(run)
+    rows = new_rows(run, str(tmp_path / "export.json"), dataset, outcome, "label-studio")
+    assert rows == [["好好好好", "", "正面"], ["差差差差", "", "负面"]]
+    assert "2 new rows; left out: 1 without a label" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("好好好好,好评\n", "line 2: the run has no label '好评'"),
+        ("好好好好,\n", "there is no new row with a label (1 without a label)"),
+        ("", "next.csv"),
+    ],
+)
+def test_what_cannot_go_back_is_an_error(run, tmp_path, capsys, rows, message):
+    (tmp_path / "next.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    arguments = [str(tmp_path / "next.csv"), str(tmp_path / "more.csv"), "--checkpoint", str(run), "--add"]
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "more.csv").exists()

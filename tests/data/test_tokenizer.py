@@ -1,15 +1,28 @@
-"""The vocabulary of a model with random weights: python -m pytest tests/data/test_tokenizer.py"""
+"""The vocabulary of a model with random weights, and words before texts: python -m pytest
+tests/data/test_tokenizer.py"""
 
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import BertTokenizer
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, BertTokenizer
 
+from app.config.schema import ModelConfig
 from app.data.readers import ReadOptions
+from app.data.row_encoder import RowEncoder
 from app.data.table_builder import build_table
-from app.data.tokenizer import SPECIAL_TOKENS, build_vocabulary, gb2312_characters, is_split_off
+from app.data.tokenizer import (
+    SPECIAL_TOKENS,
+    build_vocabulary,
+    gb2312_characters,
+    is_split_off,
+    load_tokenizer,
+    set_prefix,
+)
+from app.errors import InputError
+from tests.saved_classifier import save_checkpoint
 
 # U+3400, U+20000 and U+2CEAF are first or last in ranges of Chinese characters; `〇` is in none of them.
 SPLIT_OFF = "中\u3400\U00020000\U0002ceaf，。“…—·!$^~「٪"
@@ -73,3 +86,29 @@ def test_no_character_of_the_training_text_is_unknown(vocabulary, lowercase):
         c for c, encoding in zip(characters, encodings, strict=True) if tokenizer.unk_token_id in encoding.ids
     ]
     assert unknown == []
+
+
+def test_a_prefix_is_as_if_each_text_had_it_and_stays_with_the_tokenizer(tmp_path):
+    folder = save_checkpoint(tmp_path)
+    plain = AutoTokenizer.from_pretrained(folder)
+    # The data is not read for the tokenizer of a checkpoint
+    ours = load_tokenizer(ModelConfig(str(folder), prefix="a: "), None, 60, "")
+    ours.save_pretrained(tmp_path / "again")
+    again = AutoTokenizer.from_pretrained(tmp_path / "again")
+    wanted = plain("a: 今天真开心")["input_ids"]
+    assert ours("今天真开心")["input_ids"] == again("今天真开心")["input_ids"] == wanted
+    assert {**again("今天", "好")} == {**plain("a: 今天", "好")}
+    assert again.model_max_length == 60
+    assert again.special_tokens_map == plain.special_tokens_map
+    # Texts are cut, not the prefix
+    encoder = RowEncoder(again.backend_tokenizer, len(wanted) - 2)
+    assert encoder.encode(["今天真开心"], str)[0].windows == [wanted[:-3] + wanted[-1:]]
+    set_prefix(again.backend_tokenizer, "b")
+    assert again("今天")["input_ids"] == plain("b今天")["input_ids"]
+    set_prefix(again.backend_tokenizer, "")
+    assert again("今天", "好")["input_ids"] == plain("今天", "好")["input_ids"]
+
+
+def test_a_prefix_needs_a_template_of_special_tokens():
+    with pytest.raises(InputError, match="post-processor TemplateProcessing, found none; leave it out"):
+        set_prefix(Tokenizer(models.WordLevel({"好": 0}, "好")), "query: ")

@@ -1,6 +1,7 @@
 """report.html: python -m pytest tests/outcomes/test_report_page.py"""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -162,6 +163,13 @@ def test_the_rows_with_the_most_wrong_labels_come_first():
     assert wrong == sorted(scores.num_wrong.tolist(), reverse=True)[: len(wrong)]
     at = int(shown[0]["text"].removeprefix("文本 "))
     assert len(set(shown[0]["true"]) ^ set(shown[0]["predicted"])) == wrong[0] == scores.num_wrong[at]
+    # With evidence, each has its nearest training rows below it
+    near = {"similarity": 0.9, "label": ["甲", "丁"], "text": "相似", "where": "train.tsv, line 7"}
+    rows = replace(content.rows, evidence=lambda at: [near])
+    page = render_page(outcome, replace(content, rows=rows), "en")
+    below = "in train: 0.9000 <bdi>甲</bdi>, <bdi>丁</bdi>"
+    assert page.count(below) == len(shown)
+    assert below not in render_page(outcome, content, "en")
 
 
 def test_groups_count_every_row_once():

@@ -12,8 +12,8 @@ Object.assign(globalThis, {
 });
 if (!globalThis.navigator) globalThis.navigator = { language: "en" };
 const source = fs.readFileSync(process.argv[2], "utf8");
-const names = "decode, formatOf, readTable, stopped, sure, know: (of) => { info = of; }";
-const { decode, formatOf, readTable, stopped, sure, know } = new Function(`${source}; return { ${names} };`)();
+const names = "decode, formatOf, readTable, stopped, sure, say, know: (of) => { info = of; }";
+const { decode, formatOf, readTable, stopped, sure, say, know } = new Function(`${source}; return { ${names} };`)();
 const read = (text, format, reading) => readTable(text, format, reading, (i) => `column ${i}`);
 
 const titles = read("content,title\n正文,标题\n", "csv", { text_column: "title" });
@@ -49,3 +49,7 @@ know(null);
 const gb18030 = Uint8Array.from([0xbd, 0xf1, 0xcc, 0xec]);
 for (const recorded of ["gb18030", "utf-8", null, "no such encoding"]) assert.equal(decode(gb18030, recorded), "今天");
 assert.equal(decode(new TextEncoder().encode("今天"), null), "今天");
+
+const near = { similarity: 0.5, label: ["a", "b"], text: "好", where: "rows.csv, line 2" };
+assert.match(say("nearest", near), /0\.5000 a(, |、)b.*好.*rows\.csv, line 2/);
+assert.match(say("nearest", { ...near, label: "a" }), /0\.5000 a.*好/);

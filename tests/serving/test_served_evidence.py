@@ -57,6 +57,11 @@ def test_a_number_that_makes_no_sense_is_refused(model, evidence):
     assert "evidence must be a whole number from 1 to 100" in answer.json()["error"]
 
 
+def test_the_page_shows_it_where_the_server_has_it(model):
+    for opened in (model, replace(model, nearest=None)):
+        assert Service(lambda opened=opened: opened, ServeOptions()).info()["evidence"] == (opened is model)
+
+
 def test_a_server_without_evidence_says_how_to_get_it(model):
     answer = ask(replace(model, nearest=None), {"inputs": "好", "evidence": 1})
     assert answer.status_code == 422

@@ -1,0 +1,141 @@
+"""A run and rows that people have labelled since -> the run again with these rows too, and what they
+brought."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...checkpoints.find_run import is_finished
+from ...checkpoints.run_history import CONFIG
+from ...config.command_line import load_config
+from ...config.file_formats import FORMATS
+from ...data.annotation_export import new_file
+from ...data.annotation_import import read_export
+from ...data.dataset import Dataset
+from ...data.formats import file_format
+from ...data.label_cells import encode_labels
+from ...data.rows import Row
+from ...errors import InputError, TrainingError, excerpt, listed, nearest
+from ...outcomes.finished_run import read_run
+from ...outcomes.labelled_outcome import LabelledOutcome
+from ...prediction.recorded_settings import recorded_settings
+from ...prediction.run_data import dataset_of_run
+from ...prediction.sources import open_file
+from ..comparing import compare_runs, render_comparison
+from ..entry import work
+from .series import say
+
+COLUMNS = ("text", "text_pair", "label")
+# How the new file is read, whatever the run's own files were
+READING = {"format": "csv", "text_column": "text", "label_column": "label", "header": "true"}
+READING |= {"encoding": "utf-8", "quoting": "double", "dev_size": "0", "test_size": "0", "train_share": "1"}
+READING |= dict.fromkeys(("label_separator", "label_columns", "limit", "relabel", "folds", "fold"), "null")
+
+
+def add_round(folder: Path, labelled: str, target: Path, tool: str | None) -> str:
+    """Write the training rows of the run in `folder` and the rows of the file `labelled` to `target`, train
+    the run again with them, and return what that brought, on the run's own test rows.
+
+    `tool`: `labelled` is an export of it. The dev and test rows are files beside `target`, and the new run is
+    in a folder beside the old one, with the name of `target`; the same call continues it. Raises InputError
+    for bad rows, and for files that are there with other content; TrainingError where the training fails.
+    """
+    dataset = dataset_of_run(folder, "suggest --add needs", "name another run with --checkpoint")
+    outcome, _ = read_run(folder)
+    new = new_rows(folder, labelled, dataset, outcome, tool)
+    held_out = {name: target.with_name(f"{target.stem}-{name}.csv") for name in ("dev", "test")}
+    files = {name: path for name, path in held_out.items() if name in dataset.splits}
+    has_pairs = dataset.splits["train"].table.has_pairs
+    _write(target, [*_split_rows(dataset, "train", outcome), *new], has_pairs)
+    for name, path in files.items():
+        _write(path, _split_rows(dataset, name, outcome), has_pairs)
+    run = folder.with_name(target.stem)
+    reading = READING | {"text_pair_column": "text_pair" if has_pairs else "null", "train": str(target)}
+    reading |= {name: str(files[name]) if name in files else "null" for name in held_out}
+    words = [word for name, value in reading.items() for word in (f"--data.{name}", value)]
+    output = ["--output.dir", str(run), "--output.name", "null", "--output.overwrite", "false"]
+    output += ["--output.resume", "auto"]
+    train_rows = len(dataset.splits["train"])
+    say(f"{target}: {train_rows:,} training rows of {folder} and {len(new):,} new ones; training {run}")
+    if not is_finished(run):
+        status = work(load_config(["--config", str(folder / CONFIG), *words, *output]), "single")
+        if status:
+            raise TrainingError(f"{run}: the training ended with status {status}; the same command continues")
+    if not files:
+        return f"{folder} has no dev or test rows, so that the two cannot be compared"
+    return render_comparison(folder, run, compare_runs(folder, run))
+
+
+def new_rows(
+    folder: Path, labelled: str, dataset: Dataset, outcome: LabelledOutcome, tool: str | None
+) -> list[list[str]]:
+    """Return text, second text and label of the labelled rows that the run does not know, each text once;
+    raises InputError for an unknown label, and where there is no such row."""
+    known = {row[:2] for name in dataset.splits for row in _split_rows(dataset, name, outcome)}
+    rows, counts = {}, {"without a label": 0, "known to the run": 0, "repeated": 0}
+    for where, row in _labelled(folder, labelled, dataset, outcome, tool):
+        if row is None:
+            counts["without a label"] += 1
+            continue
+        unknown = outcome.form.unknown(row.label, outcome.label_names)
+        if unknown is not None:
+            names = outcome.label_names
+            raise InputError(
+                f"{where}: the run has no label {excerpt(unknown)}{nearest(unknown, names)} (known: "
+                f"{listed(names)}); fix the row, or leave it out"
+            )
+        texts = (row.text, row.pair or "")
+        counts["known to the run"] += texts in known
+        counts["repeated"] += texts in rows
+        if texts not in known and texts not in rows:
+            rows[texts] = outcome.cell(outcome.form.of_texts([row.label], outcome.label_names)[0])
+    said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    if not rows:
+        raise InputError(f"{labelled}: there is no new row with a label ({said or 'it is empty'})")
+    say(f"{labelled}: {len(rows):,} new rows" + (f"; left out: {said}" if said else ""))
+    return [[*texts, label] for texts, label in rows.items()]
+
+
+def _labelled(
+    folder: Path, labelled: str, dataset: Dataset, outcome: LabelledOutcome, tool: str | None
+) -> Iterator[tuple[str, Row | None]]:
+    """Yield the place of each row, and the row, None without a label on which people agree."""
+    if tool is None:
+        # As suggest has written it, whatever the pool was
+        asked = {"label_column": outcome.label_column, "encoding": "utf-8", "quoting": "double"}
+        format = file_format(Path(labelled), "auto", "utf-8")
+        asked |= {"format": format} | ({"header": True} if FORMATS[format].has_header else {})
+        source = open_file(labelled, recorded_settings(folder), asked, need_label=True)
+        for row in source.rows("keep"):
+            yield f"{source.name}, {source.place} {row.line}", row if isinstance(row, Row) else None
+        return
+    is_several = dataset.splits["train"].labels.ndim > 1
+    for number, (where, about, decisions) in enumerate(read_export(Path(labelled)), 1):
+        if "text" not in about:
+            raise InputError(f"{where}: a row needs its text; export with the data of the tasks")
+        kept = [names for names in decisions if names or is_several]
+        decided = {encode_labels(names) if is_several else "\n".join(names) for names in kept}
+        label = decided.pop() if len(decided) == 1 else None
+        row = None if label is None else Row(number, about["text"], about.get("text_pair"), label)
+        yield where, row
+
+
+def _split_rows(dataset: Dataset, name: str, outcome: LabelledOutcome) -> Iterator[tuple[str, str, str]]:
+    split = dataset.splits[name]
+    for row, label in zip(split.rows.tolist(), split.labels, strict=True):
+        yield split.table.text(row), split.table.pair(row) or "", outcome.cell(label)
+
+
+def _write(path: Path, rows: list | Iterator, has_pairs: bool) -> None:
+    """Write a file, unless it is there with the same content; raises InputError for another content."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([name for name in COLUMNS if has_pairs or name != "text_pair"])
+    writer.writerows(row if has_pairs else (row[0], row[2]) for row in rows)
+    if path.is_file() and path.read_bytes() == text.getvalue().encode():
+        return
+    with new_file(path) as file:
+        file.write(text.getvalue())
