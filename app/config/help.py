@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import ast
 import shutil
 import textwrap
+from itertools import pairwise
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -115,5 +116,9 @@ def _docstrings(schema: type) -> dict[str, str]:
     """Return the text below each field of a group."""
     from inspect import getsource
 
-    found = re.findall(r'^    (\w+): .*\n    """((?:.|\n)+?)"""', getsource(schema), re.MULTILINE)
-    return {key: " ".join(text.split()) for key, text in found}
+    fields = pairwise(ast.parse(getsource(schema)).body[0].body)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in fields
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
