@@ -337,7 +337,9 @@ def test_every_setting_is_in_the_help_of_all_once_and_explained():
         for field in fields(schema):
             if f"{group}.{field.name}" in GROUPS:
                 continue
-            docstring = re.search(rf'^    {field.name}: .*\n    """((?:.|\n)+?)"""', source, re.MULTILINE)
+            docstring = re.search(
+                rf"^    {field.name}: (?:.|\n)+?\n    \"{{3}}((?:.|\n)+?)\"{{3}}", source, re.MULTILINE
+            )
             assert docstring, f"{group}.{field.name} has no docstring"
             assert "".join(docstring[1].split()) in letters, f"{group}.{field.name} is not explained"
 
