@@ -139,6 +139,27 @@ def test_the_same_seed_gives_the_same_explanation(model, found):
     assert (explain_one(model, (TEXT,), seed=1).test.random_drops != found.test.random_drops).any()
 
 
+def test_a_number_is_explained_by_what_raises_and_lowers_it(tmp_path):
+    names = {"num_labels": 1, "id2label": {0: "score"}, "label2id": {"score": 0}}
+    folder = save_checkpoint(tmp_path / "number", problem_type="regression", **names)
+    (folder / "scale.json").write_text('{"mean": 50.0, "scale": 20.0}', encoding="utf-8")
+    model = load_plain_model(folder, "cpu")
+    found = explain_one(model, (TEXT,))
+    neutral = found.text.input_ids.copy()
+    neutral[1:-1] = model.neutral_id
+    [score, without] = (
+        model.probabilities(ids, found.text.token_types)[0] for ids in (found.text.input_ids, neutral)
+    )
+    assert found.attributions.values.sum() == pytest.approx(score - without, abs=0.02 * abs(score - without))
+    shown = render_text(found, "en", KnownLabel(["3.5"], "rows.csv, line 2"))
+    assert shown.startswith(
+        f"score: {score:.4g}\nIn the data this text has the number 3.5 (rows.csv, line 2)."
+    )
+    assert "log-odds" not in shown
+    assert "label" not in shown
+    assert "使数值变大的内容" in render_page([found], "zh")
+
+
 FILLER = "今天电影手机质量快递今天电影手机质量"
 
 
