@@ -6,6 +6,7 @@ from __future__ import annotations
 ERRORS = (
     # Where in a file; what follows is a message too
     ("error: {m}", "错误：{m}"),
+    ("command line: {m}", "命令行：{m}"),
     ("{1}, line {2}: {m}", "{1} 第 {2} 行：{m}"),
     ("{1}, row {2}: {m}", "{1} 第 {2} 行：{m}"),
     ("{1}, element {2}: {m}", "{1} 第 {2} 个元素：{m}"),
@@ -20,6 +21,7 @@ ERRORS = (
         "command line: {1} is a group of settings, not a setting{n} (--help all lists them)",
         "命令行：{1} 是一组设置，不是一个设置{n}（--help all 列出全部设置）",
     ),
+    ("{1} must be {w}, found {3}; did you mean {4}?", "{1} 应为：{w}；实际是 {3}，是不是想写 {4}？"),
     ("{1} must be {w}, found {3}", "{1} 应为：{w}；实际是 {3}"),
     ("; did you mean {1}?", "；是不是想写 {1}？"),
     ("there is no such file{n}", "没有这个文件{n}"),
@@ -44,6 +46,28 @@ ERRORS = (
     (
         "cannot tell which column is the {m}: found {2}; set {3} to a name or a number (0 is the first)",
         "看不出哪一列是{m}：有 {2}；请把 {3} 设为列名或列号（0 是第一列）",
+    ),
+    (
+        "cannot tell which column is the {m}: found only one column{2}; add a label to each text; columns "
+        "are separated by commas in CSV, by tabs in TSV (--data.format); in an Excel sheet, remove what is "
+        "above the column names",
+        "看不出哪一列是{m}：只有一列{2}；请给每条文本加上标签；CSV 的列用逗号分隔，TSV 用制表符"
+        "（--data.format）；Excel 工作表里请去掉列名上面的内容",
+    ),
+    (
+        "invalid byte {1} in the {m} {2}; set --data.encoding (gb18030 for most older Chinese files) or fix "
+        "the file",
+        "{m} {2} 中有无效的字节 {1}；请设置 --data.encoding（较早的中文文件多为 gb18030），或改正文件",
+    ),
+    (
+        "the record is not valid CSV ({1}); double the quotes inside quoted fields, or set --data.quoting "
+        "none if quotes are part of the text",
+        "这一条不是有效的 CSV（{1}）；请把引号里的引号写成两个，如果引号是文本的一部分，就设置 "
+        "--data.quoting none",
+    ),
+    (
+        "model.name must be {1}; '{2}' could not be loaded: {3}",
+        "model.name 应为 {1}；“{2}”无法加载：{3}",
     ),
     ("cannot tell which column is the {m}: found {2}; {3}", "看不出哪一列是{m}：有 {2}；{3}"),
     (
@@ -138,6 +162,7 @@ ERRORS = (
 )
 # Rules of settings
 RULES = (
+    ("{w}, or auto", "{w}，或 auto"),
     ("at least {1}", "至少 {1}"),
     ("at least {1}, or null", "至少 {1}，或为 null"),
     ("above {1}", "大于 {1}"),
