@@ -49,6 +49,11 @@ def freeze(model: nn.Module, lowest: str | int | None, num_layers: int) -> None:
     logger.info("model.freeze %s: %s parameters are trained.", lowest, trained_parameters(model))
 
 
+def has_frozen(model: nn.Module) -> bool:
+    """Return whether some parameters are not trained."""
+    return any(not parameter.requires_grad for parameter in model.parameters())
+
+
 def trained_parameters(model: nn.Module) -> str:
     """Return how many parameters of how many are trained."""
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

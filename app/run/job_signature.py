@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from ..config.schema import Config
 from ..data.cache import content_key, file_digest
 from ..data.dataset import Dataset
@@ -41,6 +43,7 @@ GROUPS = ("data", "model", "train")
 # Settings of data that name files
 FILES = ("train", "dev", "test")
 TOKENIZER = "tokenizer"
+LORA_BASE, FREEZE_BASE = "model.lora.base", "model.freeze.base"
 WEIGHTS = ("*.safetensors", "*.bin")
 # Changes that a message lists
 MAX_LISTED = 5
@@ -69,9 +72,13 @@ def job_signature(config: Config, components: Components) -> dict[str, Any]:
     if config.model.name is not None:
         content = checkpoint_content(components, config.model.name)
         signature["model.name"] = {"path": config.model.name, "content": content}
-        if config.model.lora.rank:
-            # Training states have only what is trained, so a run resumes with these weights only
-            signature["model.lora.base"] = signature["model.name"]
+    if config.model.lora.rank or config.model.freeze:
+        # Training states have only what is trained, so a run resumes with these weights only
+        base = signature["model.name"] or {
+            "path": "random weights",
+            "content": frozen_content(components.model),
+        }
+        signature[LORA_BASE if config.model.lora.rank else FREEZE_BASE] = base
     return signature
 
 
@@ -99,12 +106,21 @@ def checkpoint_content(components: Components, name: str) -> str:
     return content_key(*(part for path in files for part in (path.name, file_digest(path))))
 
 
+def frozen_content(model: nn.Module) -> str:
+    """Return a digest of the weights of a model that are not trained."""
+    frozen = (value.detach() for value in model.parameters() if not value.requires_grad)
+    return content_key(*(value.numpy().tobytes() for value in frozen))
+
+
 def changes(saved: dict, job: dict, free: frozenset[str] = FREE_TO_RESUME) -> list[str]:
     """Return what has changed between two jobs, one sentence part for each setting that is not `free`."""
     names = [
         name
         for name in {**saved, **job}
-        if name not in free and (name == TOKENIZER or name.partition(".")[0] in GROUPS)
+        if name not in free
+        and (name == TOKENIZER or name.partition(".")[0] in GROUPS)
+        # States of earlier versions have no such digest, and with model.freeze all weights
+        and (name not in (LORA_BASE, FREEZE_BASE) or name in saved)
     ]
     different = [name for name in names if not is_same(name, saved.get(name), job.get(name))]
     # Else the tokenizer is another one because of another setting

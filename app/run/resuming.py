@@ -22,6 +22,7 @@ from ..checkpoints.training_state import (
 )
 from ..config.schema import Config
 from ..errors import InputError
+from ..model.freezing import has_frozen
 from ..model.lora import WEIGHTS, load_adapter
 from ..model.pretrained import add_prefix
 from ..strategies.strategy import Strategy
@@ -145,15 +146,19 @@ def load_best(strategy: Strategy, folder: Path | None) -> None:
 
 
 def load_weights(strategy: Strategy, saved: dict) -> None:
-    """Load the weights of a training state, and their average where there is one; every rank calls it."""
+    """Load the weights of a training state, and their average where there is one; frozen ones, which a state
+    does not have, stay as they are. Every rank calls it."""
+    frozen = {}
+    if has_frozen(strategy.unwrapped_module()):
+        frozen = strategy.full_state.weights()
     if strategy.average:
         average = {
             name.removeprefix(AVERAGE): value for name, value in saved.items() if name.startswith(AVERAGE)
         }
-        strategy.full_state.load_weights(add_prefix(average))
+        strategy.full_state.load_weights(frozen | add_prefix(average))
         strategy.average.restart()
     own = {name: value for name, value in saved.items() if not name.startswith(AVERAGE)}
-    strategy.full_state.load_weights(add_prefix(own))
+    strategy.full_state.load_weights(frozen | add_prefix(own))
 
 
 def writes_of_resumed_run(

@@ -74,6 +74,10 @@ class Saver:
         # Whose configuration is saved, before the strategy wraps it
         self.transformers_model = components.model.model
         self.adapter = components.model.adapter
+        # A run that resumes has them already
+        self.frozen = {
+            name for name, value in self.transformers_model.named_parameters() if not value.requires_grad
+        }
         self.tokenizer = components.tokenizer
         self.config = config
         self.job = job
@@ -93,7 +97,7 @@ class Saver:
         model = weights = strip_prefix(model)
         if has_average and with_tensors:
             weights = strip_prefix(self.strategy.full_state.weights())
-            weights |= {f"{AVERAGE}{name}": value for name, value in model.items()}
+            weights |= {f"{AVERAGE}{name}": value for name, value in model.items() if name not in self.frozen}
         optimizer = strip_prefix(self.strategy.full_state.optimizer()) if with_tensors else {}
         if self.folder is None:
             return
@@ -108,7 +112,8 @@ class Saver:
             best_model = None
             if progress.best_step and not is_trained:
                 best_model = best_weights(self.folder, self.adapter is not None)
-            tensors = (weights if with_tensors else {}, optimizer)
+            trained = {name: value for name, value in weights.items() if name not in self.frozen}
+            tensors = (trained if with_tensors else {}, optimizer)
             writes.append(partial(self.write_state, saved, *tensors, best_model))
         self.writer.start(partial(self.write, writes))
 

@@ -186,13 +186,20 @@ def test_an_adapter_that_is_kept_apart_is_used_by_predict_too(data, base, tmp_pa
     assert "output.merge must be true with model.lora.rank and random weights" in capfd.readouterr().err
 
 
-def test_a_run_resumes_with_the_weights_it_began_with_only(data, base, tmp_path, capfd):
+@pytest.mark.parametrize("part", ["lora", "freeze"])
+def test_a_run_resumes_with_the_weights_it_began_with_only(data, base, tmp_path, capfd, part):
     """Its training states do not have them."""
     copy = shutil.copytree(base, tmp_path / "base")
-    status, folder = train(data, tmp_path / "run", model__name=copy, train__epochs=1)
+    changes = {} if part == "lora" else {"model__lora__rank": 0, "model__freeze": 1}
+    changes |= {"model__name": copy}
+    status, folder = train(data, tmp_path / "run", **changes, train__epochs=1)
     assert status == 0
+    (state,) = (folder / "state").iterdir()
+    weights, optimizer = (load_file(state / f"{name}.safetensors") for name in ("weights", "optimizer"))
+    assert weights.keys() == {name.rpartition("/")[0] for name in optimizer}
+    assert not any("embeddings" in name for name in weights)
     weights = load_file(copy / "model.safetensors")
     name = "bert.embeddings.word_embeddings.weight"
     save_file(weights | {name: weights[name] + 1}, copy / "model.safetensors", metadata={"format": "pt"})
-    assert train(data, folder, model__name=copy, train__epochs=2)[0] == 2
-    assert "the content of model.lora.base was" in capfd.readouterr().err
+    assert train(data, folder, **changes, train__epochs=2)[0] == 2
+    assert f"the content of model.{part}.base was" in capfd.readouterr().err
