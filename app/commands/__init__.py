@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from ..config.shipped import PROGRAM
 from ..errors import missing_package, nearest
+from .exit_status import exit_status
 
-# A verb, its module, which has `main(argv, program)`, and one line for the list of verbs. Adding a verb is
-# one line here.
+# A verb, its module, which has `run(argv, program)`, and one line for the list of verbs. Adding a verb is one
+# line here.
 VERBS = {
     "predict": (".predict", "classify texts with a trained model"),
     "explain": (".explain", "say which characters made the model choose its label"),
@@ -36,8 +38,7 @@ VERBS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the verb that comes first in `argv` (default: the command line); return the exit status, 2 for an
-    unknown verb."""
+    """Run the verb that comes first in `argv` (default: the command line); return the exit status."""
     words = sys.argv[1:] if argv is None else argv
     program = _program()
     if not words or words[0] in ("-h", "--help"):
@@ -52,12 +53,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_verb(verb: str, argv: list[str] | None = None, program: str | None = None) -> int:
     """Run one verb with `argv` (default: the command line); return the exit status, 130 after Ctrl-C.
-
-    `program` is what its help calls the verb.
-    """
+    `program` is what its help calls the verb."""
     try:
         module = import_module(VERBS[verb][0], __package__)
-        return module.main(sys.argv[1:] if argv is None else argv, program or f"{PROGRAM} {verb}")
+        words = sys.argv[1:] if argv is None else argv
+        work = partial(module.run, words, program or f"{PROGRAM} {verb}")
+        return exit_status(work, getattr(module, "INTERRUPTED", "interrupted"))
     except SystemExit:
         # Argparse has printed the help
         if status := print_help(""):
@@ -73,8 +74,7 @@ def run_verb(verb: str, argv: list[str] | None = None, program: str | None = Non
 
 
 def print_help(text: str) -> int:
-    """Print `text` and what argparse has printed; return the exit status, 1 where standard output does not
-    take it."""
+    """Print `text` and what argparse has printed; return the exit status, 1 where it cannot be written."""
     try:
         print(text, end="\n" if text else "", flush=True)
     except OSError as error:

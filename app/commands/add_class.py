@@ -12,37 +12,30 @@ status: 0, 2 for bad input.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from ..config.shipped import PROGRAM
-from ..errors import InputError
-from .exit_status import exit_status, say
-from .predict_options import Parser
+from ..config.rules import Rule
+from .exit_status import say
+from .parser import Parser, number
 
 
 def build_parser(program: str) -> Parser:
     """Return the parser of the command line."""
-    parser = Parser(
-        program,
-        description=__doc__.replace("python -m app add-class", program),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(program, __doc__)
     add = parser.add_argument
     add("model", type=Path, metavar="RUN", help="a run of one label a row")
     add("--name", required=True, help="the new class")
     add("--texts", required=True, metavar="FILE", help="texts of the new class; five are enough to begin")
     add("--output", type=Path, required=True, metavar="FOLDER", help="the new folder")
+    most = Rule("a share from 0 to below 1", lambda share: 0 <= share < 1)
     share = "share of the run's right dev rows that may go to the new class (default: 0.05)"
-    add("--may_lose", type=float, default=0.05, metavar="SHARE", help=share)
+    add("--may_lose", type=number(float, most), default=0.05, metavar="SHARE", help=share)
     return parser
 
 
-def run(args: argparse.Namespace) -> None:
+def run(argv: list[str], program: str) -> None:
     """Add the class; raises InputError for bad input."""
-    if not 0 <= args.may_lose < 1:
-        raise InputError(f"--may_lose must be a share from 0 to below 1, found {args.may_lose:g}")
+    args = build_parser(program).parse_args(argv)
     from ..export.added_class import add_class
 
     added = add_class(args.model, args.output, args.name, args.texts, args.may_lose, say)
@@ -50,8 +43,3 @@ def run(args: argparse.Namespace) -> None:
     print(
         f"Saved in {args.output}; classify text with: python predict.py --checkpoint {args.output} 今天真开心"
     )
-
-
-def main(argv: list[str], program: str = f"{PROGRAM} add-class") -> int:
-    """Run the command line; return the exit status."""
-    return exit_status(lambda: run(build_parser(program).parse_args(argv)))

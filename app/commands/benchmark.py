@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import sys
 import tempfile
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -23,25 +22,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
-from ..config.shipped import PROGRAM
-from ..errors import InputError
-from .mode_options import PlannedMode, build_parser, plan_modes
+from ..config.rules import at_least
+from .exit_status import say
+from .mode_options import PlannedMode, modes_parser, plan_modes
+from .parser import number
 
 if TYPE_CHECKING:
     from ..run.modes.timing import Timing
 
 
-def main(argv: list[str], program: str = f"{PROGRAM} benchmark") -> int:
-    """Time all modes; return the exit status: 1 if one failed."""
+def run(argv: list[str], program: str) -> int:
+    """Time the modes that the command line asks for, and print the table; return the exit status."""
     options, settings = parse(argv, program)
-    try:
-        config = load_config(settings)
-        if options.rounds < 1:
-            raise InputError(f"--rounds must be at least 1, found {options.rounds}")
-        modes = plan_modes(options.modes, options.processes, config.train.device)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    config = load_config(settings)
+    modes = plan_modes(options.modes, options.processes, config.train.device)
     from ..run.modes.timing import draw, over_rounds, render
 
     rounds = time_rounds(modes, options, settings)
@@ -61,10 +55,9 @@ def main(argv: list[str], program: str = f"{PROGRAM} benchmark") -> int:
 
 def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]:
     """Return the options of this verb, and the trainer's settings."""
-    parser = build_parser(program, __doc__.replace("python -m app benchmark", program), timeout=7200)
-    parser.add_argument(
-        "--rounds", type=int, default=1, help="times that each mode runs, in turns (default: 1)"
-    )
+    parser = modes_parser(program, __doc__, timeout=7200)
+    rounds = "times that each mode runs, in turns (default: 1)"
+    parser.add_argument("--rounds", type=number(int, at_least(1)), default=1, help=rounds)
     chart = "also draw a bar chart into this file (.png, .svg); needs matplotlib"
     parser.add_argument("--chart", metavar="FILE", help=chart)
     return parser.parse_known_args(argv)
@@ -76,16 +69,15 @@ def time_rounds(
     """Run every mode once a round, in turns; return the timings of each round."""
     from ..run.modes.timing import Timing, run_mode
 
-    def time_mode(mode: PlannedMode, number: int, folder: Path) -> Timing:
+    def time_mode(mode: PlannedMode, turn: int, folder: Path) -> Timing:
         if mode.unavailable:
             return Timing(mode.name, mode.processes, why=mode.unavailable)
-        print(f"{number}/{options.rounds}: {mode.name}, {mode.processes} process(es) ...", file=sys.stderr)
+        say(f"{turn}/{options.rounds}: {mode.name}, {mode.processes} process(es) ...")
         return run_mode(mode.name, mode.processes, settings, folder / mode.name, options.timeout)
 
     with tempfile.TemporaryDirectory() as folder:
         return [
-            [time_mode(mode, number, Path(folder)) for mode in modes]
-            for number in range(1, options.rounds + 1)
+            [time_mode(mode, turn, Path(folder)) for mode in modes] for turn in range(1, options.rounds + 1)
         ]
 
 

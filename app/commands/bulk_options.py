@@ -7,7 +7,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from ..config.rules import at_least
 from ..runtime.processes import launched_number
+from .parser import number
 
 # Of the formats of the output, those that parts have
 PART_FORMATS = ("csv", "jsonl", "parquet")
@@ -16,7 +18,7 @@ PART_FORMATS = ("csv", "jsonl", "parquet")
 def add_bulk_options(add: Callable) -> None:
     """Add the options of parts."""
     processes = "processes to start on this machine, for parts in a folder: --output labels/ (default: 1)"
-    add("--nprocs", type=int, default=1, metavar="N", help=processes)
+    add("--nprocs", type=number(int, at_least(1)), default=1, metavar="N", help=processes)
     merge = "write the parts in this folder, which predict has finished, to the file --output (default: none)"
     add("--merge", metavar="FOLDER", help=merge)
 
@@ -24,8 +26,6 @@ def add_bulk_options(add: Callable) -> None:
 def check_bulk_options(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Set `args.is_bulk`, whether parts are written; raises InputError for options that do not go with it."""
     args.is_bulk = args.output is not None and (args.output.endswith(os.sep) or Path(args.output).is_dir())
-    if args.nprocs < 1:
-        parser.error(f"--nprocs must be at least 1, found {args.nprocs}")
     if args.merge is not None:
         if args.output is None or args.is_bulk or args.input is not None or args.texts:
             parser.error("--merge FOLDER needs --output FILE, a new file, and no --input")

@@ -13,33 +13,23 @@ differences do not contain the variance of random seeds. Exit status: 0, 2 for b
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from ..config.shipped import PROGRAM
 from ..errors import InputError
-from .exit_status import exit_status
+from .parser import Parser
 
 
-def main(argv: list[str], program: str = f"{PROGRAM} compare") -> int:
-    """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        program,
-        description=__doc__.replace("python -m app compare", program),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of finished runs, two or more")
-    parser.add_argument(
-        "--output", metavar="FILE", help="CSV file of the rows won and lost, for two runs (default: none)"
-    )
+def run(argv: list[str], program: str) -> None:
+    """Print the comparison that the command line asks for; raises InputError for bad input."""
+    add = (parser := Parser(program, __doc__)).add_argument
+    add("runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs, two or more")
+    add("--output", metavar="FILE", help="CSV file of the rows won and lost, for two runs (default: none)")
     args = parser.parse_args(argv)
-    return exit_status(lambda: print(compare(list(map(Path, args.runs)), args.output)))
+    print(compare(args.runs, args.output))
 
 
 def compare(runs: list[Path], output: str | None) -> str:
-    """Return the comparison of each run with the first one as text; raises InputError for runs that cannot be
-    compared."""
+    """Return each run's comparison with the first as text; raises InputError for runs without one."""
     if len(runs) < 2 or (output is not None and len(runs) != 2):
         raise InputError(f"two runs are needed{' for --output' if output else ''}, found {len(runs)}")
     from ..run.comparing import compare_runs, render_comparison, write_changed_rows

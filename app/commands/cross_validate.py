@@ -14,99 +14,47 @@ same command again continues what was interrupted. Any setting of the trainer (-
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
-from ..config.shipped import PROGRAM
+from ..config.rules import Rule, between
+from ..config.schema import Config
 from ..errors import InputError
-from .exit_status import exit_status
-from .mode_options import PlannedMode, add_mode_options, plan_mode
+from .mode_options import PlannedMode, check_has_labels, plan_mode, run_series, series_parser
+from .parser import number
 
 if TYPE_CHECKING:
-    from ..config.schema import Config
     from ..run.many_runs.series import Series
 
-MAX_SEEDS = 100
-MAX_INJECTED = 0.5
 
-
-def main(argv: list[str], program: str = f"{PROGRAM} cross-validate") -> int:
-    """Run the command line; return the exit status: 2 for bad input, 1 for a run that failed, 128 + a signal
-    that stopped it."""
-    options, settings = parse(argv, program)
-    return exit_status(lambda: work(options, settings))
-
-
-def work(options: argparse.Namespace, settings: list[str]) -> int:
+def run(argv: list[str], program: str) -> int:
     """Train the folds or seeds and print the result; return the exit status."""
-    check_options(options)
+    options, settings = parse(argv, program)
     config = load_config(settings)
-    check_config(config)
-    planned = plan_mode(options, config)
-    from ..runtime.signals import Stopped
-
-    try:
-        print(run(options, settings, config, planned))
-    except Stopped as stop:
-        print(f"Stopped by {stop}; the same command continues.", file=sys.stderr)
-        return 128 + stop.number
-    return 0
-
-
-def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]:
-    """Return the options of this verb, and the trainer's settings."""
-    description = __doc__.replace("python -m app cross-validate", program)
-    parser = argparse.ArgumentParser(
-        program,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    kinds = parser.add_mutually_exclusive_group()
-    kinds.add_argument("--folds", type=int, help="parts of the train file; each is tested once (default: 5)")
-    kinds.add_argument(
-        "--seeds", type=int, help="train the same split with this many seeds, from train.seed on"
-    )
-    add_mode_options(parser)
-    add(
-        "--injected_errors",
-        type=float,
-        default=0.05,
-        metavar="FRACTION",
-        help="rows whose label is made wrong in the second pass (default: 0.05)",
-    )
-    return parser.parse_known_args(argv)
-
-
-def check_options(options: argparse.Namespace) -> None:
-    """Raise InputError for numbers out of range."""
-    if options.folds is None and options.seeds is None:
-        options.folds = 5
-    for name, count, most in (("folds", options.folds, 1000), ("seeds", options.seeds, MAX_SEEDS)):
-        if count is not None and not 2 <= count <= most:
-            raise InputError(f"--{name} must be from 2 to {most:,}, found {count}")
-    if not 0 <= options.injected_errors <= MAX_INJECTED:
-        raise InputError(
-            f"--injected_errors must be a fraction from 0 to {MAX_INJECTED}, found {options.injected_errors}"
-        )
-
-
-def check_config(config: Config) -> None:
-    """Raise InputError for a task or settings that do not fit."""
-    from ..outcomes import outcome_class
-
-    task = config.data.task
-    if not outcome_class(task).has_labels:
-        raise InputError(f"cross-validate needs labels, found data.task {task}; choose another data.task")
+    check_has_labels("cross-validate", config.data.task)
     if config.data.folds is not None:
         raise InputError(
             "data.folds and data.fold are set by cross-validate; leave them out and give --folds"
         )
+    planned = plan_mode(options, config)
+    return run_series(lambda: train(options, settings, config, planned))
 
 
-def run(options: argparse.Namespace, settings: list[str], config: Config, planned: PlannedMode) -> str:
+def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options of this verb, and the trainer's settings."""
+    parser = series_parser(program, __doc__)
+    add = parser.add_mutually_exclusive_group().add_argument
+    folds = "parts of the train file; each is tested once (default: 5)"
+    add("--folds", type=number(int, between(2, 1000)), default=5, help=folds)
+    seeds = "train the same split with this many seeds, from train.seed on"
+    add("--seeds", type=number(int, between(2, 100)), help=seeds)
+    fraction = number(float, Rule("a fraction from 0 to 0.5", lambda value: 0 <= value <= 0.5))
+    wrong = "rows whose label is made wrong in the second pass (default: 0.05)"
+    parser.add_argument("--injected_errors", type=fraction, default=0.05, metavar="FRACTION", help=wrong)
+    return parser.parse_known_args(argv)
+
+
+def train(options: argparse.Namespace, settings: list[str], config: Config, planned: PlannedMode) -> str:
     """Train all runs, write the figures and return them as text."""
     from ..run.many_runs.series import Series, default_folder, open_series
 
@@ -127,8 +75,7 @@ def run(options: argparse.Namespace, settings: list[str], config: Config, planne
 
 
 def run_folds(series: Series, options: argparse.Namespace, config: Config) -> str:
-    """Train all folds, list the label issues and measure how good the list is; return what was found as
-    text."""
+    """Train all folds, list the label issues and measure how good the list is; return that as text."""
     from ..outcomes.label_issues import check_cleanlab
     from ..run.many_runs.cross_validation import (
         cross_validate,

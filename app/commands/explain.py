@@ -13,79 +13,43 @@ also then; 1 for a model that gives no numbers, 2 for bad input.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.language import LANGUAGES, spoken
-from ..config.shipped import PROGRAM
+from ..config.rules import at_least
 from ..errors import InputError
-from .exit_status import exit_status, say
-from .option_values import DEVICES
-from .predict_options import Parser
+from .exit_status import say
+from .parser import DEVICES, Parser, number
 
 if TYPE_CHECKING:
     from ..explanation.sentences import KnownLabel
     from ..outcomes.labelled_outcome import LabelledOutcome
 
-# Random orders; with fewer, no test can pass
-MIN_DRAWS = 19
 # Bytes of standard input
 MAX_INPUT = 1 << 24
 
 
 def build_parser(program: str) -> Parser:
     """Return the parser of the command line."""
-    description = __doc__.replace("python -m app explain", program)
-    parser = Parser(
-        program,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(program, __doc__)
     add = parser.add_argument
-    add(
-        "model",
-        type=Path,
-        metavar="RUN",
-        help="a run, or any transformers checkpoint for sequence classification",
-    )
+    model = "a run, or any transformers checkpoint for sequence classification"
+    add("model", type=Path, metavar="RUN", help=model)
     add("text", metavar="TEXT", help="the text; - is standard input, all of it")
     add("--text_pair", metavar="TEXT", help="the second text of a pair (default: none)")
     add("--label", metavar="LABEL", help="the label to explain (default: each predicted one)")
-    add(
-        "--html",
-        type=Path,
-        metavar="FILE",
-        default=Path("explanation.html"),
-        help="page to write; replaces an earlier one only (default: explanation.html; none: no page)",
-    )
+    page = "page to write; replaces an earlier one only (default: explanation.html; none: no page)"
+    add("--html", type=Path, metavar="FILE", default=Path("explanation.html"), help=page)
     add("--language", choices=LANGUAGES, default="auto", help="en or zh (default: auto, that of LANG)")
-    add(
-        "--draws",
-        type=int,
-        default=50,
-        help="random orders that the deletion test compares with (default: 50)",
-    )
-    add("--seed", type=int, default=0, help="seed of these orders (default: 0)")
+    draws = "random orders that the deletion test compares with (default: 50)"
+    # With fewer, no test can pass
+    add("--draws", type=number(int, at_least(19)), default=50, help=draws)
+    add("--seed", type=number(int, at_least(0)), default=0, help="seed of these orders (default: 0)")
     add("--device", default="auto", help=DEVICES)
     return parser
-
-
-def check(args: argparse.Namespace) -> None:
-    """Raise InputError for values that are out of range, and a page that may not be written."""
-    if args.draws < MIN_DRAWS:
-        raise InputError(
-            f"--draws must be at least {MIN_DRAWS}, found {args.draws}: with fewer no test can pass"
-        )
-    if args.seed < 0:
-        raise InputError(f"--seed must be at least 0, found {args.seed}")
-    if args.html != Path("none"):
-        from ..explanation.explanation_page import check_page
-
-        check_page(args.html)
 
 
 def read_text(text: str, encoding: str) -> str:
@@ -106,11 +70,14 @@ def read_text(text: str, encoding: str) -> str:
     )
 
 
-def run(args: argparse.Namespace) -> None:
+def run(argv: list[str], program: str) -> None:
     """Explain and print; raises InputError for bad input, TrainingError where it cannot be done."""
-    check(args)
+    args = build_parser(program).parse_args(argv)
+    from ..explanation.explanation_page import check_page, write_page
+
+    if args.html != Path("none"):
+        check_page(args.html)
     from ..explanation.explain import explain
-    from ..explanation.explanation_page import write_page
     from ..explanation.plain_model import load_plain_model
     from ..explanation.sentences import render_text
     from ..prediction.recorded_settings import check_pairs, run_settings
@@ -130,8 +97,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def label_in_data(folder: Path, outcome: LabelledOutcome, texts: tuple[str, ...]) -> KnownLabel | None:
-    """Return the labels of a cleaned text, or a pair, in the data of the run; None where it is not there, or
-    the data is not."""
+    """Return the labels that the run's data has for a cleaned text, or a pair; None where it has none."""
     import numpy as np
 
     from ..data.table_builder import text_hash
@@ -151,8 +117,3 @@ def label_in_data(folder: Path, outcome: LabelledOutcome, texts: tuple[str, ...]
             names = answer if isinstance(answer, list) else [str(answer)]
             return KnownLabel(names, split.table.where(int(rows[found[0]])))
     return None
-
-
-def main(argv: list[str], program: str = f"{PROGRAM} explain") -> int:
-    """Run the command line; return the exit status."""
-    return exit_status(lambda: run(build_parser(program).parse_args(argv)))

@@ -15,10 +15,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..config.rules import at_least
 from ..config.shipped import PROGRAM
-from ..errors import InputError
-from .exit_status import exit_status, say
-from .predict_options import Parser
+from .exit_status import say
+from .parser import SHARE, Parser, number
 
 TOLERANCE = {"fp32": 0.001, "int8": 0.01}
 LOGIT_TOLERANCE = {"fp32": 0.001, "int8": None}
@@ -26,17 +26,10 @@ LOGIT_TOLERANCE = {"fp32": 0.001, "int8": None}
 
 def build_parser(program: str) -> Parser:
     """Return the parser of the command line."""
-    description = __doc__.replace("python -m app export", program)
-    parser = Parser(
-        program,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(program, __doc__)
     add = parser.add_argument
-    add(
-        "model", type=Path, metavar="RUN", help="a run, or a checkpoint of another program (then with --rows)"
-    )
+    model = "a run, or a checkpoint of another program (then with --rows)"
+    add("model", type=Path, metavar="RUN", help=model)
     add("--to", choices=["onnx"], default="onnx", help="the form to export to (default: onnx)")
     precision = "int8 is smaller, and faster on most CPUs (default: fp32)"
     add("--precision", choices=list(TOLERANCE), default="fp32", help=precision)
@@ -45,27 +38,18 @@ def build_parser(program: str) -> Parser:
         "largest share that may change of the labels with a probability of at least 0.6 (default: 0.001, for "
         "int8 0.01)"
     )
-    add("--tolerance", type=float, metavar="SHARE", help=share)
+    add("--tolerance", type=number(float, SHARE), metavar="SHARE", help=share)
     difference = "largest difference that a logit may have (default: 0.001, for int8 any)"
-    add("--logit_tolerance", type=float, metavar="DIFFERENCE", help=difference)
+    add("--logit_tolerance", type=number(float, at_least(0)), metavar="DIFFERENCE", help=difference)
     add("--rows", metavar="FILE", help="file of texts to compare on (default: the dev rows of the run)")
-    add("--num_rows", type=int, default=1000, help="rows to compare on, chosen at random (default: 1000)")
+    rows = "rows to compare on, chosen at random (default: 1000)"
+    add("--num_rows", type=number(int, at_least(1)), default=1000, help=rows)
     return parser
 
 
-def check(args: argparse.Namespace) -> None:
-    """Raise InputError for values that are out of range."""
-    if args.tolerance is not None and not 0 <= args.tolerance <= 1:
-        raise InputError(f"--tolerance must be a share from 0 to 1, found {args.tolerance:g}")
-    if args.logit_tolerance is not None and not args.logit_tolerance >= 0:
-        raise InputError(f"--logit_tolerance must be at least 0, found {args.logit_tolerance:g}")
-    if args.num_rows < 1:
-        raise InputError(f"--num_rows must be at least 1, found {args.num_rows}")
-
-
-def run(args: argparse.Namespace) -> int:
+def run(argv: list[str], program: str) -> int:
     """Export and print the comparison; return the exit status."""
-    check(args)
+    args = build_parser(program).parse_args(argv)
     from ..export.exported_folder import ExportOptions, export
 
     ending = "-onnx" if args.precision == "fp32" else f"-onnx-{args.precision}"
@@ -90,8 +74,3 @@ def _next_command(args: argparse.Namespace) -> str:
     if args.precision == "int8":
         return f"In fp32 it is exact, and larger and slower: {PROGRAM} export {args.model}"
     return f"Predict with the run itself: python predict.py --checkpoint {args.model} --input FILE"
-
-
-def main(argv: list[str], program: str = f"{PROGRAM} export") -> int:
-    """Run the command line; return the exit status."""
-    return exit_status(lambda: run(build_parser(program).parse_args(argv)))

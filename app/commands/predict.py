@@ -28,14 +28,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..config.shipped import PROGRAM
 from ..data.json_values import json_layout
 from ..errors import InputError
 from ..prediction.excel import check_excel
 from ..prediction.open_model import OpenedModel
 from ..prediction.output import check_output, open_output, progress
 from ..prediction.sources import Source, open_file, open_texts
-from .exit_status import exit_status, say
+from .exit_status import say
 from .predict_options import build_parser, parse
 from .predict_steps import (
     PAIRS_REMEDY,
@@ -49,12 +48,8 @@ from .predict_steps import (
 
 
 def count_rows(source: Source, args: argparse.Namespace) -> int | None:
-    """Return the rows of a source, None for a stream; raises InputError for bad rows, unless they are
-    skipped.
-
-    Reading a file twice is cheap next to classifying it, and finds a bad last row before the first one is
-    classified.
-    """
+    """Return the rows of a source, None for a stream; raises InputError for bad rows that are not skipped.
+    Reading a file twice is cheap, and finds a bad last row before the first one is classified."""
     if source.is_stream:
         return None
     total = source.count(args.on_bad_row)
@@ -81,9 +76,10 @@ def open_source(args: argparse.Namespace, recorded: Mapping[str, Any]) -> Source
     return source
 
 
-def run(args: argparse.Namespace) -> int | None:
+def run(argv: list[str], program: str) -> int | None:
     """Classify what the command line asks for; return the exit status, None for 0. Raises InputError for bad
     input, TrainingError where it cannot be done."""
+    args = parse(build_parser(program, __doc__, "all" in argv), argv)
     from ..prediction.recorded_settings import check_pairs, recorded_settings
 
     if args.merge is not None or args.is_bulk:
@@ -162,9 +158,3 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
     print(text)
     say(source.summary())
     say(f"Saved in {folder}")
-
-
-def main(argv: list[str], program: str = f"{PROGRAM} predict") -> int:
-    """Run the command line; return the exit status."""
-    description = __doc__.replace("python -m app predict", program)
-    return exit_status(lambda: run(parse(build_parser(program, description, "all" in argv), argv)))

@@ -9,12 +9,14 @@ from pathlib import Path
 
 from ..config.file_formats import FORMATS
 from ..config.language import LANGUAGES
-from ..errors import InputError, nearest
+from ..config.rules import at_least, between
+from ..errors import nearest
+from ..prediction.beside import MAX_EVIDENCE
 from ..prediction.open_model import RUNTIMES
 from ..prediction.output import FORMATS as OUTPUT_FORMATS
 from ..prediction.sources import ON_BAD_ROW, is_pipe
 from .bulk_options import add_bulk_options, check_bulk_options
-from .option_values import DEVICES, column_name, column_names, num_rows, probability, wanted_precision
+from .parser import DEVICES, PROBABILITY, Parser, column_name, column_names, number, wanted_precision
 
 # What --help shows; --help all shows the other options too
 USUAL = {
@@ -25,23 +27,14 @@ USUAL = {
 OUTPUT_SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse's parser, with errors in this project's form."""
-
-    def error(self, message: str) -> None:
-        raise InputError(f"command line: {message} (--help all lists all options)")
-
-
-def build_parser(program: str, description: str, all_help: bool = True) -> Parser:
-    """Return the parser of the command line of `program`; its help has all options, or only the usual ones
-    and the commands of the description."""
+def build_parser(program: str, doc: str, all_help: bool = True) -> Parser:
+    """Return the parser of the command line of `program`; its help has all options, or the usual ones."""
     parser = Parser(
         program,
-        f"{program} [--checkpoint FOLDER] [OPTION ...] TEXT ... | --input FILE",
-        description if all_help else "\n\n".join(description.split("\n\n")[:2]),
+        doc if all_help else "\n\n".join(doc.split("\n\n")[:2]),
+        usage=f"{program} [--checkpoint FOLDER] [OPTION ...] TEXT ... | --input FILE",
         epilog=None if all_help else "--help all lists all options, and says what is written.",
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=105),
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("texts", nargs="*", metavar="TEXT", help="texts to classify; after -- they may begin with a dash")
@@ -55,12 +48,12 @@ def build_parser(program: str, description: str, all_help: bool = True) -> Parse
         "adds the columns support, how many of the training rows with the nearest texts have the label, and "
         "evidence, these rows (default: none)"
     )
-    add("--evidence", type=num_rows, metavar="ROWS", help=evidence)
+    add("--evidence", type=number(int, between(1, MAX_EVIDENCE)), metavar="ROWS", help=evidence)
     reject = (
         "adds the columns usual, the share of dev rows that are at least as far from all classes, and "
         "rejected, yes up to this share, of false alarms (default: none)"
     )
-    add("--reject", type=probability, metavar="SHARE", help=reject)
+    add("--reject", type=number(float, PROBABILITY), metavar="SHARE", help=reject)
     add_decision_options(add)
     add_device_options(parser.add_argument_group("computing").add_argument)
     for action in parser._actions:
@@ -70,10 +63,8 @@ def build_parser(program: str, description: str, all_help: bool = True) -> Parse
 
 
 def _add_input_options(add: Callable) -> None:
-    """Add the options that decide what the rows are; they mean what they mean in training.
-
-    Where one is not given, the file is read as the run recorded.
-    """
+    """Add the options that decide what the rows are; they mean what they mean in training. Where one is not
+    given, the file is read as the run recorded."""
     file = (
         "file of texts; for parts also a folder, or a pattern in quotes; - is standard input (default: none)"
     )
@@ -143,7 +134,7 @@ def add_decision_options(add: Callable) -> None:
         "distance to the second largest probability; of several labels a row, confidence, how sure the "
         "least certain of them is (default: none)"
     )
-    add("--threshold", type=probability, metavar="PROBABILITY", help=threshold)
+    add("--threshold", type=number(float, PROBABILITY), metavar="PROBABILITY", help=threshold)
     abstain = (
         "the same, with the lowest threshold that has this precision on half of the run's dev rows; "
         "says how it does on the other half (default: none)"
@@ -161,12 +152,11 @@ def add_device_options(add: Callable) -> None:
         "maximum tokens in a batch, its rows times its longest row (default: 1024 on the CPU, with ONNX "
         "Runtime 256, 32768 on other devices)"
     )
-    add("--batch_tokens", type=int, metavar="TOKENS", help=tokens)
+    add("--batch_tokens", type=number(int, at_least(1)), metavar="TOKENS", help=tokens)
 
 
 def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
-    """Return the command line's values, formats resolved; raises InputError for values that do not go
-    together."""
+    """Return the options, formats resolved; raises InputError for values that do not go together."""
     dashes = argv.index("--") if "--" in argv else len(argv)
     # Settings may have the trainer's names, as in the messages of the reading code: --data.text_column
     words = [f"--{word.removeprefix('--data.')}" if word.startswith("--data.") else word for word in argv]
@@ -181,8 +171,6 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
         return args
     if bool(args.texts) == (args.input is not None):
         parser.error("texts are needed, or --input FILE (- is standard input), not both")
-    if args.batch_tokens is not None and args.batch_tokens < 1:
-        parser.error(f"--batch_tokens must be at least 1, found {args.batch_tokens}")
     check_combinations(args, parser)
     if args.is_bulk:
         return args
@@ -204,8 +192,7 @@ def check_output_format(args: argparse.Namespace, parser: Parser) -> None:
 
 
 def check_combinations(args: argparse.Namespace, parser: Parser) -> None:
-    """Raise InputError for options about decisions and reports that do not go together; set what is done with
-    invalid rows."""
+    """Raise InputError for options that do not go together; set what is done with invalid rows."""
     if args.threshold is not None and args.abstain is not None:
         parser.error("--threshold sets the threshold and --abstain chooses one; remove one of them")
     if args.on_bad_row is None:

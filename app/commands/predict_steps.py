@@ -1,5 +1,4 @@
-"""What the verb predict does with a model and rows, whether in one process or in parts: choose, open, decide,
-write."""
+"""What the verb predict does, in one process or in parts: choose a model, open it, decide, write."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
 
 
 def choose_run_threshold(folder: Path, outcome: LabelledOutcome, precision: float) -> Threshold:
-    """Return the threshold for a precision, chosen on the dev rows of a run; raises InputError where there is
-    none."""
+    """Return the threshold for a precision, chosen on a run's dev rows; raises InputError without these."""
     from ..evaluation.logits_file import LOGITS, read_logits
     from ..evaluation.measures.selective import choose_threshold
     from ..outcomes.outcome import FITTED_ON
@@ -84,8 +82,7 @@ def choose_run_threshold(folder: Path, outcome: LabelledOutcome, precision: floa
 
 
 def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | None:
-    """Return the threshold from which on rows are decided, None where they are not; says how well a chosen
-    one does on other rows."""
+    """Return the threshold for decisions, or None; say how well a chosen one does on other rows."""
     opened.predictor.outcome.check_threshold(args.threshold, args.abstain)
     if args.abstain is None:
         return args.threshold
@@ -106,8 +103,7 @@ def write_rows(
     on_batch: Callable[[int], None] = lambda rows: None,
     span: Span | None = None,
 ) -> int:
-    """Classify the rows of a source, which has started, write them as the command line says, and return how
-    many."""
+    """Classify the rows of a source, which has started, write them as asked, and return how many."""
     from ..prediction.prediction_writer import PredictionWriter
 
     place = source.place if source.has_reasons(args.on_bad_row) else None

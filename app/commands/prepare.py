@@ -17,17 +17,15 @@ from dataclasses import replace
 
 from ..config.command_line import load_config
 from ..config.schema import Config
-from ..config.shipped import PROGRAM
-from .exit_status import exit_status
 
 
-def main(argv: list[str], program: str = f"{PROGRAM} prepare") -> int:
-    """Prepare the data of the configuration in `argv`; return the exit status."""
+def run(argv: list[str], program: str) -> None:
+    """Prepare the data of the configuration in `argv`; raises InputError for bad input."""
     if {"-h", "--help"} & set(argv[:1]):
         print(f"usage: {program} [--config FILE] [--group.key VALUE ...]\n")
         print(__doc__.replace("python -m app prepare", program), end="")
-        return 0
-    return exit_status(lambda: print(prepare(load_config(argv))))
+        return
+    print(prepare(load_config(argv)))
 
 
 def prepare(config: Config) -> str:

@@ -18,45 +18,37 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ..config.shipped import PROGRAM
+from ..config.rules import Rule, at_least, between
 from ..errors import InputError
 from ..prediction.beside import nearest_rows
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
-from .exit_status import exit_status
-from .predict_options import Parser, add_decision_options, add_device_options
+from .parser import Parser, number
+from .predict_options import add_decision_options, add_device_options
 from .predict_steps import choose_threshold
 
+PORT = Rule("from 0 to 65535", lambda port: 0 <= port < 1 << 16)
+COUNT = number(int, at_least(1))
+WAIT = number(float, Rule("from 0 to 1000 milliseconds", lambda wait: 0 <= wait <= 1000))
+SECONDS = number(float, Rule("above 0 and below 86400 seconds", lambda seconds: 0 < seconds < 86_400))
 # An argument would be seen in the list of processes
 KEY = "TEXT_CLASSIFIER_API_KEY"
-DEFAULT_EXAMPLES, MAX_EXAMPLES = 6, 50
+DEFAULT_EXAMPLES = 6
 
 
 def build_parser(program: str) -> Parser:
     """Return the parser of the command line."""
-    description = __doc__.replace("python -m app serve", program)
-    parser = Parser(
-        program,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(program, __doc__)
     add = parser.add_argument
-    add(
-        "model",
-        nargs="?",
-        type=Path,
-        metavar="RUN",
-        help="a run, an exported folder or a checkpoint (default: the newest finished run)",
-    )
-    add(
-        "--host",
-        default="127.0.0.1",
-        help="address to listen on; 0.0.0.0 is all (default: 127.0.0.1, this machine only)",
-    )
-    add("--port", type=int, default=8000, help="port to listen on; 0 is any free one (default: 8000)")
+    model = "a run, an exported folder or a checkpoint (default: the newest finished run)"
+    add("model", nargs="?", type=Path, metavar="RUN", help=model)
+    host = "address to listen on; 0.0.0.0 is all (default: 127.0.0.1, this machine only)"
+    add("--host", default="127.0.0.1", help=host)
+    port = "port to listen on; 0 is any free one (default: 8000)"
+    add("--port", type=number(int, PORT), default=8000, help=port)
     hosts = (
         "other names of this server, which the header Host may have (default: none but localhost and --host)"
     )
@@ -70,33 +62,31 @@ def build_parser(program: str) -> Parser:
         "test rows of the run that the page shows as examples (default: 6; 0 where other machines reach the "
         "server and there is no API key)"
     )
-    page("--examples", type=int, metavar="TEXTS", help=examples)
+    page("--examples", type=number(int, between(0, 50)), metavar="TEXTS", help=examples)
     seconds = "time for the explanation of a label, else 504; 0: there is none (default: 60)"
-    page("--explain_seconds", type=float, default=60, metavar="SECONDS", help=seconds)
+    no_day = Rule("from 0 to below 86400", lambda seconds: 0 <= seconds < 86_400)
+    page("--explain_seconds", type=number(float, no_day), default=60, metavar="SECONDS", help=seconds)
     add_device_options(parser.add_argument_group("computing").add_argument)
-    add = parser.add_argument_group("limits").add_argument
-    add(
-        "--timeout",
-        type=float,
-        default=30,
-        metavar="SECONDS",
-        help="time for an answer, else 504 (default: 30)",
-    )
-    slow = "time for a client to send the body of a request, or its next request (default: 15)"
-    add("--receive_timeout", type=float, default=15, metavar="SECONDS", help=slow)
-    connections = "connections that may be open; requests on more are refused with 503 (default: 512)"
-    add("--max_connections", type=int, default=512, metavar="CONNECTIONS", help=connections)
-    waiting = "texts that may wait or be computed at a time; more are refused with 429 (default: 512)"
-    add("--max_waiting", type=int, default=512, metavar="TEXTS", help=waiting)
-    wait = "most time that a batch waits for as many requests as the one before (default: 3)"
-    add("--batch_wait", type=float, default=3, metavar="MILLISECONDS", help=wait)
-    add("--max_texts", type=int, default=128, metavar="TEXTS", help="texts of a request (default: 128)")
-    characters = "characters of a text (default: 100000)"
-    add("--max_characters", type=int, default=100_000, metavar="CHARACTERS", help=characters)
-    add(
-        "--max_body", type=int, default=1 << 20, metavar="BYTES", help="bytes of a request (default: 1048576)"
-    )
+    _add_limits(parser.add_argument_group("limits").add_argument)
     return parser
+
+
+def _add_limits(add: Callable) -> None:
+    timeout = "time for an answer, else 504 (default: 30)"
+    add("--timeout", type=SECONDS, default=30, metavar="SECONDS", help=timeout)
+    slow = "time for a client to send the body of a request, or its next request (default: 15)"
+    add("--receive_timeout", type=SECONDS, default=15, metavar="SECONDS", help=slow)
+    connections = "connections that may be open; requests on more are refused with 503 (default: 512)"
+    add("--max_connections", type=COUNT, default=512, metavar="CONNECTIONS", help=connections)
+    waiting = "texts that may wait or be computed at a time; more are refused with 429 (default: 512)"
+    add("--max_waiting", type=COUNT, default=512, metavar="TEXTS", help=waiting)
+    wait = "most time that a batch waits for as many requests as the one before (default: 3)"
+    add("--batch_wait", type=WAIT, default=3, metavar="MILLISECONDS", help=wait)
+    add("--max_texts", type=COUNT, default=128, metavar="TEXTS", help="texts of a request (default: 128)")
+    characters = "characters of a text (default: 100000)"
+    add("--max_characters", type=COUNT, default=100_000, metavar="CHARACTERS", help=characters)
+    body = "bytes of a request (default: 1048576)"
+    add("--max_body", type=COUNT, default=1 << 20, metavar="BYTES", help=body)
 
 
 def _host_names(value: str) -> list[str]:
@@ -109,39 +99,19 @@ def _host_names(value: str) -> list[str]:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raise InputError for values that are out of range or do not go together."""
-    if not 0 <= args.port < 1 << 16:
-        raise InputError(f"--port must be from 0 to 65535, found {args.port}")
+    """Raise InputError for values that do not go together."""
     if args.threshold is not None and args.abstain is not None:
         raise InputError("--threshold sets the threshold and --abstain chooses one; remove one of them")
-    check_limits(args)
-    if not 0 <= args.batch_wait <= 1000:
-        raise InputError(f"--batch_wait must be from 0 to 1000 milliseconds, found {args.batch_wait:g}")
     if args.max_texts > args.max_waiting:
         raise InputError(
             f"--max_waiting must be at least --max_texts {args.max_texts}, found {args.max_waiting}"
         )
 
 
-def check_limits(args: argparse.Namespace) -> None:
-    """Raise InputError for a limit that nothing could keep."""
-    if args.examples is not None and not 0 <= args.examples <= MAX_EXAMPLES:
-        raise InputError(f"--examples must be from 0 to {MAX_EXAMPLES}, found {args.examples}")
-    if not 0 <= args.explain_seconds < 86_400:
-        raise InputError(f"--explain_seconds must be from 0 to below 86400, found {args.explain_seconds:g}")
-    for name in ("batch_tokens", "max_waiting", "max_texts", "max_characters", "max_body", "max_connections"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise InputError(f"--{name} must be at least 1, found {value}")
-    for name in ("timeout", "receive_timeout"):
-        if not 0 < getattr(args, name) < 86_400:
-            raise InputError(
-                f"--{name} must be above 0 and below 86400 seconds, found {getattr(args, name):g}"
-            )
-
-
-def run(args: argparse.Namespace) -> int:
+def run(argv: list[str], program: str) -> int:
     """Serve until a signal; return the exit status. Raises InputError for values that do not fit."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    args = build_parser(program).parse_args(argv)
     check(args)
     api_key = os.environ.get(KEY)
     if api_key is not None and (
@@ -188,9 +158,3 @@ def run(args: argparse.Namespace) -> int:
         return replace(opened, threshold=choose_threshold(args, opened), nearest=nearest, examples=shown)
 
     return 130 if serve(load, options, args.host, args.port) == signal.SIGINT else 0
-
-
-def main(argv: list[str], program: str = f"{PROGRAM} serve") -> int:
-    """Run the command line; return the exit status."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    return exit_status(lambda: run(build_parser(program).parse_args(argv)))

@@ -23,7 +23,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.shipped import MODULE, PROGRAM
+from ..config.rules import at_least
+from ..config.shipped import MODULE
 from ..data.annotation_export import TOOLS, new_file
 from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, open_model
@@ -31,8 +32,8 @@ from ..prediction.output import check_output, open_output
 from ..prediction.sources import Source, open_file
 from ..runtime.quick_imports import quick_imports
 from ..vectors import STRATEGIES
-from .exit_status import exit_status, say
-from .option_values import DEVICES
+from .exit_status import say
+from .parser import DEVICES, Parser, number
 from .predict_options import OUTPUT_SUFFIXES
 
 if TYPE_CHECKING:
@@ -41,34 +42,26 @@ if TYPE_CHECKING:
     from ..prediction.predictor import Prediction
 
 
-def build_parser(program: str) -> argparse.ArgumentParser:
+def build_parser(program: str) -> Parser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        program,
-        description=__doc__.replace("python -m app suggest", program),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(program, __doc__)
     add = parser.add_argument
     add("pool", metavar="POOL", help="file of texts without labels, read as in the run's training")
     add("target", metavar="OUT", help="the new file; .csv, .jsonl or .xlsx, unless --to is set")
     add("--checkpoint", type=Path, metavar="RUN", help="a run (default: the one that finished last)")
-    add("--num", type=int, default=50, help="rows to choose (default: 50)")
+    add("--num", type=number(int, at_least(1)), default=50, help="rows to choose (default: 50)")
     add("--strategy", choices=STRATEGIES, default="breaking_ties", help="(default: breaking_ties)")
     add("--to", choices=TOOLS, help="write tasks for this tool, with the guess (default: rows)")
-    help = "POOL has labels now: train again with them, and say what they brought"
-    add("--add", action="store_true", help=help)
-    add("--seed", type=int, default=0, help="seed of random and embedding_kmeans (default: 0)")
+    brought = "POOL has labels now: train again with them, and say what they brought"
+    add("--add", action="store_true", help=brought)
+    seed = "seed of random and embedding_kmeans (default: 0)"
+    add("--seed", type=number(int, at_least(0)), default=0, help=seed)
     add("--device", default="auto", help=DEVICES)
     return parser
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raise InputError for values out of range, and for a file that is there or cannot be written."""
-    if args.num < 1:
-        raise InputError(f"--num must be at least 1, found {args.num}")
-    if args.seed < 0:
-        raise InputError(f"--seed must be at least 0, found {args.seed}")
+    """Raise InputError for a file that is there or cannot be written."""
     target = Path(args.target)
     if args.add:
         if target.suffix.lower() != ".csv":
@@ -83,8 +76,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def new_rows(source: Source, folder: Path) -> list[Row]:
-    """Return the rows of a pool that the run does not know, each text once; raises InputError where there is
-    none."""
+    """Return a pool's rows that the run does not know, each text once; raises InputError without any."""
     from ..prediction.run_data import dataset_of_run
 
     dataset = dataset_of_run(folder, "suggest needs", "name another run with --checkpoint")
@@ -159,8 +151,9 @@ def task(outcome, guess: Prediction) -> dict[str, str]:
     return row if pair is None else row | {"text_pair": pair}
 
 
-def run(args: argparse.Namespace) -> None:
+def run(argv: list[str], program: str) -> None:
     """Choose and write; raises InputError for bad input, TrainingError where it cannot be done."""
+    args = build_parser(program).parse_args(argv)
     check(args)
     from ..prediction.choose_run import newest_run
     from ..prediction.recorded_settings import check_pairs, recorded_settings
@@ -180,8 +173,3 @@ def run(args: argparse.Namespace) -> None:
     chosen = choose(args, opened, rows)
     write(args, opened, source, chosen)
     say(f"{len(chosen):,} rows in {args.target}")
-
-
-def main(argv: list[str], program: str = f"{PROGRAM} suggest") -> int:
-    """Run the command line; return the exit status."""
-    return exit_status(lambda: run(build_parser(program).parse_args(argv)))

@@ -15,81 +15,54 @@ follow.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
 from ..config.data_settings import TASKS
 from ..config.language import spoken
-from ..config.shipped import PROGRAM
+from ..config.rules import between
 from ..errors import InputError
-from .exit_status import exit_status
-from .mode_options import PlannedMode, add_mode_options, plan_mode
+from .mode_options import PlannedMode, check_has_labels, plan_mode, run_series, series_parser
+from .parser import number
 
 if TYPE_CHECKING:
     from ..config.schema import Config
 
-MAX_TRIALS = 10_000
 SAMPLERS, PRUNERS = ("tpe", "gp", "random"), ("median", "halving", "none")
+CONTINUES = "the same command continues with the same trials"
+INTERRUPTED = f"interrupted; {CONTINUES}"
 NEEDS_OPTUNA = "python -m app tune needs Optuna: pip install -r requirements-tune.txt -c constraints.txt"
 
 
-def main(argv: list[str], program: str = f"{PROGRAM} tune") -> int:
-    """Run the command line; return the exit status: 2 for bad input, 1 for a search that failed, 128 + a
-    signal that stopped it."""
-    parser = argparse.ArgumentParser(
-        program,
-        description=__doc__.replace("python -m app tune", program),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add(
-        "--trials",
-        type=int,
-        default=20,
-        help="trials of the whole search, in all its processes (default: 20)",
-    )
+def run(argv: list[str], program: str) -> int:
+    """Run the search and print the result; return the exit status, 128 + a signal that stopped it."""
+    parser = series_parser(program, __doc__)
+    add, trials = parser.add_argument, "trials of the whole search, in all its processes (default: 20)"
+    add("--trials", type=number(int, between(2, 10_000)), default=20, help=trials)
     add("--space", metavar="FILE", help="YAML file of settings and their values to search")
     add("--sampler", choices=SAMPLERS, default="tpe", help="how settings are drawn (default: tpe)")
     add("--pruner", choices=PRUNERS, default="median", help="how poor trials are stopped (default: median)")
     add("--seed", type=int, default=0, help="random seed of the draws (default: 0)")
-    add_mode_options(parser)
-    options, settings = parser.parse_known_args(argv)
-    return exit_status(
-        lambda: work(options, settings), "interrupted; the same command continues with the same trials"
-    )
+    return work(*parser.parse_known_args(argv))
 
 
 def work(options: argparse.Namespace, words: list[str]) -> int:
     """Run the search and print the result; return the exit status."""
     from ..run.many_runs.search_space import read_space, split_words
 
-    if not 2 <= options.trials <= MAX_TRIALS:
-        raise InputError(f"--trials must be from 2 to {MAX_TRIALS:,}, found {options.trials}")
     spaces, settings = split_words(words)
     config = load_config(settings)
     check_config(config)
     path = Path(options.space) if options.space else None
     space = read_space(path, spaces, settings, TASKS[config.data.task].losses)
     planned = plan_mode(options, config)
-    from ..runtime.signals import Stopped
-
-    try:
-        print(search(options, settings, config, space, planned))
-    except Stopped as stop:
-        print(f"Stopped by {stop}; the same command continues with the same trials.", file=sys.stderr)
-        return 128 + stop.number
-    return 0
+    return run_series(lambda: search(options, settings, config, space, planned), CONTINUES)
 
 
 def check_config(config: Config) -> None:
     """Raise InputError for settings with which nothing can be searched."""
-    from ..outcomes import outcome_class
-
-    if not outcome_class(config.data.task).has_labels:
-        raise InputError(f"tune needs labels, found data.task {config.data.task}; choose another data.task")
+    check_has_labels("tune", config.data.task)
     if config.data.folds is not None:
         raise InputError("tune needs one split into train, dev and test; leave data.folds and data.fold out")
     if not config.data.use_test:

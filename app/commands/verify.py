@@ -25,18 +25,18 @@ import json
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
-from ..config.shipped import PROGRAM
+from ..config.rules import at_least
+from ..config.schema import Config
 from ..errors import InputError
-from .mode_options import PlannedMode, build_parser, plan_modes
+from .mode_options import PlannedMode, modes_parser, plan_modes
+from .parser import number
 
 if TYPE_CHECKING:
-    from ..config.schema import Config
-
     # Imports torch, which --help does without
     from ..run.modes.comparison import Comparison
 
@@ -48,22 +48,16 @@ else up to 10 times the control: the difference of one process that adds the sam
 """
 
 
-def main(argv: list[str], program: str = f"{PROGRAM} verify") -> int:
-    """Verify all modes, or, as a worker, run one of them; return the exit status."""
+def run(argv: list[str], program: str) -> int:
+    """Verify all modes or a device, or as a worker train in one of them; return the exit status."""
     options, settings = parse(argv, program)
-    try:
-        config = load_config(settings)
-        if options.steps < 1:
-            raise InputError(f"--steps must be at least 1, found {options.steps}")
-        if options.worker:
-            return work(config, options)
-        if options.device:
-            comparisons = [verify_device(config, options, settings)]
-        else:
-            comparisons = verify(config, options, settings)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    config = load_config(settings)
+    if options.worker:
+        return work(config, options)
+    if options.device:
+        comparisons = [verify_device(config, options, settings)]
+    else:
+        comparisons = verify(config, options, settings)
     print(render(comparisons))
     if options.output and not options.device:
         table = json.dumps([asdict(comparison) for comparison in comparisons], indent=2)
@@ -73,21 +67,16 @@ def main(argv: list[str], program: str = f"{PROGRAM} verify") -> int:
 
 def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]:
     """Return the options of this verb, and the trainer's settings."""
-    parser = build_parser(program, __doc__.replace("python -m app verify", program), timeout=3600)
-    parser.add_argument("--steps", type=int, default=3, help="optimizer steps of each mode (default: 3)")
-    parser.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        default="float64",
-        help="precision of all modes (default: float64, and fp32 for modes that do not have it)",
-    )
-    parser.add_argument(
-        "--device", help="compare this device with the CPU: cuda, npu, xpu, mps or cuda:1, ..."
-    )
+    parser = modes_parser(program, __doc__, timeout=3600)
+    add, steps = parser.add_argument, "optimizer steps of each mode (default: 3)"
+    add("--steps", type=number(int, at_least(1)), default=3, help=steps)
+    precision = "precision of all modes (default: float64, and fp32 for modes that do not have it)"
+    add("--precision", choices=PRECISIONS, default="float64", help=precision)
+    add("--device", help="compare this device with the CPU: cuda, npu, xpu, mps or cuda:1, ...")
     # Of a worker: its mode, what it trains, and the folder for its results
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--trainings", nargs="+", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    add("--worker", help=argparse.SUPPRESS)
+    add("--trainings", nargs="+", help=argparse.SUPPRESS)
+    add("--folder", help=argparse.SUPPRESS)
     return parser.parse_known_args(argv)
 
 
@@ -103,13 +92,18 @@ def work(config: Config, options: argparse.Namespace) -> int:
 def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> list[Comparison]:
     """Run every mode and compare it with one process; raises InputError where the job does not run in one."""
     from ..run.modes.comparison import Comparison
+    from ..runtime.devices import choose_device, computes_float64
+    from ..strategies import load_strategy
 
     planned = plan_modes(options.modes and ["single", *options.modes], options.processes, config.train.device)
-    precisions = {mode.name: mode_precision(mode.name, options.precision, config) for mode in planned}
-    unavailable = {
-        mode.name: mode.unavailable or refuses(mode.name, precisions[mode.name], config) for mode in planned
-    }
-    runnable = [mode for mode in planned if not unavailable[mode.name]]
+    device, precisions, unavailable = choose_device(config.train.device), {}, {}
+    for mode in planned:
+        strategy = load_strategy(mode.name)
+        is_float64 = options.precision == "float64"
+        is_refused = is_float64 and not (strategy.has_float64 and computes_float64(device))
+        precisions[mode.name] = precision = "fp32" if is_refused else options.precision
+        unavailable[mode.name] = mode.unavailable or strategy.refuses(precision, device)
+    runnable = {name for name, reason in unavailable.items() if not reason}
     model = config.model.name or f"{config.model.architecture} with random weights"
     print(
         f"Verifying that {len(runnable)} modes train the same model: {options.steps} steps of {model} on "
@@ -122,12 +116,10 @@ def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> 
             if reason := unavailable[mode.name]:
                 row = Comparison(mode.name, mode.processes, verdict="not run", reason=reason)
             elif mode.name == "single":
-                train_references(
-                    mode, {precisions[other.name] for other in runnable}, folder, options, settings
-                )
+                train_references(mode, {precisions[name] for name in runnable}, folder, options, settings)
                 row = Comparison(mode.name, mode.processes, verdict="reference")
             else:
-                row = train_and_compare(mode, precisions[mode.name], folder, options, settings)
+                row = train_and_compare(mode, precisions[mode.name], folder, folder, options, settings)
             comparisons.append(row)
     return comparisons
 
@@ -136,82 +128,55 @@ def verify_device(config: Config, options: argparse.Namespace, settings: list[st
     """Train in one process on the CPU and on a device, compare both, and write the report; raises InputError
     where the device is not there, or the job does not run on the CPU."""
     from ..run.device_report import REPORT, write_report
-    from ..run.modes.comparison import Comparison, compare
-    from ..run.modes.worker import CONTROL, result_file
     from ..runtime.devices import choose_device
 
     device, single, precision = choose_device(options.device), PlannedMode("single", 1, None), "fp32"
     file = Path(options.output or REPORT)
-    with tempfile.TemporaryDirectory() as name:
-        folder, on_device = Path(name), Path(name, "device")
-        on_device.mkdir()
-        train_references(single, {precision}, name, options, [*settings, "--train.device", "cpu"])
-        on = [*settings, "--train.device", str(device)]
-        if failure := run(single, [precision], str(on_device), options, on):
-            comparison = Comparison(str(device), 1, precision, reason=failure)
-        else:
-            reference, result, control = (
-                result_file(place, "single", training)
-                for place, training in (
-                    (folder, precision),
-                    (on_device, precision),
-                    (folder, precision + CONTROL),
-                )
-            )
-            comparison = compare(str(device), precision, reference, result, control)
+    with tempfile.TemporaryDirectory() as on_cpu, tempfile.TemporaryDirectory() as on_device:
+        train_references(single, {precision}, on_cpu, options, [*settings, "--train.device", "cpu"])
+        settings = [*settings, "--train.device", str(device)]
+        comparison = train_and_compare(single, precision, on_cpu, on_device, options, settings)
+    comparison = replace(comparison, mode=str(device))
     write_report(file, device, comparison, config, options.steps)
     print(f"The report is in {file}", flush=True)
     return comparison
 
 
-def mode_precision(mode: str, wanted: str, config: Config) -> str:
-    """Return the precision in which a mode is verified: float64 where mode and device have it."""
-    from ..runtime.devices import choose_device, computes_float64
-    from ..strategies import load_strategy
-
-    has_float64 = load_strategy(mode).has_float64 and computes_float64(choose_device(config.train.device))
-    return wanted if wanted != "float64" or has_float64 else "fp32"
-
-
-def refuses(mode: str, precision: str, config: Config) -> str | None:
-    """Return why a mode has no such precision on this machine, or None."""
-    from ..runtime.devices import choose_device
-    from ..strategies import load_strategy
-
-    return load_strategy(mode).refuses(precision, choose_device(config.train.device))
-
-
 def train_references(
     single: PlannedMode, precisions: set[str], folder: str, options: argparse.Namespace, settings: list[str]
 ) -> None:
-    """Train in one process in each precision, below float64 with a control; raises InputError where it
-    fails."""
+    """Train in one process in each precision, below float64 with a control; raises InputError if it fails."""
     from ..run.modes.worker import CONTROL
 
     trainings = []
     for precision in sorted(precisions):
         trainings += [precision] if precision == "float64" else [precision, f"{precision}{CONTROL}"]
-    if failure := run(single, trainings, folder, options, settings):
+    if failure := train_apart(single, trainings, folder, options, settings):
         raise InputError(f"the job does not run in one process: {failure}")
 
 
 def train_and_compare(
-    mode: PlannedMode, precision: str, folder: str, options: argparse.Namespace, settings: list[str]
+    mode: PlannedMode,
+    precision: str,
+    references: str,
+    folder: str,
+    options: argparse.Namespace,
+    settings: list[str],
 ) -> Comparison:
-    """Train in the processes of a mode and compare the results with the references in `folder`."""
+    """Train in the processes of a mode, into `folder`, and compare the results with the references."""
     from ..run.modes.comparison import Comparison, compare
     from ..run.modes.worker import CONTROL, result_file
 
-    if failure := run(mode, [precision], folder, options, settings):
+    if failure := train_apart(mode, [precision], folder, options, settings):
         return Comparison(mode.name, mode.processes, precision, reason=failure)
-    reference, result = (result_file(Path(folder), name, precision) for name in ("single", mode.name))
+    reference, result = result_file(Path(references), "single", precision), Path(folder)
     control = None
     if precision != "float64":
-        control = result_file(Path(folder), "single", f"{precision}{CONTROL}")
-    return compare(mode.name, precision, reference, result, control)
+        control = result_file(Path(references), "single", f"{precision}{CONTROL}")
+    return compare(mode.name, precision, reference, result_file(result, mode.name, precision), control)
 
 
-def run(
+def train_apart(
     mode: PlannedMode, trainings: list[str], folder: str, options: argparse.Namespace, settings: list[str]
 ) -> str | None:
     """Train in a mode's own processes, with a line of progress; return why that failed, or None."""

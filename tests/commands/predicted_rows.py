@@ -3,8 +3,8 @@
 import csv
 from pathlib import Path
 
-from app.commands.predict import main
 from tests.saved_classifier import random_texts
+from tests.verbs import predict as main
 
 
 def predict(folder: Path, tmp_path: Path, *options: str) -> list[dict]:

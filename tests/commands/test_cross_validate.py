@@ -11,9 +11,9 @@ from shlex import split
 import numpy as np
 import pytest
 
-from app.commands.cross_validate import main
 from tests.multi_label_runs import write_posts
 from tests.tiny import LABELS, write_tiny
+from tests.verbs import cross_validate as main
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = [

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.commands.explain import main
 from tests.saved_classifier import save_checkpoint
+from tests.verbs import explain as main
 
 TEXT = "今天真开心，手机质量不好"
 

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from app.commands.learning_curve import main
 from app.run.many_runs.learning_curve import SENTENCES, conclusion, render_curve, render_page
 from tests.commands.test_cross_validate import TINY
 from tests.tiny import write_tiny
+from tests.verbs import learning_curve as main
 
 
 def figures(change: float, low: float, high: float) -> dict:

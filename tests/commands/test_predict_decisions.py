@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from app.commands.predict import main
 from app.evaluation.logits_file import SplitLogits, write_logits
 from app.outcomes.thresholds import LabelRule
 from tests.commands.predicted_rows import predict
 from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, save_checkpoint
+from tests.verbs import predict as main
 
 TEMPERATURE = 2.5
 

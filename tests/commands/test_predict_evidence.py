@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from app.commands.predict import main
 from app.config.command_line import load_config
 from app.prediction.nearest_rows import mark_of
 from app.run.entry import work
 from tests.saved_classifier import save_checkpoint
 from tests.tiny import SIZES, tiny_lines, write_tiny
+from tests.verbs import predict as main
 
 
 @pytest.fixture(scope="module")

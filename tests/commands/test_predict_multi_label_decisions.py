@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.commands.predict import main
 from app.evaluation.logits_file import SplitLogits, write_logits
 from app.outcomes.thresholds import LabelRule, choose_thresholds, held_out_decisions, sigmoid
 from tests.commands.predicted_rows import predict
 from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, save_checkpoint
+from tests.verbs import predict as main
 
 
 def dev_rows(num_rows: int = 800, seed: int = 0) -> SplitLogits:

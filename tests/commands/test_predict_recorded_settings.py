@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from app.commands.export import main as export
-from app.commands.predict import main
 from app.prediction.open_model import ComputeOptions, open_model
 from app.run.entry import main as train
 from tests.tiny import SIZES, tiny_lines
+from tests.verbs import export
+from tests.verbs import predict as main
 
 ROOT = Path(__file__).resolve().parents[2]
 

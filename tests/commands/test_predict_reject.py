@@ -9,7 +9,6 @@ import pytest
 from scipy.spatial.distance import mahalanobis
 from sklearn.covariance import LedoitWolf
 
-from app.commands.predict import main
 from app.config.command_line import load_config
 from app.data.rows import Row
 from app.prediction.open_model import ComputeOptions, open_model
@@ -18,6 +17,7 @@ from app.prediction.run_vectors import RunVectors
 from app.run.entry import work
 from tests.multi_label_runs import write_posts
 from tests.tiny import SIZES, tiny_lines, write_tiny
+from tests.verbs import predict as main
 
 
 def trained(folder: Path, data: Path, *options: str) -> Path:

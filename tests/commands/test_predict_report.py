@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
-from app.commands.predict import main
 from tests.saved_classifier import LABELS, of_pipeline, random_texts, save_checkpoint
+from tests.verbs import predict as main
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,12 @@ import pytest
 import torch
 from transformers import AutoConfig, BertModel, BertTokenizer
 
-from app.commands.predict import main
 from app.prediction.output import open_output
 from app.prediction.torch_runtime import load_predictor
 from app.run.entry import main as train
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 from tests.tiny import write_tiny
+from tests.verbs import predict as main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -501,8 +501,8 @@ def test_names_that_are_not_utf8(tmp_path, checkpoint, capsys):
 
 def test_help_lists_every_default_without_torch():
     code = (
-        "import sys\nfrom app.commands.predict import main\n"
-        "try:\n    main(['--help', 'all'])\nfinally:\n    print('torch' in sys.modules)"
+        "import sys\nfrom app.commands import run_verb\n"
+        "try:\n    run_verb('predict', ['--help', 'all'])\nfinally:\n    print('torch' in sys.modules)"
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
     text = ended.stdout.decode()

@@ -5,11 +5,11 @@ import json
 import shutil
 from dataclasses import replace
 
-from app.commands.prepare import main
 from app.config.command_line import load_config
 from app.run.assembly import assemble, cache_content
 from app.strategies import open_strategy
 from tests.tiny import SIZES, write_tiny
+from tests.verbs import prepare as main
 
 
 def test_a_run_reads_the_prepared_cache_wherever_it_is(tmp_path, capsys):

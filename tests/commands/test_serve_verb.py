@@ -12,9 +12,10 @@ import pytest
 pytest.importorskip("fastapi")
 import httpx2
 
-from app.commands.serve import KEY, main
+from app.commands.serve import KEY
 from tests.saved_classifier import save_checkpoint
 from tests.serving.running_server import server_process
+from tests.verbs import serve as main
 
 
 @pytest.mark.parametrize(

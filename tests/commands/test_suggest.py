@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.commands.suggest import STRATEGIES, main
+from app.commands.suggest import STRATEGIES
 from app.config.command_line import load_config
 from app.outcomes.finished_run import read_run
 from app.prediction.run_data import dataset_of_run
@@ -14,6 +14,7 @@ from app.run.entry import work
 from app.run.many_runs.next_round import new_rows
 from app.vectors import STRATEGIES as IMPLEMENTED
 from tests.tiny import SIZES, tiny_lines, write_tiny
+from tests.verbs import suggest as main
 
 
 @pytest.fixture(scope="module")

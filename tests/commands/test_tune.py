@@ -14,8 +14,8 @@ from shlex import split
 import pytest
 
 from app.commands import tune
-from app.commands.tune import main
 from tests.tiny import write_tiny
+from tests.verbs import tune as main
 
 pytest.importorskip("optuna", reason="Optuna is not installed: pip install -r requirements-tune.txt")
 

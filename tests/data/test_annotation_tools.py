@@ -6,10 +6,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from app.commands.labels import main
 from app.data.annotation_export import label_studio_interface
 from app.data.readers import ReadOptions
 from app.data.relabel import read_fixes
+from tests.verbs import labels as main
 
 ISSUES = """rank,file,line,row_id,text,given,suggested,score,flagged,text_hash,label
 1,a.tsv,7,5,"甲, ""乙""

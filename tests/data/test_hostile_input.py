@@ -13,7 +13,6 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from app.commands.predict import main as predict
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import open_dataset
 from app.data.readers import BadRow, ReadOptions
@@ -30,6 +29,7 @@ from app.prediction.input_columns import NumberedTexts
 from app.prediction.output import check_output
 from app.prediction.prediction_writer import PredictionWriter
 from app.prediction.predictor import Prediction
+from tests.verbs import predict
 
 
 def read(path, need_label=True, **options) -> list:

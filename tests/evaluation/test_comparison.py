@@ -11,7 +11,6 @@ import pytest
 from scipy.stats import binomtest, bootstrap
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
-from app.commands.compare import main
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError
@@ -24,6 +23,7 @@ from app.outcomes.resampling import compare
 from app.outcomes.thresholds import LabelRule
 from tests.multi_label_runs import NAMES, write_posts, write_rule
 from tests.tiny import LABELS, open_tiny
+from tests.verbs import compare as main
 
 
 def two_models(num_rows: int = 400, better: float = 0.4) -> tuple[SplitLogits, SplitLogits]:

@@ -8,7 +8,6 @@ from transformers import pipeline
 
 pytest.importorskip("captum")
 
-from app.commands.explain import main
 from app.explanation.explain import Explanation, explain
 from app.explanation.plain_model import PlainModel, load_plain_model
 from app.explanation.sentences import heading
@@ -17,6 +16,7 @@ from app.prediction.open_model import ComputeOptions, open_model
 from tests.multi_label_runs import write_thresholds
 from tests.outcomes.test_report_page import Checker
 from tests.saved_classifier import LABELS, as_rows, save_checkpoint
+from tests.verbs import explain as main
 
 TEXT = "今天真开心，手机质量abc不好鼎"
 

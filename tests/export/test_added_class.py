@@ -11,9 +11,6 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from app.commands.add_class import main
-from app.commands.export import main as export
-from app.commands.predict import main as predict
 from app.config.command_line import load_config
 from app.data.rows import Row
 from app.prediction.head_states import head_states
@@ -21,6 +18,8 @@ from app.prediction.open_model import ComputeOptions, open_model
 from app.run.entry import work
 from tests.saved_classifier import save_checkpoint
 from tests.tiny import LABELS, SIZES, write_tiny
+from tests.verbs import add_class as main
+from tests.verbs import export, predict
 
 NAME, MIXED = "物流", "差好坏棒烂美"
 

@@ -11,8 +11,6 @@ import pytest
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
-from app.commands.export import main as export
-from app.commands.predict import main as predict
 from app.errors import InputError
 from app.prediction.cpu_check import cpu_kind, cuts_off_sums
 from app.prediction.exported_model import GRAPH, RECORD, TOKENIZER, WEIGHTS, read_record, write_record
@@ -23,6 +21,7 @@ from app.run.entry import main as train
 from tests.export.image import image_requirements, run_in_image, with_dependencies
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.tiny import write_tiny
+from tests.verbs import export, predict
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -112,7 +111,7 @@ def test_predict_needs_only_the_packages_of_the_image_and_writes_the_same(export
     checkpoint, folder = exported
     source, home = texts_file(tmp_path), tmp_path / "home"
     home.mkdir()
-    code = "from app.commands.predict import main\nsys.exit(main(sys.argv[1:]))"
+    code = "from app.commands import run_verb\nsys.exit(run_verb('predict'))"
     ended = run_in_image(code, "--checkpoint", str(folder), "--input", source, "--runtime", "onnx", home=home)
     assert not list(home.iterdir()), "ONNX Runtime keeps an id of the machine there, for its telemetry"
     assert predict(["--checkpoint", str(checkpoint), "--input", source, "--device", "cpu"]) == 0

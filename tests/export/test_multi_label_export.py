@@ -10,13 +10,12 @@ import pytest
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
-from app.commands.export import main as export
-from app.commands.predict import main as predict
 from app.errors import InputError
 from app.outcomes import open_outcome
 from app.prediction.exported_model import read_record
 from app.prediction.open_model import ComputeOptions, open_model
 from tests.multi_label_runs import NAMES, read_predictions, train, write_posts
+from tests.verbs import export, predict
 
 
 @pytest.fixture(scope="module")

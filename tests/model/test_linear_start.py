@@ -7,7 +7,6 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from app.commands.export import main as export
 from app.config.command_line import load_config
 from app.errors import InputError
 from app.model.linear_start import C, add_mean_layer
@@ -18,6 +17,7 @@ from app.vectors.text_vectors import open_vectors
 from tests.multi_label_runs import arguments, write_posts
 from tests.saved_classifier import as_rows, random_texts, save_checkpoint
 from tests.tiny import tiny_lines, tiny_model, write_tiny
+from tests.verbs import export
 
 FROZEN = ["--train.epochs=1", "--train.learning_rate=1e-9", "--train.head_learning_rate=1e-9"]
 

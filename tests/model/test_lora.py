@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from app.commands.predict import main as predict
 from app.config.schema import LoRAConfig
 from app.errors import InputError
 from app.model.lora import add_lora, load_adapter, save_adapter
@@ -18,6 +17,7 @@ from app.run import merging
 from app.run.entry import main
 from tests.ranks import settings
 from tests.tiny import tiny_model, write_tiny
+from tests.verbs import predict
 
 peft = pytest.importorskip("peft")
 DECODER = {"model__architecture": "qwen3", "model__config__head_dim": 8}

@@ -19,7 +19,6 @@ import torch
 import transformers
 import yaml
 
-from app.commands.predict import main as predict
 from app.config.command_line import load_config
 from app.config.schema import DataConfig, ModelConfig
 from app.config.yaml_files import read_yaml
@@ -32,6 +31,7 @@ from app.prediction.saved_model import load_checkpoint
 from app.prediction.torch_runtime import load_predictor
 from tests.model.test_model import Evil
 from tests.saved_classifier import LABELS, as_rows, save_checkpoint
+from tests.verbs import predict
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
-from app.commands.predict import main as predict
 from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import open_dataset
@@ -21,6 +20,7 @@ from app.outcomes.thresholds import choose_thresholds, sigmoid
 from tests.multi_label_runs import NAMES, arguments, read_predictions, train, write_posts
 from tests.stopped_run import stop_after
 from tests.tiny import tiny_tokenizer
+from tests.verbs import predict
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from safetensors.numpy import load_file
 from sklearn.metrics import cohen_kappa_score
 
 from app.api import load
-from app.commands.predict import main as predict
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError
@@ -23,6 +22,7 @@ from app.run.comparing import compare_runs
 from app.run.entry import work
 from tests.multi_label_runs import arguments, read_predictions, train
 from tests.stopped_run import stop_after
+from tests.verbs import predict
 
 TASK = {"data__task": "ordinal"}
 
@@ -144,9 +144,9 @@ def test_a_stopped_run_continues_to_the_same_bits(run, tmp_path):
 def test_an_exported_model_and_an_explanation_decide_alike(run, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    from app.commands.export import main as export
     from app.explanation.explain import explain
     from app.explanation.plain_model import load_plain_model
+    from tests.verbs import export
 
     assert export([str(run), "--to", "onnx", "--output", str(tmp_path / "onnx")]) == 0
     texts = ["好天好好好好", "天天天天天天"]

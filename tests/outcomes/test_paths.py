@@ -13,7 +13,6 @@ import pytest
 from safetensors.numpy import load_file
 
 from app.api import load
-from app.commands.predict import main as predict
 from app.config.command_line import load_config
 from app.errors import InputError
 from app.evaluation.logits_file import SplitLogits
@@ -24,6 +23,7 @@ from app.run.comparing import compare_runs
 from app.run.entry import work
 from tests.multi_label_runs import arguments, read_predictions, train
 from tests.stopped_run import stop_after
+from tests.verbs import predict
 
 # A path may end where others go on
 CHARACTERS = {
@@ -235,9 +235,9 @@ def test_a_stopped_run_continues_to_the_same_bits(run, tmp_path):
 def test_an_exported_model_and_an_explanation_decide_alike(run, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    from app.commands.export import main as export
     from app.explanation.explain import explain
     from app.explanation.plain_model import load_plain_model
+    from tests.verbs import export
 
     assert export([str(run), "--to", "onnx", "--output", str(tmp_path / "onnx")]) == 0
     texts = ["足足足足的", "股股股股的"]

@@ -11,7 +11,6 @@ from safetensors.numpy import load_file
 from scipy.stats import pearsonr, spearmanr
 
 from app.api import load
-from app.commands.predict import main as predict
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError
@@ -23,6 +22,7 @@ from app.run.comparing import compare_runs
 from app.run.entry import work
 from tests.multi_label_runs import arguments, read_predictions, train
 from tests.stopped_run import stop_after
+from tests.verbs import predict
 
 TASK = {"data__task": "regression"}
 
@@ -195,7 +195,7 @@ def test_a_stopped_run_continues_to_the_same_bits(run, tmp_path):
 def test_an_exported_model_gives_the_same_numbers(run, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    from app.commands.export import main as export
+    from tests.verbs import export
 
     assert export([str(run), "--to", "onnx", "--output", str(tmp_path / "onnx")]) == 0
     proof = json.loads((tmp_path / "onnx" / "export.json").read_text(encoding="utf-8"))["proof"]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from app.commands.predict import main
 from app.prediction.input_columns import free_names
 from tests.saved_classifier import LABELS, save_checkpoint
+from tests.verbs import predict as main
 
 ADDED = ["probability", *(f"p_{label}" for label in LABELS)]
 CSV = '编号,内容,时间,label\n007,今天真开心,2026-01-05,a\n008," ","1,5",b\n9,"真\n好",,c\n'

@@ -9,7 +9,6 @@ import pytest
 import torch
 import yaml
 
-from app.commands.predict import main as predict
 from app.data.long_texts import LongTexts
 from app.errors import InputError
 from app.explanation.plain_model import load_plain_model
@@ -17,6 +16,7 @@ from app.outcomes.class_scores import softmax as probabilities
 from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.predictor import Predictor
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
+from tests.verbs import predict
 
 CPU = ComputeOptions("cpu")
 WINDOWS = {"max_length": 20, "long": "windows", "stride": 9, "max_windows": 6}
@@ -89,7 +89,7 @@ def test_damaged_settings_are_named(tmp_path):
 def test_exported_folders_read_texts_as_the_run_does(folder, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    from app.commands.export import main as export
+    from tests.verbs import export
 
     (tmp_path / "texts.txt").write_text("\n".join(random_texts(40)), encoding="utf-8")
     output = tmp_path / "exported"

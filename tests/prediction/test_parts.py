@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from app.commands.predict import main
 from app.prediction.bulk_input import input_files
 from app.prediction.predictor import CHUNK_ROWS
 from tests.saved_classifier import random_texts, save_checkpoint
+from tests.verbs import predict as main
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = 2 * CHUNK_ROWS + 100

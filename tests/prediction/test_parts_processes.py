@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.commands.predict import main
 from app.prediction.predictor import CHUNK_ROWS
 from tests.saved_classifier import random_texts, save_checkpoint
+from tests.verbs import predict as main
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = 12 * CHUNK_ROWS + 7

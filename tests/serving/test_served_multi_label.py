@@ -71,7 +71,7 @@ def test_answers_say_which_labels_a_row_has(checkpoint):
 def test_an_exported_folder_gives_the_same_label_lists(checkpoint, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    from app.commands.export import main as export
+    from tests.verbs import export
 
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     output = tmp_path / "exported"

@@ -1,0 +1,71 @@
+"""The command line of a verb: a parser whose errors have this project's form, and the values of options."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from contextlib import suppress
+
+from ..config.rules import Rule
+from ..errors import InputError
+
+# Help of --device
+DEVICES = "auto, cpu, cuda, npu, xpu or mps, with :N for one of several (default: auto)"
+PROBABILITY = Rule("a number above 0 and up to 1", lambda value: 0 < value <= 1)
+SHARE = Rule("a share from 0 to 1", lambda value: 0 <= value <= 1)
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a verb that is called `prog`; its help is `doc`, the docstring of the verb."""
+
+    def __init__(self, prog: str, doc: str = "", **options) -> None:
+        options = {"formatter_class": argparse.RawDescriptionHelpFormatter} | options
+        description = re.sub(r"python -m app [\w-]+", prog, doc)
+        super().__init__(prog, description=description, allow_abbrev=False, **options)
+
+    def error(self, message: str) -> None:
+        """Raise InputError."""
+        if broken := re.fullmatch(r"argument (\S+): (must .*)", message, re.DOTALL):
+            raise InputError(f"{broken[1]} {broken[2]}")
+        raise InputError(f"command line: {message} (--help all lists all options)")
+
+
+def number(kind: type, rule: Rule) -> Callable[[str], float]:
+    """Return what reads an option's number of this kind, int or float, which must keep a rule."""
+
+    def read(text: str) -> float:
+        with suppress(ValueError):
+            if rule.holds(value := kind(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"must be {rule.words}, found {text or 'nothing'}")
+
+    return read
+
+
+def wanted_precision(value: str) -> float:
+    """Return the number of precision=P."""
+    name, _, wanted = value.partition("=")
+    if name != "precision":
+        raise argparse.ArgumentTypeError(f"precision=P is needed, for instance precision=0.95, found {value}")
+    return number(float, PROBABILITY)(wanted)
+
+
+def column_name(value: str) -> int | str:
+    """Return the name of a column, or its number."""
+    return int(value) if value.removeprefix("-").isdecimal() else value
+
+
+def column_names(value: str) -> list[str]:
+    """Return the names of columns, of a list as YAML has it."""
+    import yaml
+
+    try:
+        names = yaml.safe_load(value)
+    except yaml.YAMLError:
+        names = None
+    if not isinstance(names, list) or not names or not all(isinstance(name, (str, int)) for name in names):
+        raise argparse.ArgumentTypeError(
+            f"a list of columns is needed, like '[NAME, NAME]', found {value or 'nothing'}"
+        )
+    return list(map(str, names))
