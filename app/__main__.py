@@ -1,5 +1,4 @@
-"""The one command for what people do before and after training: `python -m app VERB`; without a verb it lists
-them."""
+"""What people do before and after training: `python -m app VERB`; without a verb it lists them."""
 
 import sys
 

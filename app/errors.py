@@ -25,8 +25,7 @@ class InputError(ValueError):
 
 
 class TrainingError(RuntimeError):
-    """A run that cannot continue, though its input is valid: non-finite numbers, no memory, a full disk, a
-    lost process.
+    """A run that cannot continue, though its input is valid: non-finite numbers, no memory, a full disk.
 
     The message says the cause, what was saved and the remedy. The entry scripts print it without a traceback
     and end with exit status 1.
@@ -34,8 +33,7 @@ class TrainingError(RuntimeError):
 
 
 def missing_package(error: ModuleNotFoundError) -> str:
-    """Return an error for a package that every command needs, as a rule where its environment is not active;
-    raises any other error again."""
+    """Return an error for a package that every command needs; raises any other error again."""
     name = (error.name or "").partition(".")[0]
     if name not in REQUIRED:
         raise error
@@ -64,8 +62,7 @@ def first_line(error: BaseException) -> str:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Return the first `length` characters of `text`; those that cannot be printed or encoded become
-    escapes."""
+    """Return the first `length` characters of `text`; those that cannot be printed become escapes."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:length])
     return shown + ("…" if len(text) > length else "")
 

@@ -1,4 +1,4 @@
-"""Chinese text classifiers from Python: `load` a trained one, or train a `TextClassifier` as any estimator of
+"""Chinese text classifiers from Python: `load` a trained one, or train a `TextClassifier` as in
 scikit-learn."""
 
 from .classifier import TextClassifier

@@ -19,8 +19,7 @@ from .texts import rows_of
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
-    """A classifier of texts with one label each, trained as run_single.py trains it, in this process on one
-    device.
+    """A classifier of texts with one label each, trained as run_single.py trains it, in this process.
 
     It works in `Pipeline`, `cross_val_score` and `GridSearchCV`. A parameter that is None has the trainer's
     default (`python run_single.py --help all`). `model` is `model.name`, None for e5-small-zh;
@@ -32,8 +31,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     possible.
 
     `output_dir` keeps the run there, with its report; None: only the model is kept, in a temporary folder, as
-    long as this object lives. `cache_dir` is the folder of pretrained models made ready. `verbose` shows the
-    trainer's log.
+    long as this object lives. `cache_dir` has pretrained models. `verbose` shows the log.
 
     After `fit`: `classes_` (num_classes,) are the labels, sorted; `model_` is the trained `Model`, whose
     `save` writes it.
@@ -80,8 +78,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Iterable, y: Iterable) -> TextClassifier:
-        """Train on texts `X` (num_rows,), or pairs of texts (num_rows, 2), and their labels `y` (num_rows,);
-        return self.
+        """Train on texts `X` (num_rows,), or pairs of texts (num_rows, 2), and labels `y` (num_rows,).
 
         Labels are strings or integers. Raises InputError (a ValueError) for bad texts, labels and settings,
         and TrainingError for a training that cannot continue.
@@ -106,8 +103,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_proba(self, X: Iterable) -> np.ndarray:
-        """Return the probability of each class, (num_texts, num_classes) float64, in the order of
-        `classes_`."""
+        """Return the probability of each class, (num_texts, num_classes) float64, as in `classes_`."""
         if not hasattr(self, "model_"):
             raise NotFittedError(
                 "a TextClassifier classifies texts after fit(texts, labels), which has not been called"
@@ -122,15 +118,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def _settings(self) -> dict[str, Any]:
         """Return the settings of the parameters, by their dotted names."""
         named = {"model.name": self.model, "train.seed": self.random_state, "train.device": self.device}
-        for key in (
-            "epochs",
-            "max_steps",
-            "batch_size",
-            "learning_rate",
-            "early_stopping",
-            "class_weights",
-            "precision",
-        ):
+        of_train = ("epochs", "max_steps", "batch_size", "learning_rate", "early_stopping", "class_weights")
+        for key in (*of_train, "precision"):
             named[f"train.{key}"] = getattr(self, key)
         named |= {"data.max_length": self.max_length, "data.dev_size": self.dev_size}
         named["output.dir"] = None if self.output_dir is None else str(self.output_dir)

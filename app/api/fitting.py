@@ -25,23 +25,13 @@ from ..errors import InputError, TrainingError
 # The file of the rows, and the bytes up to which no other process prepares them
 TRAIN, SMALL = "train.jsonl", 8 << 20
 # What `fit` says itself.
-SET_BY_FIT = (
-    "train",
-    "dev",
-    "test",
-    "test_size",
-    "format",
-    "task",
-    "labels",
-    "text_column",
-    "text_pair_column",
-)
+SET_BY_FIT = ("train", "dev", "test", "test_size", "format", "task", "labels")
+SET_BY_FIT += ("text_column", "text_pair_column")
 SET_BY_FIT += ("label_column", "header", "encoding", "quoting", "on_bad_row", "cache_dir")
 
 
 def write_rows(folder: Path, rows: list[Row], labels: list[str]) -> dict[str, Any]:
-    """Write rows and their labels into a file in `folder`; return the settings that read it, by their dotted
-    names."""
+    """Write rows and their labels into a file in `folder`; return the settings that read it."""
     path = folder / TRAIN
     with path.open("w", encoding="utf-8") as file:
         for row, label in zip(rows, labels, strict=True):
@@ -57,10 +47,7 @@ def train_folder(
     folder: Path, settings: dict[str, Any], names: list[str], cache_dir: str | Path | None, verbose: bool
 ) -> Path:
     """Train with `settings`, by their dotted names, and return the run's folder; the labels are `names`.
-
-    Without output.dir the run is in `folder`, without a report. Raises KeyboardInterrupt where Ctrl-C stopped
-    it.
-    """
+    Without output.dir the run is in `folder`, without a report. Raises KeyboardInterrupt after Ctrl-C."""
     from ..model.source import checkpoint_place
 
     has_folder = "output.dir" in settings
@@ -84,8 +71,7 @@ def train_folder(
 
 
 def build_config(folder: Path, settings: dict[str, Any], names: list[str]) -> Config:
-    """Return the configuration of dotted settings, on top of the default file that a command line with them
-    starts from."""
+    """Return the configuration of dotted settings, on top of the usual default file."""
     if len(names) <= MAX_LIST:
         settings = settings | {"data.labels": names}
     path = folder / "settings.yaml"

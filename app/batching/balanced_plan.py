@@ -1,5 +1,4 @@
-"""A batch plan that draws each class equally often, as a pure function of (classes, batch_size, seed,
-step)."""
+"""A batch plan that draws each class equally often: a function of (classes, batch_size, seed, step)."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ from .plan import BatchPlan
 
 @dataclass(frozen=True, eq=False)
 class BalancedPlan(BatchPlan):
-    """Global batches of `num_rows` row positions an epoch, of which each class has the same number, up to
-    one.
+    """Global batches of `num_rows` row positions an epoch, as many of each class, up to one.
 
     `classes` (num_rows,) int64 is the class of each row. Of a large class an epoch has some rows, drawn for
     this epoch; the rows of a small one come several times, each as often as the others, up to one.
@@ -32,8 +30,7 @@ class BalancedPlan(BatchPlan):
 
 
 def balanced_order(classes: np.ndarray, seed: list[int]) -> np.ndarray:
-    """Return as many row positions as there are rows, (num_rows,) int64, in random order, with equal shares
-    of the classes."""
+    """Return as many row positions as rows, (num_rows,) int64, random, with equal shares of classes."""
     generator = np.random.default_rng(seed)
     _, class_of_row, sizes = np.unique(classes, return_inverse=True, return_counts=True)
     by_class = np.split(np.argsort(class_of_row, kind="stable"), np.cumsum(sizes)[:-1])

@@ -35,12 +35,8 @@ class Layout:
 
 
 def length_groups(lengths: np.ndarray) -> list[np.ndarray]:
-    """Return indices of rows in groups, longest rows first; no row is shorter than half of the longest of its
-    group.
-
-    The cost of attention grows with the square of the padded length, and all rows of a group are padded to
-    its longest.
-    """
+    """Return indices of rows in groups, longest first; no row is shorter than half of its group's longest.
+    The cost of attention grows with the square of the padded length, that of the longest in a group."""
     order = np.argsort(-lengths, kind="stable")
     halvings = np.floor(np.log2(lengths[order[0]] / lengths[order]))
     return np.split(order, np.flatnonzero(np.diff(halvings)) + 1)
@@ -49,8 +45,7 @@ def length_groups(lengths: np.ndarray) -> list[np.ndarray]:
 def collate(
     rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, layout: Layout
 ) -> dict[str, Any]:
-    """Return the model's inputs for the token ids `rows`, arrays of shape (length,); at least one row is
-    needed.
+    """Return the model's inputs for the token ids `rows`, one or more arrays of shape (length,).
 
     `second_starts` is for each row the number of tokens before its second text, or None for single texts.
     Padded: `input_ids`, `attention_mask` and, for pairs, `token_type_ids`, each (num_rows, longest) int64.
@@ -114,8 +109,7 @@ def _pack(
 
 
 def _grouped_layout(lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray) -> dict[str, Any]:
-    """Return the layout for attention in groups of rows of similar length, each group padded to its longest
-    row.
+    """Return the layout for attention in groups of rows of similar length, each padded to its longest row.
 
     The padded groups are laid end to end; the arrays index their tokens and rows:
     `group_shapes`: a tuple of (num_rows, longest, has_padding) for each group.

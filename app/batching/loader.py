@@ -21,8 +21,7 @@ EVALUATION = -1
 
 @dataclass(frozen=True)
 class Batch:
-    """The model inputs of some rows, their targets `labels`, and their `positions` in the split, (num_rows,)
-    int64.
+    """The model inputs of some rows, their targets `labels` and `positions` in the split, (num_rows,) int64.
 
     The outputs of the model begin with one for each of the labels, (num_labels, ...). `label_rows`,
     (num_labels,) on the host, is the index of each label's row in the batch; None: each row has one label, in
@@ -44,8 +43,8 @@ class Batch:
         return self.positions if self.label_rows is None else self.positions[self.label_rows]
 
     def row_outputs(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Return the outputs of the labels, (num_labels, any), of the model's `outputs` for these inputs, in
-        float32 or float64.
+        """Return the outputs of the labels, (num_labels, any), of the model's `outputs`, in float32 or
+        float64.
 
         The outputs of a row with windows are the means over its windows. The model never sees which windows
         are of one row: a mode may split them over several devices.
@@ -82,8 +81,7 @@ class Loader:
         return len(self.split)
 
     def lengths(self, positions: np.ndarray | None = None) -> np.ndarray:
-        """Return the number of tokens of each row, (num_rows,) int64: of all rows, or of those at
-        `positions`."""
+        """Return the tokens of each row, (num_rows,) int64: of all rows, or of those at `positions`."""
         rows = self.split.rows if positions is None else self.split.rows[positions]
         return np.asarray(self.store.offsets[rows + 1] - self.store.offsets[rows])
 
@@ -123,12 +121,8 @@ class Loader:
 
 
 def means_of_rows(outputs: torch.Tensor, windows_per_row: torch.Tensor) -> torch.Tensor:
-    """Return the mean output of the windows of each row, (num_rows, any); `outputs` (num_windows, any), row
-    after row.
-
-    `windows_per_row` (num_rows,) int64, at least 1 each. The output of a row of one window has the bits of
-    this window's.
-    """
+    """Return the mean of the windows of each row, (num_rows, any); `outputs` (num_windows, any), by row.
+    `windows_per_row` (num_rows,) int64, at least 1 each. The mean of one window has the same bits."""
     num_rows = len(windows_per_row)
     rows = torch.arange(num_rows, device=outputs.device)
     row_of_window = rows.repeat_interleave(windows_per_row, output_size=len(outputs))
@@ -137,8 +131,7 @@ def means_of_rows(outputs: torch.Tensor, windows_per_row: torch.Tensor) -> torch
 
 
 def to_device(inputs: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """Return inputs with their tensors on `device`; copies to CUDA are made from pinned memory, so that
-    nothing waits."""
+    """Return inputs with their tensors on `device`, copied to CUDA from pinned memory without waiting."""
     is_pinned = is_cuda(device)
     return {
         name: (value.pin_memory() if is_pinned else value).to(device, non_blocking=True)

@@ -50,9 +50,8 @@ class Masking:
     ) -> MaskedRow:
         """Return a row, (length,) ids, with some tokens hidden.
 
-        `row` is its id in the table, and `draw` the step or `EVALUATION`. `continues` (length,) bool is true
-        for a token of the same word as the one before: words are then hidden whole, until `FRACTION` is
-        reached.
+        `row` is its id in the table, and `draw` the step or `EVALUATION`. `continues` (length,) bool : a
+        token is of the same word as the one before: words are then hidden whole, until `FRACTION` is reached.
         """
         is_known = tokens < len(self.is_ordinary)
         candidates = np.flatnonzero(is_known & self.is_ordinary[np.where(is_known, tokens, 0)])

@@ -14,8 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """Global batches of row positions; the last of an epoch is smaller if `batch_size` does not divide
-    `num_rows`."""
+    """Global batches of row positions; the last of an epoch may be smaller."""
 
     num_rows: int
     batch_size: int
@@ -30,8 +29,7 @@ class BatchPlan:
         return -(-self.num_rows // self.batch_size)
 
     def batch(self, step: int) -> np.ndarray:
-        """Return the row positions, (<= batch_size,) int64, of global batch `step`, counted from 0 over all
-        epochs."""
+        """Return the row positions, (<= batch_size,) int64, of global batch `step`, from 0 on."""
         epoch, index = divmod(step, self.steps_per_epoch)
         order = self.order(epoch)
         return order[index * self.batch_size : (index + 1) * self.batch_size].astype(np.int64)
@@ -48,8 +46,7 @@ def _order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
 
 
 def shard_rows(lengths: np.ndarray, num_shards: int) -> list[np.ndarray]:
-    """Return the rows of each shard of a global batch, so that all shards have about the same number of
-    tokens.
+    """Return the rows of each shard of a global batch; all shards have about as many tokens.
 
     `lengths` (batch_rows,) are the tokens of each row. The rows of a shard are indices into the batch,
     longest row first. Rows are dealt in rounds, longest first: one to each shard, the longest of a round to
@@ -82,8 +79,8 @@ class TokenLimit:
     padded: bool = False
 
     def fitting(self, lengths: np.ndarray) -> int:
-        """Return how many rows, at least one, are within the limit, from the first on; `lengths` (num_rows,)
-        are their tokens, the longest first."""
+        """Return how many rows from the first on, at least one, are within the limit, by falling
+        `lengths`."""
         counted = np.arange(1, len(lengths) + 1) * lengths[0] if self.padded else np.cumsum(lengths)
         return max(1, int(np.searchsorted(counted, self.tokens, side="right")))
 
@@ -114,8 +111,7 @@ def micro_batches(
     accumulation_steps: int,
     limit: TokenLimit | None = None,
 ) -> list[list[np.ndarray]]:
-    """Return the micro-batches of each shard of a global batch, as arrays of row positions, longest row
-    first.
+    """Return the micro-batches of each shard of a global batch, as row positions, longest row first.
 
     `batch` (batch_rows,) are row positions, `lengths` (batch_rows,) their tokens. All shards get the same
     number of micro-batches, at least one: `accumulation_steps`, or one for each row; more where some are
@@ -138,8 +134,7 @@ def evaluation_batches(
     windows: np.ndarray | None = None,
     limit: TokenLimit | None = None,
 ) -> list[np.ndarray]:
-    """Return this shard's batches of a whole split, as arrays of row positions; each row is on exactly one
-    shard.
+    """Return this shard's batches of a whole split, as row positions; each row is on one shard.
 
     `lengths` (num_rows,) are the tokens of each row; rows of similar length are in one batch. `windows`
     (num_rows,): a batch has at most `batch_size` windows, or one row; None: each row has one. It is within

@@ -1,5 +1,4 @@
-"""Which run a new start resumes: the one in output.dir, the newest of its name, or the one that its launcher
-restarts."""
+"""Which run a new start resumes: the one in output.dir, the newest of its name, or that of its launcher."""
 
 from __future__ import annotations
 
@@ -23,9 +22,8 @@ CLOCKS_DIFFER = 5.0
 def run_to_resume(config: OutputConfig) -> Path | None:
     """Return the folder of the run to resume, or None.
 
-    An interrupted run is resumed where the launcher has restarted the processes of that very run, and where
-    `config.resume` is auto; a finished run in `config.dir` where `config.resume` is auto and it is not to be
-    replaced.
+    An interrupted run is resumed where its launcher has restarted it, and where `config.resume` is auto; a
+    finished run in `config.dir` where `config.resume` is auto and it stays.
     """
     if config.dir is None:
         own = [run for run in interrupted(CHECKPOINTS) if is_of_this_launcher(run)] if is_restarted() else []
@@ -50,8 +48,7 @@ def interrupted(parent: Path) -> Iterator[Path]:
 
 
 def resumes(config: OutputConfig, folder: Path) -> bool:
-    """Return whether the interrupted run in a folder is resumed: by setting, or because its launcher has
-    restarted it."""
+    """Return whether the interrupted run in a folder is resumed: by setting, or restarted by its launcher."""
     return config.resume == "auto" or (is_restarted() and is_of_this_launcher(folder))
 
 
@@ -61,8 +58,7 @@ def is_restarted() -> bool:
 
 
 def is_of_this_launcher(folder: Path) -> bool:
-    """Return whether the last start of a run was by the launcher of this process, not by another one with
-    the same rdzv_id."""
+    """Return whether this process's launcher made the run's last start, not another with its rdzv_id."""
     try:
         start = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"][-1]
         if launcher_id() is None or start["launcher"] != launcher_id():

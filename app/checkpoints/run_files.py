@@ -1,5 +1,4 @@
-"""Which files of a run folder are the run's own; everything else there is the user's, and is never
-removed."""
+"""Which files of a run folder are the run's own; all else there is the user's, and never removed."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..evaluation.logits_file import LOGITS
 from ..outcomes import fitted_files
-from .card_file import CARD_FILES, is_card_of_run
-from .run_history import CONFIG, HISTORY, SKIPPED, is_written_by_run
+from .run_history import CARD_FILES, CONFIG, HISTORY, SKIPPED, is_card_of_run, is_written_by_run
 from .run_lock import LOCK
 
 # The weights of the best checkpoint so far

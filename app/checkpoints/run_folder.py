@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -11,7 +12,6 @@ from pathlib import Path
 from ..config.schema import Config, OutputConfig
 from ..errors import InputError, TrainingError
 from ..runtime.disk import is_full
-from .card_file import cards_of_run
 from .find_run import CHECKPOINTS, holds_run, is_finished, resumes, run_to_resume
 from .run_files import (
     REPLACED,
@@ -23,15 +23,14 @@ from .run_files import (
     run_files,
     set_run_aside,
 )
-from .run_history import check_config_file
+from .run_history import cards_of_run, check_config_file
 from .run_lock import RunLock, check_not_in_use
 
 logger = logging.getLogger(__name__)
 
 
 def check_run_folder(config: OutputConfig) -> None:
-    """Raise InputError for a run folder in use, one that holds anything but a run, or a run that has to stay
-    as it is.
+    """Raise InputError for a run folder in use, one that holds anything but a run, or a run that must stay.
 
     A run may be replaced with `config.overwrite`. With `config.resume`, or where its launcher restarts it, an
     interrupted one is resumed, and a finished one with a training state may be trained for longer.
@@ -68,19 +67,24 @@ def check_content(config: OutputConfig) -> None:
         raise unfinished_error(folder)
 
 
-def check_inputs(config: Config) -> None:
-    """Raise InputError where a run would replace what it reads: its data, its pretrained model, a setting's
-    file."""
-    if config.output.dir is None or not config.output.overwrite:
-        return
-    folder = Path(config.output.dir)
-    replaced = {path.resolve() for path in [*run_files(folder), folder / REPLACED]} if folder.is_dir() else ()
+def input_files(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the files and folders that a run reads, each after the setting that names it."""
     inputs = {f"data.{name}": getattr(config.data, name) for name in ("train", "dev", "test", "relabel")}
     inputs |= {"model.name": config.model.name, "model.vocab_file": config.model.vocab_file}
     inputs |= {"deepspeed.config": config.deepspeed.config}
-    for setting, path in inputs.items():
-        if path is None or not replaced:
-            continue
+    for setting, value in inputs.items():
+        yield from ((setting, path) for path in (value if isinstance(value, list) else [value]) if path)
+
+
+def check_inputs(config: Config) -> None:
+    """Raise InputError where a run would replace what it reads: data, pretrained model, a setting's file."""
+    if config.output.dir is None or not config.output.overwrite:
+        return
+    folder = Path(config.output.dir)
+    if not folder.is_dir():
+        return
+    replaced = {path.resolve() for path in [*run_files(folder), folder / REPLACED]}
+    for setting, path in input_files(config):
         place = Path(path).resolve()
         if place == folder.resolve() or not replaced.isdisjoint((place, *place.parents)):
             raise InputError(
@@ -137,11 +141,8 @@ def clear_folder(config: OutputConfig) -> None:
 
 
 def make_folder(config: OutputConfig) -> Path:
-    """Make and return the folder of a new run: `config.dir`, with what is in it, or the next free
-    checkpoints/<name>-001.
-
-    Raises InputError as `check_run_folder` does, and for a folder that cannot be made.
-    """
+    """Make and return the folder of a new run: `config.dir`, with what is in it, or checkpoints/<name>-001 or
+    so. Raises InputError as `check_run_folder` does, and for a folder that cannot be made."""
     if config.dir is None:
         return _next_folder(CHECKPOINTS / str(config.name))
     check_run_folder(config)
@@ -154,8 +155,7 @@ def make_folder(config: OutputConfig) -> Path:
 
 
 def open_run_folder(config: OutputConfig) -> tuple[Path, bool, RunLock]:
-    """Return the folder of this run, whether it holds a run to resume, and the lock that keeps other runs out
-    of it."""
+    """Return the folder of this run, whether a run in it is resumed, and the lock that keeps others out."""
     folder = run_to_resume(config)
     if folder is None:
         folder = make_folder(config)
@@ -172,8 +172,7 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, RunLock]:
 
 
 def finished_at(folder: Path) -> int | None:
-    """Return when a run wrote its last report, in nanoseconds as files have it, or None; also for one that
-    trains on since."""
+    """Return when a run wrote its last report, in nanoseconds, or None; also of one that trains on since."""
     stem, suffix = REPORT.split(".")
     times = [path.stat().st_mtime_ns for path in folder.glob(f"{stem}*.{suffix}")]
     return max(times, default=None)
@@ -199,8 +198,7 @@ def saved_states(folder: Path) -> list[Path]:
 
 
 def cannot_write(what: str, error: Exception, folder: Path) -> TrainingError:
-    """Return the error of a file that could not be written into a run folder: which state is kept, and what
-    to do."""
+    """Return the error of a file that a run could not write: which state is kept, and what to do."""
     if not holds_run(folder):
         return TrainingError(
             f"{what} cannot be written: the run folder {folder} is not there any more; if it was renamed, "

@@ -1,9 +1,9 @@
-"""What a run folder says of its run: config.yaml, run_history.json (each start), and skipped_rows.csv."""
+"""What a run folder says of its run: config.yaml, run_history.json (each start), skipped_rows.csv, and the
+model card: README.md, or beside a file of the user with that name, MODEL_CARD.md."""
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import logging
 import platform
@@ -20,7 +20,7 @@ from ..config.yaml_files import read_yaml
 from ..data.cache import content_key, file_digest
 from ..errors import InputError
 from ..runtime.cores import num_cores
-from ..runtime.disk import write_json, write_text
+from ..runtime.disk import is_marked, write_json, write_marked
 from ..runtime.processes import launcher_id
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ CONFIG, HISTORY, SKIPPED = "config.yaml", "run_history.json", "skipped_rows.csv"
 HEADER = (
     "# All settings of this run. A run replaces this file unless it was changed; SHA-256 of what follows: "
 )
+# The model card: the first that is free, or that a run wrote
+CARDS = ("README.md", "MODEL_CARD.md")
+# With those of runs that were trained for longer
+CARD_FILES = (*CARDS, *(name.replace(".", ".step-*.") for name in CARDS))
+CARD_HEADER = "---\n# A run wrote this card and replaces it unless it was changed; SHA-256 of what follows: "
 # They say how a process is started, not what it trains
 SETTINGS_OF_A_START = ("output.resume", "output.overwrite")
 
@@ -76,8 +81,7 @@ def describe_start(mode: str, world_size: int, device: str) -> dict:
 
 
 def code_version() -> dict[str, str]:
-    """Return what decides about the numbers: a digest of this package's sources, and the versions of torch,
-    transformers and tokenizers."""
+    """Return what the numbers depend on: a digest of our sources, and the versions of libraries."""
     import tokenizers
     import torch
     import transformers
@@ -93,10 +97,8 @@ def code_version() -> dict[str, str]:
 
 
 def write_first_start(folder: Path, config: Config, start: dict, dataset: Dataset) -> None:
-    """Write history, settings and skipped rows of a run that starts from the beginning.
-
-    `start` is that of `describe_start`. The history comes first: a config.yaml without it is the user's.
-    """
+    """Write history, settings and skipped rows of a run that starts from the beginning. `start` is that of
+    `describe_start`. The history comes first: a config.yaml without it is the user's."""
     write_json(folder / HISTORY, {"starts": [{"step": 0, **start}]})
     write_config(folder, config)
     if any(table.skipped for table in dataset.tables):
@@ -108,8 +110,7 @@ def write_first_start(folder: Path, config: Config, start: dict, dataset: Datase
 
 
 def add_start(folder: Path, config: Config, start: dict, step: int) -> None:
-    """Add the start of a run that resumes after `step` to its history, with the settings that have changed,
-    and write the new settings."""
+    """Add the start of a run that resumes after `step`, with its changed settings, and write these."""
     changed = changed_settings(folder, config)
     if changed:
         listed = ", ".join(f"{key} was {before} and is {now}" for key, (before, now) in changed.items())
@@ -162,7 +163,7 @@ def write_config(folder: Path, config: Config) -> None:
 
     check_config_file(folder)
     text = yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)
-    write_text(folder / CONFIG, f"{HEADER}{digest(text)}\n{text}")
+    write_marked(folder / CONFIG, HEADER, text)
 
 
 def check_config_file(folder: Path) -> None:
@@ -180,14 +181,30 @@ def is_written_by_run(folder: Path) -> bool:
     path = folder / CONFIG
     if path.is_symlink() or not path.is_file() or not (folder / HISTORY).exists():
         return False
-    try:
-        first, _, rest = path.read_text(encoding="utf-8").partition("\n")
-    except (OSError, UnicodeDecodeError):
-        return False
     # An empty file, as a power cut leaves it, has nothing to lose
-    return not (first + rest).strip() or first == f"{HEADER}{digest(rest)}"
+    return path.stat().st_size == 0 or is_marked(path, HEADER)
 
 
-def digest(text: str) -> str:
-    """Return the SHA-256 of a text, in hexadecimal digits."""
-    return hashlib.sha256(text.encode()).hexdigest()
+def write_card(folder: Path, text: str) -> Path | None:
+    """Write the card, which begins with its metadata, and return its path. A file that no run wrote, or that
+    was changed, stays; without a free name nothing is written."""
+    places = [folder / name for name in CARDS]
+    free = (path for path in places if is_card_of_run(path) or not (path.is_symlink() or path.exists()))
+    path = next(free, None)
+    if path is None:
+        logger.warning(
+            "The model card is not written: %s are files of yours in %s.", " and ".join(CARDS), folder
+        )
+    else:
+        write_marked(path, CARD_HEADER, text)
+    return path
+
+
+def is_card_of_run(path: Path) -> bool:
+    """Return whether a run wrote this file, and it is unchanged since then."""
+    return is_marked(path, CARD_HEADER)
+
+
+def cards_of_run(folder: Path) -> list[Path]:
+    """Return the current cards in a folder that a run wrote."""
+    return [folder / name for name in CARDS if is_card_of_run(folder / name)]

@@ -86,8 +86,7 @@ class RunLock:
 
 
 def try_lock(handle: int) -> bool:
-    """Lock an open file unless another process has it; return whether it is ours. Raises OSError where there
-    are no locks."""
+    """Lock an open file if no other process has; return whether it is ours. Raises OSError without locks."""
     if fcntl is None:
         raise OSError(0, "this system has no file locks")
     try:
@@ -98,8 +97,7 @@ def try_lock(handle: int) -> bool:
 
 
 def check_not_in_use(folder: Path) -> None:
-    """Raise InputError where a run on this host is in the folder; for one on another host, `RunLock` waits
-    first."""
+    """Raise InputError where a run of this host is in the folder; for other hosts `RunLock` waits first."""
     try:
         handle = os.open(folder / LOCK, os.O_RDWR)
     except OSError:

@@ -40,9 +40,7 @@ Tensors = dict[str, torch.Tensor]
 @dataclass(frozen=True)
 class TrainingState:
     """A training state as it was read from `folder`: tensors by parameter name, none where training is done.
-
-    `job` is what the run trains on, see app/run/job_signature.py.
-    """
+    `job` is what the run trains on, see app/run/job_signature.py."""
 
     progress: RunProgress
     job: dict
@@ -60,8 +58,7 @@ def save_training_state(
     keep_states: int = 1,
     best_model: Path | None = None,
 ) -> None:
-    """Write one training state into the run folder, then remove all but the newest `keep_states`; rank 0
-    calls it.
+    """Write a training state into the run folder, then remove all but the newest `keep_states`, on rank 0.
 
     `best_model` is the file of the best weights so far, which the state gets a copy of. Raises TrainingError
     where the state cannot be written; earlier states are then untouched, and nothing of the new one is left.
@@ -99,8 +96,7 @@ def load_training_state(folder: Path) -> TrainingState | None:
     """Return the newest undamaged training state of a run folder, or None.
 
     A damaged one is renamed and skipped, one that cannot be read now is only skipped, both with a warning.
-    Raises TrainingError where none is left but some may be readable at another time: nothing was lost, so
-    nothing starts over.
+    Raises TrainingError where none is left but some may be readable later: nothing starts over.
     """
     states, unreadable = saved_states(folder), []
     for state in states:
@@ -128,8 +124,7 @@ def load_training_state(folder: Path) -> TrainingState | None:
 
 
 def to_json(progress: RunProgress, job: dict) -> dict:
-    """Return what progress.json holds: the run's progress, without the order to end the loop now, and the
-    job."""
+    """Return what progress.json holds: the job, and the progress without the order to stop."""
     values = asdict(progress) | {"job": job}
     del values["stop"]
     return values
@@ -156,8 +151,7 @@ def check_state(state: Path) -> None:
 
 
 def is_damage(error: Exception) -> bool:
-    """Return whether an error of reading means that a file is damaged or missing, not that the system cannot
-    read it now."""
+    """Return whether an error means that a file is damaged or missing, not that it cannot be read now."""
     return isinstance(error, DAMAGE) and "(os error " not in str(
         error
     )  # safetensors gives the system's error only as text
@@ -180,8 +174,7 @@ def add_best_model(state: Path, model: Path) -> None:
 
 
 def drop_states(folder: Path, keep: int, written: Path | None = None, keep_damaged: int = 1) -> None:
-    """Remove all training states of a run folder but the newest `keep` that are whole, and `written`; with 0
-    their folder too.
+    """Remove all training states but `written` and the newest `keep` that are whole; with 0 their folder too.
 
     A damaged one does not count, and is renamed; of these the newest stays, until `keep_damaged` is 0. One
     that cannot be read now does not count either, and stays.
@@ -202,8 +195,7 @@ def drop_states(folder: Path, keep: int, written: Path | None = None, keep_damag
 
 
 def is_whole(state: Path) -> bool:
-    """Return whether a state can be resumed from; a damaged one is renamed. Files are read only if they are
-    new or changed."""
+    """Return whether a state is whole; a damaged one is renamed. Only new and changed files are read."""
     try:
         seen = file_stats(state)
         if KNOWN_WHOLE.get(state) != seen:

@@ -1,5 +1,4 @@
-"""Command line and YAML files -> `Config`; errors name the file or option, the key and the most similar
-setting."""
+"""Command line and YAML files -> `Config`; errors name the file or option, the key and the nearest one."""
 
 from __future__ import annotations
 
@@ -64,7 +63,8 @@ def load_config(
             defaults = _read_settings([str(default_config(set()))], [], command)
             raise SystemExit(_show(help_text(command, description, topics, defaults)))
     config_files, overrides = _split_arguments(argv)
-    config_files = config_files or [str(default_config(_option_names(overrides)))]
+    options = {word[2:].split("=")[0] for word in overrides if word.startswith("--")}
+    config_files = config_files or [str(default_config(options))]
     config = _read_settings(config_files, overrides, command)
     check_together(config)
     return with_public_files(_with_run_name(config, config_files[-1]))
@@ -105,10 +105,8 @@ def _build_parser(command: str):
 
 
 def _show(text: str) -> int:
-    """Write a help text to standard output; return the exit status, 141 where its reader has gone.
-
-    Raises InputError where it cannot be written: argparse would say nothing.
-    """
+    """Write a help text to standard output; return the exit status, 141 where its reader has gone. Raises
+    InputError where it cannot be written: argparse would say nothing."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -122,8 +120,7 @@ def _show(text: str) -> int:
 
 
 def _clean_arguments(argv: list[str]) -> list[str]:
-    """Return the arguments with short options written out, and without `--local-rank`, which
-    torch.distributed.launch adds."""
+    """Return the arguments, short options written out, without torch.distributed.launch's `--local-rank`."""
     kept = [word for word in argv if not re.match(r"--local[-_]rank(=|$)", word)]
     return [
         re.sub(r"^--(\w+)(?==|$)", lambda name: f"--{SHORT_OPTIONS.get(name[1], name[1])}", word)
@@ -144,10 +141,6 @@ def _split_arguments(argv: list[str]) -> tuple[list[str], list[str]]:
     return config_files, overrides
 
 
-def _option_names(words: list[str]) -> set[str]:
-    return {word[2:].split("=")[0] for word in words if word.startswith("--")}
-
-
 def _check_config_file(path: str, parser) -> None:
     """Check one YAML file by itself, so that an error can name the file."""
     text, settings = read_yaml(Path(path))
@@ -158,8 +151,7 @@ def _check_config_file(path: str, parser) -> None:
 
 
 def _check_keys(settings: Any, schema: type, source: str, prefix: str = "") -> None:
-    """Raise InputError for unknown keys, missing values and overlong lists, in this mapping and those inside
-    it."""
+    """Raise InputError for unknown keys, missing values and overlong lists, in inner mappings too."""
     if not isinstance(settings, dict):
         raise InputError(
             f"{source}: {prefix.rstrip('.') or 'the file'} must be a mapping of keys to values, found "
@@ -220,8 +212,7 @@ def _parse_settings(parse: Callable, parser, source: str) -> Config:
 
 
 def _with_run_name(config: Config, path: str) -> Config:
-    """Name the run after its configuration file, or after its data if the configuration file is a default
-    one."""
+    """Name the run after its configuration file, or with a default one after its data."""
     train = config.data.train or "sample"
     named_after = (train if isinstance(train, str) else train[0]) if Path(path) in DEFAULT_CONFIGS else path
     # Of a pattern the folder

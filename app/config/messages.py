@@ -32,8 +32,7 @@ def setting_types(schema: type = Config, prefix: str = "") -> dict[str, Any]:
 
 
 def explain_parser_error(message: str) -> str:
-    """Return what jsonargparse says about a wrong type or a stray word, as a rule and the value that was
-    found."""
+    """Return what jsonargparse says about a wrong type or a stray word, as a rule and what was found."""
     key = re.search(r'Parser key "([\w.]+)"', message)
     hint = setting_types().get(key[1]) if key else None
     if hint is not None:

@@ -35,10 +35,7 @@ def fetched_e5_file() -> Path:
 
 
 def e5_file() -> Path | None:
-    """Return the data file of e5-small-zh, of the installed package or fetched, or None.
-
-    The package is not imported.
-    """
+    """Return the data file of e5-small-zh, of the package (not imported) or fetched, or None."""
     spec = find_spec(E5_PACKAGE)
     folders = map(Path, (spec.submodule_search_locations or ()) if spec else ())
     places = [*(folder / E5_FILE for folder in folders), fetched_e5_file()]

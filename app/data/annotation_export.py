@@ -22,8 +22,7 @@ ABOUT = ("given", "suggested", "score", "file", "line", "text_hash")
 
 
 def read_issues(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the rows of a label_issues.csv by column name; raises InputError, with file and line, for what is
-    none."""
+    """Yield the rows of a label_issues.csv by column name; raises InputError with file and line."""
     names: list[str] | None = None
     for line, record in read_records(path, ReadOptions(), "csv"):
         if isinstance(record, BadRow):
@@ -81,8 +80,8 @@ def labels_in(cell: str) -> list[str]:
 
 
 def label_studio_task(issue: dict[str, str]) -> dict:
-    """Return one issue as a task whose prediction is the suggested label; its score is 1 - that of the given
-    label."""
+    """Return one issue as a task whose prediction is the suggested label; the score is 1 - the given
+    one's."""
     choices = labels_in(issue["suggested"])
     result = {"from_name": "label", "to_name": "text", "type": "choices", "value": {"choices": choices}}
     score = round(1 - float(issue["score"]), 6)
@@ -134,8 +133,7 @@ TOOLS = {"label-studio": (label_studio_file, label_studio_interface), "doccano":
 
 
 def new_file(path: Path):
-    """Open a file that is not there yet to write text; raises InputError for one that is there or cannot be
-    written."""
+    """Open a new text file to write; raises InputError where it is there, or cannot be written."""
     try:
         return path.open("x", encoding="utf-8", newline="")
     except FileExistsError as error:

@@ -32,8 +32,7 @@ class Imported:
 
 
 def import_fixes(source: Path, target: Path) -> Imported:
-    """Write the decisions in an export of Label Studio (JSON, JSON-MIN) or doccano (JSONL) as a file of
-    fixes.
+    """Write the decisions in an export of Label Studio (JSON, JSON-MIN) or doccano (JSONL) as fixes.
 
     A label that is the given one is no fix; rows with several different decisions are left out. Raises
     InputError, with file and place, for what is neither, and for a target that exists.
@@ -100,8 +99,7 @@ def _about(record: dict) -> dict[str, str]:
 
 
 def _decisions(where: str, record: dict) -> Iterator[list[str]]:
-    """Yield the labels that each person has chosen for a row; only an annotation can say that there are
-    none."""
+    """Yield the labels that each person chose for a row; only an annotation can say that it has none."""
     if "annotations" in record:
         for annotation in _list(where, "annotations", record["annotations"]):
             results = annotation.get("result") if isinstance(annotation, dict) else None

@@ -1,9 +1,7 @@
-"""Cached folders, built once: complete or not there at all, also when several processes start at the same
-time.
+"""Cached folders, built once: complete or not there, also when several processes start together.
 
-A folder is built under a temporary name, synced to disk and renamed, under a file lock that the system
-releases when its holder dies. A separate process builds it, so that the training process does not keep the
-memory.
+A folder is built under a temporary name, synced to disk and renamed, under a file lock. A separate process
+builds it, so that the training process does not keep the memory.
 """
 
 from __future__ import annotations
@@ -43,8 +41,7 @@ def file_digest(path: Path) -> bytes:
 
 
 def content_key(*values: Any) -> str:
-    """Return 24 hexadecimal digits that depend on all values: on bytes as they are, on the JSON form of all
-    others."""
+    """Return 24 hexadecimal digits that depend on all values: bytes as they are, others as JSON."""
     digest = hashlib.blake2b(digest_size=12)
     for value in values:
         is_bytes = isinstance(value, bytes)
@@ -56,15 +53,13 @@ def content_key(*values: Any) -> str:
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a digest of the numbers and texts in a built folder, without the names of the files that they
-    were read from."""
+    """Return a digest of the numbers and texts in a built folder, whatever files they were read from."""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".bin", ".npy"))
     return content_key(*(part for path in files for part in (path.name, file_digest(path))))
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether all files of a built folder are there in their full size; raises OSError where that
-    cannot be seen now."""
+    """Return whether a built folder has all its files in full; raises OSError where that cannot be seen."""
     try:
         sizes = json.loads((folder / MANIFEST).read_text())
         return all((folder / name).stat().st_size == size for name, size in sizes.items())

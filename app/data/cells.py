@@ -55,8 +55,7 @@ def label_text(value: Any) -> str:
 
 
 def string_of(value: Any, name: str) -> str:
-    """Return the value of the column `name` of a file of fixes as text, empty for None; raises ValueError
-    with the problem."""
+    """Return a cell of the column `name` of a file of fixes as text; raises ValueError with the problem."""
     if value is None:
         return ""
     is_whole = isinstance(value, float) and value.is_integer()

@@ -44,8 +44,7 @@ def text_like(values: Sequence) -> bool:
 
 
 def are_pairs(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Return whether the texts of two columns are pairs: in a row they share more characters than across
-    rows."""
+    """Return whether the texts of two columns are pairs: in a row they share more characters than across."""
     shift = len(first) // 2
     in_row = _shared(zip(first, second, strict=True))
     across = _shared(zip(first, [*second[shift:], *second[:shift]], strict=True))

@@ -17,10 +17,9 @@ from .readers import ReadOptions
 class Columns:
     """The columns of text, second text and label: names in JSON objects, numbers from 0 in everything else.
 
-    The label may be one 0/1 column for each label, a tuple.
-    `width` is the number of columns that every row has (None for objects), `described` the columns in words,
-    also those that are not used. `assumed` are settings of columns that follow from the values, for other
-    files of the same kind.
+    The label may be one 0/1 column for each label, a tuple. `width` is the number of columns that every row
+    has (None for objects), `described` the columns in words, also those that are not used. `assumed` are
+    settings that follow from the values, for other such files.
     """
 
     text: int | str
@@ -31,8 +30,8 @@ class Columns:
     assumed: dict[str, int | str] = field(default_factory=dict)
 
     def pick(self, record: list | dict) -> tuple[Any, Any, Any]:
-        """Return (text, pair, label); raises LookupError where a column is missing, ValueError where a key is
-        repeated."""
+        """Return (text, pair, label); raises LookupError for a missing column, ValueError for repeated
+        keys."""
         if isinstance(record, RepeatedKeys):
             for key in (self.text, self.pair, *self.labels):
                 if key in record.repeated:
@@ -59,8 +58,7 @@ def resolve_columns(
     rows: Sequence[list] = (),
     find_pairs: bool = False,
 ) -> Columns:
-    """Return which columns have text, second text and label: from the settings, the names, the values, or
-    their order.
+    """Return which columns have text, second text and label: from settings, names, values, or their order.
 
     `rows` are the first rows, as far as they are known; `find_pairs` is whether they may be pairs of texts
     although no setting says so. Raises InputError if a chosen column is missing, if a column that is used has
@@ -134,8 +132,7 @@ def _by_values(
     find_pairs: bool,
     are_labels: Callable[[Sequence], bool],
 ) -> tuple[int | None, int | None, int | tuple | None]:
-    """Return text, second text and label with what the values show: one column of texts or a pair of them,
-    one of labels."""
+    """Return text, second text and label with what the values show: columns of texts, one of labels."""
     if not need_label or (text is not None and label is not None):
         return text, pair, label
     values = _columns_of(rows, _others(width, text, pair, label))
@@ -224,8 +221,7 @@ def columns_of_first(
     following: Sequence = (),
     find_pairs: bool = False,
 ) -> Columns | None:
-    """Return the columns from the first record of a file without a header, and those `following`; None for a
-    record that has no columns."""
+    """Return the columns of a file without a header, from its first records; None without columns."""
     if isinstance(record, dict):
         names = list(record)
         rows = [[row.get(name) for name in names] for row in (record, *following) if isinstance(row, dict)]

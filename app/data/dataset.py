@@ -1,5 +1,4 @@
-"""The data files of a configuration -> one dataset: tables, label names, and the rows of train, dev and
-test."""
+"""The data files of a configuration -> a dataset: tables, label names, rows of train, dev and test."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The splits that have rows, the class names in the order of their ids, and statistics for the data
-    report.
+    """The splits that have rows, the class names in the order of their ids, statistics for the data report.
 
     `files` has the table of each configured file, by split. `vocabulary_folder` has the ids of the rows from
     which a vocabulary is made, the same for all folds of a cross-validation. `relabelled` says what the
@@ -122,8 +120,7 @@ def open_dataset(config: DataConfig) -> Dataset:
 
 
 def _without_unread_test(config: DataConfig) -> DataConfig:
-    """Return the configuration without a test file that is not opened: a fold is then the test split, or
-    there is none."""
+    """Return the configuration without a test file that is not read, because of folds or use_test."""
     if config.test and not config.use_test:
         config = replace(config, test_size=0)
     return replace(config, test=None) if config.folds or not config.use_test else config

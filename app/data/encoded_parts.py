@@ -43,11 +43,8 @@ class EncodingJob(NamedTuple):
 
 
 def encode_parts(folder: Path, job: EncodingJob, table: Table, workers: int) -> tuple[int, list[np.ndarray]]:
-    """Write the tokens of all rows, end to end, as `tokens.bin`; return the number of unknown tokens, and the
-    arrays named in `ARRAYS`.
-
-    In one process on all cores, or in `workers` processes of one thread each.
-    """
+    """Write the tokens of all rows, end to end, as `tokens.bin`; return how many are unknown, and the
+    `ARRAYS`. In one process on all cores, or in `workers` processes of one thread each."""
     from tqdm import tqdm
 
     ranges = row_ranges(table, workers)
@@ -128,10 +125,8 @@ def token_dtype(tokenizer: Tokenizer) -> np.dtype:
 
 
 def encoded_chunks(table: Table, encoder: RowEncoder, rows: range) -> Iterator[list[EncodedRow]]:
-    """Yield lists of the rows with their tokens, of `CHUNK` rows each, or fewer where texts are long.
-
-    The next chunk is encoded, on all cores and without the GIL, while the caller works on the one before.
-    """
+    """Yield lists of the rows with their tokens, of `CHUNK` rows each, or fewer where texts are long. The
+    next chunk is encoded, on all cores and without the GIL, while the caller works on the one before."""
 
     def encode_rows(rows: np.ndarray) -> list[EncodedRow]:
         texts = table.texts(rows)
@@ -150,8 +145,7 @@ def encoded_chunks(table: Table, encoder: RowEncoder, rows: range) -> Iterator[l
 
 
 def _chunks(table: Table, rows: range) -> Iterator[np.ndarray]:
-    """Yield the ids of the rows that are tokenised at once, in their order: `CHUNK` rows, `CHUNK_BYTES` or
-    one row."""
+    """Yield the ids of rows that are tokenised at once, in order: `CHUNK` rows, `CHUNK_BYTES` or one row."""
     ends = table.array("text_ends") + (table.array("pair_ends") if table.has_pairs else 0)
     start = rows.start
     while start < rows.stop:

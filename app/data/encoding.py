@@ -1,5 +1,4 @@
-"""Texts -> token ids with anybody's tokenizer: what it cannot do, panics of its Rust code included, is an
-input error."""
+"""Texts -> token ids with anybody's tokenizer: where it fails, even by a panic in Rust, is an input error."""
 
 from __future__ import annotations
 
@@ -13,17 +12,14 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 REMEDY = "repair its tokenizer.json, or choose another model"
-MAX_ID = (1 << 31) - 1
 # Chinese, Latin, a digit, punctuation, and a character that no vocabulary has.
 PROBES = ("好a1。", "\ue000", ("好", "好a"))
 
 
 @contextmanager
 def guarded(problem: str) -> Iterator[None]:
-    """Raise InputError, `problem` and the cause, where a tokenizer fails inside.
-
-    The library raises plain `Exception`, and for a panic an exception that is none.
-    """
+    """Raise InputError, `problem` and the cause, where a tokenizer fails inside. The library raises plain
+    `Exception`, and for a panic an exception that is none."""
     try:
         yield
     except InputError:
@@ -35,11 +31,8 @@ def guarded(problem: str) -> Iterator[None]:
 
 
 def check_tokenizer(tokenizer: Tokenizer, source: str) -> None:
-    """Raise InputError unless a tokenizer of the library tokenizers encodes any text and pair as tokens of
-    its vocabulary.
-
-    Turns its padding and truncation off. `source`: where it came from, for messages.
-    """
+    """Raise InputError unless a tokenizer encodes any text and pair as tokens of its vocabulary. Turns its
+    padding and truncation off. `source`: where it came from, for messages."""
     with guarded(f"the tokenizer of {source} cannot encode a text"):
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -50,10 +43,6 @@ def check_tokenizer(tokenizer: Tokenizer, source: str) -> None:
         known = set(tokenizer.get_vocab().values())
     if not encodings[0].ids:
         raise InputError(f"the tokenizer of {source} makes no token of {excerpt(PROBES[0])}; {REMEDY}")
-    if highest_id(tokenizer) > MAX_ID:
-        raise InputError(
-            f"the tokenizer of {source} has the id {highest_id(tokenizer):,}, above {MAX_ID:,}; {REMEDY}"
-        )
     strange = sorted({token for encoding in encodings for token in encoding.ids} - known)
     if strange:
         raise InputError(

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 CHUNK = 1 << 16
 # Bytes a second; below it another mirror is tried
 MIN_SPEED = 1024
+FAILURES = (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError)
+FAILURES += (ValueError,)
 
 
 class MirrorError(Exception):
@@ -28,12 +30,10 @@ class MirrorError(Exception):
 
 
 def place_file(known: PublicFile, folder: Path, timeout: float, source: Path | None = None) -> bool:
-    """Put a file into `folder`, from its mirrors or from the file `source`; return False where it is there
-    already.
+    """Put a file into `folder`, from its mirrors or from the file `source`; return False if it is there.
 
-    It is whole and has the known SHA-256, or is not there. A download that was interrupted is resumed. Raises
-    InputError for another file of that name, and for a wrong `source`; TrainingError where no mirror has the
-    file.
+    It has the known SHA-256, or is not there. A download is resumed. Raises InputError for another file of
+    that name, and for a wrong `source`; TrainingError where no mirror has the file.
     """
     target, part = folder / known.name, folder / f".{known.name}.part"
     try:
@@ -70,8 +70,7 @@ def copy(known: PublicFile, source: Path, part: Path) -> None:
 
 
 def download(known: PublicFile, part: Path, timeout: float) -> None:
-    """Download the known file into `part`, where an earlier download may have left its beginning; tries one
-    mirror after the other."""
+    """Download the known file into `part`, which may have its beginning; tries one mirror after the other."""
     problems = []
     for url in known.urls:
         # The beginning may be of a wrong mirror: then once more, all of it from this one
@@ -122,14 +121,7 @@ def receive(url: str, known: PublicFile, part: Path, timeout: float) -> None:
                 _copy_in_time(answer, file, known.size - (start if is_rest else 0), timeout)
     except urllib.error.HTTPError as error:
         raise MirrorError(f"HTTP status {error.code}") from error
-    except (
-        urllib.error.URLError,
-        http.client.HTTPException,
-        ssl.SSLError,
-        TimeoutError,
-        ConnectionError,
-        ValueError,
-    ) as error:
+    except FAILURES as error:
         raise MirrorError(first_line(error)) from error
     _check_size(known, part)
 

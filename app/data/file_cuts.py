@@ -18,9 +18,7 @@ from .text_files import Span, ends_lines_with_lf
 @dataclass
 class CutFile:
     """The rows of a file in `pieces`: the number of rows of each, and its place, None for the whole file.
-
-    `keys` are those of all objects; `is_table`: rows have columns.
-    """
+    `keys` are those of all objects; `is_table`: rows have columns."""
 
     pieces: list[tuple[int, Span | None]] = field(default_factory=list)
     keys: dict[str, None] = field(default_factory=dict)

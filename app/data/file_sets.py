@@ -21,8 +21,8 @@ from .table import ARRAYS, VERSION, Table, open_table
 
 
 def files_of(value: str | list[str]) -> list[str]:
-    """Return the files that a setting names: a file, a folder, a pattern such as `posts/*.parquet`, or a list
-    of these.
+    """Return the files of a setting: a file, a folder, a pattern such as `posts/*.parquet`, or a list of
+    these.
 
     The files of a folder or a pattern are sorted by name; those of a folder that begin with . or _, and
     folders inside it, are left out. Raises InputError where there are none, and for a file named twice.
@@ -62,12 +62,11 @@ def _files_of(entry: str) -> list[str]:
 def open_files(
     value: str | list[str], options: ReadOptions, workers: int | None, cache_dir: str, **rules: Any
 ) -> Table:
-    """Return the table of all files that a setting names, one after the other; `rules` are those of
-    `open_table`.
+    """Return the table of all files of a setting, one after the other; `rules` are those of `open_table`.
 
     All are read as the first one was, `workers` (None: as many as cores) at a time, each in a process of its
-    own. The table of each file stays in the cache: a set with one file more reads one file. Errors name the
-    file and its own line.
+    own. The table of each file stays in the cache, so a set with one more reads one. Errors name file and
+    line.
     """
     files = files_of(value)
 

@@ -88,8 +88,7 @@ def _look_ahead(
 def _is_header(
     where: str, record: list | BadRow, options: ReadOptions, need_label: bool, below: list
 ) -> bool:
-    """Return whether the first record of a CSV, TSV or Excel file is a header; raises InputError if that is
-    not clear."""
+    """Return whether the first record of a table is a header; raises InputError if that is not clear."""
     if isinstance(record, BadRow):
         # Or the next line would be read as the header
         if options.header or names_columns(options):
@@ -108,8 +107,7 @@ def _first_columns(
     below: list,
     find_pairs: bool,
 ) -> Columns | None:
-    """Return the columns from the first record, None for an invalid one; reports a wrong encoding before
-    anything else."""
+    """Return the columns from the first record, None for an invalid one; reports a wrong encoding first."""
     try:
         if is_header:
             names = [str(name).strip() for name in record]

@@ -1,5 +1,4 @@
-"""Columns by their names: the usual ones, the chosen ones, and whether the first row of a table has
-names."""
+"""Columns by their names: the usual ones, the chosen ones, and whether a first row has names."""
 
 from __future__ import annotations
 
@@ -48,10 +47,8 @@ def names_columns(options: ReadOptions) -> bool:
 def has_header(
     where: str, record: list, options: ReadOptions, need_label: bool, below: list[list] | None = None
 ) -> bool:
-    """Return whether the first record of a CSV, TSV or Excel file is a header.
-
-    `below` are the records after it. Raises InputError where it has a usual name and may yet be a row.
-    """
+    """Return whether the first record of a CSV, TSV or Excel file is a header. `below` are the records after
+    it. Raises InputError where it has a usual name and may yet be a row."""
     if options.header is not None:
         return options.header
     if names_columns(options):
@@ -106,8 +103,7 @@ def find_column(
     what: str,
     where: str,
 ) -> int | str | None:
-    """Return the number of a column, from the setting `chosen` or by a usual name; None if neither gives
-    it."""
+    """Return the number of a column, from the setting `chosen` or by a usual name, or None."""
     if isinstance(chosen, str) and names is not None:
         if chosen not in names:
             raise InputError(
@@ -155,8 +151,7 @@ def find_label(
 
 
 def _check_once(where: str, what: str, name: str, compared: list[str], names: list[str]) -> None:
-    """Raise InputError if a column that is used by its name has the name of another one; others may share
-    theirs."""
+    """Raise InputError if a column that is used has another one's name; others may share theirs."""
     numbers = [index for index, other in enumerate(compared) if other == name]
     if len(numbers) > 1:
         raise InputError(

@@ -1,5 +1,4 @@
-"""What JSON text holds: objects with repeated keys marked, the rows inside of one value, and whether it is
-one value or lines."""
+"""What JSON text holds: objects with repeated keys marked, the rows of one value, one value or lines."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ class RepeatedKeys(dict):
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of JSON text; raises ValueError (JSONDecodeError for bad syntax) and
-    RecursionError."""
+    """Return the value of JSON text; raises ValueError (JSONDecodeError for its syntax), RecursionError."""
     return json.loads(text, object_pairs_hook=_json_object)
 
 
@@ -35,9 +33,7 @@ def _json_object(pairs: list[tuple[str, Any]]) -> dict:
 
 def rows_of(value: Any) -> list | None:
     """Return the rows in a JSON value: an array, or the only array of rows inside an object; else None.
-
-    Raises ValueError, saying which, for an object with several arrays of rows.
-    """
+    Raises ValueError, saying which, for an object with several arrays of rows."""
     if isinstance(value, list):
         return value
     if not isinstance(value, dict):
@@ -53,12 +49,8 @@ def _is_rows(value: Any) -> bool:
 
 
 def json_layout(start: str, is_whole: bool, strict: bool) -> str | None:
-    """Return `json` for one value, `jsonl` for a value on each line, None where the start of a file does not
-    show which.
-
-    `is_whole`: `start` is the whole file. `strict`: the file need not be JSON, so its texts may begin with
-    brackets.
-    """
+    """Return `json` for one value, `jsonl` for one a line, None where the start of a file does not show it.
+    `is_whole`: `start` is the whole file. `strict`: the file may be texts that begin with brackets."""
     start = start.removeprefix("\ufeff").lstrip()
     if not start.startswith(("[", "{")):
         return None
@@ -82,8 +74,7 @@ def json_layout(start: str, is_whole: bool, strict: bool) -> str | None:
 
 
 def _layout_of_one(value: list | dict, strict: bool) -> str | None:
-    """Return the layout of a file that is one line of JSON; None for one row, or texts without labels, in an
-    array."""
+    """Return the layout of a file with one line of JSON; None for an array of one row, or of texts."""
     try:
         rows = rows_of(value)
     except ValueError:
@@ -94,10 +85,8 @@ def _layout_of_one(value: list | dict, strict: bool) -> str | None:
 
 
 def _begins_rows(start: str, goes_on: bool) -> bool:
-    """Return whether an incomplete value begins like an array of rows, or an object that has one.
-
-    `goes_on`: it surely continues in the next line, so it may be any object.
-    """
+    """Return whether an incomplete value begins like an array of rows, or an object that has one. `goes_on`:
+    it surely continues in the next line, so it may be any object."""
     decoder = json.JSONDecoder()
     inner = start[1:].lstrip()
     try:

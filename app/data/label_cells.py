@@ -1,7 +1,6 @@
 """The labels of a multi-label row, from a cell of a file or from one 0/1 column for each label.
 
-In a table such a set is text, the JSON list of its labels in order of code points, so that equal sets are
-equal text.
+In a table a set is text, the JSON list of its labels in order of code points: equal sets are equal.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False,
 
 
 def labels_in_cell(value: Any, separator: str | None) -> list:
-    """Return the labels in the value of one column, not cleaned: a list, a JSON list, or text with
-    separators.
+    """Return the labels in the value of a column, not cleaned: a list, a JSON list, text with separators.
 
     Nothing (None, an empty cell, an empty list) is no label. Raises ValueError with the problem of this row,
     and InputError where all rows with several labels have it, so that none of them is skipped.
@@ -50,8 +48,7 @@ def labels_in_cell(value: Any, separator: str | None) -> list:
 
 
 def separator_in(labels: list[str]) -> str | None:
-    """Return the separator between several labels in one, where at least half of the parts are labels
-    elsewhere too, else None."""
+    """Return the separator of several labels in one, if half of the parts are labels elsewhere, or None."""
     for separator in USUAL_SEPARATORS:
         joined = [{part.strip() for part in label.split(separator)} for label in labels if separator in label]
         parts = Counter(part for parts in joined for part in parts if part)
@@ -62,8 +59,7 @@ def separator_in(labels: list[str]) -> str | None:
 
 
 def labels_in_columns(values: list, names: list[str]) -> list[str]:
-    """Return the `names` of the columns whose value is 1; raises ValueError for one that is neither 0 nor
-    1."""
+    """Return the `names` of the columns whose value is 1; raises ValueError for one that is not 0 or 1."""
     labels = []
     for value, name in zip(values, names, strict=True):
         is_one = ZERO_OR_ONE.get(str(value).strip())

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Any
 
-from ..errors import excerpt
+import numpy as np
+
+from ..errors import InputError, excerpt, listed, shorten
 
 # How programs write a missing value that became text, in lower case
 MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>"}
@@ -19,10 +22,8 @@ def is_integer(label: str) -> bool:
 
 
 def resolve_label(label: str, names: list[str], accept_ids: bool = True) -> int | None:
-    """Return the id of a label, its index in `names`; None for an unknown label.
-
-    With `accept_ids`, a label that is an integer is the id itself, unless any of `names` is an integer too.
-    """
+    """Return the id of a label, its index in `names`; None for an unknown label. With `accept_ids`, a label
+    that is an integer is the id itself, unless any of `names` is an integer too."""
     if label in names:
         return names.index(label)
     is_id = accept_ids and is_integer(label) and 0 <= int(label) < len(names)
@@ -30,8 +31,7 @@ def resolve_label(label: str, names: list[str], accept_ids: bool = True) -> int 
 
 
 def sort_labels(values: list[str]) -> list[str]:
-    """Return the labels of a file in the order of their ids: by number if all are integers, else by code
-    point."""
+    """Return labels in the order of their ids: by number if all are integers, else by code point."""
     return sorted(values, key=int) if all(map(is_integer, values)) else sorted(values)
 
 
@@ -62,3 +62,41 @@ def with_code_points(label: str) -> str:
     """Return a label for a message, with the code points of its first characters."""
     points = " ".join(f"U+{ord(character):04X}" for character in label[:MAX_CODE_POINTS])
     return f"{excerpt(label)} ({points}{' ...' if len(label) > MAX_CODE_POINTS else ''})"
+
+
+def check_labels_in_train(
+    form: Any,
+    labels: dict[str, np.ndarray],
+    rows: dict[str, np.ndarray],
+    tables: dict[str, Any],
+    label_names: list[str],
+) -> None:
+    """Raise InputError unless each of two or more labels has a row in train.
+
+    `labels` of the `form` and `rows` hold, for each split, the labels and the row ids of its rows; `tables`
+    have the table of each file.
+    """
+    for label in np.flatnonzero(form.counts(labels["train"], len(label_names)) == 0):
+        raise InputError(
+            f"every label needs rows in train; label '{shorten(label_names[label])}' is absent from train "
+            f"({_first_row_of(form, label, labels, rows, tables)}); add training rows of it, or remove it "
+            "from the data and from data.labels"
+        )
+    if len(label_names) < 2:
+        raise InputError(
+            f"{tables['train'].source}: at least two different labels are needed, found "
+            f"{listed(label_names)}; is data.label_column the right column?"
+        )
+
+
+def _first_row_of(
+    form: Any, label: int, labels: dict[str, np.ndarray], rows: dict[str, np.ndarray], tables: dict[str, Any]
+) -> str:
+    """Return where the first dev or test row of a label is, for a message."""
+    for name in ("dev", "test"):
+        matches = form.rows_with(labels[name], label)
+        if len(matches):
+            first_row = int(rows[name][matches[0]])
+            where = tables.get(name, tables["train"]).where(first_row)
+            return f"the first of its {len(matches):,} {name} rows is {where}"
+    return "it has no rows at all"

@@ -27,26 +27,16 @@ class EncodedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class LongTexts:
-    """The setting `data.long` as `way`, and for windows: `stride`, the tokens from the start of one window to
-    that of the next (None: three quarters of the tokens of a text in a window), and the maximum windows of a
-    row.
-    """
+    """The setting `data.long` as `way`, and for windows: `stride`, the tokens between two starts (None: three
+    quarters of a window's text), and the maximum windows of a row."""
 
     way: str = "cut"
     stride: int | None = None
     max_windows: int = 8
 
-    @property
-    def most_windows(self) -> int:
-        """The most windows of a row."""
-        return self.max_windows if self.way == "windows" else 1
-
     def step(self, capacity: int) -> int:
-        """Return the tokens from the start of one window to that of the next, where each has `capacity`
-        tokens of a text.
-
-        Raises InputError for a stride that would leave tokens out.
-        """
+        """Return the tokens from the start of one window to that of the next; each has `capacity`. Raises
+        InputError for a stride that would leave tokens out."""
         if self.stride is None:
             return max(1, capacity * 3 // 4)
         if self.stride > capacity:

@@ -1,26 +1,21 @@
-"""Rows with lists of labels are dealt to splits or folds: sets and labels keep their proportions, and equal
-texts stay together."""
+"""Multi-label rows are dealt to splits or folds: sets and labels keep their proportions."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .text_groups import text_groups
+from .splits import text_groups
 
 
 def label_list_ids(labels: np.ndarray) -> np.ndarray:
-    """Return a number for each row, (num_rows,) int64, the same for rows with the same labels, which are 0
-    and 1, (num_rows, num_labels)."""
+    """Return a number for each row, (num_rows,) int64, the same for equal labels (num_rows, num_labels)."""
     return np.unique(np.packbits(labels, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def split_multi_label(
     labels: np.ndarray, hashes: np.ndarray, dev: int, test: int, seed: int
 ) -> dict[str, np.ndarray]:
-    """Return the row ids of train, dev and test, dealt as `deal_multi_label` does.
-
-    So the only text of a label is in train.
-    """
+    """Return the row ids of train, dev, test by `deal_multi_label`; the only text of a label is in train."""
     names = [name for name, size in (("train", 1), ("dev", dev), ("test", test)) if size]
     shares = np.array(
         [{"dev": dev, "test": test}.get(name, len(labels) - dev - test) for name in names]
@@ -31,8 +26,7 @@ def split_multi_label(
 
 
 def deal_multi_label(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray, seed: int) -> np.ndarray:
-    """Return the part of each row, (num_rows,) from 0; `shares` (num_parts,) are how much of the rows each
-    part gets.
+    """Return the part of each row, (num_rows,) from 0; `shares` (num_parts,) of the rows are for each.
 
     `labels` (num_rows, num_labels) are 0 and 1, `hashes` (num_rows,) hashes of the texts; a text with
     conflicting labels counts as its first row. Texts are dealt out one by one, in random order within sets,

@@ -52,7 +52,8 @@ def call_apart(function: Callable[..., Any], *arguments: Any) -> Any:
             process.kill()
         process.stdout.close()
         process.wait()
-        _close_quietly(process.stdin)
+        with suppress(BrokenPipeError):
+            process.stdin.close()
     if outcome is None:
         raise ProcessKilled(f"the process ended with status {process.returncode} and without an answer")
     result, error = outcome
@@ -83,8 +84,7 @@ def _outcome(pipe: Any) -> tuple[Any, BaseException | None] | None:
 
 
 def answer(questions: Connection) -> None:
-    """Compute what `questions` asks for and send the result, or the error, to standard output; end the
-    process."""
+    """Compute what `questions` asks for, send the result or the error to standard output, and end."""
     answers = Connection(os.dup(1))
     try:
         os.dup2(2, 1)
@@ -110,12 +110,6 @@ def answer(questions: Connection) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when standard input ends, which the process that asked keeps open as long as it
-    waits."""
+    """End this process when standard input ends, which its parent keeps open as long as it waits."""
     os.read(0, 1)
     os._exit(1)
-
-
-def _close_quietly(pipe: Any) -> None:
-    with suppress(BrokenPipeError):
-        pipe.close()

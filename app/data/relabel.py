@@ -1,5 +1,4 @@
-"""Corrected labels by text: a file of fixes -> other labels for the rows that have these texts. Data files
-stay as they are.
+"""Corrected labels by text: a file of fixes -> other labels for rows with these texts. No file changes.
 
 A fix is a row of a CSV file (or TSV, Excel, JSON Lines) with the column `label`, and `text_hash` as
 label_issues.csv has it, or `text` (and `text_pair`). A row without a label is no fix, so a list of label
@@ -33,11 +32,10 @@ HASH = re.compile(r"h[0-9a-f]{16}")
 
 @dataclass(frozen=True)
 class Fixes:
-    """The corrected labels of a file: `hashes` (num_fixes,) uint64 of different texts, increasing, and the
-    label of each.
+    """The corrected labels of a file: `hashes` (num_fixes,) uint64 of texts, increasing, and their labels.
 
-    `labels` are label texts of the `form`. `lines` says where each fix is, counted in `unit`; `source` is the
-    file's name for messages.
+    `labels` are label texts of the `form`. `lines` says where each fix is, counted in `unit`; `source` names
+    the file.
     """
 
     source: str
@@ -75,8 +73,7 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
     """Read a file of fixes; texts are cleaned, and labels written, as those of `data` are. A file in UTF-8,
     as a list of label issues is, is read as such, whatever the encoding of the data.
 
-    Raises InputError, with file and line, for rows that are no fixes and for two different labels of one
-    text.
+    Raises InputError, with file and line, for rows that are no fixes, and for two labels of one text.
     """
     data = data or ReadOptions()
     file, form = Path(path), label_form(data.task)
@@ -154,8 +151,7 @@ def apply_fixes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the labels of rows after the fixes, and how many rows each fix is about, (num_fixes,).
 
-    `ids` are labels of a form, (num_rows, ...); `hashes` (num_rows,); `new_ids` are those of
-    `Fixes.new_labels`.
+    `ids` are labels of a form, (num_rows, ...); `hashes` (num_rows,); `new_ids` of `Fixes.new_labels`.
     """
     if not len(fixes.hashes):
         return ids, np.empty(0, np.int64)

@@ -15,8 +15,7 @@ Texts = list[str] | list[tuple[str, str]]
 
 
 class RowEncoder:
-    """Encodes texts with `tokenizer`, whose truncation it sets, as rows of at most `max_length` tokens (None:
-    of any length).
+    """Encodes texts with `tokenizer`, whose truncation it sets, as rows of up to `max_length` tokens, or any.
 
     `side` is where texts are cut; `long` is how texts of more tokens are read otherwise, from their
     beginning. Raises InputError where `long` and `max_length` do not fit.
@@ -92,8 +91,7 @@ class RowEncoder:
 
 
 def special_counts(tokenizer: Tokenizer) -> tuple[int, int]:
-    """Return how many special tokens are before and after a single text; `tokenizer` has no truncation and no
-    padding."""
+    """Return how many special tokens are before and after a text; `tokenizer` neither cuts nor pads."""
     mask = tokenizer.encode("好").special_tokens_mask
     before = mask.index(0) if 0 in mask else len(mask)
     return before, mask[::-1].index(0) if 0 in mask else 0

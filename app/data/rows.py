@@ -48,8 +48,8 @@ def read_rows(
     find_pairs: bool = False,
     span: Span | None = None,
 ) -> Iterator[Row | BadRow]:
-    """Yield the rows of a file in order: valid ones as `Row`, others as `BadRow`; with `keep_records`, each
-    with its record.
+    """Yield the rows of a file in order: valid ones as `Row`, others as `BadRow`; if `keep_records`, with
+    records.
 
     Blank lines are not rows. The format `text`, one text per line, has no labels (`need_label` False). If
     `notes` is given, it receives `columns` (which are used and which not, in words), `used` (the same as

@@ -1,17 +1,15 @@
-"""How a file is read again for a finished run: as asked for, else as the run recorded, else by usual
-names."""
+"""How a file is read again for a finished run: as asked for, else as recorded, else by usual names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ..config.file_formats import FORMATS, SUFFIXES
 from .formats import content_format, file_format, separated_format
-from .readers import BadRow, ReadOptions
-from .rows import Row, read_rows
+from .readers import ReadOptions
 from .text_files import Source, Stream, read_start
 
 # Formats that are recognised by a file's name only
@@ -21,18 +19,6 @@ LABEL_SETTINGS = ("label_column", "label_separator", "label_columns")
 NOT_AGAIN = ("format", "limit")
 # Bytes in which the first line of a table ends
 FIRST_LINE = 1 << 16
-
-
-def read_as_run(
-    path: str | Source,
-    recorded: Mapping[str, Any],
-    asked: Mapping[str, Any] | None = None,
-    need_label: bool = False,
-    notes: dict | None = None,
-) -> Iterator[Row | BadRow]:
-    """Yield the rows of a file as `read_rows` does, with the settings of `options_of_run`."""
-    file = path if isinstance(path, Stream) else Path(path)
-    return read_rows(file, options_of_run(file, recorded, asked, need_label), need_label, notes)
 
 
 def options_of_run(

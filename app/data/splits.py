@@ -8,15 +8,13 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import InputError, shorten
-from .text_groups import rows_of_groups, text_groups
 
 # Of all texts, may be of classes with fewer texts than splits
 RARE_SHARE = 0.1
 
 
 def split_sizes(num_rows: int, dev_size: float, test_size: float) -> tuple[int, int]:
-    """Return the numbers of dev and test rows; a size below 1 is a fraction of `num_rows`, at least one row
-    unless it is 0.
+    """Return the numbers of dev and test rows; a size below 1 is a fraction of `num_rows`, a row or more.
 
     Raises InputError if no rows would be left to train on.
     """
@@ -56,8 +54,7 @@ def split_rows(
 
 
 def random_split(num_rows: int, dev: int, test: int, seed: int) -> dict[str, np.ndarray]:
-    """Shuffle all row ids with `random.Random(seed).shuffle`; test is the end of them, dev the part before
-    it."""
+    """Shuffle all row ids by `random.Random(seed).shuffle`; test is their end, dev the part before it."""
     rows = list(range(num_rows))
     random.Random(seed).shuffle(rows)
     rows = np.array(rows, dtype=np.int64)
@@ -107,6 +104,23 @@ def stratified_split(
     }
 
 
+def text_groups(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rows of each text as `first`, `order` and `starts`.
+
+    `first` (num_texts,) is the first row of each text; text g has the rows `order[starts[g]:starts[g + 1]]`.
+    """
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    return first, order, np.r_[np.flatnonzero(np.diff(group[order], prepend=-1)), len(order)]
+
+
+def rows_of_groups(groups: np.ndarray, order: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return the ids of all rows in `groups`; group g has the rows `order[starts[g]:starts[g + 1]]`."""
+    lengths = starts[groups + 1] - starts[groups]
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return order[np.repeat(starts[groups], lengths) + within].astype(np.int64)
+
+
 def part_of_rows(rows: np.ndarray, classes: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Return the part `share` of row ids, sorted: of each of the `classes` (num_rows,) alike, at least one
     row of each; it holds all smaller parts."""
@@ -142,8 +156,7 @@ def _deal(
 
 
 def _check_rare(texts: np.ndarray, is_rare: np.ndarray, needed: int, names: list[str]) -> None:
-    """Raise InputError where classes with fewer texts than `needed` have many of all texts; (num_classes,)
-    arrays."""
+    """Raise InputError where classes with too few texts have many of all texts; (num_classes,) arrays."""
     are_few = texts[is_rare].sum() <= max(needed - 1, RARE_SHARE * texts.sum())
     if are_few and texts[~is_rare].any():
         return

@@ -10,8 +10,7 @@ from .label_form import LabelForm
 def dataset_statistics(
     form: LabelForm, labels: dict[str, np.ndarray], hashes: dict[str, np.ndarray], label_names: list[str]
 ) -> dict:
-    """Return, for each split with rows: `rows`, `LabelForm.statistics`, `repeated`, `conflicting` and
-    `also_in`.
+    """Return for each split with rows `rows`, `LabelForm.statistics`, `repeated`, `conflicting`, `also_in`.
 
     `labels` and `hashes` hold, for each split, the labels of the form, (num_rows, ...), and the hashes of the
     texts, (num_rows,). `repeated` counts rows with the text of an

@@ -30,8 +30,7 @@ class Table:
     """The rows of one data file; texts are read from disk when they are asked for.
 
     `source` names the file in messages; files of the same content share a folder, which has the name of the
-    first. `content` is the format and a digest of the file. The table of several files has the name of each
-    in `sources`.
+    first. `content` is the format and a digest of the file. Of several files, `sources` has the names.
     """
 
     def __init__(
@@ -94,8 +93,7 @@ class Table:
         return _slice(*self._pairs, row) if self.has_pairs else None
 
     def texts(self, rows: np.ndarray) -> list[str]:
-        """Return the cleaned texts of many rows, (num_rows,) ids in increasing order; much faster than one by
-        one."""
+        """Return the cleaned texts of many rows, (num_rows,) increasing ids; faster than one by one."""
         return _slices(*self._texts, rows)
 
     def pairs(self, rows: np.ndarray) -> list[str]:
@@ -131,8 +129,7 @@ class Table:
         return self.sources[bisect_right(self._ends, row)] if self.sources else self.source
 
     def skipped_rows(self) -> list[dict]:
-        """Return the skipped rows: `line` and `problem` of each, its `file`, and its `place` as in
-        `place`."""
+        """Return the skipped rows: `line`, `problem` and `file` of each, and its `place` as in `place`."""
         with (self.folder / "skipped.jsonl").open(encoding="utf-8") as lines:
             rows = [json.loads(line) for line in lines]
         for row in rows:

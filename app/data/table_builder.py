@@ -1,5 +1,4 @@
-"""Building a table: the valid rows of a data file are written to its folder, the others are reported or
-listed."""
+"""Building a table: the valid rows of a data file are written to its folder, others reported or listed."""
 
 from __future__ import annotations
 

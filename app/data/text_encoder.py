@@ -1,5 +1,4 @@
-"""Texts -> encodings of at most `max_length` tokens, without reading more of a long text than these tokens
-need."""
+"""Texts -> encodings of at most `max_length` tokens, without reading more of a text than these need."""
 
 from __future__ import annotations
 
@@ -25,19 +24,8 @@ MAX_ADDED = 64
 # What makes the words of a text from what is near them. Others, such as a pattern of the checkpoint, may look
 # further.
 LOCAL = {
-    *(
-        "Sequence",
-        "BertNormalizer",
-        "NFC",
-        "NFD",
-        "NFKC",
-        "NFKD",
-        "Lowercase",
-        "StripAccents",
-        "Strip",
-        "Nmt",
-    ),
-    *("Precompiled", "Prepend", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace"),
+    *("Sequence", "BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip"),
+    *("Nmt", "Precompiled", "Prepend", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace"),
     *("ByteLevel", "Punctuation", "Digits", "CharDelimiterSplit", "UnicodeScripts"),
 }
 Place = Callable[[int], str]
@@ -47,15 +35,13 @@ class TextEncoder:
     """Encodes texts with `tokenizer`, whose truncation it sets; `max_length` None: texts are not cut.
 
     A tokenizer splits a text into words and each word into tokens, so the words of the first part of a text
-    are those of the whole, but for the last few. A part is taken for the whole if its tokens fill
-    `max_length` before these last words; otherwise a larger part is encoded, in the end the whole. The token
-    ids are always those of the whole text. `side` is where texts are cut. With left, texts are read whole, or
-    where `reads_ends`, the same is done with their last part; the offsets of an encoding are then of that
-    part.
+    are those of the whole, but for the last few. A part is enough if its tokens fill `max_length` before
+    these; else a larger one is encoded, in the end the whole. The token ids are always those of the whole
+    text. `side` is where texts are cut. With left, texts are read whole, or where `reads_ends`, the same is
+    done with their last part; the offsets of an encoding are then of that part.
 
     Where `windows` is above 1, the next windows of a text are the first of the `overflowing` encodings, each
-    with `overlap` tokens of the one before; there may be more of these, which are not always those of the
-    whole text.
+    with `overlap` tokens of the one before; any others may not be those of the whole text.
     """
 
     def __init__(
@@ -90,9 +76,8 @@ class TextEncoder:
     ) -> list[Encoding]:
         """Return the encodings of single texts, or of pairs, which are always read whole.
 
-        `with_offsets`: which characters each token stands for is then known; this takes longer. Raises
-        InputError for a text that cannot be encoded or has no token, naming its `place`, which takes its
-        index.
+        `with_offsets`: with the characters of each token; this takes longer. Raises InputError for a text
+        that cannot be encoded or has no token, naming its `place`, which takes its index.
         """
         if self.cuts and texts and isinstance(texts[0], str):
             encodings = self._encode_parts(texts, place, with_offsets)

@@ -56,8 +56,7 @@ class Span(NamedTuple):
 
 
 def check_file(path: Source, format: str, encoding: str) -> None:
-    """Raise InputError unless `path` is a stream or a regular file, not empty, and begins like a file of its
-    `format`."""
+    """Raise InputError unless `path` is a stream or a regular file that begins as its `format` does."""
     codec = codec_name(encoding)
     magic = FORMATS[format].magic if format in FORMATS else b""
     if isinstance(path, Stream) and magic:
@@ -70,10 +69,10 @@ def check_file(path: Source, format: str, encoding: str) -> None:
 
 
 def read_start(path: Source, size: int) -> bytes:
-    """Return the first bytes of a file, at most `size`; they remain to be read in a stream, and may be fewer
-    there.
+    """Return the first bytes of a file, at most `size`; of a stream maybe fewer, which remain to be read.
 
-    Raises InputError for what is neither a stream nor a regular file that can be read, and for an empty one.
+        Raises InputError for what is neither a stream nor a regular file that can be read, and for an empty
+    one.
     """
     if not isinstance(path, Stream):
         _check_path(path)
@@ -88,8 +87,7 @@ def read_start(path: Source, size: int) -> bytes:
 
 
 def _refuse_known(path: Source, start: bytes, needed: str) -> None:
-    """Raise InputError if `start`, the first bytes of a file, is of a known kind that is not the needed
-    one."""
+    """Raise InputError if `start`, a file's first bytes, is of a known kind that is not the needed one."""
     for magic, what in MAGIC.items():
         if start.startswith(magic):
             raise InputError(f"{path}: {needed} is needed, found {what}")
@@ -113,8 +111,7 @@ def _check_text(path: Source, start: bytes, codec: str) -> None:
 
 
 def codec_name(encoding: str) -> str:
-    """Return Python's name of an encoding; raises InputError for one that it does not know or that cannot be
-    read by lines."""
+    """Return Python's name of an encoding; raises InputError where that has none, or cannot read lines."""
     try:
         "".encode(encoding)
         # Idna and punycode cannot continue after a bad byte
@@ -157,10 +154,8 @@ def is_utf8(path: Path) -> bool:
 def _what_is_there(path: Path) -> str:
     """Return what is at `path` instead of a file, and the remedy."""
     if path.is_dir():
-        return (
-            "a file is needed, found a directory; name one of its files: "
-            f"{_first_names(path) or '(it is empty)'}"
-        )
+        names = listed(sorted(os.listdir(path)), 8) or "(it is empty)"
+        return f"a file is needed, found a directory; name one of its files: {names}"
     if path.exists():
         return "a regular file is needed, found a pipe or a device; save its content to a file first"
     if path.is_symlink():
@@ -168,10 +163,6 @@ def _what_is_there(path: Path) -> str:
     if path.parent.is_dir():
         return f"there is no such file{fetch_hint(path) or nearest(path.name, os.listdir(path.parent))}"
     return f"there is no such file{fetch_hint(path) or f'; there is no folder {path.parent}'}"
-
-
-def _first_names(folder: Path) -> str:
-    return listed(sorted(os.listdir(folder)), 8)
 
 
 def _open(path: Source) -> AbstractContextManager[BinaryIO]:

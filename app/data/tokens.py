@@ -1,11 +1,10 @@
 """A table -> its token store: every row tokenised once, flat on disk, memory-mapped by every process.
 
 A store is a folder: `tokens.bin` (all rows end to end, special tokens included; uint16 if the vocabulary is
-small enough, else int32), `offsets.npy` (num_rows + 1,), `cut.npy` (whether a text has tokens that its row
-has not) and, for sentence pairs of models that tell the two texts apart, `second_starts.npy` (the number of
-tokens before the second text). Where long texts are read in windows, a row has the tokens of all its windows,
-one after the other, and `window_ends.npy` (num_windows,) and `first_windows.npy` (num_rows + 1,) say where
-they are.
+small enough, else int32), `offsets.npy` (num_rows + 1,), `cut.npy` (whether a text has more tokens) and, for
+pairs where a model tells the two texts apart, `second_starts.npy` (the number of tokens before the second
+text). Where long texts are read in windows, a row has the tokens of all its windows, one after the other, and
+`window_ends.npy` (num_windows,) and `first_windows.npy` (num_rows + 1,) say where they are.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ RELEASE_EVERY = 512
 
 class TokenStore:
     """The tokens of one table; `tokens` is flat, row `i` is `tokens[offsets[i]:offsets[i + 1]]`.
-
-    `has_windows`: a row has one or more windows of at most `max_length` tokens; else it has one.
-    """
+    `has_windows`: a row has one or more windows of at most `max_length` tokens; else it has one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +51,7 @@ class TokenStore:
     @property
     def most_tokens(self) -> int:
         """No row has more tokens."""
-        return self.max_length * self.long.most_windows
+        return self.max_length * (self.long.max_windows if self.has_windows else 1)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -76,8 +73,7 @@ class TokenStore:
         return np.split(tokens, ends[:-1])
 
     def release(self) -> None:
-        """Return mapped pages to the system from time to time, so that a large store does not stay in
-        memory."""
+        """Return mapped pages to the system from time to time: a large store is not to stay in memory."""
         if self._read > RELEASE_EVERY and hasattr(mmap, "MADV_DONTNEED"):
             self.tokens._mmap.madvise(mmap.MADV_DONTNEED)
             self._read = 0

@@ -21,10 +21,8 @@ FILE = "continues.bin"
 
 
 def open_words(table: Table, store: TokenStore, tokenizer, cache_dir: str) -> np.ndarray:
-    """Return whether each token of a store continues a word, (num_tokens,) uint8, memory-mapped.
-
-    Words are those of jieba. Raises InputError where rjieba is not installed.
-    """
+    """Return whether each token of a store continues a word, (num_tokens,) uint8, memory-mapped. Words are
+    those of jieba. Raises InputError where rjieba is not installed."""
     try:
         installed = version("rjieba")
     except PackageNotFoundError as error:
@@ -53,11 +51,8 @@ def build_words(folder: Path, table_folder: Path, definition: str, max_length: i
 
 
 def continued(words: list[str], encoding) -> np.ndarray:
-    """Return whether each token continues the word of the one before, (length,) uint8; special tokens never
-    do.
-
-    `words` make up the text that was encoded. A token with characters of two words belongs to the first.
-    """
+    """Return whether each token continues the word before, (length,) uint8; special tokens never do. `words`
+    make up the text that was encoded. A token with characters of two words belongs to the first."""
     word_of_character = np.repeat(np.arange(len(words)), [len(word) for word in words])
     first = np.array([start for start, _ in encoding.offsets], dtype=np.int64)
     word = word_of_character[np.minimum(first, len(word_of_character) - 1)]

@@ -29,8 +29,7 @@ class Comparison:
 
     @property
     def p_value(self) -> float:
-        """How probable a difference between won and lost as large as this is where both are equally good;
-        two-sided."""
+        """How probable such a difference of won and lost is where both are equally good; two-sided."""
         return mcnemar(len(self.won), len(self.lost))
 
 
@@ -42,8 +41,7 @@ def mcnemar(won: int, lost: int) -> float:
 
 
 def check_same_rows(one: SplitLogits, other: SplitLogits) -> None:
-    """Raise InputError unless two runs were evaluated on the same texts with the same labels, in the same
-    order."""
+    """Raise InputError unless two runs were evaluated on the same texts and labels, in the same order."""
     remedy = "compare runs with the same data, split settings and data.split_seed"
     if len(one) != len(other):
         raise InputError(
@@ -60,6 +58,5 @@ def check_same_rows(one: SplitLogits, other: SplitLogits) -> None:
 
 
 def won_and_lost(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the rows that only `other` has right, and of those that only `one` has; both
-    (num_rows,) bool."""
+    """Return the positions of rows right only in `other`, and only in `one`, both (num_rows,) bool."""
     return np.flatnonzero(other & ~one), np.flatnonzero(one & ~other)

@@ -1,7 +1,6 @@
 """The logits of the evaluated splits of a run <-> one file, logits.safetensors.
 
-Everything that is said about a run's quality follows from this file: it has the row ids, labels and logits of
-each split.
+What is said about a run's quality follows from this file: row ids, labels and logits of each split.
 """
 
 from __future__ import annotations
@@ -61,8 +60,7 @@ def _numbers(values: np.ndarray) -> np.ndarray:
 def write_logits(
     path: Path, splits: dict[str, SplitLogits], label_names: list[str], step: int, task: str
 ) -> None:
-    """Write the logits of splits, by the name of the split, that the model of `step` gave; whole or not at
-    all."""
+    """Write the logits of splits, by name, that the model of `step` gave; whole or not at all."""
     import torch
     from safetensors.torch import save_file
 

@@ -1,5 +1,4 @@
-"""Rows of text -> a table for a terminal, where Chinese characters are two columns wide and none is a control
-character."""
+"""Rows of text -> a table for a terminal, with Chinese characters of two columns."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ def _columns(character: str) -> int:
 
 
 def short_label(label: str, longest: int = MAX_LABEL) -> str:
-    """Return a label that fits into `longest` columns; control characters become escapes, since a terminal
-    obeys them."""
+    """Return a label that fits into `longest` columns; control characters become escapes."""
     shown = shorten(label, longest)
     if columns_of(shown) <= longest:
         return shown

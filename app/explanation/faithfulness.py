@@ -1,5 +1,4 @@
-"""Do the attributions explain anything? Deleting the highest ones first must hurt more than deleting at
-random."""
+"""Do attributions explain anything? Deleting the highest first must hurt more than deleting at random."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ class Faithfulness:
     """How far the log-odds of the label fall when units are deleted from the text.
 
     `counts` (num_shares,) units deleted, `drops` (num_shares,) for the order of the attributions,
-    `random_drops` (num_draws, num_shares) for random orders. Empty for a text of fewer than `MIN_UNITS`
-    units.
+    `random_drops` (num_draws, num_shares) for random orders. Empty below `MIN_UNITS` units.
     """
 
     counts: np.ndarray
@@ -51,8 +49,7 @@ class Faithfulness:
 
 
 def delete(text: TokenisedText, deleted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids and token types of a text without the units of the indices `deleted`; special tokens
-    stay."""
+    """Return ids and token types of a text without the units `deleted`; special tokens stay."""
     positions = [position for index in deleted for position in text.units[index].tokens]
     kept = np.setdiff1d(np.arange(len(text.input_ids)), positions)
     return text.input_ids[kept], text.token_types[kept]

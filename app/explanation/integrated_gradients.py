@@ -1,5 +1,4 @@
-"""Integrated gradients: how much each token adds to the log-odds of a label
-(https://arxiv.org/abs/1703.01365)."""
+"""Integrated gradients: what each token adds to a label's log-odds (https://arxiv.org/abs/1703.01365)."""
 
 from __future__ import annotations
 
@@ -21,10 +20,9 @@ MAX_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Attributions:
-    """`values` (num_tokens,) float64 add up to `text` - `neutral` + `delta`: the log-odds of the label for
-    the text, and for the same text with every token neutral. `delta` is captum's convergence delta, `steps`
-    the gradients it took.
-    """
+    """`values` (num_tokens,) float64 add up to `text` - `neutral` + `delta`: the label's log-odds for the
+    text, and for every token neutral. `delta` is captum's convergence delta, `steps` the gradients it
+    took."""
 
     values: np.ndarray
     text: float

@@ -14,12 +14,8 @@ from ..errors import InputError
 
 @dataclass(frozen=True)
 class Unit:
-    """Characters `start` to `end` of text number `part` (0, or 1 for the second of a pair), and the positions
-    of their tokens.
-
-    Most units have one token. Tokens that share a character, as those of byte-level tokenizers do, are one
-    unit.
-    """
+    """Characters `start` to `end` of text `part` (1: the second of a pair), and their tokens' positions. Most
+    units have one token. Tokens that share a character, as in byte-level tokenizers, are one unit."""
 
     part: int
     start: int
@@ -30,8 +26,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class TokenisedText:
-    """One text, or a pair: `input_ids` and `token_types`, both (num_tokens,) int64, and the units, in their
-    order.
+    """One text, or a pair: `input_ids` and `token_types`, both (num_tokens,) int64, and units, in order.
 
     `read` has the first and the last character (exclusive) that the model reads of each text; `is_cut` is
     whether there were more tokens than it takes.
@@ -46,8 +41,7 @@ class TokenisedText:
 
 
 def tokenise(encoder: TextEncoder, row: Row, unknown_id: int | None) -> TokenisedText:
-    """Return a text, or a pair of texts, as its tokens; raises InputError for a text without a token of its
-    characters."""
+    """Return a text, or a pair, as its tokens; raises InputError for one without a token."""
     texts = (row.text,) if row.pair is None else (row.text, row.pair)
     [encoding] = encoder.encode(
         [row.text if row.pair is None else texts], lambda _: "the text", with_offsets=True
@@ -80,8 +74,7 @@ def words_of_units(text: TokenisedText) -> list[list[int]]:
 
 
 def _range(units: list[Unit], part: int) -> tuple[int, int]:
-    """Return the first and the last character (exclusive) of the units of a text, twice 0 where there is
-    none."""
+    """Return the first and last character (exclusive) of a text's units, twice 0 without any."""
     found = [unit for unit in units if unit.part == part]
     return (min(unit.start for unit in found), max(unit.end for unit in found)) if found else (0, 0)
 

@@ -1,5 +1,4 @@
-"""Exporting one model: graph, tokenizer and record into a new folder, which gets its name once it has been
-compared."""
+"""Exporting a model: graph, tokenizer and record into a new folder, which gets its name once compared."""
 
 from __future__ import annotations
 
@@ -79,8 +78,7 @@ def export(folder: Path, output: Path, options: ExportOptions, say: Callable[[st
     """Export the model in `folder` to the new folder `output`; where it is not accepted, to
     `output`.rejected-XXXXXXXX.
 
-    Raises InputError for a model or rows that cannot be read, for an `output` that exists, and for missing
-    libraries.
+    Raises InputError for a model or rows that cannot be read, an `output` that exists, missing libraries.
     """
     check_folder(folder)
     _check_output(output)

@@ -27,12 +27,8 @@ PREFIX = "first_tokens/"
 
 
 def keep_first_tokens(model: ModelProto) -> int:
-    """Choose the first tokens as early in the graph as possible; return how many operators then compute only
-    those.
-
-    A graph whose head reads more than the first token stays as it is: 0. Nodes must be in the order in which
-    they run.
-    """
+    """Choose the first tokens as early in the graph as possible; return how many operators compute only
+    those. A graph whose head reads more stays as it is: 0. Nodes must be in the order in which they run."""
     from onnx import helper, numpy_helper
 
     graph = model.graph

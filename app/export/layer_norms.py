@@ -17,8 +17,7 @@ PREFIX = "layer_norms/"
 
 
 def write_out_layer_norms(model: ModelProto) -> int:
-    """Replace the layer norms of sums, whose width is that of their weights, by plain operators; return how
-    many."""
+    """Replace layer norms of sums, whose width is their weights', by plain operators; return how many."""
     from onnx import numpy_helper
 
     graph = model.graph

@@ -41,8 +41,7 @@ def input_names(model: nn.Module) -> list[str]:
 
 
 def write_graph(model: nn.Module, path: Path) -> list[str]:
-    """Write the graph of a freshly loaded model, (batch, length) of any size, and return the names of its
-    inputs.
+    """Write the graph of a freshly loaded model, (batch, length) of any size; return its inputs' names.
 
     Attention and GELU become single operators. Raises InputError where onnx is not installed,
     and for a model that cannot be exported.
@@ -108,8 +107,7 @@ def _trace(model: nn.Module, path: Path, names: list[str]) -> None:
 
 
 def move_weights(graph: Path, weights: Path) -> None:
-    """Move the weights of a graph's file to a file beside it, which ONNX Runtime maps into memory instead of
-    reading it."""
+    """Move the weights of a graph's file to one beside it, which ONNX Runtime maps instead of reading it."""
     import onnx
 
     model = onnx.load(str(graph))
@@ -122,8 +120,7 @@ def move_weights(graph: Path, weights: Path) -> None:
 
 @contextmanager
 def quiet():
-    """Hide the warnings and log lines of tracing, optimizing and quantising; the proof says whether the graph
-    is right."""
+    """Hide warnings and log lines of tracing, optimizing and quantising; the proof checks the graph."""
     previous = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

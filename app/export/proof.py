@@ -33,9 +33,8 @@ class MetricChange:
 class Proof:
     """How far the exported model is from the original on `rows` rows: the largest difference of a logit, and
     the number of rows whose prediction changed, `flipped`. Of `sure` rows the original was sure, and of these
-    `sure_flipped` changed. `metric` is the main metric of the model, and `change` that of labelled rows, else
-    None.
-    """
+    `sure_flipped` changed. `metric` is the main metric, and `change` its change on labelled rows, else
+    None."""
 
     rows: int
     largest_logit_difference: float

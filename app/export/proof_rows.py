@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoints.run_history import CONFIG
-from ..data.rows import Row
-from ..data.run_options import read_as_run
+from ..data.rows import Row, read_rows
+from ..data.run_options import options_of_run
 from ..errors import InputError, listed
 from ..prediction.run_data import dataset_of_run
 
@@ -18,8 +18,7 @@ SEED = 0
 def rows_of_run(
     folder: Path, label_names: list[str], count: int, splits: tuple[str, ...] = ("dev", "test", "train")
 ) -> tuple[list[Row], np.ndarray]:
-    """Return up to `count` rows of a run, chosen at random, and their class ids; of the first of `splits`
-    that it has.
+    """Return up to `count` random rows of a run, and their class ids, of the first of `splits` that it has.
 
     The model may have more labels than the data, which were added to it. Raises InputError for a folder that
     is no run, and for data that is not there any more or has other labels.
@@ -39,10 +38,9 @@ def rows_of_run(
 
 def rows_of_file(path: str, count: int, settings: dict) -> list[Row]:
     """Return up to `count` rows of a file of texts, chosen at random; raises InputError for an invalid file.
-
-    `settings` are the `data` settings of the run, with which the file is read.
-    """
-    rows = [row for row in read_as_run(path, settings) if isinstance(row, Row)]
+    `settings` are the `data` settings of the run, with which the file is read."""
+    options = options_of_run(Path(path), settings)
+    rows = [row for row in read_rows(path, options, need_label=False) if isinstance(row, Row)]
     if not rows:
         raise InputError(f"{path}: there are no valid rows; name another file with --rows")
     return [rows[index] for index in np.sort(_choose(len(rows), count))]

@@ -108,8 +108,7 @@ def first_token_attention(
 
 
 class ToRows(torch.autograd.Function):
-    """From packed tokens, (total_tokens, ...), to padded rows, (padded_tokens, ...); padding repeats the
-    first token.
+    """Packed tokens, (total_tokens, ...) -> rows, (padded_tokens, ...), padded with the first token.
 
     No output depends on padding, so its gradient is 0 and the backward pass can be a selection too, several
     times faster than the scatter-add that is the gradient of a selection in general.
@@ -146,8 +145,7 @@ class FromRows(torch.autograd.Function):
 
 
 def packed_mask(*args, attention_mask: torch.Tensor | None = None, **kwargs) -> torch.Tensor | None:
-    """Return None for a packed batch, whose layout replaces the mask, and transformers' own mask for a padded
-    one."""
+    """Return None for a packed batch, whose layout replaces the mask; for a padded one transformers' mask."""
     return None if attention_mask is None else sdpa_mask(*args, attention_mask=attention_mask, **kwargs)
 
 

@@ -1,5 +1,4 @@
-"""The classifier: a BERT-family encoder and its head, as transformers has them, which also takes packed
-batches."""
+"""The classifier: an encoder and its head, as transformers has them, which also takes packed batches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Dropout on the CPU with fast random numbers; torch's own takes 7 % of an fp32 step of BERT-base, more of a
-bf16 step.
+"""Dropout on the CPU with fast random numbers; torch's own takes 7 % of an fp32 step of BERT-base.
 
 torch draws a Bernoulli number for each element from one thread's Mersenne twister. Here four elements share a
 64-bit draw of SFC64 (https://numpy.org/doc/stable/reference/random/bit_generators/sfc64.html), which torch's
@@ -26,11 +25,8 @@ class Dropout(nn.Dropout):
 
 
 def dropout(values: torch.Tensor, p: float) -> torch.Tensor:
-    """Return CPU `values` (any shape, floating point) with each element 0 with probability `p`, the others
-    scaled up.
-
-    The expected value of each element does not change. `p` from 0 to 1.
-    """
+    """Return CPU `values` (any shape) with each element 0 with probability `p`, the others scaled up. The
+    expected value of each element does not change. `p` from 0 to 1."""
     dropped = levels(p)
     if dropped == 0:
         return values
@@ -52,11 +48,8 @@ def keep_mask(shape: torch.Size, dropped: int, dtype: torch.dtype) -> torch.Tens
 
 
 def drop(values: torch.Tensor, kept: torch.Tensor, dropped: int) -> torch.Tensor:
-    """Return `values` times `kept`, which is 0 or 1, times LEVELS / (LEVELS - `dropped`), in one pass over
-    memory.
-
-    The factor is no part of the mask, because bf16 cannot hold it exactly; inside the pass it is a float32.
-    """
+    """Return `values` times `kept`, 0 or 1, times LEVELS / (LEVELS - `dropped`), in one pass over memory. The
+    factor is no part of the mask, because bf16 cannot hold it exactly; inside the pass it is a float32."""
     return torch.addcmul(values.new_zeros(()), values, kept, value=LEVELS / (LEVELS - dropped))
 
 

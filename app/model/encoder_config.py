@@ -1,5 +1,4 @@
-"""The encoder's configuration: from a checkpoint or an architecture's defaults, with the settings of the
-user."""
+"""The encoder's configuration: a checkpoint's or an architecture's, with the settings of the user."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ def cannot_load(name: str) -> str:
 
 
 def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
-    """Return the configuration of a checkpoint, a hub name or a folder; `hub` as `AutoConfig.from_pretrained`
-    takes it.
+    """Return the configuration of a hub name or folder; `hub` as `AutoConfig.from_pretrained` takes it.
 
     The attention function that it names is ignored: transformers would fetch one from the hub and run it,
     whatever `trust_remote_code` says (https://huggingface.co/docs/transformers/attention_interface). Raises
@@ -39,11 +37,8 @@ def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
 
 
 def encoder_config(settings: ModelConfig, tokenizer, hub: dict) -> PreTrainedConfig:
-    """Return the checkpoint's configuration, or the architecture's for our vocabulary, changed as the user
-    sets it.
-
-    Raises InputError for an unknown architecture or key, and for values that do not fit the model.
-    """
+    """Return the configuration of a checkpoint, or of an architecture, changed as the user sets it. Raises
+    InputError for an unknown architecture or key, and for values that do not fit the model."""
     from_tokenizer = {}
     if settings.name is None:
         if settings.architecture not in CONFIG_MAPPING:
@@ -91,8 +86,7 @@ def _check_keys(values: dict, keys: dict, model_type: str) -> None:
 
 
 def check_fit(config: PreTrainedConfig, vocabulary: int, max_length: int) -> None:
-    """Raise InputError where tokens, with ids below `vocabulary`, or positions would be outside of the
-    model's embeddings."""
+    """Raise InputError where token ids below `vocabulary`, or positions, are outside the embeddings."""
     positions = max_positions(config)
     if positions is not None and max_length > positions:
         raise InputError(
@@ -102,8 +96,7 @@ def check_fit(config: PreTrainedConfig, vocabulary: int, max_length: int) -> Non
 
 
 def check_vocabulary(config: PreTrainedConfig, vocabulary: int, where: str = "") -> None:
-    """Raise InputError, starting with `where`, unless the model has embeddings for all token ids below
-    `vocabulary`."""
+    """Raise InputError, `where` first, unless the model has embeddings for token ids below `vocabulary`."""
     size = getattr(config, "vocab_size", None)
     if size and vocabulary > size:
         raise InputError(

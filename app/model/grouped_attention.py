@@ -1,9 +1,8 @@
-"""Attention with dropout over packed batches on the CPU: the forward and the backward pass written out, with
-few copies.
+"""Attention with dropout over packed batches on the CPU: forward and backward written out, few copies.
 
 The same arithmetic in the same order as `attend_with_dropout` for each group, so the same bits. Tokens go to
-the order of the products, and come back from it, by one selection each; autograd would copy them three times
-on each way.
+the order of the products, and come back from it, by one selection each, where autograd would copy three
+times.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from .dropout import drop, keep_mask
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """The order in which products of attention take a packed batch: group, row, head, token of the padded
-    row.
+    """The order in which attention takes a packed batch: group, row, head, token of the padded row.
 
     `group_shapes`: for each group, its number of rows, the length they are padded to, and whether any has
     padding. `to_heads` (padded_tokens * heads,): which of the (total_tokens * heads) vectors is at each
@@ -37,8 +35,8 @@ class HeadLayout:
     biases: tuple[torch.Tensor, ...]
 
     def groups(self, *states: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-        """Give for each group the views of `states`, each (padded_tokens * heads, size), as (rows * heads,
-        longest, size)."""
+        """Give each group's views of `states`, (padded_tokens * heads, size): (rows * heads, longest,
+        size)."""
         counts = [num_rows * longest * self.heads for num_rows, longest, _ in self.group_shapes]
         parts = zip(*(tensor.split(counts) for tensor in states), strict=True)
         for (_, longest, _), group in zip(self.group_shapes, parts, strict=True):
@@ -52,8 +50,7 @@ def head_layout(
     from_padded: torch.Tensor,
     key_mask: torch.Tensor,
 ) -> HeadLayout:
-    """Return the layout of a batch for a model with a number of heads; the others as `app.batching.collate`
-    makes them."""
+    """Return a batch's layout for a number of heads; the others as `app.batching.collate` makes them."""
     places, biases, start = [], [], 0
     for num_rows, longest, has_padding in group_shapes:
         count = num_rows * longest
@@ -75,12 +72,8 @@ def head_layout(
 
 
 class GroupedAttention(torch.autograd.Function):
-    """Attention with dropout of packed tokens, (total_tokens, heads, head_size), whose rows are laid out by a
-    `HeadLayout`.
-
-    Computed in fp32, whatever the dtype of the tokens. `dropped` of 65,536 weights are dropped, at least one
-    and not all.
-    """
+    """Attention with dropout of packed tokens, (total_tokens, heads, head_size), laid out by a `HeadLayout`.
+    Computed in fp32, whatever the tokens' dtype. `dropped` of 65,536 weights are dropped, not 0 or all."""
 
     @staticmethod
     def forward(

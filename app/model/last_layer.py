@@ -19,13 +19,12 @@ LAYOUT = {"row_offsets", "longest"} | {"group_shapes", "row_order", "to_padded",
 
 
 class ReadTokens:
-    """Mixin for a layer of transformers' ModernBERT, Llama or Qwen, first in the MRO; padded batches use the
-    original forward."""
+    """Mixin for a layer of ModernBERT, Llama or Qwen, first in the MRO; padded batches use its forward."""
 
     def forward(
         self, hidden_states: torch.Tensor, *inputs, read_tokens: torch.Tensor | None = None, **more
     ) -> torch.Tensor:
-        """Return (1, num_rows, hidden) for `hidden_states` (1, total_tokens, hidden) and `read_tokens`
+        """Return (1, num_rows, hidden) of `hidden_states` (1, total_tokens, hidden), `read_tokens`
         (num_rows,)."""
         if read_tokens is None:
             return super().forward(hidden_states, *inputs, **more)
@@ -39,8 +38,7 @@ class ReadTokens:
 
 
 class FirstTokens(ReadTokens):
-    """The same for a layer of transformers' BERT, ERNIE, ELECTRA or RoBERTa, which attends for first tokens
-    only."""
+    """The same for a layer of BERT, ERNIE, ELECTRA or RoBERTa, which attends for first tokens only."""
 
     def forward(
         self, hidden_states: torch.Tensor, *inputs, read_tokens: torch.Tensor | None = None, **more
@@ -67,11 +65,8 @@ class FirstTokens(ReadTokens):
 
 
 def return_read_tokens_only(layer: nn.Module) -> None:
-    """Let a layer return only the states of the tokens that the head reads, for packed batches.
-
-    Only its class changes: parameters keep their names, and a mode can still wrap, copy or replicate the
-    layer.
-    """
+    """Let a layer return only the states of the tokens that the head reads, for packed batches. Only its
+    class changes: parameters keep their names, and a mode can still wrap or copy the layer."""
     layer.__class__ = _with_read_tokens(type(layer), hasattr(layer, "attention"))
 
 

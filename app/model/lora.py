@@ -36,10 +36,7 @@ PROBLEM = "LoRA needs peft: pip install -r requirements-lora.txt"
 
 def add_lora(model: PackedModel, settings: LoRAConfig) -> None:
     """Freeze a model but for its head, and add trained factors to the targets; without a rank nothing is
-    done.
-
-    Raises InputError where peft is missing, and for a target that is no linear layer of the encoder.
-    """
+    done. Raises InputError where peft is missing, and for a target that is no linear layer of the encoder."""
     if not settings.rank:
         return
     try:

@@ -18,17 +18,8 @@ from .size import check_size
 from .transformers_calls import attempt, quiet_transformers
 
 logger = logging.getLogger(__name__)
-HEADS = (
-    "cls",
-    "lm_head",
-    "generator_predictions",
-    "generator_lm_head",
-    "head",
-    "decoder",
-    "pooler",
-    "classifier",
-    "score",
-)
+HEADS = ("cls", "lm_head", "generator_predictions", "generator_lm_head", "head", "decoder")
+HEADS += ("pooler", "classifier", "score")
 # GELU is nearly linear on small values, and the norm after it scales them up again. So a transform that makes
 # states this much smaller begins near the identity.
 SHRINK = 0.1
@@ -54,8 +45,7 @@ class MaskedLanguageModel(PackedModel):
         first_tokens: torch.Tensor | None = None,
         **inputs: torch.Tensor,
     ) -> torch.Tensor:
-        """Return the logits of the tokens at `masked`; see `app.batching.masking.MaskedLoader`. None: of
-        first tokens."""
+        """Return the logits of the tokens at `masked`, see `batching.masking`; None: of first tokens."""
         if self.heads is None:
             logits = self.model(input_ids=input_ids, **inputs).logits
             return logits[:, 0] if masked is None else logits[masked]

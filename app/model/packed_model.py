@@ -48,8 +48,7 @@ class PackedModel(nn.Module):
             model.set_attn_implementation(attention.NAME)
 
     def encode(self, input_ids: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
-        """Return the states of a packed batch's tokens, (1, total_tokens, hidden); with `read_tokens`, the
-        indices of some, only theirs."""
+        """Return the states of a packed batch's tokens, (1, total_tokens, hidden), or of `read_tokens`."""
         # Another attention function would let tokens attend across rows, without an error.
         assert self.model.config._attn_implementation == attention.NAME
         config = self.model.config

@@ -66,7 +66,6 @@ def why_padded(model: nn.Module) -> str:
 
 
 def means(states: torch.Tensor, first_tokens: torch.Tensor) -> torch.Tensor:
-    """Return the mean state of the tokens of each row, (num_rows, hidden), of `states` (total_tokens,
-    hidden)."""
+    """Return the mean state of each row's tokens, (num_rows, hidden), of `states` (total_tokens, hidden)."""
     lengths = torch.diff(first_tokens, append=first_tokens.new_full((1,), len(states)))
     return means_of_rows(at_least_float32(states), lengths).to(states.dtype)

@@ -1,5 +1,4 @@
-"""Attention of rows that are padded in groups of similar length: to the whole row, to what is before, or to
-what is near."""
+"""Attention of rows that are padded in groups of similar length: to all of it, to what is before, or near."""
 
 from __future__ import annotations
 
@@ -145,8 +144,7 @@ def attend_with_dropout(
     dropout: float,
     scaling: float | None,
 ) -> torch.Tensor:
-    """Return scaled_dot_product_attention with dropout on the CPU, computed faster; in fp32 inside, as torch
-    does it.
+    """Return scaled_dot_product_attention with dropout on the CPU, faster; in fp32 inside, as in torch.
 
     `query`: (num_rows, heads, queries, head_size), returned in the same shape; `key`, `value`: (num_rows,
     heads, longest, head_size); `mask`: (num_rows, 1, 1 or queries, longest) bool, False where a query may not

@@ -37,9 +37,7 @@ def check_counts(values: Mapping) -> None:
 
 def check_size(config: PreTrainedConfig, folder: Path | None = None, trust_remote_code: bool = False) -> None:
     """Raise InputError for a model that fits neither this machine's memory nor the weight files in `folder`.
-
-    The model is built on torch's meta device, where tensors have shapes and no values.
-    """
+    The model is built on torch's meta device, where tensors have shapes and no values."""
     memory = psutil.virtual_memory().total
     limits = {f"this machine has {_gib(memory)}": memory}
     held = sum(path.stat().st_size for pattern in WEIGHTS for path in folder.glob(pattern)) if folder else 0
@@ -55,8 +53,7 @@ def check_size(config: PreTrainedConfig, folder: Path | None = None, trust_remot
 
 @contextmanager
 def _limited(limit: int, reason: str) -> Iterator[None]:
-    """Raise InputError as soon as the parameters of modules that are made inside need more than `limit`
-    bytes."""
+    """Raise InputError as soon as parameters of modules made inside need more than `limit` bytes."""
     bytes_needed = tensors = 0
 
     def count(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:

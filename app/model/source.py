@@ -22,8 +22,7 @@ OTHER_FILES = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite", "*.gguf", "onn
 
 
 def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | Path | None:
-    """Return the folder of the configured checkpoint, made or fetched if need be, or its name on the hub;
-    None without one.
+    """Return the folder of the configured checkpoint, made or fetched, or its name on the hub; or None.
 
     Every rank may call it: one of them builds or downloads, the others wait. Raises InputError for a
     checkpoint that cannot be had.
@@ -62,8 +61,7 @@ def _check_hub(name: str, revision: str | None) -> None:
 
 
 def _from_modelscope(name: str, revision: str | None) -> Path:
-    """Return the folder of a model of ModelScope, downloaded, or from its cache where it cannot be
-    reached."""
+    """Return the folder of a model of ModelScope, downloaded, or without network from its cache."""
     try:
         from modelscope_hub import HubApi
         from modelscope_hub.errors import HubError

@@ -15,18 +15,8 @@ from ..errors import InputError
 
 # What transformers, torch and safetensors raise for a broken checkpoint or a wrong setting.
 REFUSALS = (
-    *(
-        OSError,
-        EOFError,
-        ValueError,
-        TypeError,
-        LookupError,
-        RuntimeError,
-        AssertionError,
-        AttributeError,
-        ImportError,
-    ),
-    *(ArithmeticError, MemoryError, SafetensorError, StrictDataclassError),
+    *(OSError, EOFError, ValueError, TypeError, LookupError, RuntimeError, AssertionError, AttributeError),
+    *(ImportError, ArithmeticError, MemoryError, SafetensorError, StrictDataclassError),
 )
 
 
@@ -46,8 +36,7 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def attempt(action: Callable[[], Any], problem: str) -> Any:
-    """Return `action()`; raises InputError, `problem` and the cause, where transformers refuses a checkpoint
-    or setting."""
+    """Return `action()`; raises InputError, `problem` and the cause, where transformers refuses."""
     try:
         return action()
     except pickle.UnpicklingError as error:

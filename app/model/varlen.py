@@ -1,5 +1,4 @@
-"""Variable-length attention for packed batches on CUDA, by torch's own kernels, which are checked before
-use."""
+"""Variable-length attention for packed batches on CUDA, by torch's kernels, which are checked first."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ def varlen_agrees(
     causal: bool = False,
     window: int | None = None,
 ) -> bool:
-    """Return whether outputs and gradients of `attend_varlen` are those of attention row by row, on rows of
-    3, 1 and 5 tokens."""
+    """Return whether `attend_varlen` and its gradients are right on rows of 3, 1 and 5 tokens."""
     starts = [0, 3, 4, 9]
     offsets = torch.tensor(starts, dtype=torch.int32, device=device)
     with torch.inference_mode(False), torch.enable_grad():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..data.multi_label_split import label_list_ids
-from ..data.text_groups import text_groups
+from ..data.splits import text_groups
 from ..evaluation.measures.selective import proportion_interval
 
 # Texts of a class that stay as they are: a class must not disappear from train

@@ -30,18 +30,14 @@ def cpu_kind() -> str:
 
 
 def cuts_off_sums(kind: str = "") -> bool:
-    """Return whether a CPU, by default this one, adds pairs of 8-bit products in 16 bits, where large sums
-    are cut off."""
+    """Return whether a CPU, by default this one, adds pairs of 8-bit products in 16 bits, which overflow."""
     features = set((kind or cpu_kind()).split())
     return "avx2" in features and not features & EXACT
 
 
 def make_check(predictor: Predictor, tolerance: float) -> dict:
-    """Return what `run_check` needs: random rows, which are no texts of the user, their logits here, and the
-    kind of this CPU.
-
-    `tolerance` is the largest difference of a logit that quantising made.
-    """
+    """Return what `run_check` needs: random rows, no texts of the user, their logits here, the kind of CPU.
+    `tolerance` is the largest difference of a logit that quantising made."""
     generator = np.random.default_rng(0)
     longest = min(predictor.max_length or MAX_TOKENS, MAX_TOKENS)
     size = predictor.tokenizer.get_vocab_size()

@@ -35,11 +35,8 @@ def check_excel(num_columns: int = 0) -> None:
 
 
 def write_sheet(file: TextIO, names: list[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Write a sheet with column names; raises InputError for more rows than a sheet has. Says how many texts
-    were cut.
-
-    Numbers, truth values, dates and times keep their type; what Excel has no type for becomes text.
-    """
+    """Write a sheet with column names; raises InputError for too many rows. Says how many texts were cut.
+    Numbers, truth values, dates and times keep their type; what Excel has no type for becomes text."""
     from openpyxl import Workbook
     from openpyxl.cell import WriteOnlyCell
 

@@ -51,8 +51,7 @@ def write_record(folder: Path, record: ExportRecord) -> None:
 
 
 def read_record(folder: Path) -> ExportRecord:
-    """Return the record of an exported folder; raises InputError for a damaged one, and for files that are
-    not whole."""
+    """Return the record of an exported folder; raises InputError for damaged files."""
     path = folder / RECORD
     try:
         values = json.loads(path.read_text(encoding="utf-8"))

@@ -15,11 +15,8 @@ from .parts import PLAN, PartsFolder
 
 
 def merge_parts(folder: Path, output: Path) -> int:
-    """Write the rows of all parts to a new file, and return how many.
-
-    Raises InputError where parts are missing or have other columns, or the file is there; TrainingError for a
-    part that was changed.
-    """
+    """Write the rows of all parts to a new file, and return how many. Raises InputError where parts are
+    missing or have other columns, or the file is there; TrainingError for a part that was changed."""
     if not (folder / PLAN).is_file():
         raise InputError(
             f"--merge {folder}: a folder that predict wrote parts into is needed; found no {PLAN}"

@@ -36,8 +36,7 @@ class NearestRows:
         return self.find(rows, answers, self.count)
 
     def find(self, rows: Sequence[Row], answers: Sequence, count: int) -> list[dict[str, Any]]:
-        """Return for each row `evidence`, its nearest training rows, and `support`, how many of them have the
-        answer as their label."""
+        """Return for each row `evidence`, its nearest training rows, and `support`, how many agree."""
         from ..vectors.text_vectors import nearest
 
         found = self.described(*nearest(self.known, self.vectors.of(rows), count))

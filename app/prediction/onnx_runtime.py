@@ -22,10 +22,7 @@ BATCH_TOKENS = 256
 
 
 class OnnxRuntime:
-    """Computes logits with the graph of an exported folder.
-
-    A batch has at most `batch_tokens` tokens (None: 256).
-    """
+    """Computes logits with an exported graph, in batches of at most `batch_tokens` tokens (None: 256)."""
 
     remedy = "export again from another checkpoint"
 
@@ -87,8 +84,7 @@ def _session(graph: Path):
 
 
 def _threads() -> int:
-    """Return the threads to compute with: OMP_NUM_THREADS as for torch, else the cores that this process may
-    use."""
+    """Return the threads to compute with: OMP_NUM_THREADS, else the cores that this process may use."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     return int(given) if given.isdecimal() and int(given) else num_cores()
 
@@ -97,9 +93,7 @@ def load_exported(
     folder: Path, batch_tokens: int | None = None, calibrate: bool = True
 ) -> tuple[Predictor, ExportRecord]:
     """Return the predictor of an exported folder and its record; raises InputError for a damaged folder.
-
-    `calibrate` is whether probabilities are those of the temperature of the run.
-    """
+    `calibrate` is whether probabilities are those of the temperature of the run."""
     from tokenizers import Tokenizer
 
     record = read_record(folder)

@@ -23,11 +23,8 @@ FORMATS = ("csv", "jsonl", "xlsx", "parquet", "lines")
 
 
 def check_output(path: str | None, input_path: str | None) -> None:
-    """Raise InputError if a file cannot be created at `path`, or if it is the file `input_path` (`-`:
-    standard input).
-
-    Without `path`, standard output must be open, and must not be a file that is the input.
-    """
+    """Raise InputError if no file can be made at `path`, or it is the file `input_path` (`-`: stdin). Without
+    `path`, standard output must be open, and must not be a file that is the input."""
     if path is None:
         if sys.stdout is None:
             raise InputError("standard output is closed; name a file with --output")
@@ -50,8 +47,7 @@ def check_output(path: str | None, input_path: str | None) -> None:
 
 
 def _identity(file: Path | TextIO) -> tuple[int, int] | None:
-    """Return device and inode of a regular file; None for a terminal, a pipe, a device, and a stream in
-    memory."""
+    """Return device and inode of a regular file; None for a terminal, a pipe, a device, a stream."""
     try:
         status = file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
     except (OSError, ValueError, AttributeError):
@@ -65,8 +61,7 @@ def _input_identity(path: str | None) -> tuple[int, int] | None:
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[TextIO]:
-    """Yield the file to write to: standard output, or a new file beside `path`, which is renamed to `path`
-    once it is complete.
+    """Yield the file to write to: standard output, or one beside `path`, renamed to it once complete.
 
     Its name is unlike that of any other file, `path`.XXXXXXXX.part. An interrupted run leaves its rows there
     and says where. Raises InputError for a file that cannot be opened, TrainingError for one that cannot be

@@ -1,5 +1,4 @@
-"""Predictions -> a Parquet file: the columns of the input file with their types, then those of the
-predictions."""
+"""Predictions -> a Parquet file: the columns of the input with their types, then the predictions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Texts -> labels and probabilities, of any number of texts, a chunk of rows at a time, whatever computes the
-logits."""
+"""Texts -> labels and probabilities, a chunk of rows at a time, whatever computes the logits."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ CHUNK_CHARACTERS = 1 << 23
 
 class Prediction(NamedTuple):
     """The answer on one row: a label, or a list of labels; `probabilities` (num_labels,) float64 in the order
-    of the label ids; `beside`, what else is said of the row, by the names of its columns. An invalid row has
-    none of them."""
+    of the label ids; `beside`, what else is said, by column. An invalid row has none."""
 
     row: Row | BadRow
     answer: str | list[str] | None
@@ -36,8 +34,7 @@ class Prediction(NamedTuple):
 
 
 class Beside(Protocol):
-    """Says more of rows than their labels; `sample` has the names of the columns, with values of their
-    types."""
+    """Says more of rows than their labels; `sample` has the columns, with values of their types."""
 
     sample: dict[str, Any]
 
@@ -46,8 +43,7 @@ class Beside(Protocol):
 
 
 class Tokens(NamedTuple):
-    """The token ids of rows, each (length,) int64; for pairs also the number of tokens before each second
-    text.
+    """The token ids of rows, each (length,) int64; for pairs also the tokens before each second text.
 
     Where rows have windows, a row has the tokens of all of them, one after the other, and `window_ends` says
     where each of them ends, (num_windows,) for each row. A runtime computes rows without windows only. `cut`
@@ -73,8 +69,7 @@ class Tokens(NamedTuple):
         return Tokens([window for windows in split for window in windows], None)
 
     def pooled(self, logits: np.ndarray) -> np.ndarray:
-        """Return the logits of the rows, (num_rows, num_labels), from those of `windows()`: the means of each
-        row's windows."""
+        """Return the rows' logits, (num_rows, num_labels), from those of `windows()`: means of each row's."""
         if self.window_ends is None:
             return logits
         counts = np.array([len(ends) for ends in self.window_ends])
@@ -82,8 +77,7 @@ class Tokens(NamedTuple):
 
 
 class Runtime(Protocol):
-    """What computes logits: torch, or ONNX Runtime. `batch_tokens` is the most tokens of a batch, rows x
-    longest row."""
+    """What computes logits: torch, or ONNX Runtime. `batch_tokens`: most tokens of a batch, with padding."""
 
     batch_tokens: int
     # For logits that are not finite
@@ -92,8 +86,7 @@ class Runtime(Protocol):
     description: dict[str, str]
 
     def logits(self, batches: Iterable[Tokens], on_batch: Callable[[int], None]) -> np.ndarray:
-        """Return the logits, (num_rows, num_labels) float32, of the rows of all batches; `on_batch` gets the
-        rows of each."""
+        """Return the logits, (num_rows, num_labels) float32, of all batches; `on_batch` gets their rows."""
 
 
 class Predictor:
@@ -151,8 +144,7 @@ class Predictor:
             yield logits
 
     def predictions(self, rows: list[Row], logits: np.ndarray) -> list[Prediction]:
-        """Return the predictions that follow from logits, (num_rows, num_labels); raises TrainingError where
-        one is not finite."""
+        """Return the predictions of logits, (num_rows, num_labels); raises TrainingError unless finite."""
         self._check_finite(rows, logits)
         probabilities, decided = self.outcome.probabilities(logits), self.outcome.decide(logits)
         answers, beside = list(map(self.outcome.answer, decided)), [{} for _ in rows]
@@ -189,8 +181,7 @@ class Predictor:
     def logits(
         self, tokens: Tokens, on_batch: Callable[[int], None] = lambda rows: None, sort: bool = True
     ) -> np.ndarray:
-        """Return the logits, (num_rows, num_labels) float32, of one or more rows, in their order; unless
-        `sort`, in one batch."""
+        """Return the logits, (num_rows, num_labels) float32, of rows; unless `sort`, of one batch."""
         windows = tokens.windows()
         num_windows = len(windows.rows)
         lengths = np.array([len(window) for window in windows.rows])

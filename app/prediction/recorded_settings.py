@@ -18,27 +18,18 @@ MODEL = "model.safetensors"
 # The groups of settings that are asked for
 GROUPS = ("data", "model", "train")
 # Settings that say how the model reads a file again; an exported folder has them too
-READING = (
-    "train",
-    "long",
-    "stride",
-    "max_windows",
-    *(field.name for field in fields(ReadOptions)),
-)
+READING = ("train", "long", "stride", "max_windows")
+READING += tuple(field.name for field in fields(ReadOptions))
 
 
 def recorded_settings(folder: Path) -> dict[str, Any]:
-    """Return the `data` settings that a run or an exported folder has recorded, empty for a checkpoint of
-    another program.
-
-    Raises InputError for a damaged file.
-    """
+    """Return the `data` settings that a run or an export has recorded, empty for any other checkpoint. Raises
+    InputError for a damaged file."""
     return read_record(folder).data if is_exported(folder) else run_settings(folder)
 
 
 def all_settings(folder: Path) -> dict[str, dict]:
-    """Return the settings of a run by group, each empty for a checkpoint of another program; raises
-    InputError for a damaged file."""
+    """Return the settings of a run by group, each empty for other checkpoints; raises InputError."""
     path = folder / CONFIG
     _, settings = read_yaml(path) if path.is_file() else (None, None)
     groups = settings if isinstance(settings, dict) else {}

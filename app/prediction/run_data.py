@@ -11,10 +11,8 @@ from ..errors import InputError
 
 
 def dataset_of_run(folder: Path, need: str, remedy: str) -> Dataset:
-    """Return the dataset of a run; `need` is what for, and `remedy` what helps without it.
-
-    Raises InputError for a folder that is no run, and for data that is not there any more.
-    """
+    """Return the dataset of a run; `need` is what for, and `remedy` what helps without it. Raises InputError
+    for a folder that is no run, and for data that is not there any more."""
     path = folder / CONFIG
     if not path.is_file():
         raise InputError(f"{folder}: {need} the data of a run, found no settings of one; {remedy}")

@@ -1,5 +1,4 @@
-"""A checkpoint folder -> the trained classifier and its tokenizer, after checks that say what is wrong with
-the folder."""
+"""A checkpoint folder -> the trained classifier and its tokenizer, after checks of the folder."""
 
 from __future__ import annotations
 
@@ -21,14 +20,8 @@ from ..model.transformers_calls import quiet_transformers
 from .recorded_settings import MODEL
 
 MODEL_FILES = (MODEL, f"{MODEL}.index.json")
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "vocab.txt",
-    "vocab.json",
-    "tokenizer.model",
-    "spiece.model",
-    "*.bpe.model",
-)
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")
+TOKENIZER_FILES += ("spiece.model", "*.bpe.model")
 
 
 def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
@@ -104,11 +97,8 @@ def check_folder(folder: Path) -> None:
 
 
 def _check_index(folder: Path) -> None:
-    """Raise InputError if there is an index of weights in several files that names anything but safetensors
-    files in the folder.
-
-    transformers would open whatever the index names, pickles too.
-    """
+    """Raise InputError for an index of weights that names anything but safetensors files in the folder.
+    transformers would open whatever the index names, pickles too."""
     index = folder / MODEL_FILES[1]
     if (folder / MODEL_FILES[0]).is_file() or base_model(folder):
         return
@@ -147,10 +137,8 @@ def _check_loaded(folder: Path, model: torch.nn.Module, info: dict, tokenizer) -
 
 
 def longest_row(model_config, tokenizer, trained_length: int | None) -> int | None:
-    """Return the tokens at which rows are cut, or None for no limit.
-
-    It is the length of the training, else that of the tokenizer, but no more than the model has positions.
-    """
+    """Return the tokens at which rows are cut, or None for no limit. It is the length of the training, else
+    that of the tokenizer, but no more than the model has positions."""
     preferred = trained_length or tokenizer.model_max_length
     # A tokenizer without a limit has 10**30.
     candidates = (preferred, max_positions(model_config))

@@ -24,11 +24,8 @@ from .saved_model import load_checkpoint, longest_row
 
 
 class TorchRuntime:
-    """Computes logits with a classifier.
-
-    `precision` is fp32 or bf16 (autocast). A batch has at most `batch_tokens` tokens (None: a default for the
-    device). Raises InputError for a missing device.
-    """
+    """Computes logits with a classifier. `precision` is fp32 or bf16 (autocast). A batch has at most
+    `batch_tokens` tokens (None: a default for the device). Raises InputError for a missing device."""
 
     def __init__(
         self,
@@ -47,8 +44,7 @@ class TorchRuntime:
         self.description = {"runtime": "torch", "device": str(self.device), "precision": self.precision.name}
 
     def logits(self, batches: Iterable[Tokens], on_batch: Callable[[int], None]) -> np.ndarray:
-        """Return the logits, (num_rows, num_labels) float32, of the rows of all batches; they stay on the
-        device until the end."""
+        """Return the logits, (num_rows, num_labels) float32, of all batches, copied at the end."""
         outputs = []
         for batch in batches:
             outputs.append(self._forward(batch))
@@ -69,8 +65,7 @@ class TorchRuntime:
 
 
 def label_names(config) -> list[str]:
-    """Return the names of the labels in the order of their ids; raises InputError for missing, repeated or
-    unprintable ones."""
+    """Return the labels by their ids; raises InputError for missing, repeated, unprintable ones."""
     names = [str(config.id2label.get(label, "")) for label in range(config.num_labels)]
     if len(set(names)) < len(names) or any(
         not name or name.encode(errors="ignore").decode() != name for name in names
@@ -104,8 +99,7 @@ def load_predictor(
     calibrate: bool = True,
     **settings,
 ) -> Predictor:
-    """Return the predictor of a checkpoint folder; `settings` are `device`, `precision` and `batch_tokens` of
-    `TorchRuntime`.
+    """Return the predictor of a folder; `settings`: `device`, `precision`, `batch_tokens` of `TorchRuntime`.
 
     `trained_length` is the `max_length`, in tokens, that a run was trained with, `long` how it read longer
     texts; `calibrate` is whether probabilities are those of the temperature of the run. Raises InputError as

@@ -1,5 +1,4 @@
-"""A run by the name of its mode, `python -m app.run MODE [settings]`: what run_<mode>.py does, from any
-folder."""
+"""A run in a mode, `python -m app.run MODE [settings]`: what run_<mode>.py does, from any folder."""
 
 import sys
 

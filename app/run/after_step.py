@@ -12,13 +12,13 @@ import numpy as np
 
 from ..config.schema import TrainConfig
 from ..errors import TrainingError
+from ..outcomes.metrics import is_better
 from ..runtime.signals import StopSignals
 from ..strategies.strategy import Strategy
 from ..training.non_finite import FiniteCheck, check_trained
 from ..training.progress import RunProgress
 from ..training.step import StepResult
 from .assembly import Components
-from .best_checkpoint import BestCheckpoint
 from .evaluation import evaluate_split
 from .log.losses import Losses
 from .log.run_log import RunLog
@@ -85,8 +85,7 @@ class AfterStep:
         self.signals.share(self.failure is not None)
 
     def agree(self) -> int:
-        """Return the signal that any rank had received at the last `share`, or 0; raises rank 0's failure on
-        all ranks."""
+        """Return the signal that any rank had at the last `share`, or 0; raises rank 0's failure on all."""
         stopped_by = self.signals.agreed()
         if self.signals.has_failed:
             self.strategy.group.on_rank_0(self.raise_failure)
@@ -104,8 +103,7 @@ class AfterStep:
 
     @contextmanager
     def failure_of_rank_0(self) -> Iterator[None]:
-        """Return a context in which a file that cannot be written is not raised before all ranks know of
-        it."""
+        """Return a context in which the error of a file is not raised before all ranks know of it."""
         try:
             yield
         except (OSError, TrainingError) as error:
@@ -135,26 +133,21 @@ class AfterStep:
                 self.log.step(step, mean)
 
     def collect_losses(self) -> None:
-        """Add up the losses of the last steps over all ranks; raise TrainingError, or warn, where one is not
-        finite."""
+        """Add up the last losses over all ranks; raise TrainingError, or warn, where one is not finite."""
         steps, sums = self.losses.collect()
         self.progress.loss_sum += sum(sums)
         self.progress.loss_targets += sum(step.divisor for step in steps)
         self.check_finite(steps, sums)
 
     def check_trained(self) -> None:
-        """Raise TrainingError where the training has ended without an update, after the warnings about its
-        last steps."""
+        """Raise TrainingError where the training has ended without an update, after its warnings."""
         if self.progress.is_trained(self.total_steps) and not self.progress.updates:
             self.collect_losses()
             check_trained(self.progress, self.total_steps)
 
     def evaluate_dev(self) -> bool:
-        """Evaluate on dev, and stop early where that is due; return whether this is the best checkpoint so
-        far.
-
-        Without dev rows the last checkpoint is the best.
-        """
+        """Evaluate on dev, stop early where that is due; return whether this is the best checkpoint so far.
+        Without dev rows the last checkpoint is the best."""
         progress = self.progress
         if "dev" not in self.components.loaders:
             is_end = progress.step == self.total_steps
@@ -190,9 +183,38 @@ class AfterStep:
         return {"train_loss": mean} if math.isfinite(mean) else {}
 
     def save(self, is_best: bool, with_state: bool, is_trained: bool) -> None:
-        """Save the best model or a training state, or both, after checking that the losses up to here are
-        finite."""
+        """Save the best model or a training state, or both; first check that the losses are finite."""
         with self.log.speed.paused(), memory_for("weights were copied to be saved", Remedy.SAVING):
             self.collect_losses()
             with self.failure_of_rank_0():
                 self.saver.save(self.progress, is_best, with_state, is_trained)
+
+
+class BestCheckpoint:
+    """Chooses the checkpoint to keep, by `metric` on dev; its place is kept in the run's progress."""
+
+    def __init__(self, progress: RunProgress, metric: str, early_stopping: int | None) -> None:
+        self.progress = progress
+        self.metric = metric
+        self.early_stopping = early_stopping
+
+    def update(self, metrics: dict) -> bool:
+        """Take in the evaluation at the current step; return whether it is the best so far."""
+        progress, value = self.progress, metrics[self.metric]
+        if not is_better(value, progress.best_value, self.metric):
+            progress.evaluations_without_improvement += 1
+            return False
+        progress.best_value, progress.best_step = value, progress.step
+        progress.evaluations_without_improvement = 0
+        return True
+
+    def take_last(self) -> None:
+        """Take the current step as the best, in a run without dev rows."""
+        self.progress.best_step = self.progress.step
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the last `early_stopping` evaluations have not been better."""
+        return (
+            bool(self.early_stopping) and self.progress.evaluations_without_improvement >= self.early_stopping
+        )

@@ -124,8 +124,7 @@ def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, Toke
 
 
 def cache_content(components: Components) -> str:
-    """Return a digest of what a run reads from the cache: rows, splits and tokens; its time is that of
-    reading them once."""
+    """Return a digest of what a run reads from the cache: rows, splits and tokens. Reads them once."""
     dataset = components.dataset
     folders = [dataset.folder, *(table.folder for table in dataset.tables)]
     stores = dict.fromkeys(store.folder for store in components.stores.values())
@@ -147,8 +146,7 @@ def choose_packed(collate: str, model: PackedModel, strategy: Strategy) -> bool:
 
 
 def choose_varlen(attention: str, model: PackedModel, packed: bool, device: torch.device) -> bool:
-    """Return whether attention is variable-length: as set in `train.attention`; auto: if the device has
-    kernels for it."""
+    """Return whether attention is varlen: as set in `train.attention`; auto: if the device has kernels."""
     has_kernels = packed and model.has_varlen_kernels(device)
     if attention == "auto":
         return has_kernels

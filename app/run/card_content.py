@@ -18,10 +18,8 @@ E5_SMALL_ON_HUB = "intfloat/multilingual-e5-small"
 def card_content(
     name: str, config: Config, components: Components, split: str, metrics: Mapping
 ) -> CardContent:
-    """Return the content of the card of a run `name`, whose `metrics` are on the rows of `split`.
-
-    It says what the model is, not how it was computed: the card is the same in every mode.
-    """
+    """Return the content of the card of a run `name`, whose `metrics` are on the rows of `split`. It says
+    what the model is, not how it was computed: the card is the same in every mode."""
     dataset, settings = components.dataset, config.train
     base_model, hub_name = base_model_of(config.model.name)
     training = {
@@ -52,8 +50,7 @@ def card_content(
 
 
 def base_model_of(name: str | None) -> tuple[str | None, str | None]:
-    """Return how the card names `model.name`, and its name on the hub; of a folder only the last part, None
-    for random weights."""
+    """Return how the card names `model.name`, of a folder its last part, and the name on the hub."""
     if name is None:
         return None, None
     if name == E5_SMALL:

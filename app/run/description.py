@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..batching.collate import Layout
 from ..config.language import spoken
 from ..config.schema import TrainConfig
 from ..data.report import render
@@ -32,13 +31,15 @@ def describe(
     components: Components, strategy: Strategy, settings: TrainConfig, total_steps: int, folder: Path
 ) -> str:
     """Return the lines that say what is trained, on what, and where it is saved."""
-    model, batch_size = components.model, components.plan.batch_size
+    model, layout, batch_size = components.model, components.layout, components.plan.batch_size
     parameters = sum(parameter.numel() for parameter in model.parameters())
     config = model.model.config
     size = f"{getattr(config, 'num_hidden_layers', '?')} layers, {getattr(config, 'hidden_size', '?')} wide"
     return (
         f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, "
-        f"{settings.precision}, {describe_layout(components.layout)}{describe_graphs(settings, strategy)}\n  "
+        f"{settings.precision}, {'packed' if layout.packed else 'padded'} batches"
+        f"{', attention over rows of any length' if layout.varlen else ''}"
+        f"{describe_graphs(settings, strategy)}\n  "
         f"{strategy.group.world_size} process(es), {strategy.device}, {torch.get_num_threads()} threads; "
         f"{total_steps:,} steps of {batch_size} rows{components.plan.drawn}\n"
         f"  {describe_memory(components, strategy, settings)}\n  run folder {folder}"
@@ -94,12 +95,6 @@ def step_memory(components: Components, strategy: Strategy, settings: TrainConfi
         layers, width = num_layers(model), getattr(model.model.config, "hidden_size", 0)
         activations = activations / max(1, layers) + BYTES * layers * width * most
     return parts | {f"activations of {len(positions)} rows": activations}
-
-
-def describe_layout(layout: Layout) -> str:
-    """Return what the batches to train on are, and how they are computed."""
-    attention = ", attention over rows of any length" if layout.varlen else ""
-    return f"{'packed' if layout.packed else 'padded'} batches{attention}"
 
 
 def describe_graphs(settings: TrainConfig, strategy: Strategy) -> str:

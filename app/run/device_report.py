@@ -1,5 +1,4 @@
-"""Whether a device computes what the CPU computes: the report of `python -m app verify --device`, and which
-devices have passed."""
+"""The report of `python -m app verify --device`, and which devices compute what the CPU computes."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ REPORT = "device_report.json"
 def write_report(
     file: Path, device: torch.device, comparison: Comparison, config: Config, steps: int
 ) -> None:
-    """Write what was compared and what came out, with versions and machine; record in the cache that the
-    device has passed, where it has."""
+    """Write what was compared and what came out, with versions; record in the cache a device that passed."""
     report = {
         "verdict": comparison.verdict,
         "reason": comparison.reason,

@@ -16,11 +16,8 @@ from .log.run_log import RunLog
 def evaluate_split(
     strategy: Strategy, components: Components, name: str, batch_size: int, log: RunLog, step: int
 ) -> tuple[dict, np.ndarray]:
-    """Return the metrics of a split and what the outcome keeps of its rows, (num_rows, any); every rank calls
-    it and gets the same.
-
-    Raises TrainingError, on every rank alike, where results of the model of `step` are not finite.
-    """
+    """Return the metrics of a split and what the outcome keeps of its rows, (num_rows, any), the same on all
+    ranks. Raises TrainingError, on every rank alike, where results of the model of `step` are not finite."""
     loader, outcome = components.loaders[name], components.outcome
     with log.evaluation_bar(name, len(loader)) as bar:
         results = evaluate(strategy, loader, batch_size, bar.update, outcome.row_results)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoints.card_file import write_card
 from ..checkpoints.run_files import PAGE, PREDICTIONS, REPORT, TEXT
-from ..checkpoints.run_history import read_starts
+from ..checkpoints.run_history import read_starts, write_card
 from ..config.language import spoken
 from ..config.schema import Config
 from ..data.dataset import Split
@@ -166,8 +165,7 @@ def render_copies(copies: dict, language: str) -> str:
 
 
 def _copies_in_train(components: Components, split: Split, correct: np.ndarray) -> dict:
-    """Return how many rows have a text that is in train, or nearly, and the accuracy without them, where
-    there are any."""
+    """Return how many rows have a text that is nearly in train, and the accuracy without these, if any."""
     train = components.dataset.splits["train"]
     is_new = seen_in_train(split, train) == 0
     if split.name == train.name or is_new.all():

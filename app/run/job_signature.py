@@ -12,7 +12,6 @@ from torch import nn
 
 from ..config.schema import Config
 from ..data.cache import content_key, file_digest
-from ..data.dataset import Dataset
 from .assembly import Components
 
 # Settings that decide how long a run trains
@@ -50,8 +49,7 @@ MAX_LISTED = 5
 
 
 def job_signature(config: Config, components: Components) -> dict[str, Any]:
-    """Return all settings by dotted name, those that follow from the data too, and path and content of each
-    file.
+    """Return all settings by dotted name, derived ones too, and path and content of each file.
 
     It can be written as JSON. The mode and the number of processes are not part of it.
     """
@@ -66,7 +64,9 @@ def job_signature(config: Config, components: Components) -> dict[str, Any]:
             "rows": table.num_rows,
             "content": table.content,
         }
-    signature["data.relabel"] = fixes_of(components.dataset)
+    if fixes := components.dataset.relabelled:
+        content = components.dataset.fixes_content
+        signature["data.relabel"] = {"path": fixes["source"], "content": content}
     tokenizer = components.tokenizer
     signature[TOKENIZER] = content_key(tokenizer.backend_tokenizer.to_str(), tokenizer.truncation_side)
     if config.model.name is not None:
@@ -89,16 +89,8 @@ def flat_settings(config: Config) -> dict[str, Any]:
     return {f"{group}.{key}": value for group, settings in values.items() for key, value in settings.items()}
 
 
-def fixes_of(dataset: Dataset) -> dict | None:
-    """Return path and content of the corrected labels of a dataset, where it has some."""
-    if dataset.relabelled is None:
-        return None
-    return {"path": dataset.relabelled["source"], "content": dataset.fixes_content}
-
-
 def checkpoint_content(components: Components, name: str) -> str:
-    """Return a digest of the weights of a pretrained model: of its files, or on the hub, its name and
-    commit."""
+    """Return a digest of the weights of a pretrained model: of its files, or on the hub name and commit."""
     folder = Path(name)
     if not folder.is_dir():
         return f"{name} {getattr(components.model.model.config, '_commit_hash', None)}"

@@ -22,8 +22,7 @@ class Remedy(StrEnum):
 
 @contextmanager
 def memory_for(work: str, remedy: str) -> Iterator[None]:
-    """Return a context in which memory that runs out raises TrainingError, naming the `work` and the
-    remedy."""
+    """Return a context in which memory that runs out raises TrainingError with the `work` and the remedy."""
     try:
         yield
     except TrainingError:

@@ -1,5 +1,4 @@
-"""The end of a run with LoRA: an ordinary checkpoint is written beside the adapter, and must predict the
-same."""
+"""The end of a run with LoRA: an ordinary checkpoint beside the adapter, which must predict the same."""
 
 from __future__ import annotations
 

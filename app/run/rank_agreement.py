@@ -1,7 +1,6 @@
 """Before the first step: every rank must have the same data, settings, model and code as rank 0.
 
-Otherwise ranks with, for instance, an old copy of the data would train to a report that looks right, or wait
-for each other.
+Else ranks with an old copy of the data would train to a report that looks right, or wait forever.
 """
 
 from __future__ import annotations
@@ -61,8 +60,7 @@ def rank_signature(config: Config, mode: str, components: Components) -> dict[st
 
 
 def differences(signatures: list[dict[str, Any]], hosts: list[str]) -> list[str]:
-    """Return a sentence for each name under which ranks have other values than rank 0, with the first such
-    rank."""
+    """Return a sentence for each name under which a rank has another value than rank 0, the first such."""
     names = list(dict.fromkeys(name for signature in signatures for name in signature))
     others: dict[str, list[int]] = {}
     for name in names:

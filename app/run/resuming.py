@@ -34,8 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_not_done(config: Config) -> None:
-    """Raise InputError at once where a finished run would be resumed with the same length, before any long
-    work."""
+    """Raise InputError, before any long work, where a finished run would be resumed with the same length."""
     folder = Path(config.output.dir) if config.output.dir else None
     if folder is None or not is_finished(folder) or config.output.overwrite:
         return
@@ -60,8 +59,7 @@ def with_saved_precision(config: Config) -> Config:
 def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
     """Return the newest training state of the run in `folder`, or None: the run starts from the beginning.
 
-    Rank 0 calls it. Raises InputError for a state of another job than this one, and for a number of steps
-    that cannot be trained.
+    Rank 0 calls it. Raises InputError for a state of another job, and for steps that cannot be trained.
     """
     state = load_training_state(folder)
     if state is None:
@@ -85,8 +83,7 @@ def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
 
 
 def check_can_train(state: TrainingState, total_steps: int, folder: str | None) -> None:
-    """Raise InputError unless a run can train from its state to another last step than it was started
-    with."""
+    """Raise InputError unless a run can train from its state to another last step than it began with."""
     done = state.progress.step
     if total_steps <= done:
         raise InputError(
@@ -169,8 +166,7 @@ def writes_of_resumed_run(
     progress: RunProgress,
     total_steps: int,
 ) -> list[Callable[[], None]]:
-    """Return what has to be written before the first new file of a run that resumes from `state`; rank 0
-    calls it.
+    """Return what to write before the first new file of a run that resumes from `state`; for rank 0.
 
     From then on its settings are those of this start; until then the run stays as it was. A run that only
     lacks its report writes them now.

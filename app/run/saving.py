@@ -53,7 +53,7 @@ class BackgroundWriter:
         self.pool.shutdown(wait=True)
 
 
-class Saver:
+class Saver(BackgroundWriter):
     """Copies weights to host memory and writes them in the background.
 
     Every rank has one; that of rank 0 has a `folder` and writes. `job` is stored in each training state;
@@ -69,6 +69,7 @@ class Saver:
         job: dict,
         first_writes: list[Callable[[], None]],
     ) -> None:
+        super().__init__()
         self.strategy = strategy
         self.folder = folder
         # Whose configuration is saved, before the strategy wraps it
@@ -82,13 +83,12 @@ class Saver:
         self.config = config
         self.job = job
         self.first_writes = first_writes
-        self.writer = BackgroundWriter()
 
     def save(self, progress: RunProgress, is_best: bool, with_state: bool, is_trained: bool) -> None:
-        """Copy what has to be written, and write it in the background: the model where `is_best`, a state
-        where `with_state`.
+        """Copy, and write in the background, the model where `is_best`, and a state where `with_state`.
 
-        Every rank calls it. The state of a finished training has tensors only to train for longer later.
+                Every rank calls it. The state of a finished training has tensors only to train for longer
+        later.
         """
         with_tensors = with_state and (self.config.keep_final_state or not is_trained)
         has_average = self.strategy.average is not None
@@ -115,7 +115,7 @@ class Saver:
             trained = {name: value for name, value in weights.items() if name not in self.frozen}
             tensors = (trained if with_tensors else {}, optimizer)
             writes.append(partial(self.write_state, saved, *tensors, best_model))
-        self.writer.start(partial(self.write, writes))
+        self.start(partial(self.write, writes))
 
     def write(self, writes: list[Callable[[], None]]) -> None:
         """Do all writes of one save; the background thread of rank 0 calls it."""
@@ -140,15 +140,3 @@ class Saver:
         """Write a training state."""
         keep = self.config.keep_states
         save_training_state(self.folder, progress, self.job, weights, optimizer, keep, best_model)
-
-    def check(self) -> None:
-        """Raise the error of a write that has failed; does not wait."""
-        self.writer.check()
-
-    def wait(self) -> None:
-        """Wait for the running write, and raise its error."""
-        self.writer.wait()
-
-    def close(self) -> None:
-        """Wait until nothing is being written."""
-        self.writer.close()

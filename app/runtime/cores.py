@@ -23,12 +23,8 @@ def num_cores(cgroups: Path = CGROUPS, own_group: Path = OWN_GROUP) -> int:
 
 
 def _folders(cgroups: Path, own_group: Path) -> list[Path]:
-    """Return the folders of this process's group and of all groups around it, because the limit of each
-    holds.
-
-    Inside a container, `cgroups` itself is the container's group, and the path that `own_group` names may not
-    be there.
-    """
+    """Return the folders of this process's group and of all groups around it: the limit of each holds. In a
+    container `cgroups` itself is its group, and the path in `own_group` may not be there."""
     folders = [cgroups, cgroups / "cpu"]
     try:
         lines = own_group.read_text().splitlines()
@@ -46,8 +42,7 @@ def _folders(cgroups: Path, own_group: Path) -> list[Path]:
 
 
 def _limit(folder: Path) -> float:
-    """Return the CPUs that a group is given, infinity where it has no limit: the quota of time by its
-    period."""
+    """Return the CPUs that a group is given, its quota of time by the period; infinity without a limit."""
     # cgroup version 2, then 1
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         try:

@@ -18,8 +18,7 @@ MIN_TORCH = (2, 13)
 
 
 class GraphRecorder:
-    """Runs and records work on one stream, so that what the kernels' libraries allocate for it exists before
-    the recording."""
+    """Runs and records work on one stream, on which libraries have allocated before the recording."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)
@@ -36,10 +35,8 @@ class GraphRecorder:
         return output
 
     def record(self, work: Callable[[], Output]) -> Callable[[], Output]:
-        """Return a function that replays recorded work and fills the same tensors each time.
-
-        Nothing is computed yet. After an error the device can be used as before, without the recording.
-        """
+        """Return a function that replays recorded work and fills the same tensors each time. Nothing is
+        computed yet. After an error the device can be used as before, without the recording."""
         graph = torch.cuda.CUDAGraph()
         current = torch.cuda.current_stream(self.stream.device)
         try:

@@ -76,8 +76,7 @@ def device_name(device: torch.device) -> str:
 # So that `auto` and the warning about bf16 see the same noise
 @functools.cache
 def bf16_speedup() -> float:
-    """Return this CPU's speed in bf16 divided by that in fp32, for matrix products of BERT's shapes, measured
-    in 0.1 s.
+    """Return this CPU's speed in bf16 divided by that in fp32, for products of BERT's shapes, in 0.1 s.
 
     The CPU's list of instructions is not enough: one with bf16 instructions may be half as fast with them
     (Xeon, AVX-512 without AMX, torch 2.13).
@@ -87,8 +86,7 @@ def bf16_speedup() -> float:
 
 
 def fastest_precision(device: torch.device) -> str:
-    """Return `bf16` for a device that is faster in it, else `fp32`; on the CPU both are measured, in 0.1
-    s."""
+    """Return `bf16` for a device that is faster in it, else `fp32`; on the CPU measures both, in 0.1 s."""
     if is_cuda(device):
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     return "bf16" if device.type == "cpu" and bf16_speedup() > FASTER else "fp32"
@@ -105,11 +103,8 @@ def _product_seconds(dtype: torch.dtype) -> float:
 
 
 def set_threads(threads: int | None, local_world_size: int) -> None:
-    """Give this process its part of the machine's cores: more threads than cores can make a step ten times
-    slower.
-
-    A single process takes OMP_NUM_THREADS, if it is set; for several, launchers set it to 1.
-    """
+    """Give this process its part of the cores: more threads than cores can make a step ten times slower. A
+    single process takes OMP_NUM_THREADS, if it is set; for several, launchers set it to 1."""
     given = os.environ.get("OMP_NUM_THREADS", "") if local_world_size == 1 else ""
     wanted = threads or (int(given) if given.isdecimal() else 0)
     torch.set_num_threads(wanted or max(1, num_cores() // local_world_size))

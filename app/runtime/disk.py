@@ -1,5 +1,4 @@
-"""Files that are whole or absent: written under another name, synced to the disk, then renamed. And disks
-that are full."""
+"""Files that are whole or absent: written under another name, synced, then renamed. And full disks."""
 
 from __future__ import annotations
 
@@ -52,6 +51,23 @@ def whole_file(path: Path, mode: str = "w", **encoding: str) -> Iterator[IO]:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+def write_marked(path: Path, mark: str, text: str) -> None:
+    """Write a text file that begins with `mark` and a digest of the text below, for `is_marked`."""
+    write_text(path, f"{mark}{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
+
+
+def is_marked(path: Path, mark: str) -> bool:
+    """Return whether `write_marked` wrote a file, and it is unchanged since then; a link is not followed."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    try:
+        text = path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError):
+        return False
+    digest, _, rest = text.removeprefix(mark).partition("\n")
+    return text.startswith(mark) and digest == hashlib.sha256(rest.encode()).hexdigest()
 
 
 def write_json(path: Path, value: object) -> None:

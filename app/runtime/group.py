@@ -31,8 +31,7 @@ class Group:
         """Meet the other processes. A process that does not respond for `timeout` seconds ends the others."""
 
     def leave(self, has_failed: bool) -> None:
-        """Part from the other processes; after a failure this process only ends, which is what tells the
-        others."""
+        """Part from the other processes; after a failure this process just ends, which tells the others."""
 
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the rows of every rank, concatenated on dim 0, on every rank; their counts may differ."""
@@ -43,24 +42,19 @@ class Group:
         return values
 
     def start_sum(self, values: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """Start to sum a small CPU tensor over all ranks without using the device; call the result to wait
-        for the sum."""
+        """Start to sum a small CPU tensor over all ranks without the device; call the result to wait."""
         total = self.reduce_sum(values)
         return lambda: total
 
     def gather_values(self, value: Any) -> list[Any]:
-        """Return the `value` of every rank, which can be written as JSON, in the order of ranks, on every
-        rank."""
+        """Return every rank's `value`, which can be written as JSON, in the order of ranks, on every rank."""
         content = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         lengths = self.gather(torch.tensor([len(content)])).tolist()
         return [json.loads(bytes(part.tolist())) for part in self.gather(content).split(lengths)]
 
     def on_rank_0(self, work: Callable[[], Any]) -> Any:
-        """Call `work` on rank 0 only, and return its result (any picklable object) on every rank.
-
-        Where it fails on rank 0, every rank raises: InputError where rank 0 does, else TrainingError with the
-        reason.
-        """
+        """Call `work` on rank 0 only, and return its result (any picklable object) on every rank. Where it
+        fails, every rank raises: InputError where rank 0 does, else TrainingError with the reason."""
         if self.world_size == 1:
             return work()
         result, failure = None, None

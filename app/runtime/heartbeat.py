@@ -1,5 +1,4 @@
-"""Heartbeats between the ranks of a run, so that one that is stopped or cut off does not leave the others
-waiting.
+"""Heartbeats between the ranks of a run, so that none waits for one that is stopped or cut off.
 
 A collective waits for every rank. It fails at once where a process has died, but waits half an hour for one
 that is only stopped, or whose machine is gone. So each rank increases a number in the store once a second,
@@ -18,12 +17,10 @@ BEAT_SECONDS = 1.0
 
 
 class Heartbeat:
-    """A thread that beats for this rank and ends the process when the next rank has not responded for
-    `timeout` seconds.
+    """A thread that beats for this rank, and ends it when the next one is silent for `timeout` seconds.
 
     `store` is a separate connection: the main thread may be waiting in another one. The silence is counted in
-    beats of this rank, not by the clock, so that neither a change of the clock nor a pause of the whole
-    machine counts.
+    beats of this rank, not by the clock: neither a new time nor a pause of the machine counts.
     """
 
     def __init__(self, store, rank: int, world_size: int, timeout: int) -> None:
@@ -60,8 +57,7 @@ class Heartbeat:
                 self.end(f"{cause} for {self.timeout} seconds (train.timeout)")
 
     def end(self, cause: str) -> None:
-        """Print the cause and end this process, whatever it is waiting for; its launcher then ends the
-        others."""
+        """Print the cause and end this process, whatever it waits for; its launcher then ends the others."""
         if self.stopped.is_set():
             return
         print(  # noqa: T201

@@ -23,8 +23,7 @@ KERNEL_CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 
 
 def keep_few_kernels() -> None:
-    """Let oneDNN and torch keep the newest 64 compiled kernels each, not 1,024; to be called before the first
-    matrix product.
+    """Let oneDNN and torch keep 64 compiled kernels each, not 1,024; to be called before the first product.
 
     In bf16 they compile a kernel for each size of a matrix, and nearly every packed batch has another number
     of tokens. For BERT-base each number takes 5 MB of kernels, and these lie between the tensors, so that
@@ -36,8 +35,7 @@ def keep_few_kernels() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Make malloc keep freed memory for this process, except blocks of more than 32 MB, the most that glibc
-    allows.
+    """Make malloc keep freed memory, except blocks of more than 32 MB, the most that glibc allows.
 
     A step asks for the memory that the previous step has freed. Pages that were returned to the system in
     between come back as new pages: 16,000 to 95,000 of 4 KiB in a step of BERT-base, which takes 3 to 8
@@ -48,8 +46,7 @@ def keep_freed_memory() -> None:
 
 
 def give_back_memory(device: torch.device) -> None:
-    """Return freed memory to the system, now and from now on: memory has run out, and kept blocks may have
-    the wrong size."""
+    """Return freed memory to the system, now and later: kept blocks may have the wrong size."""
     gc.collect()
     if has_memory(device):
         torch.accelerator.empty_cache()

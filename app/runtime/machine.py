@@ -16,8 +16,7 @@ SLOW_BF16 = 0.8
 
 
 def set_up_machine(config: TrainConfig, device: torch.device, local_world_size: int) -> None:
-    """Set threads, the allocator and the precision of matrix products for a process that is about to train on
-    `device`."""
+    """Set threads, allocator and precision of matrix products of a process that will train on `device`."""
     set_threads(config.threads, local_world_size)
     keep_freed_memory()
     if config.precision == "bf16" and device.type == "cpu" and (speedup := bf16_speedup()) < SLOW_BF16:

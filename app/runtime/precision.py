@@ -31,8 +31,7 @@ class Precision:
         """Return a context in which all forward passes under `autocast` share their casts of the weights.
 
         Autocast keeps the low-precision copy of each weight until the outermost autocast ends. This is that
-        outermost one; it is switched off inside, so that only the code under `autocast` itself runs in low
-        precision.
+        one, switched off inside: only code under `autocast` itself runs in low precision.
         """
         if self.name == "fp32":
             yield
@@ -41,8 +40,7 @@ class Precision:
             yield
 
     def new_scaler(self) -> torch.amp.GradScaler | None:
-        """Return a loss scaler for fp16, in which small gradients would round to zero; None for the
-        others."""
+        """Return a loss scaler for fp16, in which small gradients would round to zero, else None."""
         return torch.amp.GradScaler(self.device_type) if self.name == "fp16" else None
 
 

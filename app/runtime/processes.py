@@ -21,8 +21,7 @@ def leave(status: int) -> NoReturn:
     """End this process with an exit status, without Python's own shutdown.
 
     A thread of gloo that releases its last result while Python shuts down is ended by force, which aborts the
-    process (SIGABRT, torch 2.13): a run in some hundreds that had done all its work would be reported as
-    failed.
+    process (SIGABRT, torch 2.13): of some hundred complete runs, one was reported as failed.
     """
     logging.shutdown()
     sys.stdout.flush()
@@ -31,12 +30,8 @@ def leave(status: int) -> NoReturn:
 
 
 def end_with_launcher(remedy: str = "resume from the last training state with --output.resume auto") -> None:
-    """End this process when the launcher that started it has ended, so that a killed launcher leaves no
-    orphan.
-
-    A process that no launcher started is left alone: its parent is a shell, which may end before the run
-    does.
-    """
+    """End this process when the launcher that started it has ended: a killed launcher leaves no orphan. A
+    process without a launcher is left alone: its parent is a shell, which may end before the run."""
     launcher = os.getppid()
     if not _has_launcher(launcher):
         return
@@ -57,8 +52,7 @@ def end_with_launcher(remedy: str = "resume from the last training state with --
 
 
 def _has_launcher(parent: int) -> bool:
-    """Return whether the parent process is a launcher: torchrun and its like, mp.spawn, horovodrun,
-    deepspeed."""
+    """Return whether the parent process is a launcher: torchrun, mp.spawn, horovodrun, deepspeed ..."""
     if any(name.startswith(("TORCHELASTIC_", "HOROVOD_RANK")) for name in os.environ):
         return True
     if not {"RANK", "WORLD_SIZE"} <= set(os.environ):
@@ -73,18 +67,14 @@ def _has_launcher(parent: int) -> bool:
 
 
 def launched_rank() -> int:
-    """Return the rank that the launcher gave this process: torchrun and its like, or horovodrun; 0 where it
-    gave none."""
+    """Return the rank that the launcher gave this process, torchrun or horovodrun; 0 without one."""
     rank = os.environ.get("RANK", os.environ.get("HOROVOD_RANK", ""))
     return int(rank) if rank.isdecimal() else 0
 
 
 def launched_number(name: str, default: int, least: int = 0, most: int = 1 << 31) -> int:
-    """Return the whole number that a launcher put into an environment variable, or `default` where it is not
-    set.
-
-    Raises InputError, naming the variable, for anything else.
-    """
+    """Return the whole number that a launcher put into an environment variable, `default` if it is not set.
+    Raises InputError, naming the variable, for anything else."""
     text = os.environ.get(name, str(default))
     if not (text.isascii() and text.isdecimal() and least <= int(text[:20]) <= most):
         raise InputError(
@@ -95,15 +85,13 @@ def launched_number(name: str, default: int, least: int = 0, most: int = 1 << 31
 
 
 def launcher_id() -> str | None:
-    """Return what is the same for all processes, first and restarted, of one torchrun job; None without
-    torchrun."""
+    """Return what all processes of one torchrun job share, restarted ones too; None without torchrun."""
     run_id = os.environ.get("TORCHELASTIC_RUN_ID")
     return f"{platform.node()}:{launcher_process()}" if run_id == "none" else run_id
 
 
 def launcher_process() -> int:
-    """Return the process id of torchrun: the nearest ancestor without torchrun's variables, for there may be
-    a wrapper."""
+    """Return torchrun's process id: the nearest ancestor without its variables, for there may be wrappers."""
     process = os.getppid()
     try:
         while b"TORCHELASTIC_RUN_ID=" in Path(f"/proc/{process}/environ").read_bytes():

@@ -1,8 +1,6 @@
-"""SIGTERM and SIGINT: in training all ranks finish the same step, save, and end with 128 + the signal's
-number; later, at once.
+"""SIGTERM and SIGINT: in training all ranks finish the same step, save, and end; later, at once.
 
-Slurm, Kubernetes and pre-emptible machines send SIGTERM before they take a machine away; a person presses
-Ctrl-C.
+Slurm, Kubernetes and others send SIGTERM before they take a machine away; a person presses Ctrl-C.
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ SAME_SIGNAL_SECONDS = 1.0
 
 
 class Stopped(BaseException):
-    """A signal has ended this process where nothing has to be saved; no Exception, so that nothing handles it
-    as an error."""
+    """A signal has ended this process with nothing to save; no Exception, so that nothing catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -34,20 +31,15 @@ class Stopped(BaseException):
 
 
 def install(receive: Callable[[int, Any], None]) -> dict[int, Any]:
-    """Call `receive` for each signal from now on; return the handlers before, none outside of the main
-    thread.
-
-    Python allows only the main thread to set handlers; a training in another thread is stopped by what the
-    program does.
-    """
+    """Call `receive` for each signal from now on; return the old handlers, none outside the main thread. Only
+    the main thread may set handlers; a training in another one is stopped by its program."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     return {number: signal.signal(number, receive) for number in SIGNALS}
 
 
 class StopAtOnce:
-    """A context in which the first SIGTERM or SIGINT raises `Stopped`, and the second does what it did
-    before."""
+    """A context in which the first SIGTERM or SIGINT raises `Stopped`; the second does what it did before."""
 
     def __enter__(self) -> StopAtOnce:
         self.previous_handlers = install(self.receive)
@@ -66,14 +58,12 @@ class StopAtOnce:
 
 
 class StopSignals:
-    """A context in which the first SIGTERM or SIGINT is only recorded, and the second ends this process at
-    once.
+    """A context in which the first SIGTERM or SIGINT is only recorded; the second ends this process.
 
-    A signal may reach one rank or all, at different steps. So in each step the ranks sum up what they have
-    received. The sum starts before the optimizer step and is read after it, on the CPU, so that no rank waits
-    for its device.
+    A signal may reach one rank or all, at different steps. So in each step the ranks sum up what they
+    received: from before the optimizer step to after it, on the CPU, so that no rank waits.
 
-    The same sum tells all ranks in `has_failed` that one of them cannot write a file.
+        The same sum tells all ranks in `has_failed` that one of them cannot write a file.
 
     Once the ranks have agreed to stop, or training has ended with an error, each of several ranks ignores
     SIGTERM from the end of the context on: a launcher sends it as soon as the first rank has ended, and all
@@ -121,8 +111,7 @@ class StopSignals:
         self.read_sum = self.group.start_sum(torch.tensor(flags).long())
 
     def agreed(self) -> int:
-        """Return the signal that any rank had received when this step's `share` was called, or 0; the same on
-        all ranks."""
+        """Return the signal that any rank had received at this step's `share`, or 0, on all ranks alike."""
         *counts, failures = self.read_sum().tolist()
         self.has_failed = failures > 0
         self.stopped_by = next(

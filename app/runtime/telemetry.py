@@ -1,5 +1,4 @@
-"""Libraries that report to their makers how they are used: not from here, unless the user's environment says
-otherwise."""
+"""Libraries that report their use to their makers: not from here, unless the user's environment says so."""
 
 from __future__ import annotations
 

@@ -37,11 +37,8 @@ def load_strategy(mode: str) -> type[Strategy]:
 
 @contextmanager
 def open_strategy(mode: str, config: Config) -> Iterator[Strategy]:
-    """Give the strategy of a mode: its group is joined, and threads, memory and arithmetic of this process
-    are set up.
-
-    Its `config` has every setting that follows from the device.
-    """
+    """Give the strategy of a mode: its group is joined; threads, memory and arithmetic are set up. Its
+    `config` has every setting that follows from the device."""
     from ..runtime.host_memory import keep_few_kernels
     from ..runtime.machine import set_up_machine
 

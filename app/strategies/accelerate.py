@@ -100,12 +100,8 @@ class Accelerate(DDP):
 
 
 def requested_processes() -> int | None:
-    """Return the `--num_processes` of the `accelerate launch` that started this process, or None where it
-    cannot be read.
-
-    `accelerate launch --cpu --num_processes 2` starts one process without a warning and without a trace in
-    the environment.
-    """
+    """Return the `--num_processes` of the `accelerate launch` of this process, or None if unknown.
+    `accelerate launch --cpu --num_processes 2` starts one process, without a warning or a trace."""
     import psutil
 
     command = " ".join(psutil.Process(os.getppid()).cmdline())

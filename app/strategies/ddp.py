@@ -1,5 +1,4 @@
-"""DistributedDataParallel, described by the environment: torchrun, torch.distributed.launch, or any launcher
-like them.
+"""DistributedDataParallel, described by the environment: torchrun, or any launcher like it.
 
 https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """

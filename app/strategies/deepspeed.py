@@ -1,5 +1,4 @@
-"""DeepSpeed: ZeRO shards optimizer state (stage 1), gradients (2) and parameters (3) over the ranks; stage 0
-nothing.
+"""DeepSpeed: ZeRO shards optimizer state (stage 1), gradients (2), parameters (3); stage 0 nothing.
 
 https://deepspeed.readthedocs.io/en/stable/zero3.html
 """
@@ -22,12 +21,10 @@ from .zero_state import Stage0State, ZeroScaler, ZeroState, local_shards
 
 
 class DeepSpeed(ProcessGroupStrategy):
-    """The engine runs forward, backward and, with ZeRO, the step; precision and loss scale are ours, as in
-    every mode.
+    """The engine runs forward, backward and, with ZeRO, the step; precision and loss scale are ours.
 
     DeepSpeed's own fp16 and bf16 keep low-precision weights, and its autocast clips gradients that are still
-    scaled (0.19.8), so neither would do the same job. Autocast is put around the model's forward method
-    instead.
+    scaled (0.19.8), so neither would do the same job. Autocast is around the forward method instead.
     """
 
     caches_casts = False

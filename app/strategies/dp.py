@@ -1,5 +1,4 @@
-"""nn.DataParallel: one process drives all GPUs; each forward pass copies the model to them and splits the
-batch by rows."""
+"""nn.DataParallel: one process drives all GPUs; each pass copies the model and splits the batch by rows."""
 
 from __future__ import annotations
 

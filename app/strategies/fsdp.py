@@ -53,10 +53,7 @@ class FSDPState(BroadcastState):
 
 
 class FSDP(ProcessGroupStrategy):
-    """Each rank holds a shard of every parameter.
-
-    The optimizer is built on the shards, so it comes after the wrapping.
-    """
+    """Each rank holds a shard of every parameter; the optimizer is built on shards, after the wrapping."""
 
     full_state_class = FSDPState
     sharded = ("weights", "gradients", "optimizer")
@@ -85,8 +82,8 @@ class FSDP(ProcessGroupStrategy):
         return [weight.to_local() for weight in super().held_weights()]
 
     def gathered_in(self) -> MixedPrecisionPolicy:
-        """Return the dtypes of what is sent: under bf16, parameters are gathered as autocast would cast them,
-        in half the bytes.
+        """Return the dtypes of what is sent: under bf16, parameters as autocast casts them, in half the
+        bytes.
 
         Shards, gradients that are added up, and the optimizer stay fp32; activations are left to autocast.
         Not for fp16: the loss scaler would have to fit gradients of fp16 parameters too.

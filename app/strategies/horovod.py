@@ -1,5 +1,4 @@
-"""Horovod: each rank has the whole model; gradients are summed over ranks during the backward pass, without
-torch's groups.
+"""Horovod: each rank has the whole model; gradients are summed during the backward pass.
 
 https://horovod.readthedocs.io/en/stable/pytorch.html
 """
@@ -18,7 +17,7 @@ from .strategy import BuildOptimizer, Strategy
 
 
 class Horovod(Strategy):
-    """`DistributedOptimizer` sums the gradients, so that the loop's loss (a sum over rows / rows) needs no
+    """`DistributedOptimizer` sums the gradients, so the loop's loss (a sum over rows / rows) needs no
     factor."""
 
     launcher = Horovodrun()

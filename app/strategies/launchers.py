@@ -1,5 +1,4 @@
-"""How the processes of a mode are started: without a launcher, by torchrun or one like it, or by
-horovodrun."""
+"""How the processes of a mode are started: without a launcher, by torchrun or its like, by horovodrun."""
 
 from __future__ import annotations
 
@@ -24,13 +23,11 @@ class Launcher:
     starts_processes = False
 
     def command(self, program: list[str], processes: int) -> list[str]:
-        """Return the command that runs a program (a script or `-m module`, and arguments) in `processes`
-        processes here."""
+        """Return the command that runs a script or `-m module` with arguments in `processes` processes."""
         return [sys.executable, *program]
 
     def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
-        """Call `work(*arguments)`, here or in the processes that the launcher starts; return the exit
-        status."""
+        """Call `work(*arguments)`, here or in the launcher's processes; return the exit status."""
         return work(*arguments)
 
 
@@ -54,15 +51,8 @@ class Horovodrun(Launcher):
     one_process = False
 
     def command(self, program: list[str], processes: int) -> list[str]:
-        options = [
-            "-m",
-            "horovod.runner.launch",
-            "-np",
-            str(processes),
-            "-H",
-            f"localhost:{processes}",
-            "--gloo",
-        ]
+        options = ["-m", "horovod.runner.launch", "-np", str(processes)]
+        options += ["-H", f"localhost:{processes}", "--gloo"]
         return [sys.executable, *options, sys.executable, *program]
 
     def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:

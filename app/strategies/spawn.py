@@ -55,16 +55,14 @@ class Spawn(Launcher):
 
 
 def hold_back_interrupts(how: int) -> None:
-    """Have the system keep SIGINT for this process and those it starts (SIG_BLOCK), or deliver it again
-    (SIG_UNBLOCK)."""
+    """Have the system keep SIGINT for this process and its children (SIG_BLOCK) or not (SIG_UNBLOCK)."""
     # Not on Windows
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(how, {signal.SIGINT})
 
 
 def forward_signals(pids: list[int]) -> list[int]:
-    """Forward SIGTERM and SIGINT to processes from now on; returns a list to which each received signal is
-    added."""
+    """Forward SIGTERM and SIGINT to processes from now on; returns a list that gets each signal."""
     received: list[int] = []
 
     def forward(number: int, frame: object) -> None:

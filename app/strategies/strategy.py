@@ -22,8 +22,7 @@ BuildOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 
 
 class Strategy:
-    """One object between the loop and the mode: a context manager that joins and leaves the group of
-    processes.
+    """One object between the loop and the mode: a context manager that joins and leaves the processes.
 
     Communication is in `group`, arithmetic in `precision`, what goes to and comes from the disk in
     `full_state`, and how processes are started in `launcher`. The rest, here, is how a mode wraps the model
@@ -84,8 +83,7 @@ class Strategy:
         self.group.leave(has_failed=failure[0] is not None)
 
     def agreed_precision(self) -> str:
-        """Return the configured precision; auto: what is fastest on rank 0. Every rank calls it and gets the
-        same."""
+        """Return the configured precision; auto: what is fastest on rank 0. The same on all ranks."""
         precision = self.config.train.precision
         if precision == "auto" and self.group.rank == 0:
             precision = fastest_precision(self.device)
@@ -110,8 +108,7 @@ class Strategy:
         return self.module
 
     def held_weights(self) -> list[torch.Tensor]:
-        """Return the trained weights as this rank holds them, without gradients; a change to them changes the
-        model."""
+        """Return the trained weights of this rank, without gradients; a change to them changes the model."""
         return [
             parameter.detach()
             for parameter in self.unwrapped_module().parameters()
@@ -136,8 +133,7 @@ class Strategy:
         """Do what the mode does in its first pass only, on inputs that do not count; every rank calls it."""
 
     def cached_autocast(self) -> AbstractContextManager:
-        """Return the context of all passes of a step, in which each weight is cast once, not once a
-        micro-batch."""
+        """Return the context of a step's passes, in which each weight is cast once, not by micro-batch."""
         return self.precision.cached_autocast() if self.caches_casts else nullcontext()
 
     def micro_batch(self, is_last: bool) -> AbstractContextManager:
@@ -181,8 +177,7 @@ class Strategy:
         return norm, skipped
 
     def should_skip_step(self, norm: torch.Tensor) -> bool:
-        """Return whether gradients of this norm are not finite and such steps are to be skipped; waits for
-        the device."""
+        """Return whether this norm is not finite and such steps are skipped; waits for the device."""
         return self.config.train.on_nonfinite == "skip" and not norm.isfinite()
 
     def zero_grad(self) -> None:
@@ -191,7 +186,6 @@ class Strategy:
 
 
 def is_known_below(norm: torch.Tensor, max_norm: float) -> bool:
-    """Return whether torch's clipping to `max_norm` would multiply by exactly 1; only where that needs no
-    wait for a device."""
+    """Return whether clipping to `max_norm` multiplies by exactly 1; only where no device is waited for."""
     # The factor of clip_grads_with_norm_
     return norm.device.type == "cpu" and bool(max_norm / (norm + 1e-6) >= 1)

@@ -1,5 +1,4 @@
-"""What all modes with a torch process group share: meeting through a store, collectives, and a full state
-from rank 0."""
+"""What modes with a torch process group share: meeting by a store, collectives, a state from rank 0."""
 
 from __future__ import annotations
 
@@ -119,8 +118,7 @@ def backends(device: torch.device) -> str:
 
 
 class BroadcastState(FullState):
-    """The full state of ranks that each hold the whole model; loading sends rank 0's tensors to the
-    others."""
+    """The full state of ranks that hold the whole model; loading sends rank 0's tensors to the others."""
 
     def load_weights(self, weights: Tensors) -> None:
         with torch.no_grad():
@@ -154,8 +152,7 @@ class ProcessGroupStrategy(Strategy):
 
 
 def check_environment(world_size: int) -> None:
-    """Raise InputError, naming the variable, unless the environment says who this rank is and where the ranks
-    meet."""
+    """Raise InputError unless the environment says who this rank is and where the ranks meet."""
     missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
         raise InputError(

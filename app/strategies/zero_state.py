@@ -37,8 +37,7 @@ class Stage0State(BroadcastState):
                 self.set_master_weight(value, full)
 
     def set_master_weight(self, parameter: nn.Parameter, value: torch.Tensor) -> None:
-        """Write a full tensor into the copy of a parameter that the optimizer steps on; here that is the
-        parameter."""
+        """Write a full tensor into what the optimizer steps on: here the parameter."""
 
 
 class ZeroState(Stage0State):
@@ -111,11 +110,8 @@ class ZeroState(Stage0State):
             utils.safe_set_full_optimizer_state(parameter, value, name)
 
     def local_shard(self, parameter: nn.Parameter, value: torch.Tensor) -> torch.Tensor:
-        """Return this rank's shard of a full tensor.
-
-        At stage 3 DeepSpeed's functions for full tensors fail where the ranks' shards of a parameter differ
-        in size (0.19.8).
-        """
+        """Return this rank's shard of a full tensor. At stage 3 DeepSpeed's functions for full tensors fail
+        where the ranks' shards of a parameter differ in size (0.19.8)."""
         size = parameter.ds_tensor.numel()
         padded = nn.functional.pad(value.flatten(), (0, size * self.group.world_size - value.numel()))
         return padded[self.group.rank * size :][:size]
@@ -153,8 +149,7 @@ class ZeroScaler(torch.amp.GradScaler):
 
 
 def local_shards(module: nn.Module) -> list[torch.Tensor]:
-    """Return this rank's shards of the trained parameters under stage 3; a change to them changes the
-    model."""
+    """Return this rank's shards of the trained parameters under stage 3, which can be changed in place."""
     from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
 
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]

@@ -21,8 +21,8 @@ class OnePass:
     def __call__(
         self, inputs: dict[str, Any], is_last: bool
     ) -> Iterator[tuple[bool, AbstractContextManager]]:
-        """Give for each pass whether gradients are exchanged in it, and its context. `is_last`: whether those
-        of the micro-batch are."""
+        """Give for each pass whether gradients are exchanged, if `is_last` in the last one, and its
+        context."""
         yield is_last, nullcontext()
 
 

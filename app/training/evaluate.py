@@ -9,7 +9,6 @@ import torch
 
 from ..batching.loader import Batch, Loader
 from ..batching.plan import TokenLimit, evaluation_batches
-from ..evaluation.every_row import check_rows
 from ..strategies.strategy import Strategy
 
 # Outputs of a batch -> what is kept of each row
@@ -48,3 +47,14 @@ def evaluate(
     ordered = np.empty_like(results)
     ordered[positions] = results
     return ordered
+
+
+def check_rows(positions: np.ndarray, num_rows: int, split: str) -> None:
+    """Raise RuntimeError unless `positions`, int64, has each row position from 0 to num_rows - 1 once."""
+    counts = np.bincount(positions, minlength=num_rows) if len(positions) else np.zeros(num_rows, int)
+    if len(counts) != num_rows or (counts != 1).any():
+        missing, repeated = int((counts[:num_rows] == 0).sum()), int((counts > 1).sum())
+        raise RuntimeError(
+            f"every row of {split} must be evaluated exactly once; of {num_rows:,} rows {missing:,} are "
+            f"missing and {repeated:,} repeated, so there is no report"
+        )

@@ -25,11 +25,8 @@ def train(
     after_step: Callable[[RunProgress, StepResult], None],
     before_update: Callable[[], None] = lambda: None,
 ) -> None:
-    """Train from `progress.step` to the last step of the plan, or until `progress.stop`.
-
-    Every rank calls `before_update` when the gradients of a step are complete, and `after_step` after the
-    step.
-    """
+    """Train from `progress.step` to the last step of the plan, or until `progress.stop`. Every rank calls
+    `before_update` when a step's gradients are complete, and `after_step` after it."""
     total_steps = planned_steps(plan, config)
     warmup, peak = warmup_steps(config.warmup, total_steps), peak_learning_rate(config)
     step = TrainingStep(strategy, loader, loss, config, before_update)

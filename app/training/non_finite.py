@@ -1,5 +1,4 @@
-"""Losses and gradients that are not finite: which step, which rows, and whether the run stops or skips the
-step."""
+"""Losses and gradients that are not finite: which step, which rows, and whether the run stops or skips it."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ REMEDY = "start again from another checkpoint, with a lower train.learning_rate 
 
 
 class FiniteCheck:
-    """Checks the losses and gradient norms of steps once they are on the host; every rank calls it with the
-    same steps."""
+    """Checks losses and gradient norms of steps, on the host; every rank calls it with the same steps."""
 
     def __init__(self, strategy: Strategy, loader: Loader, on_nonfinite: str) -> None:
         self.strategy = strategy
@@ -74,8 +72,7 @@ class FiniteCheck:
         )
 
     def is_fine(self, step: StepResult, loss: float, norm: float | None) -> bool:
-        """Return whether the loss and the gradient `norm` of a step are finite, or only overflowed under
-        fp16."""
+        """Return whether loss and gradient `norm` of a step are finite, or only overflowed under fp16."""
         if not math.isfinite(loss):
             return False
         # Gradients that overflow under fp16 while the loss is finite are handled by the loss scaler.
@@ -83,8 +80,7 @@ class FiniteCheck:
         return norm is None or overflowed or math.isfinite(norm)
 
     def rows(self, step: StepResult) -> str:
-        """Return the rows of a step whose logits are not finite, over all ranks, by row id and line of the
-        file."""
+        """Return the rows of a step whose logits are not finite, over all ranks, by row id and line."""
         own = torch.from_numpy(step.positions).to(self.strategy.device)
         positions = self.strategy.group.gather(own[~step.finite])
         description = "rows whose logits are not finite"
@@ -97,8 +93,7 @@ class FiniteCheck:
 
 
 def norms_on_host(steps: list[StepResult]) -> list[float | None]:
-    """Return the gradient norm of each step, copied from the device at once: a copy of each would wait for
-    each."""
+    """Return the gradient norm of each step, copied from the device at once, to wait for it only once."""
     norms = [step.grad_norm for step in steps if step.grad_norm is not None]
     on_host = iter(torch.stack(norms).tolist() if norms else [])
     return [None if step.grad_norm is None else next(on_host) for step in steps]
@@ -114,8 +109,7 @@ def check_trained(state: RunProgress, total_steps: int) -> None:
 
 
 def named_rows(split: Split, positions: np.ndarray) -> str:
-    """Return the first rows at `positions` of a split by row id and line, how many more there are, and their
-    file."""
+    """Return the first rows at `positions` of a split by id and line, how many more there are, their file."""
     rows = np.unique(split.rows[positions])
     shown = ", ".join(f"{row} ({split.table.place(row)})" for row in rows[:SHOWN_ROWS].tolist())
     more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""

@@ -26,8 +26,7 @@ def parameter_groups(
     encoder_scale: float = 1.0,
     head_scale: float = 1.0,
 ) -> list[dict]:
-    """Return groups of parameters with their `weight_decay` and their `lr_scale`, in an order that depends on
-    names only.
+    """Return groups of parameters with their `weight_decay` and their `lr_scale`, in the order of names.
 
     Biases and norms have no weight decay. The scale is `head_scale` for the head and `encoder_scale` for the
     last layer; with `layer_lr_decay` below 1 it is multiplied by that for each layer below the head, down to
@@ -99,8 +98,7 @@ def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Write `learning_rate`, times each group's `lr_scale`, into the optimizer; into its memory where it is a
-    tensor."""
+    """Write `learning_rate`, times each group's `lr_scale`, into the optimizer, in place into a tensor."""
     for group in optimizer.param_groups:
         scaled = learning_rate * group.get("lr_scale", 1.0)
         if torch.is_tensor(group["lr"]):

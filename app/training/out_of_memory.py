@@ -105,8 +105,7 @@ class RetryOutOfMemory:
         return int(self.strategy.group.start_sum(torch.tensor([failed]))().item())
 
     def check(self, error: Exception) -> None:
-        """Raise `error` if memory has not run out, and TrainingError if it has but the step cannot be
-        repeated."""
+        """Raise `error` if memory has not run out, TrainingError if it has and no step can be repeated."""
         if not is_out_of_memory(error) or (self.is_committed and not self.asks_others):
             raise error
         if not self.can_retry or self.is_committed:
@@ -123,10 +122,8 @@ class RetryOutOfMemory:
         replace_onednn(error)
 
     def halve(self, step: int, batch: np.ndarray) -> None:
-        """Halve the micro-batches from now on, on every rank alike.
-
-        Raises TrainingError where they have one row already.
-        """
+        """Halve the micro-batches from now on, on every rank; raises TrainingError where they have one
+        row."""
         largest = max(len(rows) for of_rank in self.of_ranks(batch) for rows in of_rank)
         if largest <= 1:
             raise TrainingError(

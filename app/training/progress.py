@@ -15,8 +15,7 @@ class RunProgress:
     `best_value`, `best_step`: the best evaluation on dev so far; `evaluations_without_improvement` since
     then. `loss_window`: (sum of losses over all ranks, targets) of each step since the last log line.
     `loss_sum`, `loss_targets`: those since the last evaluation. `scaler`: state of the loss scaler.
-    `start_metrics`: those before the first step, where the task measures
-    them.
+    `start_metrics`: those before the first step.
     """
 
     step: int = 0

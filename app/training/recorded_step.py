@@ -125,8 +125,7 @@ class RecordedStep:
         torch._foreach_copy_(to, values)
 
     def record(self, tokens: int, batch: np.ndarray, restore: Callable[[], None]) -> tuple[Batch, Run]:
-        """Record and verify the step of a size on a global batch that fits; raise RuntimeError where a replay
-        differs."""
+        """Record and verify the step of a size on a batch that fits; raise RuntimeError if it differs."""
         [(positions, _)] = self.unrecorded.micro_batches(batch)
         static = self.load(positions, tokens)
         work = partial(self.run_step, static, self.loader.divisor(batch, 0))
@@ -180,8 +179,7 @@ class RecordedStep:
 
     @contextmanager
     def restored(self) -> Iterator[Callable[[], None]]:
-        """Give a function that restores the weights and AdamW's state, 0 where there was none; call it at the
-        end."""
+        """Give a function that restores weights and AdamW's state, 0 where there was none; call it last."""
         weights = [parameter.data for parameter in self.strategy.module.parameters()]
         weights_before = [weight.clone() for weight in weights]
         states = self.strategy.optimizer.state
@@ -232,9 +230,7 @@ class RecordedStep:
 
 def batch_sizes(plan: BatchPlan, total_steps: int, lengths: np.ndarray) -> dict[int, int]:
     """Return the numbers of tokens to record, fewest first, and for each a step whose batch has fewer.
-
-    `lengths` (num_rows,) are the tokens of each row.
-    """
+    `lengths` (num_rows,) are the tokens of each row."""
     batches = map(plan.batch, range(min(total_steps, MAX_STEPS)))
     tokens = np.array([lengths[batch].sum() * (len(batch) == plan.batch_size) for batch in batches])
     full = tokens[tokens > 0]

@@ -77,8 +77,7 @@ class TrainingStep:
     def __call__(
         self, index: int, batch: np.ndarray, micro_batches: MicroBatchRows, learning_rate: float
     ) -> StepResult:
-        """Train the rows at `batch`, the global batch of step `index` from 0; `micro_batches` are this rank's
-        part of it."""
+        """Train the rows at `batch`, the global batch of step `index`; `micro_batches`: this rank's part."""
         strategy, device = self.strategy, self.strategy.device
         self.begin(index, learning_rate)
         divisor = self.loader.divisor(batch, index)
@@ -115,16 +114,14 @@ class TrainingStep:
         torch.manual_seed(step_seed(self.seed, index, self.strategy.group.rank))
 
     def forward_backward(self, batch: Batch, divisor: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Add the gradients of a micro-batch; return the sum of its losses, and which targets have finite
-        outputs."""
+        """Add a micro-batch's gradients; return the sum of losses, and which targets have finite outputs."""
         outputs = batch.row_outputs(self.strategy.forward(batch.inputs))
         loss_sum = self.loss(outputs, batch.labels) / self.passes.number
         self.strategy.backward(loss_sum / divisor)
         return loss_sum.detach(), outputs.detach().isfinite().all(dim=1)
 
     def update(self) -> tuple[torch.Tensor | None, bool]:
-        """Change the weights by the gradients, which are gone afterwards; return their norm, and whether the
-        update was skipped."""
+        """Change the weights by the gradients; return the norm of these, and whether that was skipped."""
         strategy = self.strategy
         strategy.unscale()
         norm = strategy.clip(self.max_grad_norm)
@@ -133,8 +130,7 @@ class TrainingStep:
         return norm, skipped
 
     def warm_up(self) -> None:
-        """Do what the mode does in its first pass only; the generators of random numbers are afterwards as
-        they were."""
+        """Do what the mode does in its first pass only; random generators are afterwards as they were."""
         device = self.strategy.device
         self.strategy.module.train()
         with torch.random.fork_rng([device] if has_memory(device) else [], device_type=device.type):

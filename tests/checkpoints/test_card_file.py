@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoints.card_file import cards_of_run, is_card_of_run, write_card
 from app.checkpoints.run_files import remove_run, run_files
 from app.checkpoints.run_folder import keep_reports
+from app.checkpoints.run_history import cards_of_run, is_card_of_run, write_card
 
 TEXT = "language: zh\n---\n\n# x\n"
 

@@ -16,7 +16,8 @@ from app.config.schema import DataConfig
 from app.data.dataset import Dataset, open_dataset
 from app.data.report import _few_lines
 from app.data.report_words import say
-from app.data.run_options import read_as_run
+from app.data.rows import read_rows
+from app.data.run_options import options_of_run
 from app.errors import InputError
 from app.runtime.cores import num_cores
 from app.runtime.devices import set_threads
@@ -92,7 +93,8 @@ def test_a_separator_is_seen_by_the_lines(tmp_path, read, name, separator, forma
         assert (table.num_rows, first(table)) == (60, (rows[0][0], None, rows[0][1]))
         assert table.columns.endswith(f"; read as {format}")
     # The test file of a run without its labels' column in use
-    again = read_as_run(tmp_path / name, {"train": f"rows{Path(name).suffix}"})
+    options = options_of_run(tmp_path / name, {"train": f"rows{Path(name).suffix}"})
+    again = read_rows(tmp_path / name, options, need_label=False)
     assert next(again).text == rows[0][0]
 
 

@@ -5,14 +5,16 @@ import json
 import pytest
 
 from app.data.readers import ReadOptions
-from app.data.run_options import options_of_run, read_as_run
+from app.data.rows import read_rows
+from app.data.run_options import options_of_run
 from app.errors import InputError
 
 TITLES = "content,title,label\n正文一,标题一,a\n正文二,标题二,b\n"
 
 
 def texts(path, recorded, asked=None, need_label=False):
-    return [(row.text, row.pair, row.label) for row in read_as_run(path, recorded, asked, need_label)]
+    rows = read_rows(path, options_of_run(path, recorded, asked, need_label), need_label)
+    return [(row.text, row.pair, row.label) for row in rows]
 
 
 @pytest.fixture

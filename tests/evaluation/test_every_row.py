@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.evaluation.every_row import check_rows
+from app.training.evaluate import check_rows
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 0, 2]])

@@ -252,9 +252,9 @@ def test_a_checkpoint_without_a_run_needs_rows(exported, capsys, tmp_path):
 def test_a_server_of_an_exported_folder_needs_only_the_packages_of_the_image(exported, tmp_path):
     pytest.importorskip("fastapi")
     code = (
-        "from app.commands import serve\nfrom app.serving import server\n"
+        "from app.commands import run_verb\nfrom app.serving import server\n"
         "server.uvicorn.Server.run = lambda self, sockets: print('serving')\n"
-        "print(serve.main(sys.argv[1:]))"
+        "print(run_verb('serve'))"
     )
     ended = run_in_image(code, str(exported[1]), "--port", "0", home=tmp_path)
     assert ended.stdout.split() == ["serving", "0"]

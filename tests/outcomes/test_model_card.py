@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
-from app.checkpoints.card_file import write_card
+from app.checkpoints.run_history import write_card
 from app.outcomes.model_card import CardContent, SplitFacts, plain, render_card, split_content
 from tests.outcomes.rows_case import page_content, random_rows
 

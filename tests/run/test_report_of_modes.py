@@ -13,7 +13,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from app.evaluation.logits_file import SplitLogits, read_logits
-from app.run.modes.child_environment import child_environment
+from app.run.modes.launching import child_environment
 from app.strategies import load_strategy, strategy_names
 from tests.outcomes.test_report_page import Checker
 from tests.tiny import SIZES, write_tiny

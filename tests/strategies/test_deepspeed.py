@@ -134,7 +134,7 @@ def run(command: list[str], folder: Path, *settings: str) -> subprocess.Complete
 def test_its_own_launcher_stage_3_and_a_plain_checkpoint(tmp_path, capsys):
     from transformers import pipeline
 
-    from app.commands.predict import main as predict
+    from tests.verbs import predict
 
     command = [sys.executable, "-m", "deepspeed.launcher.runner", "--num_accelerators=2", "run_deepspeed.py"]
     done = run(command, tmp_path, "--deepspeed.stage", "3")

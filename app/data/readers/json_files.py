@@ -22,8 +22,7 @@ class JsonReader(Reader):
 
     @classmethod
     def recognises(cls, start: FileStart) -> bool:
-        """Return whether a file holds JSON in this layout; one with another name may be text that looks
-        so."""
+        """Return whether a file holds JSON in this layout; with another name it may be text like that."""
         is_strict = SUFFIXES.get(start.path.suffix.lower()) not in LAYOUTS
         return start.text is not None and json_layout(start.text, start.is_whole, is_strict) == cls.layout
 

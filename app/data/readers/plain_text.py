@@ -22,10 +22,8 @@ class PlainTextReader(Reader):
 
 
 def lines_without_ends(reader: Reader) -> Iterator[tuple[int, str | BadRow]]:
-    """Yield number and text of the lines that are not blank, without their line ends.
-
-    A carriage return inside a line may be a line end: reading the line as one row could join many rows.
-    """
+    """Yield number and text of the lines that are not blank, without their line ends. A carriage return
+    inside a line may be a line end: reading the line as one row could join many rows."""
     lines = read_lines(reader.path, reader.options.encoding, reader.span)
     for number, line in enumerate(lines, reader.first_line):
         line = line.rstrip("\r\n")

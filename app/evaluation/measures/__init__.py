@@ -1,2 +1,1 @@
-"""Labels and logits -> figures: probabilities of each row, how well they are calibrated, and how sure a
-figure is."""
+"""Labels and logits -> figures: probabilities, how well they are calibrated, and how sure a figure is."""

@@ -11,11 +11,8 @@ NUM_BINS = 15
 
 @dataclass(frozen=True)
 class ConfidenceBins:
-    """Bins of rows with about the same confidence and about the same number of rows, in increasing order of
-    confidence.
-
-    `rows`, `confidence` (mean) and `accuracy` are (num_bins,); bins without rows are left out.
-    """
+    """Bins of rows with about the same confidence, and about as many rows, in the order of confidence.
+    `rows`, `confidence` (mean) and `accuracy` are (num_bins,); bins without rows are left out."""
 
     rows: np.ndarray
     confidence: np.ndarray
@@ -28,15 +25,13 @@ class ConfidenceBins:
 
 
 def bin_of_rows(confidence: np.ndarray, num_bins: int = NUM_BINS) -> np.ndarray:
-    """Return the bin of each row, (num_rows,); the edges are quantiles, and rows of equal confidence share a
-    bin."""
+    """Return the bin of each row, (num_rows,); edges are quantiles, and equal confidences share a bin."""
     edges = np.quantile(confidence, np.linspace(0, 1, num_bins + 1)[1:-1])
     return np.searchsorted(edges, confidence)
 
 
 def confidence_bins(confidence: np.ndarray, correct: np.ndarray, num_bins: int = NUM_BINS) -> ConfidenceBins:
-    """Return the bins of `confidence`, (num_rows,) probabilities of the predictions, which are `correct`,
-    (num_rows,) bool."""
+    """Return the bins of `confidence`, (num_rows,) probabilities, of `correct` (num_rows,) bool."""
     bins = bin_of_rows(confidence, num_bins)
     rows = np.bincount(bins, minlength=num_bins)
     used = rows > 0

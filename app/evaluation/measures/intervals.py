@@ -29,8 +29,7 @@ Interval = tuple[float, float]
 
 
 def resampled_counts(counts: np.ndarray, generator: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield blocks, (num_resamples, num_cells), of how often rows of each cell are drawn; `counts`
-    (num_cells,) rows of each."""
+    """Yield blocks, (num_resamples, num_cells), of how often a cell is drawn; `counts` (num_cells,) rows."""
     total = counts.sum()
     left = int(np.clip(MAX_DRAWS // len(counts), MIN_RESAMPLES, RESAMPLES))
     block = max(1, BLOCK_DRAWS // len(counts))

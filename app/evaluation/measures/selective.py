@@ -1,5 +1,4 @@
-"""Deciding only where the classifier is sure: the confidence from which on to decide, and how precise that
-is."""
+"""Deciding only where the classifier is sure: from which confidence on, and how precisely."""
 
 from __future__ import annotations
 
@@ -80,11 +79,8 @@ def proportion_interval(right: int, rows: int) -> tuple[float, float]:
 
 
 def risk_coverage(scores: Decisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return confidences, falling, with the share of rows of at least that confidence, and the share of
-    errors among these.
-
-    All three are (num_confidences,); rows of equal confidence are decided together.
-    """
+    """Return falling confidences, the share of rows of at least each, and the share of errors among these.
+    All three are (num_confidences,); rows of equal confidence are decided together."""
     order = np.argsort(-scores.confidence, kind="stable")
     confidence = scores.confidence[order]
     last = np.append(confidence[1:] != confidence[:-1], True)
@@ -94,14 +90,12 @@ def risk_coverage(scores: Decisions) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def choosing_half(hashes: np.ndarray) -> np.ndarray:
-    """Return which rows choose a threshold, (num_rows,) bool, by the `hashes` of their texts: no text is in
-    both halves."""
+    """Return which rows choose a threshold, (num_rows,) bool, by `hashes`: no text is in both halves."""
     return np.asarray(hashes) % 2 == 0
 
 
 def choose_threshold(scores: Decisions, hashes: np.ndarray, precision: float) -> Threshold:
-    """Return the lowest confidence from which on predictions have the wanted precision, on half of the rows
-    of `scores`.
+    """Return the lowest confidence with the wanted precision from there on, on half of the rows of `scores`.
 
     `hashes`, (num_rows,), of the texts divide the rows, see `choosing_half`. Raises InputError where no
     confidence gives this precision on enough rows.

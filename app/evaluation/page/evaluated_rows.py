@@ -96,8 +96,7 @@ def unknown_counts(store: TokenStore, rows: np.ndarray, unknown_id: int) -> np.n
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of one kind: how many, how many of them right, and the 95 % Clopper-Pearson interval of their
-    accuracy."""
+    """Rows of one kind: how many, how many right, and the 95 % Clopper-Pearson interval of their accuracy."""
 
     name: str
     rows: int

@@ -1,2 +1,1 @@
-"""`model.name: e5-small-zh`: multilingual-e5-small for Chinese, out of a package of the package index,
-without a hub."""
+"""`model.name: e5-small-zh`: multilingual-e5-small for Chinese, from a package, without a hub."""

@@ -1,5 +1,4 @@
-"""The data file -> a standard BERT checkpoint of transformers: config.json, model.safetensors,
-tokenizer.json."""
+"""The data file -> a BERT checkpoint of transformers: config.json, model.safetensors, tokenizer.json."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ def build_checkpoint(folder: Path, path: Path) -> None:
 
 
 def weights(file: DataFile, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the weights of transformers' BertModel by name; `rows` are those of the embedding that are
-    kept."""
+    """Return the weights of transformers' BertModel by name, with these `rows` of the embedding."""
     hidden, inner = file.sizes["hidden_size"], file.sizes["intermediate_size"]
     tensors = {"embeddings.word_embeddings.weight": file.tensor("emb.word", hidden, rows)}
     for name, ours in EMBEDDINGS.items():

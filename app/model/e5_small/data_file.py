@@ -25,8 +25,7 @@ SIZES = (
 
 
 class DataFile:
-    """A mapped data file: `sizes` by the names of `BertConfig`, `epsilon`, `pieces` and `scores` of the
-    tokenizer.
+    """A mapped data file: `sizes` by `BertConfig`'s names, `epsilon`, the tokenizer's `pieces` and `scores`.
 
     The ids of the tokens `<s>`, `</s>`, `<pad>`, `<unk>` are in `special`, in this order. Raises InputError
     for a file of another format.
@@ -82,8 +81,7 @@ class DataFile:
         return name, (kind, count, offset)
 
     def tensor(self, name: str, columns: int | None = None, rows: np.ndarray | None = None) -> np.ndarray:
-        """Return a tensor in float32: (count,), or with `columns` a matrix, (count / columns, columns); only
-        `rows` if given."""
+        """Return a float32 tensor: (count,), or with `columns` (count / columns, columns), or its `rows`."""
         kind, count, offset = self.tensors[name]
         if kind == FP32:
             values = np.frombuffer(self.data, "<f4", count, offset)

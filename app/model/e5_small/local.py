@@ -14,11 +14,8 @@ SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 
 
 def local_checkpoint(cache_dir: Path) -> Path:
-    """Return the folder of the checkpoint, built once from the data file.
-
-    Raises InputError where neither the checkpoint nor the data file is there, and for a file that is not the
-    known one.
-    """
+    """Return the folder of the checkpoint, built once from the data file. Raises InputError where neither
+    checkpoint nor data file is there, and for another data file."""
     folder = cache_dir / f"{E5_SMALL}-{content_key(E5_SMALL, VERSION, SHA256)}"
     path = e5_file()
     if path is None:

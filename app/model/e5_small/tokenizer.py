@@ -1,5 +1,4 @@
-"""The encoder's tokenizer for Chinese: the pieces that are kept of its vocabulary, and the tokenizer.json of
-them."""
+"""The encoder's tokenizer for Chinese: the pieces that are kept, and their tokenizer.json."""
 
 from __future__ import annotations
 
@@ -26,9 +25,7 @@ WAVE, KEPT_WAVE = "\uff5e", "\ue000"
 
 def is_kept(piece: str, rank: int) -> bool:
     """Return whether a piece is in Chinese texts: Chinese characters, punctuation, symbols, emoji, or ASCII.
-
-    `rank` is its place in the vocabulary, the most frequent piece first.
-    """
+    `rank` is its place in the vocabulary, the most frequent piece first."""
     text = piece.replace(MARK, "")
     if all(character.isascii() for character in text):
         return len(text) <= 2 or rank < FREQUENT
@@ -47,8 +44,7 @@ SYMBOLS = ("Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "No
 
 
 def kept_rows(pieces: list[str]) -> np.ndarray:
-    """Return the old ids of the tokens to keep, in the order of their new ids: the special tokens, then the
-    pieces."""
+    """Return the old ids of the tokens to keep, in the order of new ids: special tokens, then pieces."""
     first = {piece: row for row, piece in reversed(list(enumerate(pieces)))}
     special = [first[token] for token in SPECIAL_TOKENS]
     kept = (
@@ -60,8 +56,7 @@ def kept_rows(pieces: list[str]) -> np.ndarray:
 
 
 def build_tokenizer(pieces: list[str], scores: np.ndarray) -> Tokenizer:
-    """Return the Unigram tokenizer of pieces in the order of their ids, the special tokens first, with their
-    scores."""
+    """Return the Unigram tokenizer of pieces in the order of ids, special tokens first, with their scores."""
     vocabulary = list(zip(pieces, map(float, scores), strict=True))
     tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=SPECIAL_TOKENS.index("<unk>")))
     tokenizer.normalizer = normalizers.Sequence(

@@ -1,5 +1,4 @@
-"""The losses of the last steps: they stay on the devices until they are needed, and are then added up over
-all ranks."""
+"""The losses of the last steps: they stay on the devices until they are needed, then ranks add up."""
 
 from __future__ import annotations
 
@@ -10,8 +9,7 @@ from ...training.step import StepResult
 
 
 class Losses:
-    """`window` is the list of (sum of losses, targets) of the steps since the last log line; it is the run
-    state's own."""
+    """`window` is the run's list of (sum of losses, targets) of the steps since the last log line."""
 
     def __init__(self, strategy: Strategy, window: list[tuple[float, int]]) -> None:
         self.strategy = strategy
@@ -23,11 +21,8 @@ class Losses:
         self.on_device.append(step)
 
     def collect(self) -> tuple[list[StepResult], list[float]]:
-        """Return the steps since the last call and the sums of their losses over all ranks, which the window
-        gets too.
-
-        Every rank calls it. Waits for the device.
-        """
+        """Return the steps since the last call and the sums of their losses over all ranks; extend the
+        window. Every rank calls it. Waits for the device."""
         steps, self.on_device = self.on_device, []
         if not steps:
             return [], []

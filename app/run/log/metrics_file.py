@@ -1,7 +1,6 @@
 """metrics.jsonl: one line of JSON for each evaluation.
 
-A line may be damaged: `kill -9` leaves half a line, and a power cut zero bytes. Such lines stay, and are
-skipped with a warning.
+A line may be damaged: `kill -9` leaves half a line, and a power cut zero bytes. They stay, and are skipped.
 """
 
 from __future__ import annotations
@@ -36,11 +35,8 @@ def append_metrics(
 
 
 def read_evaluations(path: Path, names: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """Return the evaluations in the file, each with `step` and the metrics in `names`; none where there is no
-    file.
-
-    Lines that have not all of them are skipped with one warning.
-    """
+    """Return the evaluations in the file, if any, each with `step` and the metrics in `names`. Lines that
+    have not all of them are skipped with one warning."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     evaluations = {number: parse_line(line, names) for number, line in enumerate(lines, 1)}
     warn_of_damage(path, [number for number, evaluation in evaluations.items() if evaluation is None])
@@ -48,8 +44,7 @@ def read_evaluations(path: Path, names: tuple[str, ...] = ()) -> list[dict[str, 
 
 
 def drop_later_lines(path: Path, first_step: int) -> None:
-    """Remove the lines of evaluations after `first_step`, which the resumed run will do again, and a last
-    line that is cut off."""
+    """Remove the lines after `first_step`, which a resumed run does again, and a last one that is cut off."""
     if not path.exists():
         return
     lines = path.read_bytes().splitlines(True)

@@ -12,8 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProgressBar:
-    """The bar of a training; `wanted` None: shown where a person is watching (standard error is a
-    terminal)."""
+    """The bar of a training; `wanted` None: shown where standard error is a terminal."""
 
     def __init__(self, wanted: bool | None, is_main: bool, total_steps: int, first_step: int) -> None:
         # tqdm's own lock also takes a semaphore of the system. A process that mp.spawn started would leave it

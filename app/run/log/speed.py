@@ -11,8 +11,7 @@ MAX_SECONDS = 1e12
 
 
 class Speed:
-    """Rows per second and the time left, from the start of this process on; time in evaluations and saves
-    does not count."""
+    """Rows per second and the time left, since this process started; evaluations and saves do not count."""
 
     def __init__(self) -> None:
         self.rows = self.steps = 0

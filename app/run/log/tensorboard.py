@@ -26,14 +26,11 @@ def say_once(failed: threading.ExceptHookArgs) -> None:
 
 
 class TensorBoard:
-    """Writes event files into a folder; what they have after `first_step`, from which the run resumes, is
-    replaced."""
+    """Writes event files into a folder; what they have after `first_step`, of a resumed run, is replaced."""
 
     def __init__(self, folder: Path, first_step: int = 0) -> None:
-        """Raises InputError where TensorBoard, or a library that it needs, is not installed.
-
-        Imports it here, before the training: that takes about a second, which would count as time of a step.
-        """
+        """Raises InputError where TensorBoard, or a library that it needs, is not installed. Imports it here,
+        before the training: that takes about a second, which would count as time of a step."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
@@ -53,8 +50,8 @@ class TensorBoard:
         return self.writer_class(str(self.folder), purge_step=self.first_step + 1)
 
     def add(self, group: str, values: dict[str, float], step: int) -> None:
-        """Add a point at `step` to the curve `group/name` of each value; raises OSError where the folder of
-        the run is not there any more."""
+        """Add a point at `step` to the curve `group/name` of each value; raises OSError without a run
+        folder."""
         # TensorBoard would fail in its own thread
         check_is_there(self.folder.parent)
         for name, value in values.items():

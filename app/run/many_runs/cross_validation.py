@@ -22,8 +22,7 @@ FIGURES, TEXT = "cross_validation.json", "cross_validation.txt"
 
 
 def fold_datasets(config: Config, folds: int) -> list[Dataset]:
-    """Return the dataset of each fold; raises InputError before anything is trained where one of them cannot
-    be made."""
+    """Return the dataset of each fold; raises InputError, before any training, where one cannot be made."""
     return [open_dataset(replace(config.data, folds=folds, fold=fold)) for fold in range(folds)]
 
 
@@ -37,8 +36,7 @@ def train_folds(
 
 
 def cross_validate(series: Series, datasets: list[Dataset]) -> tuple[OutOfFold, dict]:
-    """Train all folds and write oof.parquet; return the out-of-fold rows, and the figures as JSON has
-    them."""
+    """Train all folds and write oof.parquet; return the out-of-fold rows, and the figures for JSON."""
     runs = train_folds(series, len(datasets), range(len(datasets)), [])
     found = gather_folds(runs, datasets)
     write_oof(series.folder / OOF, found)

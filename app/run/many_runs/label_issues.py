@@ -1,10 +1,11 @@
-"""Which labels of the train file may be wrong: label_issues.csv, and how many injected errors such a list
-finds."""
+"""Which labels of the train file may be wrong: label_issues.csv, and how many injected errors it finds."""
 
 from __future__ import annotations
 
 import csv
+import logging
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +16,18 @@ from ...data.relabel import Fixes, configured_fixes, written_hash
 from ...outcomes.injected_errors import measure_injected
 from ...outcomes.label_issues import LabelIssues, find_issues, judge, rank_issues
 from .cross_validation import fold_datasets, train_folds
-from .filled_labels import filled_rows
 from .out_of_fold import OutOfFold, gather_folds
 from .series import Series
 
+logger = logging.getLogger(__name__)
 ISSUES, INJECTED = "label_issues.csv", "injected-errors-{fraction:g}"
 # Rows with injected errors to test; more folds than needed for these are not trained a second time
 ENOUGH_ERRORS = 100
 
 
 def list_issues(folder: Path, found: OutOfFold) -> dict:
-    """Write label_issues.csv, the least plausible label first; return the figures about it.
-
-    Nothing is written where the models are no better than the most frequent answer.
-    """
+    """Write label_issues.csv, the least plausible label first; return the figures about it. Nothing is
+    written where the models are no better than the most frequent answer."""
     scores = found.scores()
     judged = judge(found.outcome, scores)
     if not judged["can_judge"]:
@@ -47,20 +46,8 @@ def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
     """
     table, split, outcome = found.table, found.split, found.outcome
     pairs = ["text_pair"] if table.has_pairs else []
-    header = [
-        "rank",
-        "file",
-        "line",
-        "row_id",
-        "text",
-        *pairs,
-        "given",
-        "suggested",
-        "score",
-        "flagged",
-        "text_hash",
-        "label",
-    ]
+    header = [*("rank", "file", "line", "row_id", "text"), *pairs]
+    header += ["given", "suggested", "score", "flagged", "text_hash", "label"]
     filled = filled_rows(path, header)
     aside = path.with_name(f".{path.name}")
     with aside.open("w", encoding="utf-8", newline="") as file:
@@ -78,6 +65,34 @@ def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
             writer.writerow([rank, table.file_of(row), line, row, *texts, *about, text_hash, label])
         writer.writerows(row for text_hash, row in filled.items() if text_hash not in carried)
     aside.replace(path)
+
+
+def filled_rows(path: Path, header: list[str]) -> dict[str, list[str]]:
+    """Return the rows of a list of issues whose last column a person has filled in, by text_hash: they stay
+    when the list is written again.
+
+    A file in another form, as a spreadsheet may have saved it, is renamed, with a warning.
+    """
+    if not path.exists():
+        return {}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            is_ours = next(reader, None) == header
+            rows = list(reader)
+        if not is_ours or any(len(row) != len(header) for row in rows if row):
+            raise ValueError("its columns are others than those of a list of label issues")
+        place = header.index("text_hash")
+        filled = [row for row in rows if row and row[-1].strip()]
+        if len({row[place] for row in filled}) < len({(row[place], row[-1]) for row in filled}):
+            raise ValueError("one text has two labels")
+    except (ValueError, csv.Error) as error:
+        names = (f"{path.stem}.kept-{number}{path.suffix}" for number in count(1))
+        kept = next(name for name in map(path.with_name, names) if not name.exists())
+        path.rename(kept)
+        logger.warning("%s is kept as %s: %s", path, kept.name, error)
+        return {}
+    return {row[place]: row for row in filled}
 
 
 def measure_ranking(

@@ -8,16 +8,14 @@ from pathlib import Path
 
 from ...config.schema import Config
 from ...data.dataset import open_dataset
-from ...evaluation.comparison import check_same_rows
 from ...evaluation.page.charts import Axes, around
 from ...evaluation.page.page_words import words
 from ...evaluation.page.report_page import page_environment
 from ...evaluation.text_table import text_table
-from ...outcomes.finished_run import read_run, split_of_report
 from ...outcomes.metrics import BY_KEY
 from ...outcomes.resampling import all_metrics, compare
 from ...runtime.disk import write_json, write_text
-from .series import Series
+from .series import Series, scores_of_runs
 
 SHARES = (0.12, 0.25, 0.5, 1.0)
 FIGURES, TEXT, PAGE = "learning_curve.json", "learning_curve.txt", "learning_curve.html"
@@ -58,16 +56,13 @@ WORDS = {
 def train_parts(series: Series, config: Config) -> dict:
     """Train the parts that are not trained yet; return the figures as JSON has them."""
     datasets = [open_dataset(replace(config.data, train_share=share)) for share in SHARES]
-    for share in SHARES:
-        series.run(f"part-{share * 100:.0f}", ["--data.train_share", str(share)])
-    points, scores, parts = [], [], []
-    for share, dataset in zip(SHARES, datasets, strict=True):
-        outcome, splits = read_run(series.path(f"part-{share * 100:.0f}"))
-        name = split_of_report(splits)
-        parts.append(splits[name])
-        check_same_rows(parts[0], parts[-1])
-        scores.append(outcome.score(splits[name].labels, splits[name].logits))
-        measured, key = all_metrics(outcome, scores[-1]), outcome.main_metric
+    names = [f"part-{share * 100:.0f}" for share in SHARES]
+    for name, share in zip(names, SHARES, strict=True):
+        series.run(name, ["--data.train_share", str(share)])
+    outcome, split, num_rows, scores = scores_of_runs(series.folder, names)
+    key, points = outcome.main_metric, []
+    for share, dataset, of_run in zip(SHARES, datasets, scores, strict=True):
+        measured = all_metrics(outcome, of_run)
         points.append(
             {
                 "share": share,
@@ -79,8 +74,8 @@ def train_parts(series: Series, config: Config) -> dict:
     change, interval = compare(outcome, *scores[-2:]).differences[key]
     return {
         "metric": key,
-        "split": name,
-        "rows": len(parts[0]),
+        "split": split,
+        "rows": num_rows,
         "points": points,
         "last_change": change,
         "last_change_interval": list(interval),

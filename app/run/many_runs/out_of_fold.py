@@ -79,8 +79,7 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
 
 
 def write_oof(path: Path, rows_of_folds: OutOfFold) -> None:
-    """Write a Parquet file with a row for each row: row_id, file, line, text_hash, fold, label, predicted,
-    logits.
+    """Write each row to a Parquet file: row_id, file, line, text_hash, fold, label, predicted, logits.
 
     The column of labels is named and typed by the outcome. `logits` is a list of numbers in the order of
     `label_names`, which the file's metadata have as JSON.

@@ -35,8 +35,7 @@ TITLE = {"en": "Search for settings", "zh": "超参数搜索"}
 
 
 def best_trial(search: Search) -> FrozenTrial:
-    """Return the trial with the best dev value, the first of equals; raises TrainingError where none has
-    finished."""
+    """Return the trial with the best dev value, the first of equals; raises TrainingError without one."""
     best = None
     for trial in search.trials:
         if trial.state == TrialState.COMPLETE and (
@@ -63,9 +62,8 @@ def write_trials(search: Search) -> None:
             len(trial.intermediate_values),
             seconds,
         ]
-        writer.writerow(
-            [*row, *(trial.params.get(name) for name in names), trial.user_attrs.get("error", "")]
-        )
+        row += [trial.params.get(name) for name in names]
+        writer.writerow([*row, trial.user_attrs.get("error", "")])
     write_text(search.series.folder / TRIALS, text.getvalue())
 
 
@@ -83,10 +81,8 @@ def finish_once(search: Search, language: str) -> str:
 
 
 def finish(search: Search, language: str) -> str:
-    """Train the final run and write all files of the search; return the result as text.
-
-    There is one final run for each best trial: with more trials another one may be the best.
-    """
+    """Train the final run and write all files of the search; return the result as text. There is one final
+    run for each best trial: with more trials another one may be the best."""
     folder, trial = search.series.folder, best_trial(search)
     write_trials(search)
     settings = [*search.series.settings, *words_of(trial.params)]
@@ -103,10 +99,8 @@ def finish(search: Search, language: str) -> str:
 
 
 def search_figures(search: Search, trial: FrozenTrial, name: str) -> dict:
-    """Return the figures of a search as JSON has them.
-
-    The interval of the optimism is a normal one, from the bootstrap over dev rows and that over test rows.
-    """
+    """Return the figures of a search as JSON has them. The interval of the optimism is a normal one, from the
+    bootstrap over dev rows and that over test rows."""
     run, metric = search.series.path(name), search.metric
     outcome, splits = read_run(run)
     scores = {split: outcome.score(splits[split].labels, splits[split].logits) for split in ("dev", "test")}

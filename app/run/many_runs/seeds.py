@@ -1,5 +1,4 @@
-"""The same split with several seeds: the spread of the seeds, kept apart from the error of sampling the test
-rows."""
+"""The same split with several seeds: their spread, kept apart from the error of sampling the test rows."""
 
 from __future__ import annotations
 
@@ -7,13 +6,10 @@ from dataclasses import replace
 
 from ...config.schema import Config
 from ...data.dataset import open_dataset
-from ...errors import InputError
-from ...evaluation.comparison import check_same_rows
 from ...evaluation.text_table import text_table
-from ...outcomes.finished_run import read_run, split_of_report
 from ...outcomes.metrics import BY_KEY
 from ...outcomes.resampling import seed_variance
-from .series import Series
+from .series import Series, scores_of_runs
 
 
 def check_seeds(config: Config) -> None:
@@ -24,18 +20,9 @@ def check_seeds(config: Config) -> None:
 def train_seeds(series: Series, config: Config, count: int) -> dict:
     """Train the configuration with `count` seeds from train.seed on; return the figures as JSON has them."""
     seeds = [config.train.seed + number for number in range(count)]
-    parts, scores = [], []
     for seed in seeds:
         series.run(f"seed-{seed}", ["--train.seed", str(seed)])
-    for seed in seeds:
-        outcome, splits = read_run(series.path(f"seed-{seed}"))
-        name = split_of_report(splits)
-        parts.append(splits[name])
-        scores.append(outcome.score(splits[name].labels, splits[name].logits))
-        try:
-            check_same_rows(parts[0], parts[-1])
-        except InputError as error:
-            raise InputError(f"{series.folder}: seed-{seeds[0]}, seed-{seed}: {error}") from error
+    outcome, name, num_rows, scores = scores_of_runs(series.folder, [f"seed-{seed}" for seed in seeds])
     variances = seed_variance(outcome, scores)
     same = (
         " These are the rows above; a test file or data.test_size gives figures of other rows."
@@ -45,7 +32,7 @@ def train_seeds(series: Series, config: Config, count: int) -> dict:
     return ({"note": outcome.note + same} if outcome.note else {}) | {
         "seeds": seeds,
         "split": name,
-        "rows": len(parts[0]),
+        "rows": num_rows,
         **{key: variance.to_dict() for key, variance in variances.items()},
     }
 

@@ -1,5 +1,4 @@
-"""A series of runs in one folder, each started by the launcher of its mode; what is finished is kept, the
-rest is resumed."""
+"""A series of runs in one folder, each in processes of its own; finished ones stay, others resume."""
 
 from __future__ import annotations
 
@@ -13,15 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...checkpoints.find_run import CHECKPOINTS, is_finished
+from ...checkpoints.run_folder import input_files
 from ...config.schema import Config
 from ...config.shipped import MODULE
 from ...data.cache import content_key, file_digest
 from ...data.dataset import with_sample
 from ...errors import InputError, TrainingError
+from ...evaluation.comparison import check_same_rows
+from ...outcomes.finished_run import read_run, split_of_report
+from ...outcomes.labelled_outcome import LabelledOutcome
 from ...runtime.disk import write_json
 from ...strategies import load_strategy
 from ..job_signature import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
-from ..modes.child_environment import child_environment
+from ..modes.launching import child_environment, last_error
 
 JOB = "job.json"
 POLL_SECONDS = 0.5
@@ -31,8 +34,7 @@ FREE = FREE_TO_RESUME - {*LENGTH, "model.vocab_file"}
 
 @dataclass(frozen=True)
 class Series:
-    """Runs of one job in `folder`; `kind` is what they are (5 folds), `settings` the words of the command
-    line."""
+    """Runs of one job in `folder`; `kind` is what they are (5 folds), `settings` the command line's words."""
 
     folder: Path
     kind: str
@@ -46,8 +48,7 @@ class Series:
         return self.folder / name
 
     def run(self, name: str, words: list[str], is_hopeless: Callable[[], bool] | None = None) -> bool:
-        """Train one run with `words` added to the settings, unless it is finished; raises TrainingError where
-        it fails.
+        """Train a run with `words` added to the settings, unless it is finished; raises TrainingError.
 
         Return whether it has finished; False where `is_hopeless`, asked about twice a second, has stopped it.
         What it prints goes to `<name>.log`. SIGTERM and SIGINT are passed on; the run then saves its state
@@ -63,17 +64,8 @@ class Series:
         ends = again if self.overwrite else ["--output.overwrite", "false", "--output.resume", "auto"]
         # first: the user's own word on it comes later and wins
         states = ["--output.keep_final_state", "false"]
-        arguments = [
-            "-m",
-            f"{MODULE}.run",
-            self.mode,
-            *states,
-            *self.settings,
-            *words,
-            "--output.dir",
-            str(folder),
-            *ends,
-        ]
+        ends = ["--output.dir", str(folder), *ends]
+        arguments = ["-m", f"{MODULE}.run", self.mode, *states, *self.settings, *words, *ends]
         command = load_strategy(self.mode).launcher.command(arguments, self.processes)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
@@ -82,10 +74,27 @@ class Series:
             return False
         if status or not is_finished(folder):
             raise TrainingError(
-                f"{name} failed with status {status}: {last_error(log)}; the whole output is in {log}. The "
+                f"{name} failed with status {status}: {error_in(log)}; the whole output is in {log}. The "
                 "same command continues where it stopped"
             )
         return True
+
+
+def scores_of_runs(folder: Path, names: list[str]) -> tuple[LabelledOutcome, str, int, list]:
+    """Return the outcome of finished runs, the split of their reports, its rows, and the scores of each run;
+    raises InputError where they were tested on other rows."""
+    first, scores = None, []
+    for name in names:
+        outcome, splits = read_run(folder / name)
+        split = split_of_report(splits)
+        rows = splits[split]
+        first = rows if first is None else first
+        try:
+            check_same_rows(first, rows)
+        except InputError as error:
+            raise InputError(f"{folder}: {names[0]}, {name}: {error}") from error
+        scores.append(outcome.score(rows.labels, rows.logits))
+    return outcome, split, len(rows), scores
 
 
 def run_to_end(command: list[str], output, is_hopeless: Callable[[], bool] | None = None) -> tuple[int, bool]:
@@ -124,8 +133,7 @@ def run_to_end(command: list[str], output, is_hopeless: Callable[[], bool] | Non
 def stop_hopeless(
     process: subprocess.Popen, received: list[int], is_hopeless: Callable[[], bool] | None
 ) -> bool:
-    """Wait until a process has ended, a signal is received or `is_hopeless`, which stops it; return whether
-    that was so."""
+    """Wait for the end of a process, a signal, or `is_hopeless`, which stops it; return whether that did."""
     while is_hopeless and not received and process.poll() is None:
         if is_hopeless():
             process.terminate()
@@ -134,14 +142,10 @@ def stop_hopeless(
     return False
 
 
-def last_error(log: Path) -> str:
-    """Return the last line of a log that names an error, shortened."""
-    with log.open("rb") as file:
-        file.seek(0, 2)
-        file.seek(max(0, file.tell() - 65536))
-        lines = file.read().decode(errors="replace").splitlines()
-    errors = [line.strip() for line in lines if "rror" in line]
-    return errors[-1][:500] if errors else "it printed no error"
+def error_in(log: Path) -> str:
+    """Return the last line of a log that names an error."""
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        return last_error(lines) or "it printed no error"
 
 
 def say(text: str) -> None:
@@ -159,11 +163,8 @@ def default_folder(config: Config, kind: str) -> Path:
 
 
 def open_series(series: Series, config: Config, searched: dict[str, str] | None = None) -> None:
-    """Make the folder of a series; raises InputError unless it holds nothing before, or runs of this very
-    job.
-
-    `searched` has settings that differ between the runs, each with the range of its values.
-    """
+    """Make the folder of a series; raises InputError unless it is empty, or holds runs of this very job.
+    `searched` has settings that differ between the runs, each with the range of its values."""
     check_inputs_outside(series.folder, config)
     job = series_job(series, config)
     job["settings"] |= searched or {}
@@ -197,11 +198,8 @@ def open_series(series: Series, config: Config, searched: dict[str, str] | None 
 
 def check_inputs_outside(folder: Path, config: Config) -> None:
     """Raise InputError for a file that the runs read in their own folder: it could be overwritten."""
-    data, model = config.data, config.model
-    inputs = {f"data.{name}": getattr(data, name) for name in (*FILES, "relabel")}
-    inputs |= {"model.name": model.name, "model.vocab_file": model.vocab_file}
-    for setting, path in inputs.items():
-        if path is not None and Path(path).resolve().is_relative_to(folder.resolve()):
+    for setting, path in input_files(config):
+        if Path(path).resolve().is_relative_to(folder.resolve()):
             raise InputError(
                 f"the runs are written into {folder}, and {setting} ({path}) lies in it and could be written "
                 "over; copy it to another place, or choose another output.dir"

@@ -29,10 +29,8 @@ PRUNERS = {
 
 
 class SamplerByNumber(optuna.samplers.BaseSampler):
-    """A sampler whose draws follow from the seed, the trial's number and the trials before it.
-
-    Optuna's samplers keep their random state in memory, so a resumed search would draw other values.
-    """
+    """A sampler whose draws follow from the seed, the trial's number and the trials before it. Optuna's
+    samplers keep their random state in memory, so a resumed search would draw other values."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self.make, self.seed = SAMPLERS[kind], seed

@@ -87,8 +87,7 @@ def compare(mode: str, precision: str, reference: Path, result: Path, control: P
 
 
 def difference_limits(control: dict[str, float] | None) -> dict[str, float]:
-    """Return how far each kind of result may differ, given the differences of the control, or None in
-    float64."""
+    """Return how far each kind of result may differ, given those of the control, None in float64."""
     if control is None:
         return dict.fromkeys(KINDS, FLOAT64_LIMIT)
     return {kind: MAX_CONTROL_RATIO * max(control[kind], MIN_CONTROL) for kind in KINDS}
@@ -97,11 +96,8 @@ def difference_limits(control: dict[str, float] | None) -> dict[str, float]:
 def relative_differences(
     reference: dict[str, torch.Tensor], result: dict[str, torch.Tensor]
 ) -> dict[str, float]:
-    """Return for losses, gradients, weights and logits the L2 norm of the difference divided by that of
-    `reference`.
-
-    Both have the same names. Another shape, or a value that is not finite, is an infinite difference.
-    """
+    """Return for each of `KINDS` the L2 norm of the difference divided by that of `reference`. Both have the
+    same names. Another shape, or a value that is not finite, is an infinite difference."""
     squares = {kind: [0.0, 0.0] for kind in KINDS}
     for name, expected in reference.items():
         value, sums = result[name], squares[name.split("/")[0]]

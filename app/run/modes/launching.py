@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Iterable
+from pathlib import Path
 
 from ...config.shipped import MODULE
 from ...strategies import load_strategy
-from .child_environment import child_environment
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of this process, so changed that `python -m app` is this package in any folder.
+    PYTHONSAFEPATH keeps the working folder off the module path: a folder `app` in it would be run instead."""
+    root = str(Path(__file__).resolve().parents[3])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+
+
+def last_error(lines: Iterable[str]) -> str | None:
+    """Return the last line that names an error, shortened; None where there is none."""
+    errors = [line.strip() for line in lines if "rror" in line]
+    return errors[-1][:500] if errors else None
 
 
 def run_verb(mode: str, processes: int, verb: str, arguments: list[str], timeout: float) -> str | None:
-    """Run `python -m app VERB` in the processes of a mode for at most `timeout` seconds; return why it
-    failed, or None."""
+    """Run `python -m app VERB` in a mode's processes, at most `timeout` seconds; return why it failed."""
     command = load_strategy(mode).launcher.command(["-m", MODULE, verb, *arguments], processes)
+    options = {"capture_output": True, "text": True, "timeout": timeout, "check": False}
     try:
-        done = subprocess.run(
-            command,
-            env=child_environment(),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        done = subprocess.run(command, env=child_environment(), **options)
     except subprocess.TimeoutExpired:
         return f"it did not end within {timeout:.0f} seconds"
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if "Error" in line or line.startswith("error")]
-        return (
-            errors[-1].strip() if errors else f"it ended with status {done.returncode}: {done.stderr[-300:]}"
-        )
-    return None
+    if not done.returncode:
+        return None
+    error = last_error(done.stderr.splitlines())
+    return error or f"it ended with status {done.returncode}: {done.stderr[-300:]}"

@@ -1,5 +1,4 @@
-"""The same job in every mode, each started by its own launcher: how long it takes, how fast it trains, what
-it needs.
+"""The same job in every mode, each by its own launcher: time, rows per second while training, memory.
 
 `run_mode` starts a run and watches its processes; `render` and `draw` show the timings.
 """
@@ -22,7 +21,7 @@ import yaml
 
 from ...config.shipped import MODULE
 from ...strategies import load_strategy
-from .child_environment import child_environment
+from .launching import child_environment, last_error
 
 # Between two measurements of the processes' memory
 SAMPLE_SECONDS = 0.2
@@ -47,8 +46,7 @@ class Timing:
 
 
 def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeout: float) -> Timing:
-    """Run a job in a mode, as run_<mode>.py does, and return its row of the table, or one that says why it
-    failed."""
+    """Run a job in a mode, as run_<mode>.py does; return its row of the table, or why it failed."""
     arguments = [*settings, "--output.dir", str(folder), "--output.overwrite", "true"]
     command = load_strategy(mode).launcher.command(["-m", f"{MODULE}.run", mode, *arguments], processes)
     log = folder.with_suffix(".log")
@@ -60,9 +58,8 @@ def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeo
         memory = watch_memory(run, started + timeout)
     minutes = (time.monotonic() - started) / 60
     if run.returncode:
-        lines = [line for line in log.read_text().splitlines() if "rror" in line]
-        why = lines[-1].strip() if lines else f"it ended with status {run.returncode}"
-        return Timing(mode, processes, why=why)
+        why = last_error(log.read_text().splitlines())
+        return Timing(mode, processes, why=why or f"it ended with status {run.returncode}")
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     history = json.loads((folder / "run_history.json").read_text(encoding="utf-8"))
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
@@ -109,8 +106,7 @@ def with_speed_up(timings: list[Timing]) -> list[Timing]:
 
 
 def over_rounds(rounds: list[list[Timing]]) -> list[Timing]:
-    """Return one row for each mode: medians over the rounds, each speed-up within its round, and the highest
-    memory.
+    """Return a row for each mode: medians over rounds, speed-ups within a round, and the highest memory.
 
     Of a mode that failed in a round, the failure.
     """

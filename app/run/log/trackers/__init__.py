@@ -1,5 +1,4 @@
-"""The services that follow a run beside TensorBoard, one file each; a library is imported only where its
-tracker is asked for."""
+"""The services that follow a run beside TensorBoard, one file each; libraries are imported on demand."""
 
 from __future__ import annotations
 

@@ -19,9 +19,7 @@ class TrackedRun:
 
 class Tracker:
     """One service. Its methods are called in one thread, and may raise anything: that ends no training.
-
-    `run_id` names the run in the service, so that a resumed run continues it.
-    """
+    `run_id` names the run in the service, so that a resumed run continues it."""
 
     run_id: str
 

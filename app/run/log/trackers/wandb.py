@@ -8,8 +8,7 @@ from .tracker import TrackedRun, Tracker
 
 
 class WeightsAndBiases(Tracker):
-    """Curves and settings of a run; a resumed one continues it, offline in a second folder of the same
-    run."""
+    """Curves and settings of a run; a resumed one continues it, offline in a second folder of the run."""
 
     def __init__(self, run: TrackedRun, run_id: str | None) -> None:
         import wandb
