@@ -158,8 +158,8 @@ def _check_label(row: Row, names: list[str], accept_ids: bool, form: LabelForm) 
 def _other_separator(path: str, format: str) -> str:
     """Return what format a table was read as, in words, where its name stands for another separator."""
     named = named_format(Path(path))
-    differs = named not in (None, format) and FORMATS[named].is_delimited and FORMATS[format].is_delimited
-    return f"; read as {format}" if differs else ""
+    delimited = [name for name, known in FORMATS.items() if known.is_delimited]
+    return f"; read as {format}" if named in delimited and format in delimited and named != format else ""
 
 
 def _bad_rows_message(path: str, unit: str, bad: list[BadRow], num_bad: int, all_bad: bool) -> str:
