@@ -13,10 +13,7 @@ from ..errors import InputError
 @dataclass(frozen=True)
 class Rule:
     """A rule for a value of the right type: `words` come after "must be", `holds` says whether a value keeps
-    it.
-
-    A setting that may be null keeps every rule where it is null.
-    """
+    it. A setting that may be null keeps every rule where it is null."""
 
     words: str
     holds: Callable[[Any], bool]

@@ -32,10 +32,7 @@ class _Loader(yaml.SafeLoader):
 
 def read_yaml(path: Path) -> tuple[str, Any]:
     """Return the text of a YAML file and the values in it: mappings, lists, strings, numbers, true, false,
-    null, dates.
-
-    Raises InputError for a file that cannot be read, is not valid YAML, or sets a key twice.
-    """
+    null, dates. Raises InputError for a file that cannot be read, is not valid YAML, or sets a key twice."""
     text = _read_text(path)
     try:
         loader = _Loader(text)

@@ -51,9 +51,7 @@ def named_format(path: Source) -> str | None:
 
 def content_format(path: Source, encoding: str) -> str | None:
     """Return the format that the first bytes of a file show, whatever its name; None where they show none.
-
-    None also for a stream, which is not waited for. Raises InputError for a file that cannot be read.
-    """
+    None also for a stream, which is not waited for. Raises InputError for a file that cannot be read."""
     codec = codec_name(encoding)
     if isinstance(path, Stream):
         return None

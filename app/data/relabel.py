@@ -149,10 +149,8 @@ def _key(values: dict, remove_spaces: bool) -> int:
 def apply_fixes(
     ids: np.ndarray, hashes: np.ndarray, fixes: Fixes, new_ids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the labels of rows after the fixes, and how many rows each fix is about, (num_fixes,).
-
-    `ids` are labels of a form, (num_rows, ...); `hashes` (num_rows,); `new_ids` of `Fixes.new_labels`.
-    """
+    """Return the labels of rows after the fixes, and how many rows each fix is about, (num_fixes,). `ids` are
+    labels of a form, (num_rows, ...); `hashes` (num_rows,); `new_ids` of `Fixes.new_labels`."""
     if not len(fixes.hashes):
         return ids, np.empty(0, np.int64)
     at = np.minimum(np.searchsorted(fixes.hashes, hashes), len(fixes.hashes) - 1)

@@ -49,11 +49,8 @@ class RowEncoder:
         self.encoder = TextEncoder(tokenizer, max_length)
 
     def encode(self, texts: Texts, place: Place) -> list[EncodedRow]:
-        """Return the rows of single texts, or of pairs.
-
-        Raises InputError for a text that cannot be encoded or has no token, naming its `place`, which takes
-        its index; and for pairs, unless texts are cut.
-        """
+        """Return the rows of single texts, or of pairs. Raises InputError for a text that cannot be encoded
+        or has no token, naming its `place`, which takes its index; and for pairs, unless texts are cut."""
         if texts and self.long.way != "cut" and not isinstance(texts[0], str):
             raise InputError(
                 f"{place(0)}: data.long {self.long.way} reads single texts, found a pair of texts; leave one "

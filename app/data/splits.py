@@ -15,9 +15,7 @@ RARE_SHARE = 0.1
 
 def split_sizes(num_rows: int, dev_size: float, test_size: float) -> tuple[int, int]:
     """Return the numbers of dev and test rows; a size below 1 is a fraction of `num_rows`, a row or more.
-
-    Raises InputError if no rows would be left to train on.
-    """
+    Raises InputError if no rows would be left to train on."""
     dev, test = (
         int(size) if size >= 1 or size == 0 else max(1, round(num_rows * size))
         for size in (dev_size, test_size)
@@ -105,10 +103,8 @@ def stratified_split(
 
 
 def text_groups(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows of each text as `first`, `order` and `starts`.
-
-    `first` (num_texts,) is the first row of each text; text g has the rows `order[starts[g]:starts[g + 1]]`.
-    """
+    """Return the rows of each text as `first`, `order` and `starts`. `first` (num_texts,) is the first row of
+    each text; text g has the rows `order[starts[g]:starts[g + 1]]`."""
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
     order = np.argsort(group, kind="stable")
     return first, order, np.r_[np.flatnonzero(np.diff(group[order], prepend=-1)), len(order)]

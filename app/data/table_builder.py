@@ -42,10 +42,8 @@ def build_table(
     digest: bytes | None = None,
     need_label: bool = True,
 ) -> None:
-    """Write the table of `path` into `folder`; needs 28 bytes of memory per row.
-
-    Raises InputError where the file has not had the content of `digest` all the time.
-    """
+    """Write the table of `path` into `folder`; needs 28 bytes of memory per row. Raises InputError where the
+    file has not had the content of `digest` all the time."""
     notes: dict = {}
     shown: list[BadRow] = []
     num_bad = num_empty = 0
@@ -125,10 +123,8 @@ class _TableWriter:
 
 
 def _check_first_row(path: str, writer: _TableWriter, form: LabelForm) -> None:
-    """Raise InputError where the first line may be a header: no other row has a label that it has.
-
-    A few rows show nothing.
-    """
+    """Raise InputError where the first line may be a header: no other row has a label that it has. A few rows
+    show nothing."""
     labels = list(writer.label_codes)
     first = form.labels_in(labels[0]) if labels else []
     codes = writer.arrays["labels"]

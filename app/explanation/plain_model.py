@@ -77,9 +77,7 @@ class PlainModel:
         self, rows: Sequence[np.ndarray], types: Sequence[np.ndarray], label: int
     ) -> np.ndarray:
         """Return the log-odds of a label, (num_rows,) float64, for rows of token ids and their token types.
-
-        Rows of one length are computed together, so that none is padded.
-        """
+        Rows of one length are computed together, so that none is padded."""
         lengths = np.array([len(row) for row in rows])
         found = np.empty(len(rows))
         for length in np.unique(lengths):

@@ -14,11 +14,8 @@ from .run_data import dataset_of_run
 
 
 class RunVectors:
-    """Computes vectors with the model of a run, for an option of the name `option`.
-
-    Raises InputError for a model that is no run, for an exported one, and for data that is not there any
-    more.
-    """
+    """Computes vectors with the model of a run, for an option of the name `option`. Raises InputError for a
+    model that is no run, for an exported one, and for data that is not there any more."""
 
     def __init__(self, opened: OpenedModel, option: str) -> None:
         from ..vectors.text_vectors import TextVectors

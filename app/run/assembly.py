@@ -39,10 +39,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Components:
-    """What a run works with; `stores` and `loaders` by split, `layout` of the batches to train on.
-
-    `config` has every setting, also those that follow from the model and the data.
-    """
+    """What a run works with; `stores` and `loaders` by split, `layout` of the batches to train on. `config`
+    has every setting, also those that follow from the model and the data."""
 
     config: Config
     dataset: Dataset
@@ -57,9 +55,7 @@ class Components:
 
 def assemble(config: Config, strategy: Strategy) -> Components:
     """Open the data and build the model with the configured seed; every rank calls it and gets the same.
-
-    Raises InputError for bad input.
-    """
+    Raises InputError for bad input."""
     data, settings = config.data, config.train
     make_deterministic(settings.deterministic)
     dataset = open_dataset(data)
@@ -163,11 +159,8 @@ def choose_varlen(attention: str, model: PackedModel, packed: bool, device: torc
 def check_cuda_graphs(
     settings: TrainConfig, layout: Layout, strategy: Strategy, has_fixed_shape: bool
 ) -> None:
-    """Raise InputError, naming what is missing,
-    where `train.cuda_graphs` is set and steps cannot be recorded.
-
-    `has_fixed_shape`: batches with as many rows have as many inputs and targets.
-    """
+    """Raise InputError, naming what is missing, where `train.cuda_graphs` is set and steps cannot be
+    recorded. `has_fixed_shape`: batches with as many rows have as many inputs and targets."""
     needs = {
         "one process of run_single.py": strategy.is_alone,
         "a CUDA device": is_cuda(strategy.device),

@@ -61,10 +61,8 @@ def describe_memory(components: Components, strategy: Strategy, settings: TrainC
 
 
 def step_memory(components: Components, strategy: Strategy, settings: TrainConfig) -> dict[str, float]:
-    """Return about how many bytes each process needs in a step, by what they are for.
-
-    Activations are measured in a pass over a few rows of the first micro-batch, on the CPU.
-    """
+    """Return about how many bytes each process needs in a step, by what they are for. Activations are
+    measured in a pass over a few rows of the first micro-batch, on the CPU."""
     model, loader, world_size = components.model, components.loaders["train"], strategy.group.world_size
     total = BYTES * sum(parameter.numel() for parameter in model.parameters())
     trained = BYTES * sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -26,10 +26,8 @@ LINGER_SECONDS = 2.5
 
 
 def main(mode: str, description: str, argv: list[str] | None = None) -> int:
-    """Run one job in a mode from the command line; return the exit status, see `work`.
-
-    torch is imported only after the command line has been read, so that `--help` and its errors are quick.
-    """
+    """Run one job in a mode from the command line; return the exit status, see `work`. torch is imported only
+    after the command line has been read, so that `--help` and its errors are quick."""
     try:
         config = load_config(argv, f"run_{mode}.py", description)
         from ..strategies import load_strategy
@@ -49,11 +47,8 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
 
 
 def work(config: Config, mode: str) -> int:
-    """Run one job in this process, which is one rank of the mode; return the exit status.
-
-    It is 0; 2 for bad input; 1 for a run that could not continue; 128 + the number of the signal that stopped
-    it.
-    """
+    """Run one job in this process, which is one rank of the mode; return the exit status. It is 0; 2 for bad
+    input; 1 for a run that could not continue; 128 + the number of the signal that stopped it."""
     with quick_imports(f"{__package__}.job"):
         from .job import Job
     from ..runtime.signals import Stopped

@@ -44,10 +44,8 @@ def evidence_of(
     metrics: dict,
     results: dict[str, np.ndarray],
 ) -> Evidence:
-    """Return what is known of a run that was started by `start`, without settings.
-
-    `results` (num_rows, any) are those of the split of the report and of dev, by name.
-    """
+    """Return what is known of a run that was started by `start`, without settings. `results` (num_rows, any)
+    are those of the split of the report and of dev, by name."""
     dataset, train = components.dataset, config.train
     history = [line for line in read_evaluations(folder / METRICS, ("loss",)) if line.get("split") == "dev"]
     if any(getattr(train, name) != value for name, value in PLAIN.items()):

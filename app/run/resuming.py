@@ -46,9 +46,7 @@ def check_not_done(config: Config) -> None:
 
 def with_saved_precision(config: Config) -> Config:
     """Return the configuration with the precision of the run that it resumes, where train.precision is auto.
-
-    Measured again, another one could be the fastest.
-    """
+    Measured again, another one could be the fastest."""
     folder = run_to_resume(config.output) if config.train.precision == "auto" else None
     precision = read_settings(folder).get("train", {}).get("precision") if folder else None
     if precision not in ("fp32", "bf16"):
@@ -58,9 +56,7 @@ def with_saved_precision(config: Config) -> Config:
 
 def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
     """Return the newest training state of the run in `folder`, or None: the run starts from the beginning.
-
-    Rank 0 calls it. Raises InputError for a state of another job, and for steps that cannot be trained.
-    """
+    Rank 0 calls it. Raises InputError for a state of another job, and for steps that cannot be trained."""
     state = load_training_state(folder)
     if state is None:
         if is_finished(folder):
@@ -101,10 +97,8 @@ def check_can_train(state: TrainingState, total_steps: int, folder: str | None) 
 def load_state(
     strategy: Strategy, state: TrainingState | None, folder: Path | None, job: dict
 ) -> RunProgress:
-    """Load a training state into the strategy and return the progress of the run; every rank calls it.
-
-    Rank 0 passes in state and folder. Where no step is left, the run's best model is loaded.
-    """
+    """Load a training state into the strategy and return the progress of the run; every rank calls it. Rank 0
+    passes in state and folder. Where no step is left, the run's best model is loaded."""
     group = strategy.group
     progress, steps = group.broadcast((state.progress, state.job["steps"]) if state else None)
     is_longer = steps != job["steps"]

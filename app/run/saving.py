@@ -85,11 +85,8 @@ class Saver(BackgroundWriter):
         self.first_writes = first_writes
 
     def save(self, progress: RunProgress, is_best: bool, with_state: bool, is_trained: bool) -> None:
-        """Copy, and write in the background, the model where `is_best`, and a state where `with_state`.
-
-                Every rank calls it. The state of a finished training has tensors only to train for longer
-        later.
-        """
+        """Copy, and write in the background, the model where `is_best`, and a state where `with_state`. Every
+        rank calls it. The state of a finished training has tensors only to train for longer later."""
         with_tensors = with_state and (self.config.keep_final_state or not is_trained)
         has_average = self.strategy.average is not None
         with self.strategy.averaged():

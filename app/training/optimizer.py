@@ -85,10 +85,8 @@ def warmup_steps(warmup: float | None, total_steps: int) -> int:
 
 
 def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str) -> float:
-    """Return the factor on the highest learning rate for optimizer step `step`, counted from 0.
-
-    It rises linearly to 1 at step `warmup - 1`, then stays there, or falls to 0 after the last step.
-    """
+    """Return the factor on the highest learning rate for optimizer step `step`, counted from 0. It rises
+    linearly to 1 at step `warmup - 1`, then stays there, or falls to 0 after the last step."""
     if step < warmup:
         return (step + 1) / warmup
     if schedule == "constant":

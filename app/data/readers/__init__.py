@@ -13,9 +13,7 @@ from ..text_files import Source, Span
 
 class BadRow(NamedTuple):
     """An invalid row: `line` is its number in the file, `problem` the rule, what was found and the remedy.
-
-    `record` as in `Row`; `is_empty`: it has no text, so nothing is lost without it.
-    """
+    `record` as in `Row`; `is_empty`: it has no text, so nothing is lost without it."""
 
     line: int
     problem: str
@@ -26,10 +24,7 @@ class BadRow(NamedTuple):
 @dataclass(frozen=True)
 class ReadOptions:
     """The settings that decide what the rows of a file are; `DataConfig` explains them and sets their
-    defaults.
-
-    They are part of a table's cache key.
-    """
+    defaults. They are part of a table's cache key."""
 
     format: str = DataConfig.format
     text_column: int | str | None = DataConfig.text_column

@@ -26,10 +26,8 @@ logger = logging.getLogger(__name__)
 
 
 class RunLog:
-    """Shows and keeps the numbers of a run.
-
-    Every rank has one; only that of rank 0, which has a `folder`, says anything.
-    """
+    """Shows and keeps the numbers of a run. Every rank has one; only that of rank 0, which has a `folder`,
+    says anything."""
 
     def __init__(
         self,

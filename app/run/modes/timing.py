@@ -78,10 +78,8 @@ def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeo
 
 
 def watch_memory(run: subprocess.Popen, deadline: float) -> float:
-    """Wait for a command to end; return the highest resident memory of any of its processes, in MiB.
-
-    At the deadline all of them are killed, and the command's status says so.
-    """
+    """Wait for a command to end; return the highest resident memory of any of its processes, in MiB. At the
+    deadline all of them are killed, and the command's status says so."""
     highest = 0
     while run.poll() is None:
         with suppress(psutil.Error):
@@ -106,10 +104,8 @@ def with_speed_up(timings: list[Timing]) -> list[Timing]:
 
 
 def over_rounds(rounds: list[list[Timing]]) -> list[Timing]:
-    """Return a row for each mode: medians over rounds, speed-ups within a round, and the highest memory.
-
-    Of a mode that failed in a round, the failure.
-    """
+    """Return a row for each mode: medians over rounds, speed-ups within a round, and the highest memory. Of a
+    mode that failed in a round, the failure."""
     rows = []
     for of_mode in zip(*map(with_speed_up, rounds), strict=True):
         failed = next((timing for timing in of_mode if timing.rows_per_second is None), None)
