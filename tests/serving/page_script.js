@@ -29,7 +29,11 @@ assert.deepEqual([guessed.chosen[0], guessed.missing], [1, null]);
 assert.deepEqual(read('a\t"b\n', "tsv", { header: false }).rows, [["a", '"b']]);
 assert.deepEqual(read('a\t"b\tc"\n', "tsv", { header: false, quoting: "double" }).rows, [["a", "b\tc"]]);
 
+assert.deepEqual(read('"a;b";c\n', "semicolon", { header: false }).rows, [["a;b", "c"]]);
+assert.deepEqual(read('a|"b\n', "pipe", { header: false }).rows, [["a", '"b']]);
+
 for (const [name, text, reading, format] of [
+  ["new.txt", "a|b", { format: "pipe", train: "rows.txt" }, "pipe"],
   ["new.txt", "a,b", { format: "csv", train: "rows.txt" }, "csv"],
   ["new.txt", "a\tb", { train: "rows.txt" }, "tsv"],
   ["new.txt", "a\tb", { train: "rows.csv" }, "text"],

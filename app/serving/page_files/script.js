@@ -124,12 +124,14 @@ function decode(bytes, recorded) {
   return new TextDecoder("gb18030").decode(bytes);
 }
 
+// Between the fields of a table; see app/config/file_formats.py.
+const SEPARATORS = { csv: ",", tsv: "\t", semicolon: ";", pipe: "|" };
 const suffixOf = (name) => (name.match(/\.[^.]*$/)?.[0] ?? "").toLowerCase();
 
 // How the run would read a file of this name: tsv, csv, or text, one text a line. See app/data/run_options.py.
 function formatOf(name, text, reading) {
   const suffix = suffixOf(name), isNamedAlike = suffix === suffixOf(reading.train ?? "");
-  if (["csv", "tsv"].includes(reading.format) && isNamedAlike) return reading.format;
+  if (reading.format in SEPARATORS && isNamedAlike) return reading.format;
   if (suffix === ".txt") return isNamedAlike && text.split("\n", 1)[0].includes("\t") ? "tsv" : "text";
   return suffix === ".tsv" || suffix === ".tab" ? "tsv" : "csv";
 }
@@ -137,8 +139,8 @@ function formatOf(name, text, reading) {
 // The names of the columns and the rows of a table, and the columns to choose; `missing` is a column of the run that
 // the table does not have.
 function readTable(text, format, reading, columnName) {
-  const quotes = { double: true, none: false }[reading.quoting] ?? format === "csv";
-  const rows = parseCsv(text, format === "tsv" ? "\t" : ",", quotes);
+  const quotes = { double: true, none: false }[reading.quoting] ?? ["csv", "semicolon"].includes(format);
+  const rows = parseCsv(text, SEPARATORS[format], quotes);
   if (!rows.length) return null;
   const recorded = [reading.text_column ?? null, reading.text_pair_column ?? null];
   const isName = (name) => TEXT_NAMES.includes(name.trim().toLowerCase());
