@@ -79,8 +79,7 @@ class TokenLimit:
     padded: bool = False
 
     def fitting(self, lengths: np.ndarray) -> int:
-        """Return how many rows from the first on, at least one, are within the limit, by falling
-        `lengths`."""
+        """Return how many rows from the first on, one or more, are within the limit, by falling `lengths`."""
         counted = np.arange(1, len(lengths) + 1) * lengths[0] if self.padded else np.cumsum(lengths)
         return max(1, int(np.searchsorted(counted, self.tokens, side="right")))
 

@@ -12,8 +12,7 @@ from ..errors import InputError, TrainingError
 
 
 def say(message: object) -> None:
-    """Print a message on standard error, in the language of the locale; nothing where that is closed or
-    full."""
+    """Print a message on standard error, in the language of the locale; nothing if that is closed or full."""
     if sys.stderr is not None:
         with suppress(OSError):
             print(shown(str(message)).encode(errors="backslashreplace").decode(), file=sys.stderr)
@@ -43,8 +42,7 @@ def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted"
 
 
 def _drop_unwritten() -> None:
-    """Drop what standard output does not take; else Python reports it again when it ends, with another exit
-    status."""
+    """Drop what standard output does not take; else Python reports it at its end, with another status."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -58,8 +58,7 @@ Seed = Annotated[int, Rule("an integer from 0 to below 2**63", lambda value: 0 <
 
 
 def check_rules(settings: Any, group: str) -> None:
-    """Raise InputError, naming the key, for the first value of a group of settings that breaks a rule of its
-    field."""
+    """Raise InputError, naming the key, for the first value of a group that breaks a rule of its field."""
     for key, value, hint, _ in _fields(settings, group):
         may_be_null = NoneType in get_args(get_args(hint)[0])
         for rule in hint.__metadata__:

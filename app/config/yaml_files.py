@@ -11,8 +11,7 @@ from ..errors import InputError, shorten
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which refuses a key that is set twice in a mapping instead of taking the last
-    one."""
+    """PyYAML's safe loader, which refuses a key that is set twice instead of taking the last one."""
 
     path: Path
 

@@ -80,8 +80,7 @@ def labels_in(cell: str) -> list[str]:
 
 
 def label_studio_task(issue: dict[str, str]) -> dict:
-    """Return one issue as a task whose prediction is the suggested label; the score is 1 - the given
-    one's."""
+    """Return one issue as a task whose prediction is the suggested label; score: 1 - the given one's."""
     choices = labels_in(issue["suggested"])
     result = {"from_name": "label", "to_name": "text", "type": "choices", "value": {"choices": choices}}
     score = round(1 - float(issue["score"]), 6)

@@ -21,6 +21,5 @@ LABEL_FORMS = {
 
 
 def label_form(task: str | None) -> LabelForm:
-    """Return the form of a task's labels: one label a row where the task is not known, as of a checkpoint of
-    another program."""
+    """Return the form of a task's labels: one label a row for an unknown task, of another program."""
     return LABEL_FORMS.get(task, LABEL_FORMS["single_label"])

@@ -1,5 +1,4 @@
-"""The data report that is printed before training: rows, classes, lengths in tokens, and what may be wrong
-with them."""
+"""The data report that is printed before training: rows, classes, lengths, and what may be wrong."""
 
 from __future__ import annotations
 

@@ -123,8 +123,7 @@ class _TableWriter:
 
 
 def _check_first_row(path: str, writer: _TableWriter, form: LabelForm) -> None:
-    """Raise InputError where the first line may be a header: no other row has a label that it has. A few rows
-    show nothing."""
+    """Raise InputError where the first line may be a header: of many rows, no other has its label."""
     labels = list(writer.label_codes)
     first = form.labels_in(labels[0]) if labels else []
     codes = writer.arrays["labels"]

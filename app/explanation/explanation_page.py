@@ -102,8 +102,7 @@ def _shown(text: str) -> str:
 
 
 def _chart(explanation: Explanation) -> dict | None:
-    """Return the places of the lines of the deletion test, from no deleted unit on; None where there is no
-    test."""
+    """Return the places of the lines of the deletion test, from no deleted unit on; None without it."""
     test = explanation.test
     if not test.is_possible:
         return None

@@ -114,8 +114,7 @@ class PlainModel:
 
 
 def load_plain_model(folder: Path, device: str = "auto") -> PlainModel:
-    """Return the model of a run or of another checkpoint of transformers; raises InputError saying what is
-    wrong with it."""
+    """Return the model of a run, or another checkpoint of transformers; raises InputError."""
     if is_exported(folder):
         raise InputError(
             f"{folder}: an exported model has no gradients; name the run that it was made from, see "

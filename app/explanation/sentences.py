@@ -64,8 +64,7 @@ def _listed(explanation: Explanation, word: list[int]) -> ListedUnit:
 
 
 def cut_notes(explanation: Explanation, language: str) -> list[str]:
-    """Return a sentence for each text of which the model did not read all, because it takes no more
-    tokens."""
+    """Return a sentence for each text that the model did not read whole, because it takes no more tokens."""
     if not explanation.text.is_cut:
         return []
     t, notes, length = words(language), [], len(explanation.text.input_ids)

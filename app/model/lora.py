@@ -95,8 +95,7 @@ def peft_config(model: nn.Module, settings: LoRAConfig) -> tuple[LoraConfig, lis
 
 
 def save_adapter(folder: Path, config: LoraConfig, weights: dict[str, torch.Tensor]) -> None:
-    """Write trained weights, by the names of transformers' model, into `adapter` in a run folder, as peft
-    reads them."""
+    """Write trained weights, by transformers' names, into `adapter` in a run folder, as peft reads them."""
     target, aside = folder / FOLDER, folder / f".{FOLDER}"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()

@@ -135,8 +135,7 @@ def check_weights(name: str, model: nn.Module, info: dict, heads: tuple[str, ...
 
 
 def _start_pooler(model: nn.Module, missing: set[str]) -> None:
-    """Initialise the pooler of a BERT as the identity, if its checkpoint has none (as after masked language
-    modelling)."""
+    """Initialise the pooler of a BERT as the identity, if its checkpoint has none."""
     if model.config.model_type == "bert" and "bert.pooler.dense.weight" in missing:
         nn.init.eye_(model.bert.pooler.dense.weight)
         nn.init.zeros_(model.bert.pooler.dense.bias)

@@ -1,5 +1,4 @@
-"""Rows with labels -> predictions, and the report on them: how good is a model on rows that it was not
-trained with?"""
+"""Rows with labels -> predictions, and the report on them: how good is a model on other rows?"""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ from .sources import Source
 
 
 def check_report_folder(path: str) -> Path:
-    """Return the folder of a report; raises InputError for one that has files, which would be overwritten, or
-    cannot be made."""
+    """Return the folder of a report; raises InputError for one that has files, or cannot be made."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -40,8 +40,8 @@ def import_deepspeed(device: torch.device, local_rank: int) -> Any:
 
 
 def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
-    """Return the dictionary for `deepspeed.initialize`; raises InputError for a JSON file that contradicts
-    our settings."""
+    """Return the dictionary for `deepspeed.initialize`; raises InputError for a JSON file that
+    contradicts."""
     settings, zero = config.train, config.deepspeed
     ours: dict[str, Any] = {
         # DeepSpeed uses the batch sizes for its statistics only: the batch plan decides what a rank gets. The
@@ -70,8 +70,7 @@ def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
 
 
 def decided(config: Config, ours: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Return by DeepSpeed's dotted key the value that our settings give it, and the setting that decides
-    it."""
+    """Return by DeepSpeed's dotted key the value that we give it, and the setting that decides it."""
     settings, zero = config.train, config.deepspeed
     values = {
         "train_batch_size": (settings.batch_size, "train.batch_size"),
@@ -120,8 +119,7 @@ def merge(
     path: str,
     prefix: str = "",
 ) -> None:
-    """Add the keys of `theirs` to `ours`; "auto" leaves a key to our settings. Raises InputError at a
-    contradiction."""
+    """Add the keys of `theirs` to `ours`; "auto" leaves ours. Raises InputError at a contradiction."""
     for key, value in theirs.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):

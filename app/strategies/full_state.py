@@ -121,8 +121,7 @@ class FullState:
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the whole of a tensor that is sharded over the ranks; every rank must call it. Others are
-    returned as they are."""
+    """Return the whole of a tensor that may be sharded over the ranks; every rank must call it."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 

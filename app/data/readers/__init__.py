@@ -47,8 +47,7 @@ class ReadOptions:
 
 
 class FileStart(NamedTuple):
-    """The first bytes of a file, the same decoded (None where that is impossible), and whether that is
-    all."""
+    """The first bytes of a file, the same decoded (None where that fails), and whether that is all."""
 
     path: Path
     content: bytes
@@ -57,8 +56,7 @@ class FileStart(NamedTuple):
 
 
 class Reader:
-    """Reads a checked file of one format, or the records in a `span` of it. `has_lines`: no line has parts of
-    two records."""
+    """Reads a file of one format, or a `span` of it. `has_lines`: no line has parts of two records."""
 
     span: Span | None = None
     has_lines = False

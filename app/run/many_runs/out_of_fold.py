@@ -43,8 +43,7 @@ class OutOfFold:
 
 
 def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
-    """Return the out-of-fold rows of finished runs, by fold; raises InputError where a run tested other rows
-    than its fold."""
+    """Return the out-of-fold rows of finished runs, by fold; raises InputError for other rows."""
     parts, predicted, names = [], [], datasets[0].label_names
     for fold, run in runs.items():
         outcome, splits = read_run(run)
