@@ -85,9 +85,9 @@ class Ranks:
         for process in self.ranks:
             process.start()
 
-    def join(self, seconds: float = 120) -> list[int | None]:
+    def join(self, seconds: float = 120, grace: float = 10) -> list[int | None]:
         """Wait for all ranks, as a launcher does: when one fails the others get SIGTERM, and are killed after
-        10 seconds."""
+        `grace` seconds."""
         deadline = time.monotonic() + seconds
         failed_at = None
         while any(process.exitcode is None for process in self.ranks):
@@ -96,7 +96,7 @@ class Ranks:
             if failed_at is None and any(self.exit_codes):
                 failed_at = time.monotonic()
                 self.send(signal.SIGTERM)
-            if failed_at and time.monotonic() > failed_at + 10:
+            if failed_at and time.monotonic() > failed_at + grace:
                 self.send(signal.SIGKILL)
         return self.exit_codes
 

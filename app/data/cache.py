@@ -1,7 +1,7 @@
 """Cached folders, built once: complete or not there, also when several processes start together.
 
 A folder is built under a temporary name, synced to disk and renamed, under a file lock. A separate process
-builds it, so that the training process does not keep the memory.
+builds what is large, so that the training process does not keep the memory.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 # Whether this process builds itself
 _HERE = ContextVar("here", default=False)
+# Of these, a process of its own costs more time than it saves memory
+SMALL_BYTES = 2**20
 
 
 def file_digest(path: Path) -> bytes:
@@ -79,9 +81,11 @@ def built_here() -> Iterator[None]:
         _HERE.reset(token)
 
 
-def build_once(folder: Path, build: Callable[..., None], *arguments: Any) -> Path:
-    """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it in
-    another process, or within `built_here` in this one.
+def build_once(
+    folder: Path, build: Callable[..., None], *arguments: Any, num_bytes: int | None = None
+) -> Path:
+    """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it: from
+    `num_bytes` of data in this process if they are few, or within `built_here`; else in another one.
 
     `build` must be importable by name; what it raises is raised here. Any number of processes may call this
     at the same time: one builds, the others wait. A damaged folder is built again. Raises InputError if
@@ -89,7 +93,8 @@ def build_once(folder: Path, build: Callable[..., None], *arguments: Any) -> Pat
     which are not damaged and stay.
     """
     try:
-        return folder if is_complete(folder) else _build_locked(folder, build, arguments)
+        is_small = num_bytes is not None and num_bytes <= SMALL_BYTES
+        return folder if is_complete(folder) else _build_locked(folder, build, arguments, is_small)
     except OSError as error:
         remedy = (
             "free space on the disk, or set data.cache_dir to a folder on another one"
@@ -101,7 +106,7 @@ def build_once(folder: Path, build: Callable[..., None], *arguments: Any) -> Pat
         ) from error
 
 
-def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple) -> Path:
+def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple, is_small: bool) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder.parent):
@@ -123,7 +128,7 @@ def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple) ->
         temporary = folder.with_name(f"{folder.name}.aside-{os.getpid()}")
         temporary.mkdir()
         try:
-            if _HERE.get():
+            if is_small or _HERE.get():
                 _build(build, temporary, arguments)
             else:
                 call_apart(_build_apart, build, temporary, arguments)

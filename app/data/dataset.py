@@ -98,7 +98,8 @@ def open_dataset(config: DataConfig) -> Dataset:
     table_names = {name: table.folder.name for name, table in tables.items()}
     key = content_key("dataset", VERSION, label_names, split_settings, table_names, *changed)
     folder = Path(config.cache_dir) / f"dataset-{key}"
-    build_once(folder, build_dataset, tables, label_names, config, folds_folder, fixes)
+    num_bytes = sum(table.num_bytes for table in tables.values())
+    build_once(folder, build_dataset, tables, label_names, config, folds_folder, fixes, num_bytes=num_bytes)
     statistics = json.loads((folder / STATISTICS_FILE).read_text(encoding="utf-8"))
     splits = _open_splits(folder, tables)
     if not config.use_test:
@@ -170,7 +171,7 @@ def _folds_folder(config: DataConfig, train: Table, label_names: list[str]) -> P
     folder = Path(config.cache_dir) / f"folds-{key}"
     form = label_form(config.task)
     arguments = (form.of_rows(train, label_names), train.array("hashes"), config.folds, config.split_seed)
-    return build_once(folder, build_folds, form.folds, *arguments)
+    return build_once(folder, build_folds, form.folds, *arguments, num_bytes=train.num_bytes)
 
 
 def with_sample(config: DataConfig) -> DataConfig:

@@ -91,7 +91,8 @@ def open_files(
             if left > 0:
                 tables.append(open_one(file, replace(later, limit=left)))
     key = content_key("set", VERSION, [table.folder.name for table in tables])
-    folder = build_once(Path(cache_dir) / f"table-{key}", join_tables, [table.folder for table in tables])
+    folder, num_bytes = Path(cache_dir) / f"table-{key}", sum(table.num_bytes for table in tables)
+    build_once(folder, join_tables, [table.folder for table in tables], num_bytes=num_bytes)
     source = value if isinstance(value, str) else ", ".join(value)
     content = f"{len(tables)} files {key}"
     return Table(folder, shorten(source, 200), content, [table.source for table in tables])

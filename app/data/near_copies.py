@@ -6,6 +6,7 @@ difflib, which counts equal characters in equal order, decides.
 
 from __future__ import annotations
 
+import sys
 from difflib import SequenceMatcher
 from pathlib import Path
 
@@ -42,7 +43,9 @@ def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dic
     if len(looked) < 2:
         return {}
     folder = dataset.with_name(f"copies-{content_key(VERSION, dataset.name, list(looked))}")
-    build_once(folder, build_copies, looked)
+    # Another process would load scikit-learn again where it is loaded, and here it would stay
+    num_bytes = sum(sizes[name] for name in looked) if "sklearn" in sys.modules else None
+    build_once(folder, build_copies, looked, num_bytes=num_bytes)
     train, copies = splits["train"][0], {}
     for name, (table, rows) in looked.items():
         path = folder / f"{name}.npy"

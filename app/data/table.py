@@ -72,6 +72,12 @@ class Table:
         return self._arrays[name]
 
     @property
+    def num_bytes(self) -> int:
+        """The bytes of all texts."""
+        names = ["texts.bin", *["pairs.bin"] * self.has_pairs]
+        return sum((self.folder / name).stat().st_size for name in names)
+
+    @property
     def lines(self) -> np.ndarray:
         """The line (or element, or row) of each row in the file, (num_rows,) int64."""
         return self.array("lines")
@@ -177,5 +183,6 @@ def open_table(
     rules = (skip_bad_rows, label_names, accept_ids)
     key = content_key("table" if need_label else "texts", VERSION, asdict(options), *rules, digest)
     folder = Path(cache_dir) / f"table-{key}"
-    build_once(folder, build_table, path, options, *rules, digest, need_label)
+    arguments = (path, options, *rules, digest, need_label)
+    build_once(folder, build_table, *arguments, num_bytes=source.stat().st_size)
     return Table(folder, str(path), f"{format} {digest.hex()[:32]}")

@@ -154,9 +154,8 @@ def _character_vocabulary(dataset: Dataset, lowercase: bool, cache_dir: str) -> 
         / f"vocabulary-{content_key('vocabulary', 1, dataset.vocabulary_folder.name, lowercase)}"
     )
     train = dataset.splits["train"]
-    build_once(
-        folder, build_vocabulary, train.table.folder, dataset.vocabulary_folder / "train_rows.npy", lowercase
-    )
+    arguments = (train.table.folder, dataset.vocabulary_folder / "train_rows.npy", lowercase)
+    build_once(folder, build_vocabulary, *arguments, num_bytes=train.table.num_bytes)
     return (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
 
 

@@ -96,7 +96,8 @@ def open_store(
     side = tokenizer.truncation_side
     key = content_key("tokens", VERSION, table.folder.name, definition, max_length, side, asdict(long))
     arguments = (table.folder, definition, max_length, tokenizer.unk_token_id, side, long, workers)
-    return TokenStore(build_once(Path(cache_dir) / f"tokens-{key}", build_store, *arguments))
+    folder = Path(cache_dir) / f"tokens-{key}"
+    return TokenStore(build_once(folder, build_store, *arguments, num_bytes=table.num_bytes))
 
 
 def build_store(

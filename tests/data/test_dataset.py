@@ -279,7 +279,7 @@ def test_a_change_of_the_file_or_of_a_setting_is_never_missed(opened):
 
 def test_where_a_row_is(write, tmp_path):
     path = write("a.csv", 'text,label\n\n"好\n坏",1\n真,0\n')
-    build_table(tmp_path, str(path), ReadOptions(), False, None)
+    build_table(tmp_path, str(path), ReadOptions(format="csv"), False, None)
     table = Table(tmp_path)
     assert [table.where(row) for row in range(2)] == [f"{path}, line 3", f"{path}, line 5"]
 
@@ -292,7 +292,7 @@ def test_a_row_is_in_one_split_with_all_its_repetitions(write, tmp_path):
     table, folder = tmp_path / "table", tmp_path / "dataset"
     table.mkdir()
     folder.mkdir()
-    build_table(table, str(write("a.tsv", "".join(rows))), ReadOptions(), False, None)
+    build_table(table, str(write("a.tsv", "".join(rows))), ReadOptions(format="tsv"), False, None)
     build_dataset(folder, {"train": Table(table)}, ["0", "1"], DataConfig(dev_size=0.2, test_size=0.2))
     opened = Table(table)
     sides = {name: {opened.text(row) for row in np.load(folder / f"{name}_rows.npy")} for name in SPLITS}

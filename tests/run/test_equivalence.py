@@ -2,6 +2,7 @@
 broken fails by far. The command line: tests/commands/test_mode_verbs.py"""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,8 +75,11 @@ def test_below_float64_a_mode_may_differ_ten_times_as_much_as_the_control(result
     assert row.control_ratio == pytest.approx(difference / 0.01, rel=1e-5)
 
 
-def small(arguments: list[str], tmp_path: Path) -> Config:
-    return load_config([*SMALL, *arguments, "--data.cache_dir", str(tmp_path / "cache")])
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Callable[[list[str]], Config]:
+    """Return a function that reads the settings of a small job; all jobs share a cache."""
+    cache = str(tmp_path_factory.mktemp("cache"))
+    return lambda arguments: load_config([*SMALL, *arguments, "--data.cache_dir", cache])
 
 
 def assert_ddp_is_one_process(config: Config, folder: Path) -> None:
@@ -87,9 +91,10 @@ def assert_ddp_is_one_process(config: Config, folder: Path) -> None:
     assert max(row.differences.values()) < FLOAT64_LIMIT / 100
 
 
-@pytest.fixture
-def posts(tmp_path) -> dict[str, Path]:
+@pytest.fixture(scope="module")
+def posts(tmp_path_factory) -> dict[str, Path]:
     """Files of each kind of task, of 45 short texts."""
+    tmp_path = tmp_path_factory.mktemp("posts")
     single, pairs = write_tiny(tmp_path / "rows.tsv", 15), write_tiny(tmp_path / "pairs.tsv", 15, pairs=True)
     texts = [line.split("\t")[0] for line in single.read_text(encoding="utf-8").splitlines()[1:]]
     labels = [["a"], ["a", "b"], [], ["c"]]
@@ -120,21 +125,21 @@ TASKS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
-def test_every_task_is_the_same_job_in_float64(task, posts, tmp_path):
+def test_every_task_is_the_same_job_in_float64(task, posts, small, tmp_path):
     file, settings = TASKS[task]
-    config = small(["--data.train", str(posts[file]), *settings, "--train.epochs=2"], tmp_path)
+    config = small(["--data.train", str(posts[file]), *settings, "--train.epochs=2"])
     assert_ddp_is_one_process(config, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_configuration_is_the_same_job_in_float64(path, monkeypatch, tmp_path):
+def test_every_configuration_is_the_same_job_in_float64(path, small, monkeypatch, tmp_path):
     """With two small layers of random weights: pretrained ones are the same code."""
     (tmp_path / "chinese-text-classification").mkdir()
     (tmp_path / "chinese-text-classification" / "data").symlink_to(REAL_DATA)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.chdir(ROOT)
-    config = small(["--config", str(path), "--data.limit=5000"], tmp_path)
+    config = small(["--config", str(path), "--data.limit=5000"])
     config = replace(config, model=replace(config.model, name=None))
     if config.data.task == "masked_language_modelling":
         config = replace(
@@ -156,8 +161,8 @@ def test_every_configuration_is_the_same_job_in_float64(path, monkeypatch, tmp_p
         ("UnsynchronisedGradients", []),
     ],
 )
-def test_broken_modes_fail_by_more_than_a_thousand_times_the_limit(broken, settings, posts, tmp_path):
-    config = small(["--data.train", str(posts["rows"]), *settings], tmp_path)
+def test_broken_modes_fail_by_more_than_a_thousand_times_the_limit(broken, settings, posts, small, tmp_path):
+    config = small(["--data.train", str(posts["rows"]), *settings])
     one_process = train(config, "single", "float64", tmp_path, world_size=1)
     row = compare(broken, "float64", one_process, train(config, broken, "float64", tmp_path), None)
     assert row.verdict == "FAIL"
@@ -166,8 +171,8 @@ def test_broken_modes_fail_by_more_than_a_thousand_times_the_limit(broken, setti
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_below_float64_rounding_passes_and_a_broken_mode_fails(precision, posts, tmp_path):
-    config = small(["--data.train", str(posts["rows"])], tmp_path)
+def test_below_float64_rounding_passes_and_a_broken_mode_fails(precision, posts, small, tmp_path):
+    config = small(["--data.train", str(posts["rows"])])
     one_process, control = (
         train(config, "single", training, tmp_path, world_size=1)
         for training in (precision, f"{precision}-control")
@@ -180,9 +185,9 @@ def test_below_float64_rounding_passes_and_a_broken_mode_fails(precision, posts,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("broken", "dtype"), [("WrongPrecision", "float16"), ("NoPrecision", "float32")])
-def test_a_mode_that_computes_in_another_precision_is_found(broken, dtype, posts, tmp_path):
+def test_a_mode_that_computes_in_another_precision_is_found(broken, dtype, posts, small, tmp_path):
     """By the dtype: numbers alone do not tell, because fp16 is nearer to fp32 than bf16 is."""
-    config = small(["--data.train", str(posts["rows"])], tmp_path)
+    config = small(["--data.train", str(posts["rows"])])
     one_process = train(config, "single", "bf16", tmp_path, world_size=1)
     result = train(config, broken, "bf16", tmp_path, world_size=1)
     row = compare(broken, "bf16", one_process, result, one_process)

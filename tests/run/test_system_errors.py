@@ -68,8 +68,9 @@ def test_damaged_lines_of_metrics_end_no_run(data, tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tensorboard", ["true", "false"])
-@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2)])
+@pytest.mark.parametrize(
+    ("mode", "world_size", "tensorboard"), [("single", 1, "true"), ("ddp", 2, "true"), ("ddp", 2, "false")]
+)
 def test_a_renamed_folder_is_said_on_all_ranks_and_the_run_resumes(
     mode, world_size, tensorboard, data, tmp_path
 ):

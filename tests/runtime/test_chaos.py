@@ -16,6 +16,7 @@ import pytest
 from safetensors.torch import load_file
 
 from app.checkpoints.training_state import load_training_state
+from app.strategies import load_strategy
 from tests.checkpoints.test_resume import curves, evaluations
 from tests.ranks import Disturbance, Run, run, settings
 from tests.tiny import write_tiny
@@ -76,9 +77,16 @@ class Job:
             mode, world_size, settings(self.data, self.folder, **JOB), list(disturbances), self.log, port
         )
 
-    def disturb(self, mode: str, world_size: int, *disturbances: Disturbance, port: int | None = None) -> str:
+    def disturb(
+        self,
+        mode: str,
+        world_size: int,
+        *disturbances: Disturbance,
+        port: int | None = None,
+        grace: float = 10,
+    ) -> str:
         """Run until it fails; returns what it said."""
-        codes = self.start(mode, world_size, *disturbances, port=port).join(SECONDS)
+        codes = self.start(mode, world_size, *disturbances, port=port).join(SECONDS, grace)
         assert any(codes), codes
         return self.log.read_text(encoding="utf-8")
 
@@ -95,9 +103,16 @@ class Job:
         assert {path.name for path in self.folder.iterdir()} == {path.name for path in whole.iterdir()}
 
 
-@pytest.mark.parametrize(("mode", "world_size"), SIZES)
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("mode", "world_size", "rank"),
+    [
+        *((mode, world_size, rank) for mode, world_size in SIZES for rank in (0, 1)),
+        *(("accelerate", 2, 1), ("deepspeed", 2, 1)),
+    ],
+)
 def test_a_killed_rank(mode, world_size, rank, job):
+    if reason := load_strategy(mode).unavailable_reason():
+        pytest.skip(reason)
     job.disturb(mode, world_size, Disturbance(10, "SIGKILL", rank))
     # That of step 8 may still have been written
     assert load_training_state(job.folder).progress.step in (4, 8)
@@ -107,10 +122,12 @@ def test_a_killed_rank(mode, world_size, rank, job):
     ).read_bytes()
 
 
-@pytest.mark.parametrize(("mode", "world_size"), SIZES)
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("mode", "world_size", "rank"), [("ddp", 2, 0), ("ddp", 2, 1), ("ddp", 3, 1), ("fsdp", 2, 0)]
+)
 def test_a_rank_that_is_stopped(mode, world_size, rank, job):
-    said = job.disturb(mode, world_size, Disturbance(10, "SIGSTOP", rank))
+    """It cannot end by itself, so it is killed soon."""
+    said = job.disturb(mode, world_size, Disturbance(10, "SIGSTOP", rank), grace=2)
     assert f"rank {rank} has not responded for 4 seconds" in said
     step = load_training_state(job.folder).progress.step
     # Rank 0 writes, and may have been stopped while it did
