@@ -73,8 +73,8 @@ def resolve_columns(
     # It imports NumPy, which predict --help does without
     from .label_forms import label_form
 
-    are_labels = label_form(options.task).are_labels
-    text, pair, label = _by_values(text, pair, label, rows, width, need_label, find_pairs, are_labels)
+    form = label_form(options.task)
+    text, pair, label = _by_values(text, pair, label, rows, width, need_label, find_pairs, form.are_labels)
     if (names, text, pair, label) == (None, 0, None, 1):
         # The usual order needs no settings
         before = text, pair, label
@@ -94,8 +94,9 @@ def resolve_columns(
     roles = {"text": text, "label": labels[0], "second text": pair}
     shown = {role: shorten(names[i]) if names else i for role, i in roles.items() if i is not None}
     if isinstance(label, tuple):
+        content = "0 or 1" if form.has_several else "one level"
         shown["label"] = (
-            f"{shown['label']}' and {len(label) - 1} more, 0 or 1 in each: '{shorten(names[label[-1]])}"
+            f"{shown['label']}' and {len(label) - 1} more, {content} in each: '{shorten(names[label[-1]])}"
         )
     described = ", ".join(f"{role} '{name}'" for role, name in shown.items())
     if need_label:

@@ -51,6 +51,7 @@ def test_each_level_may_have_its_own_column(tmp_path):
     path.write_text("\n".join(["text,一级,二级,三级", *lines]), encoding="utf-8")
     dataset = open_rows(path, label_columns="[一级, 二级, 三级]", label_hierarchy="/")
     assert dataset.label_names == ["体育", "体育/球类/足球", "体育/田径", "财经/股票"]
+    assert "label '一级' and 2 more, one level in each: '三级'" in dataset.tables[0].columns
 
 
 @pytest.mark.parametrize(
