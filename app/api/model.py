@@ -6,14 +6,21 @@ from collections.abc import Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..data.readers import ReadOptions
+from ..data.rows import Row, text_rows
 from ..errors import InputError
+from ..prediction.input_columns import NumberedTexts
 from ..prediction.open_model import ComputeOptions, open_model
+from ..prediction.prediction_writer import PredictionWriter
 from ..prediction.recorded_settings import check_pairs
 from .texts import rows_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # The files of a run folder that its predictions depend on.
 KEPT = (
@@ -86,6 +93,23 @@ class Model:
         if not outcome.has_confidence:
             raise InputError(f"{self.folder}: the model gives numbers, not probabilities; call predict")
         return outcome.probabilities(self._logits(texts))
+
+    def predict_table(self, texts: Iterable) -> pa.Table:
+        """Return what the verb predict writes of each text, as an Arrow table of (num_texts,) rows: label,
+        probability, p_<label> for each label, and reason, why an invalid text has no label.
+
+        Raises TrainingError for logits that are not finite.
+        """
+        import pyarrow as pa
+
+        opened = self._opened
+        rows = list(text_rows(texts, ReadOptions("text", remove_spaces=opened.remove_spaces)))
+        for row in [row for row in rows if isinstance(row, Row)][:1]:
+            check_pairs(self.folder, opened.recorded, row.pair is not None, "give texts of that kind")
+        writer = PredictionWriter(opened.predictor.outcome, NumberedTexts(False), place="text")
+        values = [*zip(*map(writer.values, opened.predictor.predict(rows)), strict=True)]
+        arrays = map(pa.array, values or [[]] * len(writer.added), writer.arrow_types())
+        return pa.Table.from_arrays(list(arrays), writer.added)
 
     def _logits(self, texts: Iterable) -> np.ndarray:
         opened = self._opened

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ..data.readers import ReadOptions
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..prediction.bulk_input import check_same, described_files, input_files, make_plan, model_files
 from ..prediction.exported_model import is_exported
 from ..prediction.merged_parts import merge_parts
@@ -97,6 +97,9 @@ class BulkJob:
         args.checkpoint = str(self.folder)
         self.recorded = recorded_settings(self.folder)
         self.files = input_files(args.input, output)
+        inner = sorted(path.name for path in Path(args.input).glob("[!._]*/"))
+        if inner and launched_rank() == 0:
+            say(f"note: files in folders of {args.input} are left out ({listed(inner, 3)}); name a pattern")
         options = [self._options(file) for file in self.files]
         args.output_format = part_format(args, options)
         self.parts = PartsFolder(output)
@@ -138,6 +141,8 @@ class BulkJob:
         # All parts have the same columns, whatever their rows are
         source.is_stream, source.is_table = True, known["is_table"] and keeps_columns(args)
         source.keys.update(dict.fromkeys(known["keys"]))
+        if len(self.files) > 1:
+            source.of_set = self.parts.plan["input"][part.file]["name"]
         rows = source.started(args.on_bad_row)
         written = write_rows(args, source, rows, opened, threshold, file, span=part.span)
         self._tell()

@@ -66,7 +66,8 @@ def _add_input_options(add: Callable) -> None:
     """Add the options that decide what the rows are; they mean what they mean in training. Where one is not
     given, the file is read as the run recorded."""
     file = (
-        "file of texts; for parts also a folder, or a pattern in quotes; - is standard input (default: none)"
+        "file of texts, or an address such as s3://bucket/a.csv; for parts also a folder, or a pattern in "
+        "quotes; - is standard input (default: none)"
     )
     add("--input", metavar="FILE", help=file)
     text = (

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors import InputError, shorten
+from .addresses import check_address
 from .data_settings import TASKS
 from .rules import check_rules, check_task, require
 from .schema import Config, DataConfig, TrainConfig
@@ -18,6 +19,10 @@ def check_values(config: Config) -> None:
     """Raise InputError, naming the key, for a value of the right type that breaks its rule; looks at each
     value by itself."""
     _refuse_nul(config.to_dict())
+    for key in ("train", "dev", "test"):
+        value = getattr(config.data, key) or []
+        for name in [value] if isinstance(value, str) else value:
+            check_address(f"data.{key}", name)
     for group in fields(config):
         check_rules(getattr(config, group.name), group.name)
 

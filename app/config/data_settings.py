@@ -95,7 +95,8 @@ class DataConfig:
     train: str | list[str] | None = None
     """File with the training rows, or public:NAME/FILE, a file that python -m app fetch NAME fetches; a
     folder, a pattern in quotes ('posts/*.parquet') or a list of these: all their files, in the order of their
-    names. none: the sample set in data/sample, with its own dev and test files.
+    names; also at addresses such as s3://bucket/posts/. none: the sample set in data/sample, with its own dev
+    and test files.
     """
     dev: str | list[str] | None = None
     """File or files with the dev rows; none: dev_size of the training rows."""

@@ -187,7 +187,7 @@ def _read_options(config: DataConfig, name: str) -> ReadOptions:
     form = label_form(config.task)
     options = ReadOptions.of(config)
     if not form.has_labels and config.format == "auto":
-        first = Path(files_of(getattr(config, name))[0])
+        first = Path(files_of(getattr(config, name), config.cache_dir)[0])
         options = replace(options, format=unlabelled_format(first, config.encoding))
     return options if name == "train" else replace(options, limit=None)
 

@@ -13,21 +13,24 @@ from typing import Any
 
 import numpy as np
 
+from ..config.addresses import is_address
 from ..errors import InputError, listed, shorten
 from ..runtime.cores import num_cores
 from .cache import build_once, content_key
 from .readers import ReadOptions
+from .remote_files import local_copies
 from .table import ARRAYS, VERSION, Table, open_table
 
 
-def files_of(value: str | list[str]) -> list[str]:
-    """Return the files of a setting: a file, a folder, a pattern such as `posts/*.parquet`, or a list of
-    these.
+def files_of(value: str | list[str], cache_dir: str) -> list[str]:
+    """Return the files that a setting names: a file, a folder, a pattern such as `posts/*.parquet`, or a list
+    of these; of addresses such as s3://bucket/posts/ their copies in the cache.
 
     The files of a folder or a pattern are sorted by name; those of a folder that begin with . or _, and
     folders inside it, are left out. Raises InputError where there are none, and for a file named twice.
     """
-    names = [name for entry in ([value] if isinstance(value, str) else value) for name in _files_of(entry)]
+    entries = [value] if isinstance(value, str) else value
+    names = [name for entry in entries for name in _files_of(entry, cache_dir)]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
         raise InputError(f"{listed(twice)}: a file may be named once only; take one of them out")
@@ -36,12 +39,9 @@ def files_of(value: str | list[str]) -> list[str]:
     return names
 
 
-def matching_files(pattern: str) -> list[str]:
-    """Return the files of a pattern such as `posts/*.parquet`, sorted by name."""
-    return sorted(name for name in glob.glob(pattern, recursive=True) if Path(name).is_file())
-
-
-def _files_of(entry: str) -> list[str]:
+def _files_of(entry: str, cache_dir: str) -> list[str]:
+    if is_address(entry):
+        return local_copies(entry, cache_dir)
     path = Path(entry)
     try:
         if entry and path.is_dir():
@@ -49,7 +49,7 @@ def _files_of(entry: str) -> list[str]:
                 str(file) for file in path.iterdir() if file.is_file() and file.name[0] not in "._"
             )
         elif glob.has_magic(entry) and not path.exists():
-            names = matching_files(entry)
+            names = sorted(name for name in glob.glob(entry, recursive=True) if Path(name).is_file())
         else:
             return [entry]
     except OSError as error:
@@ -68,13 +68,13 @@ def open_files(
     own. The table of each file stays in the cache, so a set with one more reads one. Errors name file and
     line.
     """
-    files = files_of(value)
+    files = files_of(value, cache_dir)
 
     def open_one(file: str, options: ReadOptions) -> Table:
         return open_table(file, options, cache_dir=cache_dir, **rules)
 
-    if files == [value]:
-        return open_one(value, options)
+    if files == [value] or (isinstance(value, str) and is_address(value) and len(files) == 1):
+        return open_one(files[0], options)
     tables = [open_one(files[0], options)]
     later = replace(options, **tables[0].assumed)
     if options.limit is None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def write_predictions(path: Path, split: Split, logits: np.ndarray, outcome: LabelledOutcome) -> None:
-    """Write a CSV with a line for each row of the split: id, line in the source, text, true and predicted
-    label, probabilities as the model gives them.
+    """Write a CSV with a line for each row of the split: id, the file where the table has several, line in
+    it, text, true and predicted label, probabilities as the model gives them.
 
     `logits` (num_rows, any), in the order of the split's rows.
     """
@@ -25,12 +25,13 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, outcome: Lab
     columns = list(outcome.probability_columns(np.zeros(len(outcome.label_names))))
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(
-            ["row_id", table.row_unit, "text", *pairs, outcome.label_column, "predicted", *columns]
-        )
+        files = ["file"] if table.sources else []
+        names = [*pairs, outcome.label_column, "predicted", *columns]
+        writer.writerow(["row_id", *files, table.row_unit, "text", *names])
         for position, row in enumerate(split.rows):
             texts = [table.text(row)] + [table.pair(row) for _ in pairs]
             answers = [outcome.cell(labels[position]) for labels in (split.labels, predicted)]
             by_label = outcome.probability_columns(probabilities[position]).values()
             shown = (f"{probability:.6f}" for probability in by_label)
-            writer.writerow([int(row), int(table.lines[row]), *texts, *answers, *shown])
+            place = [*(table.file_of(row) for _ in files), int(table.lines[row])]
+            writer.writerow([int(row), *place, *texts, *answers, *shown])

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..config.file_formats import SUFFIXES
+from ..config.data_settings import DataConfig
 from ..data.file_cuts import cut_file
-from ..data.file_sets import matching_files
+from ..data.file_sets import files_of
 from ..data.readers import ReadOptions
 from ..errors import InputError, listed
 from ..runtime.disk import checksum
@@ -27,30 +27,15 @@ MODEL_FILES = (
 
 
 def input_files(given: str, output: Path) -> list[Path]:
-    """Return the files that `given` names, in the order of their names: a file, those of known formats in a
-    folder and the folders in it, or those of a pattern such as posts/*.parquet.
-
-    Raises InputError where there is none, and where `output` is among them.
-    """
-    path = Path(given)
-    files = [path]
-    if path.is_dir():
-        within = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in SUFFIXES]
-        files = [file for file in within if not _is_hidden(file.relative_to(path)) and file.is_file()]
-    elif not path.exists() and any(character in given for character in "*?["):
-        files = list(map(Path, matching_files(given)))
-    if not files:
-        raise InputError(f"--input {given}: there is no file of a known format: {', '.join(SUFFIXES)}")
+    """Return the files that `given` names, in the order of `files_of`; raises InputError where there is none,
+    and where one is in the folder `output`."""
+    files = list(map(Path, files_of(given, DataConfig.cache_dir)))
     inside = [file for file in files if output.resolve() in file.resolve().parents]
     if inside:
         raise InputError(
             f"--input {given}: {inside[0]} is in the folder of the output, {output}; choose another one"
         )
     return files
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(name.startswith((".", "_")) for name in path.parts)
 
 
 def model_files(folder: Path) -> list[Path]:

@@ -16,19 +16,20 @@ from ..data.rows import Row
 
 
 class NumberedTexts:
-    """The line of a row and its text, for pairs both."""
+    """The line of a row and its text, for pairs both; before them the `file`, where there are several."""
 
     # Keys of objects that are in no column
     left_out: frozenset[str] = frozenset()
 
-    def __init__(self, has_pairs: bool) -> None:
-        self.has_pairs = has_pairs
-        self.names = ["line", "text", "text_pair"] if has_pairs else ["line", "text"]
+    def __init__(self, has_pairs: bool, file: str | None = None) -> None:
+        self.place = {} if file is None else {"file": file}
+        self.texts = ["text", "text_pair"] if has_pairs else ["text"]
+        self.names = [*self.place, "line", *self.texts]
 
     def values(self, row: Row | BadRow) -> list:
         """Return the values of the columns, None for the texts of an invalid row."""
         texts = [row.text, row.pair] if isinstance(row, Row) else [None, None]
-        return [row.line, *texts[: len(self.names) - 1]]
+        return [*self.place.values(), row.line, *texts[: len(self.texts)]]
 
     def record(self, row: Row | BadRow) -> dict[str, Any]:
         """Return the values by name."""

@@ -63,15 +63,19 @@ class PredictionWriter:
     ) -> None:
         """Write predictions of the rows of a Parquet file, or of those in `span`, as another one, with its
         columns and their types."""
-        from .parquet_output import column_types, write_parquet
+        from .parquet_output import write_parquet
 
-        others = [*self.sample.values(), *([REASON] if self.place else [])]
+        rows = ((one.row.line, self.values(one)) for one in predictions)
+        write_parquet(file, source, list(zip(self.added, self.arrow_types(), strict=True)), rows, span)
+
+    def arrow_types(self) -> list:
+        """Return the Arrow types of the columns that predictions add."""
+        from .parquet_output import column_types
+
         label = self.outcome.arrow_type()
         # A dictionary's values: readers then get plain text
-        types = [getattr(label, "value_type", label) if hasattr(label, "index_type") else label]
-        types += column_types(others)
-        rows = ((one.row.line, self.values(one)) for one in predictions)
-        write_parquet(file, source, list(zip(self.added, types, strict=True)), rows, span)
+        label = getattr(label, "value_type", label) if hasattr(label, "index_type") else label
+        return [label, *column_types([*self.sample.values(), *([REASON] if self.place else [])])]
 
     @property
     def names(self) -> list[str]:

@@ -9,6 +9,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from ..config.addresses import is_address
+from ..config.data_settings import DataConfig
 from ..data.formats import row_unit
 from ..data.readers import BadRow, ReadOptions
 from ..data.rows import Row, read_rows, text_rows
@@ -29,7 +31,7 @@ FIRST_ROWS = 2048
 class Source:
     """Rows to classify; `read()` starts at the first one, which a stream can do only once. `format` is that
     of the file, and `has_pairs` whether the rows are pairs of texts; `is_table`, where it is known before a
-    valid row is read, whether they have columns.
+    valid row is read, whether they have columns. `of_set` is the name of a file that is one of several.
 
     `num_good` and `num_bad` count the valid and the invalid
     rows read so far; `bad` keeps the first few invalid ones, `first` the first valid one, `keys` the keys of
@@ -50,6 +52,7 @@ class Source:
     num_bad: int = 0
     first: Row | None = None
     is_table: bool | None = None
+    of_set: str | None = None
 
     def rows(self, on_bad_row: str) -> Iterator[Row | BadRow]:
         """Yield the rows, invalid ones only with `keep`; raises InputError at the first invalid one with
@@ -92,7 +95,7 @@ class Source:
         is_table = self.is_table
         if is_table is None:
             is_table = self.first is not None and isinstance(self.first.record, (list, dict))
-        return self.table_columns if is_table else NumberedTexts(self.has_pairs)
+        return self.table_columns if is_table else NumberedTexts(self.has_pairs, self.of_set)
 
     @property
     def table_columns(self) -> KeptColumns:
@@ -181,6 +184,12 @@ def _open(path: str) -> Path | Stream:
         if sys.stdin is None:
             raise InputError("<stdin>: standard input is closed; name a file with --input")
         return Stream("<stdin>", sys.stdin.buffer)
+    if is_address(path):
+        from ..data.remote_files import local_copies
+
+        path, *others = local_copies(path, DataConfig.cache_dir)
+        if others:
+            raise InputError(f"--input names {len(others) + 1} files; write parts, with --output FOLDER/")
     if not is_pipe(Path(path)):
         return Path(path)
     try:

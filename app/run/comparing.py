@@ -76,7 +76,7 @@ def write_changed_rows(path: Path, one: Path, comparison: Comparison) -> None:
         ):
             reader, writer = csv.reader(rows), csv.writer(file)
             header = next(reader)
-            # row_id, line, text, text_pair, label or labels
+            # row_id, file, line, text, text_pair, label or labels
             kept = header.index("predicted")
             writer.writerow(["outcome", *header[:kept], *_answers(0, comparison, outcome)])
             for position, row in enumerate(reader):

@@ -1,4 +1,4 @@
-"""One process on one device: CUDA, MPS or CPU."""
+"""One process on one device: an accelerator or the CPU."""
 
 from .strategy import Strategy
 

@@ -26,6 +26,19 @@ def test_probabilities_and_labels_are_those_of_transformers(model):
     assert model.predict(TEXTS).tolist() == [LABELS[label] for label in expected.argmax(axis=1)]
 
 
+def test_a_table_has_the_columns_of_predict_and_a_reason_for_an_invalid_text(model):
+    table = model.predict_table([*TEXTS, " ", None])
+    assert table.column_names == ["label", "probability", *(f"p_{name}" for name in LABELS), "reason"]
+    rows = table.to_pylist()
+    assert [row["label"] for row in rows] == [*model.predict(TEXTS), None, None]
+    found = [[row[f"p_{name}"] for name in LABELS] for row in rows[:-2]]
+    np.testing.assert_allclose(found, model.predict_proba(TEXTS), atol=1e-6)
+    reasons = [row["reason"] for row in rows]
+    assert reasons[:-2] == [None] * len(TEXTS)
+    assert reasons[-2].startswith("text 21: the text is empty")
+    assert model.predict_table([]).schema == table.schema
+
+
 def test_a_loaded_model_does_not_follow_its_files(tmp_path):
     model = load(save_checkpoint(tmp_path / "model"), device="cpu")
     expected = model.predict_proba(TEXTS).tolist()

@@ -122,7 +122,7 @@ def test_what_names_no_files_is_refused(tmp_path, opened, monkeypatch, value, me
 
 def test_a_file_with_a_star_in_its_name_is_a_file(tmp_path):
     (tmp_path / "a*.csv").write_text("x")
-    assert files_of(str(tmp_path / "a*.csv")) == [str(tmp_path / "a*.csv")]
+    assert files_of(str(tmp_path / "a*.csv"), "unused") == [str(tmp_path / "a*.csv")]
 
 
 def test_a_list_comes_from_yaml_and_names_the_run(tmp_path):

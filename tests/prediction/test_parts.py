@@ -122,19 +122,28 @@ def test_several_json_lines_files_and_a_file_within_the_output(tmp_path, predict
         rows[-1]["label"] = "old"
         (folder / name).write_text("\n\n".join(map(json.dumps, rows)), encoding="utf-8")
     (folder / "_SUCCESS.csv").write_text("")
-    assert predict(folder, folder_name(tmp_path / "labels"), "--on_bad_row", "skip") == 0
+    # As in training, a folder has the files in it, and not those in folders of it
+    assert predict(folder, folder_name(tmp_path / "some"), "--on_bad_row", "skip") == 0
+    said = capsys.readouterr().err
+    assert "are left out (b); name a pattern" in said
+    assert "7 rows in 1 parts" in said
+    pattern = f"{folder}/**/*.jsonl"
+    assert predict(pattern, folder_name(tmp_path / "labels"), "--on_bad_row", "skip") == 0
     lines = merged(tmp_path / "labels", tmp_path / "all.jsonl").decode().splitlines()
     rows = list(map(json.loads, lines))
     assert [row["file"] for row in rows] == ["a.jsonl"] * 7 + ["b/x.jsonl"] * (CHUNK_ROWS + 3)
     assert {"predicted_label"} == {name for row in rows for name in row if name.endswith("label")} - {"label"}
+    # Without the other columns, a row says which file it is of
+    options = ("--only_labels", "--output_format", "csv", "--on_bad_row", "skip")
+    assert predict(pattern, folder_name(tmp_path / "only"), *options) == 0
+    only = list(csv.DictReader(merged(tmp_path / "only", tmp_path / "only.csv").decode().splitlines()))
+    assert list(only[0])[:3] == ["file", "line", "text"]
+    assert [row["file"] for row in only] == [row["file"] for row in rows]
     assert predict(folder / "b" / "x.jsonl", tmp_path / "x.jsonl", "--on_bad_row", "skip") == 0
     assert (tmp_path / "x.jsonl").read_text(encoding="utf-8").splitlines() == lines[7:]
-    assert input_files(f"{folder}/**/*.jsonl", tmp_path / "no") == [
-        folder / "a.jsonl",
-        folder / "b" / "x.jsonl",
-    ]
-    assert predict(folder, folder_name(folder / "labels")) == 0
-    assert predict(folder, folder_name(folder / "labels")) == 2
+    assert input_files(pattern, tmp_path / "no") == [folder / "a.jsonl", folder / "b" / "x.jsonl"]
+    assert predict(pattern, folder_name(folder / "labels")) == 0
+    assert predict(pattern, folder_name(folder / "labels")) == 2
     assert "is in the folder of the output" in capsys.readouterr().err
 
 
