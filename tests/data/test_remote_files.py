@@ -11,7 +11,6 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from app.commands.predict import main
 from app.config.command_line import load_config
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
@@ -19,6 +18,7 @@ from app.data.remote_files import CHUNK, local_copies
 from app.errors import InputError, TrainingError
 from tests.data.range_server import RangeServer
 from tests.saved_classifier import save_checkpoint
+from tests.verbs import predict as main
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = [(f"第{number}条评论", ["好", "坏", "中"][number * number % 3]) for number in range(60)]
