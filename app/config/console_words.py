@@ -135,6 +135,7 @@ LOG_LINES = (
     ("train.learning_rate is 0, so nothing is trained", "train.learning_rate 是 0，什么也不会训练"),
     ("{1}; the step was skipped", "{1}；跳过了这一步"),
     ("{1} is damaged and is built again", "{1} 已损坏，重新生成"),
+    ("{1}: copied to {2} from byte {3} on", "{1}：复制到 {2}，从第 {3} 个字节开始"),
     ("{1} has no undamaged training state", "{1} 里没有完好的训练状态"),
 )
 WORDS = {

@@ -99,7 +99,7 @@ def _download(system: Any, path: str, part: Path, size: int | None) -> None:
     """Append to `part` what is missing of a file."""
     address = system.unstrip_protocol(path)
     start = part.stat().st_size if part.exists() else 0
-    logger.info("%s: copying %s bytes to %s, from byte %d on", address, size or "its", part.parent, start)
+    logger.info("%s: copied to %s from byte %d on", address, part.parent, start)
     with _reading(address):
         file = system.open(path, "rb", block_size=CHUNK)
     with file, part.open("r+b" if start else "wb") as target:
