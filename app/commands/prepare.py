@@ -32,8 +32,8 @@ def prepare(config: Config) -> str:
     """Fill the cache of a run; return the data report and what the cache has. Raises InputError."""
     import logging
 
-    from ..data.report import render
     from ..run.assembly import assemble, cache_content
+    from ..run.description import data_report
     from ..strategies import open_strategy
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
@@ -41,5 +41,5 @@ def prepare(config: Config) -> str:
     train = replace(config.train, device="cpu", precision="fp32", cuda_graphs=False)
     with open_strategy("single", replace(config, train=train)) as strategy:
         components = assemble(strategy.config, strategy)
-    report = render(components.dataset, components.stores)
+    report = data_report(components, config.output.language)
     return f"{report}\nPrepared in {config.data.cache_dir}, content {cache_content(components)}"
