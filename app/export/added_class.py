@@ -18,6 +18,7 @@ import torch
 
 from ..checkpoints.run_files import REPORT
 from ..checkpoints.run_history import CONFIG, HISTORY
+from ..config.data_settings import TASKS
 from ..data.rows import Row
 from ..errors import InputError, excerpt, listed
 from ..model.head import last_layer
@@ -94,7 +95,8 @@ def _check(folder: Path, predictor: Predictor, name: str) -> None:
         raise InputError(f"--name must be a printable word without spaces around it, found {excerpt(name)}")
     if name in names:
         raise InputError(f"--name {name}: the model has this label (known: {listed(names)}); choose another")
-    if predictor.outcome.label_rule() is not None:
+    # Not between ordered labels, nor to numbers
+    if not {"unordered", "one_class"} <= TASKS[predictor.outcome.task].has:
         raise InputError(f"{folder}: a class is added to a model of one label a row; train this one again")
     if last_layer(predictor.runtime.model.model)[1].bias is None:
         raise InputError(f"{folder}: the model's last layer has no bias; train again with rows of the class")

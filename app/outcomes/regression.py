@@ -210,7 +210,7 @@ class Regression(LabelledOutcome):
 
     def log_odds(self, logits: torch.Tensor, label: int) -> torch.Tensor:
         """Return the number itself."""
-        return self.mean + self.scale * logits[:, 0]
+        return self.mean + self.scale * logits[:, 0].double()
 
     def line(self, answer: float, probabilities: np.ndarray) -> str:
         return f"{answer:.4g}"
