@@ -21,7 +21,7 @@ USUAL = {
     "data.test": ("FILE", "rows to report on; else a part of the training rows"),
     "data.text_column": ("COLUMN", "column of the text, by name or number from 0; else found"),
     "data.label_column": ("COLUMN", "column of the label; else found"),
-    "data.task": ("TASK", ", ".join([*TASKS][1:-1])),
+    "data.task": ("TASK", "|".join([*TASKS][1:-1])),
     "data.label_separator": ("TEXT", "for multi_label: what is between the labels of a row"),
     "data.on_bad_row": ("HOW", "invalid rows: error or skip"),
     "data.max_length": ("TOKENS", "most tokens of a text"),

@@ -69,7 +69,7 @@ class RowEncoder:
         (exclusive), of each range without a gap that is due to the limit of tokens."""
         whole = self.encoder.tokenizer.encode(*texts)
         if self.tail is None or not whole.overflowing:
-            windows = [whole, *whole.overflowing[: self.long.most_windows - 1]]
+            windows = [whole, *whole.overflowing[: self.long.max_windows - 1]]
             tokens = [token for window in windows for token in _places(window)]
             return [_ranges([tokens], number) for number in range(len(texts))]
         head, tail = _places(whole), _places(self.tail.tokenizer.encode(*texts))

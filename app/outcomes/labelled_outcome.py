@@ -34,10 +34,9 @@ class LabelledOutcome(FittedOutcome):
     number a row: at least `labels`, `predicted`, `correct` (bool) and `loss`; `right_rows` and `certainty`
     are for tables of compared rows.
 
-    `label_column` is the name of the column of answers in files, `page_links` the ids of the sections of its
-    page, whose titles are words, `own_words` those of page and card, in English and Chinese.
-    `pipeline_arguments` is what transformers' pipeline needs on the card. `note` says how rows of several
-    runs were decided. `separator` is between levels of labels.
+    `label_column` is the column of answers in files, `page_links` the ids of the sections of its page, whose
+    titles are words, `own_words` those of page and card, `pipeline_arguments` what transformers' pipeline
+    needs on the card, `note` how rows of several runs were decided, `separator` what is between levels.
     """
 
     has_labels = True
@@ -192,10 +191,8 @@ class LabelledOutcome(FittedOutcome):
         return {f"p_{name}": round(float(probability), 6) for name, probability in by_label}
 
     def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
-        """Return what a file of predictions has of one row beside its answer, by the names of the columns.
-
-        `probabilities` (num_labels,); with a threshold of confidence there is `decision`, accept or abstain.
-        """
+        """Return what a file of predictions has of one row beside its answer, by column; `probabilities`
+        (num_labels,). With a threshold of confidence there is `decision`, accept or abstain."""
         return self.probability_columns(probabilities)
 
     def answers(self, predicted: np.ndarray) -> np.ndarray:
@@ -204,6 +201,10 @@ class LabelledOutcome(FittedOutcome):
         for row, label in enumerate(predicted):
             answers[row] = self.answer(label)
         return answers
+
+    def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the ids of all labels, the most probable first; `probabilities` (num_labels,)."""
+        return np.argsort(-probabilities, kind="stable")
 
     def scored_label(self, label: int, probability: float, answer: str | list[str]) -> dict[str, Any]:
         """Return what a server says of one label of a row whose answer is `answer`."""

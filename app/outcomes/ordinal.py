@@ -78,8 +78,13 @@ class Ordinal(SingleLabel):
         counts.labels, counts.predicted = labels, predicted
         return counts
 
+    def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the answer first, then the others: the median need not be the most probable label."""
+        ranked, answer = super().ranked_labels(probabilities), self.chosen(probabilities[None])
+        return np.concatenate([answer, ranked[ranked != answer]])
+
     def scored_label(self, label: int, probability: float, answer: str) -> dict[str, Any]:
-        """Return also whether it is the answer, `chosen`: the median need not be the most probable one."""
+        """Return also whether it is the answer, `chosen`."""
         scored = super().scored_label(label, probability, answer)
         return scored | {"chosen": scored["label"] == answer}
 

@@ -107,7 +107,7 @@ def test_marks():
 @pytest.mark.parametrize("count", ["0", "-1", "101", "many"])
 def test_a_number_that_makes_no_sense(run, capsys, count):
     assert predict(run, "好", f"--evidence={count}") == 2
-    assert "a number from 1 to 100 is needed" in capsys.readouterr().err
+    assert f"must be from 1 to 100, found {count}" in capsys.readouterr().err
 
 
 def test_a_checkpoint_that_is_no_run_has_no_evidence(tmp_path, capsys):

@@ -68,7 +68,6 @@ def test_report_is_about_the_rows_of_the_file(model, tmp_path, capsys):
         ("new.csv", LABELS[0], ["--label_column", "别的"], "别的"),
         ("new.csv", LABELS[0], ["--output", "x.csv"], "remove --output"),
         ("new.csv", LABELS[0], ["--report", "used"], "an empty or a new folder is needed"),
-        ("new.txt", LABELS[0], [], "cannot tell which column is the"),
         ("new.txt", LABELS[0], ["--format", "text"], "found plain text"),
     ],
 )

@@ -72,7 +72,13 @@ NOT_JSON = {
 @pytest.mark.parametrize("name", ["a.txt", "a.tsv", "a.csv"])
 @pytest.mark.parametrize("content", NOT_JSON.values(), ids=NOT_JSON)
 def test_texts_with_brackets_are_not_json(write, name, content):
-    assert file_format(write(name, content), "auto", "utf-8") == ("csv" if name == "a.csv" else "tsv")
+    lines, by_name = content.splitlines(), "csv" if name == "a.csv" else "tsv"
+    # Two lines with the same separator say more than the name
+    by_lines = [
+        key for key, separator in (("tsv", "\t"), ("csv", ",")) if all(separator in one for one in lines)
+    ]
+    expected = by_lines[0] if by_lines and len(lines) > 1 else by_name
+    assert file_format(write(name, content), "auto", "utf-8") == expected
 
 
 def test_a_format_that_is_set_is_used(write):

@@ -88,6 +88,7 @@ def test_the_decision_is_the_median_and_says_how_sure_it_is():
     assert outcome.columns(probabilities[0], 0.3)["decision"] == "abstain"
     assert outcome.listed_labels(probabilities[0]).tolist() == [0, 2]
     assert [outcome.scored_label(at, 0.4, "b")["chosen"] for at in range(3)] == [False, True, False]
+    assert [outcome.ranked_labels(row).tolist() for row in probabilities] == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
 
 
 def test_the_order_is_that_of_numbers_or_of_the_setting(tmp_path):
