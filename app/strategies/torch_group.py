@@ -165,8 +165,9 @@ def check_environment(world_size: int) -> None:
 def rendezvous_store(rank: int, world_size: int) -> dist.Store:
     """Return the store at MASTER_ADDR:MASTER_PORT through which the ranks find each other.
 
-    A launcher that hosts the store itself says so (TORCHELASTIC_USE_AGENT_STORE); else rank 0 hosts it. Each
-    restart uses its own prefix, because a reused store still holds the addresses of the processes that died.
+    A launcher that hosts the store itself says so (TORCHELASTIC_USE_AGENT_STORE); then each restart uses its
+    own prefix, because the store still holds the addresses of the processes that died. Else rank 0 hosts
+    a new one; machines that have joined later have counted fewer restarts.
     """
     if world_size == 1 and not (os.environ.get("MASTER_ADDR") and os.environ.get("MASTER_PORT")):
         return dist.HashStore()
@@ -180,7 +181,8 @@ def rendezvous_store(rank: int, world_size: int) -> dist.Store:
             f"{str(error).splitlines()[0]}; choose a free port, such as torchrun --master-port, or torchrun "
             "--standalone, which finds one"
         ) from error
-    return dist.PrefixStore(f"restart{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0) if hosted else 0
+    return dist.PrefixStore(f"restart{restarts}", store)
 
 
 def _never_free(group: dist.ProcessGroup) -> None:

@@ -1,0 +1,168 @@
+"""Machines that leave a running job and join it: python -m pytest tests/runtime/test_elastic.py -m chaos
+
+Each machine is a network namespace of its own where they can be made (root on Linux), else an agent of
+torchrun on this machine.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+from tests.ranks import ROOT, SMALL
+
+pytestmark = pytest.mark.chaos
+# seconds, for anything that must happen
+PATIENT = 100
+BRIDGE = "elastic0"
+
+
+class Machines:
+    """Starts agents; that of machine 0 hosts the rendezvous."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.agents = folder, {}
+        self.has_namespaces = os.geteuid() == 0 and self._make_namespaces()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+
+    def _make_namespaces(self) -> bool:
+        self.remove()
+        commands = [f"link add {BRIDGE} type bridge", f"link set {BRIDGE} up"]
+        for n in range(3):
+            commands += [
+                f"netns add elastic{n}",
+                f"link add elastic-v{n} type veth peer name elastic-p{n}",
+                f"link set elastic-p{n} netns elastic{n}",
+                f"link set elastic-v{n} master {BRIDGE} up",
+                f"-n elastic{n} addr add {self.address(n, True)}/24 dev elastic-p{n}",
+                f"-n elastic{n} link set elastic-p{n} up",
+                f"-n elastic{n} link set lo up",
+            ]
+        try:
+            return not any(
+                subprocess.run(["ip", *command.split()], capture_output=True, check=False).returncode
+                for command in commands
+            )
+        except FileNotFoundError:
+            return False
+
+    def address(self, number: int, in_namespace: bool | None = None) -> str:
+        in_namespace = self.has_namespaces if in_namespace is None else in_namespace
+        return f"10.77.0.{number + 1}" if in_namespace else "127.0.0.1"
+
+    def start(self, number: int, settings: list[str]) -> None:
+        """Start the agent of a machine."""
+        inside = ["ip", "netns", "exec", f"elastic{number}"] if self.has_namespaces else []
+        command = [
+            *inside,
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nnodes=1:3",
+            "--nproc_per_node=1",
+        ]
+        command += ["--max-restarts=3", "--rdzv_backend=c10d", "--rdzv_id=elastic"]
+        # An address within a namespace is not one that torchrun takes for its own machine's
+        host = f"last_call_timeout=3,is_host={int(number == 0)}"
+        command += [f"--rdzv_conf={host}", f"--local_addr={self.address(number)}"]
+        command += [
+            f"--rdzv_endpoint={self.address(0)}:{self.port}",
+            str(ROOT / "tests" / "run" / "slow_run.py"),
+        ]
+        interface = f"elastic-p{number}" if self.has_namespaces else "lo"
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        environment |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "GLOO_SOCKET_IFNAME": interface}
+        with (self.folder / f"log{number}").open("w") as log:
+            self.agents[number] = subprocess.Popen(
+                [*command, *settings], cwd=ROOT, env=environment, stdout=log, stderr=log
+            )
+
+    def lose(self, number: int) -> None:
+        """Cut the network of a machine, where it has its own, and kill all its processes."""
+        if self.has_namespaces:
+            subprocess.run(["ip", "link", "set", f"elastic-v{number}", "down"], check=True)
+        # An agent that has finished, has no processes left
+        with suppress(psutil.NoSuchProcess):
+            agent = psutil.Process(self.agents[number].pid)
+            for process in [agent, *agent.children(recursive=True)]:
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGKILL)
+        self.agents.pop(number).wait()
+
+    def said(self) -> str:
+        return "\n".join(
+            f"{path.name}: {path.read_text(errors='replace')[-2500:]}" for path in self.folder.glob("log*")
+        )
+
+    def remove(self) -> None:
+        """End all agents, and take the namespaces away."""
+        for number in list(self.agents):
+            self.lose(number)
+        with suppress(FileNotFoundError):
+            # Deleting a namespace deletes its links some time later
+            links = [f"link del {name}" for name in ("elastic-v0", "elastic-v1", "elastic-v2", BRIDGE)]
+            for command in (*links, *(f"netns del elastic{n}" for n in range(3))):
+                subprocess.run(["ip", *command.split()], capture_output=True, check=False)
+
+
+@pytest.fixture
+def machines(tmp_path):
+    machines = Machines(tmp_path)
+    yield machines
+    machines.remove()
+
+
+def wait_for(machines: Machines, run: Path, world_size: int, steps: int) -> int:
+    """Wait until this many processes have trained and a state of at least so many steps is there; return its
+    step."""
+    deadline = time.monotonic() + PATIENT
+    while time.monotonic() < deadline:
+        states = [int(path.name[5:]) for path in (run / "state").glob("step-*") if path.name[5:].isdecimal()]
+        with suppress(OSError, ValueError, LookupError):
+            last = json.loads((run / "run_history.json").read_text(encoding="utf-8"))["starts"][-1]
+            if last["processes"] == world_size and states and max(states) >= steps:
+                return max(states)
+        time.sleep(0.2)
+    raise AssertionError(f"no {world_size} processes at step {steps}\n{machines.said()}")
+
+
+def test_a_machine_is_lost_and_another_joins(tmp_path, machines):
+    run, hold = tmp_path / "run", tmp_path / "slow"
+    settings = ["--data.cache_dir", str(tmp_path / "cache"), "--output.tensorboard", "false"]
+    settings += ["--train.device", "cpu", "--train.epochs", "3", "--train.save_every", "5"]
+    settings += ["--train.eval_every", "1000", "--train.timeout", "10", "--model.dropout", "0"]
+    settings += [f"--model.config.{key}={value}" for key, value in SMALL.items()]
+    elastic = [str(hold), "ddp", *settings, "--output.dir", str(run), "--resume", "auto"]
+
+    hold.touch()
+    for number in (0, 1):
+        machines.start(number, elastic)
+    step = wait_for(machines, run, 2, 5)
+    machines.lose(1)
+    step = wait_for(machines, run, 1, step + 5)
+    machines.start(2, elastic)
+    wait_for(machines, run, 2, step + 5)
+    hold.unlink()
+    codes = {number: agent.wait(timeout=PATIENT) for number, agent in machines.agents.items()}
+    assert codes == {0: 0, 2: 0}, machines.said()
+
+    whole = tmp_path / "whole"
+    alone = [sys.executable, "run_single.py", *settings, "--output.dir", str(whole)]
+    subprocess.run(alone, cwd=ROOT, check=True, timeout=PATIENT, capture_output=True)
+    one, two = (load_file(folder / "model.safetensors") for folder in (run, whole))
+    # Gradients of keys' biases are zero but for rounding, which Adam enlarges
+    assert max(float((one[name] - two[name]).abs().max()) for name in one if "key.bias" not in name) <= 1e-5
+    reports = [json.loads((folder / "report.json").read_text(encoding="utf-8")) for folder in (run, whole)]
+    assert reports[0]["confusion_matrix"] == reports[1]["confusion_matrix"]
+    assert reports[0]["loss"] == pytest.approx(reports[1]["loss"], abs=1e-5)
