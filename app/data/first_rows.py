@@ -17,6 +17,8 @@ from .text_files import Source, Span, check_characters
 # its labels
 LOOK_AHEAD = 20_000
 LOOK_AHEAD_CHARACTERS = 16_000_000
+# Columns of a row without names, as in Excel; a long line of separators must not take minutes
+MAX_COLUMNS = 16_384
 
 
 class Looks(NamedTuple):
@@ -57,6 +59,11 @@ def open_records(
     line, record = first[0]
     below = [record for _, record in first[1:]]
     where = f"{path}, {notes['place']} {line}"
+    if isinstance(record, list) and len(record) > MAX_COLUMNS:
+        raise InputError(
+            f"{where}: a row may have at most {MAX_COLUMNS:,} columns, found {len(record):,}; set "
+            "--data.format if another separator is meant"
+        )
     is_header = format.has_header and _is_header(where, record, options, need_label, below)
     columns = _first_columns(where, record, is_header, options, need_label, below, find_pairs)
     names = record if is_header else None

@@ -105,6 +105,12 @@ def test_after_a_broken_header_no_row_is_read_as_the_header(write, name, line, o
         read(write(name, f"{line}\n{row}{row}"), **options)
 
 
+def test_a_line_of_separators_is_no_row(write):
+    path = write("a.csv", "," * 16_384)
+    with pytest.raises(InputError, match=r"line 1: a row may have at most 16,384 columns, found 16,385"):
+        read(path, format="csv")
+
+
 @pytest.mark.parametrize("depth", [900, 960, 975, 980, 985, 990, 1000, 10_000, 100_000])
 def test_json_nested_deep_in_a_row(write, depth):
     """It was read, and then too deep to be shown in the message of what is wrong with it."""
