@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -49,6 +50,8 @@ def encode_parts(folder: Path, job: EncodingJob, table: Table, workers: int) -> 
 
     ranges = row_ranges(table, workers)
     parts = [folder / f"part-{number}" for number in range(len(ranges))]
+    # A rank may tokenise: see ProgressBar for its lock
+    tqdm.set_lock(threading.RLock())
     bar = tqdm(total=table.num_rows, desc="tokenise", unit=" rows", unit_scale=True, disable=None, delay=2)
     with bar as progress, ThreadPoolExecutor(workers) as pool:
         if workers == 1:
