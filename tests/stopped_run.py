@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
+from safetensors.numpy import load_file
+
+from app.config.command_line import load_config
 from app.config.schema import Config
 from app.run.after_step import AfterStep
 from app.run.entry import work
@@ -23,3 +27,13 @@ def stop_after(step: int, config: Config) -> None:
         assert work(config, "single") == 128 + signal.SIGTERM
     finally:
         AfterStep.__call__ = call
+
+
+def check_resumed(words: list[str], folder: Path, run: Path) -> None:
+    """Stop the run of a command line, which writes into `folder`, after step 10, and resume it: it must end
+    with the weights and the report of `run`, which was not stopped."""
+    stop_after(10, load_config(words))
+    assert work(load_config([*words, "--output.resume", "auto"]), "single") == 0
+    wanted, found = (load_file(one / "model.safetensors") for one in (run, folder))
+    assert all((wanted[name] == found[name]).all() for name in wanted)
+    assert (folder / "report.json").read_bytes() == (run / "report.json").read_bytes()

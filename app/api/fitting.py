@@ -7,7 +7,7 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -18,12 +18,9 @@ import yaml
 from ..config.command_line import MAX_LIST, load_config
 from ..config.schema import Config
 from ..config.shipped import MODULE, default_config
-from ..data.cache import built_here
 from ..data.rows import Row
 from ..errors import InputError, TrainingError
 
-# The file of the rows, and the bytes up to which no other process prepares them
-TRAIN, SMALL = "train.jsonl", 8 << 20
 # What `fit` says itself.
 SET_BY_FIT = ("train", "dev", "test", "test_size", "format", "task", "labels")
 SET_BY_FIT += ("text_column", "text_pair_column")
@@ -32,7 +29,7 @@ SET_BY_FIT += ("label_column", "header", "encoding", "quoting", "on_bad_row", "c
 
 def write_rows(folder: Path, rows: list[Row], labels: list[str]) -> dict[str, Any]:
     """Write rows and their labels into a file in `folder`; return the settings that read it."""
-    path = folder / TRAIN
+    path = folder / "train.jsonl"
     with path.open("w", encoding="utf-8") as file:
         for row, label in zip(rows, labels, strict=True):
             pair = {} if row.pair is None else {"pair": row.pair}
@@ -60,9 +57,7 @@ def train_folder(
     model = config.model if place is None else replace(config.model, name=str(place))
     # The rows of one call are of no use to the next
     data = replace(config.data, cache_dir=str(folder / "cache"))
-    is_small = (folder / TRAIN).stat().st_size <= SMALL
-    with built_here() if is_small else nullcontext():
-        status = run_quietly(replace(config, model=model, data=data), verbose, with_report=has_folder)
+    status = run_quietly(replace(config, model=model, data=data), verbose, with_report=has_folder)
     if status == 128 + signal.SIGINT:
         raise KeyboardInterrupt
     if status:

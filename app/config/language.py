@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 LANGUAGES = ("auto", "en", "zh")
+# Texts in English and Chinese, by key
+Words = Mapping[str, tuple[str, str]]
 
 
 def spoken(language: str) -> str:
@@ -13,3 +16,13 @@ def spoken(language: str) -> str:
         return language
     locale = next(filter(None, (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
     return "zh" if locale.lower().startswith("zh") else "en"
+
+
+def say(words: Words, language: str, key: str, *values: object, **named: object) -> str:
+    """Return a text in a language, en or zh, with its values."""
+    return words[key][language == "zh"].format(*values, **named)
+
+
+def in_language(words: Words, language: str) -> dict[str, str]:
+    """Return all texts in a language, en or zh, as they are."""
+    return {key: pair[language == "zh"] for key, pair in words.items()}

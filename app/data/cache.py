@@ -13,9 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +25,7 @@ from .preparation import ProcessKilled, call_apart
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
-# Whether this process builds itself
-_HERE = ContextVar("here", default=False)
-# Of these, a process of its own costs more time than it saves memory
+# Data up to this size is prepared here: starting a process would take longer than the work
 SMALL_BYTES = 2**20
 
 
@@ -70,22 +66,11 @@ def is_complete(folder: Path) -> bool:
         return False
 
 
-@contextmanager
-def built_here() -> Iterator[None]:
-    """Return a context in which no process is started to build: with few rows that takes longer than the
-    work."""
-    token = _HERE.set(True)
-    try:
-        yield
-    finally:
-        _HERE.reset(token)
-
-
 def build_once(
     folder: Path, build: Callable[..., None], *arguments: Any, num_bytes: int | None = None
 ) -> Path:
-    """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it: from
-    `num_bytes` of data in this process if they are few, or within `built_here`; else in another one.
+    """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it, from
+    `num_bytes` of data: in this process if they are few, else, and where that is unknown, in another one.
 
     `build` must be importable by name; what it raises is raised here. Any number of processes may call this
     at the same time: one builds, the others wait. A damaged folder is built again. Raises InputError if
@@ -128,7 +113,7 @@ def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple, is
         temporary = folder.with_name(f"{folder.name}.aside-{os.getpid()}")
         temporary.mkdir()
         try:
-            if is_small or _HERE.get():
+            if is_small:
                 _build(build, temporary, arguments)
             else:
                 call_apart(_build_apart, build, temporary, arguments)

@@ -90,7 +90,7 @@ def without_ancestors(labels: Iterable[str], separator: str) -> list[str]:
 
 class OnePath(OneLabel):
     """One path a row: class ids (num_rows,) int64. A path that ends at a level that has others below it is a
-    label of its own."""
+    separate label."""
 
     what = "path of labels"
     several = "multi_path"

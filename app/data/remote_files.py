@@ -130,7 +130,7 @@ def _reading(address: str) -> Iterator[None]:
         raise InputError(
             f"{address}: there is no such file, or it may not be seen, or its server does not answer"
         ) from None
-    # Each store raises errors of its own
+    # Each store raises different errors
     except Exception as error:  # noqa: BLE001
         raise TrainingError(
             f"{address}: cannot be read ({type(error).__name__}); check the address, the network, and the "

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from ..config import language
+
 WORDS = {
     "heading": ("Data", "数据"),
     "table": ("{0}: {1:,} rows{2} ({3})", "{0}：{1:,} 行{2}（{3}）"),
@@ -92,9 +96,8 @@ COLUMNS = {
 }
 
 
-def say(language: str, key: str, *values: object) -> str:
-    """Return a text with its values."""
-    return WORDS[key][language == "zh"].format(*values)
+# Returns a text in a language, by its key, with its values
+say = partial(language.say, WORDS)
 
 
 def columns_in(described: str, language: str) -> str:

@@ -84,8 +84,8 @@ def set_prefix(tokenizer: Tokenizer, words: str) -> None:
 
 
 def _kept_as_it_is(tokenizer):
-    """Return a tokenizer of transformers' general class, which is loaded as it was saved; that of BERT makes
-    its template anew."""
+    """Return a tokenizer of transformers' general class, which is loaded as it was saved; that of BERT
+    rebuilds its template."""
     from transformers import PreTrainedTokenizerFast
 
     names = ("model_input_names", "padding_side", "truncation_side")

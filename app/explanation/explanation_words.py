@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..config.language import in_language
+
 WORDS = {
     "title": ("Why this label", "为什么是这个标签"),
     "predicted": ("predicted", "预测的标签"),
@@ -125,4 +127,4 @@ NUMBER_WORDS = {
 def words(language: str, is_number: bool = False) -> dict[str, str]:
     """Return the words in a language, en or zh; `is_number`: of a model that gives a number."""
     pairs = WORDS | NUMBER_WORDS if is_number else WORDS
-    return {key: pair[language == "zh"] for key, pair in pairs.items()}
+    return in_language(pairs, language)

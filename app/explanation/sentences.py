@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..config.language import say
 from ..evaluation.page.report_page import visible
 from ..evaluation.text_table import text_table
 from .explain import Explanation
@@ -102,7 +103,7 @@ def known_label(explanation: Explanation, known: KnownLabel | None, language: st
     if known is None:
         return []
     if explanation.is_number:
-        return [NUMBER_WORDS["known_number"][language == "zh"].format(known.names[0], visible(known.where))]
+        return [say(NUMBER_WORDS, language, "known_number", known.names[0], visible(known.where))]
     names = [explanation.label_names[label] for label in explanation.predicted]
     which = "right" if sorted(names) == sorted(known.names) else "wrong"
     t = words(language)

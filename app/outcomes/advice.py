@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..config.language import say
 from ..data.report import FEW_ROWS
 from ..evaluation.measures.selective import Decisions, lower_bound
 from ..evaluation.text_table import short_label
@@ -47,7 +48,7 @@ class Advice:
             key: value.name(language) if isinstance(value, Metric) else value
             for key, value in self.values.items()
         }
-        return SENTENCES[self.what][language == "zh"].format(**values)
+        return say(SENTENCES, language, self.what, **values)
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ def by_heart(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
 
 def render_advice(advice: Sequence[Advice], language: str = "en") -> str:
     """Return the sentences with their commands for a terminal."""
-    lines = [SENTENCES["heading"][language == "zh"]]
+    lines = [say(SENTENCES, language, "heading")]
     for one in advice:
         lines += [f"  - {one.sentence(language)}", f"      {one.command}"]
     return "\n".join(lines)

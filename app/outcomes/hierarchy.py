@@ -15,7 +15,7 @@ class Hierarchy:
 
     `paths` are the levels of each label, `nodes` those of each node, parents before their children; `levels`
     (num_nodes,) is the level of each, 0 the highest. A label that has others below it is a node and, where a
-    path ends there, an answer of its own.
+    path ends there, also an answer.
     """
 
     def __init__(self, label_names: list[str], separator: str) -> None:

@@ -23,7 +23,7 @@ def label_table(
     is_long = len(classes) > MAX_CLASSES
     shown = worst_labels(classes, MAX_SHOWN) if is_long else classes
     has_thresholds = any("threshold" in scores for scores in classes.values())
-    rows = shown | {say(f"{name} avg", language): metrics[name] | {"support": support} for name in averages}
+    rows = shown | {say(language, f"{name} avg"): metrics[name] | {"support": support} for name in averages}
     lines = [
         [
             short_label(name),
@@ -34,8 +34,8 @@ def label_table(
         for name, scores in rows.items()
     ]
     keys = [*SCORES, "support", *(["threshold"] if has_thresholds else [])]
-    header = ["", *(say(key, language) for key in keys)]
-    heading = say("worst", language, len(shown), len(classes), say(noun, language))
+    header = ["", *(say(language, key) for key in keys)]
+    heading = say(language, "worst", len(shown), len(classes), say(language, noun))
     return [*([heading] if is_long else []), text_table(header, lines)]
 
 
@@ -51,8 +51,8 @@ def multi_label_lines(metrics: dict, rule: str, language: str = "en") -> list[st
     return [
         *label_table(metrics, "labels", MULTI_LABEL_AVERAGES, support, language),
         "",
-        "   ".join([*values, say("rows", language, metrics["rows"])]),
-        say("labels a row", language, metrics["labels_per_row"], metrics["predicted_per_row"]),
+        "   ".join([*values, say(language, "rows", metrics["rows"])]),
+        say(language, "labels a row", metrics["labels_per_row"], metrics["predicted_per_row"]),
         "",
         rule,
     ]
@@ -65,26 +65,26 @@ def confusion_lines(metrics: dict, language: str = "en") -> list[str]:
         cells = (
             [label, *map(str, row)] for label, row in zip(labels, metrics["confusion_matrix"], strict=True)
         )
-        return [say("matrix", language), text_table(["", *labels], cells)]
+        return [say(language, "matrix"), text_table(["", *labels], cells)]
     pairs = metrics["confusions"]
     if not pairs:
-        return [say("no confusions", language)]
+        return [say(language, "no confusions")]
     shown = [[short_label(label), short_label(other), str(rows)] for label, other, rows in pairs[:MAX_SHOWN]]
-    heading = say("confusions", language, len(shown), len(pairs))
-    names = [say(key, language) for key in ("true class", "predicted", "row count")]
+    heading = say(language, "confusions", len(shown), len(pairs))
+    names = [say(language, key) for key in ("true class", "predicted", "row count")]
     return [heading, text_table(names, shown)]
 
 
 def interval_lines(metrics: dict, beside_baselines: tuple[str, ...], language: str = "en") -> str:
     """Return each metric with its interval, and the baselines with the metrics `beside_baselines`."""
-    lines = [say("intervals", language)]
+    lines = [say(language, "intervals")]
     names = {key: BY_KEY[key].name(language) for key in metrics["intervals"]}
     width = max([17, *map(columns_of, names.values())])
     for key, ends in metrics["intervals"].items():
         name = names[key] + " " * (width - columns_of(names[key]))
-        lines.append(f"  {name} {metrics[key]:.4f}   {say('to', language, *ends)}")
+        lines.append(f"  {name} {metrics[key]:.4f}   {say(language, 'to', *ends)}")
     for baseline, values in metrics.get("baselines", {}).items():
-        of_rows = "" if values["rows"] == metrics["rows"] else say("of rows", language, values["rows"])
+        of_rows = "" if values["rows"] == metrics["rows"] else say(language, "of rows", values["rows"])
         shown = ", ".join(f"{BY_KEY[key].name(language)} {values[key]:.4f}" for key in beside_baselines)
-        lines.append(f"  {say(baseline, language)}: {shown}{of_rows}")
+        lines.append(f"  {say(language, baseline)}: {shown}{of_rows}")
     return "\n".join(lines)

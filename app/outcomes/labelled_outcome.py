@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..config.language import in_language
 from ..data.label_forms import label_form
 from ..errors import InputError
 from .fitted_outcome import FittedOutcome
@@ -98,8 +99,7 @@ class LabelledOutcome(FittedOutcome):
         raise NotImplementedError
 
     def differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Return whether two models, of these logits of the same rows, predict otherwise, (num_rows,)
-        bool."""
+        """Return where two models, with these logits of the same rows, differ in answer, (num_rows,) bool."""
         first, second = (self.decide(logits).reshape(len(logits), -1) for logits in (one, other))
         return (first != second).any(axis=1)
 
@@ -241,11 +241,11 @@ class LabelledOutcome(FittedOutcome):
 
     def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
         """Return the ids of the labels that follow `line` on a terminal, the most probable first."""
-        return np.argsort(-probabilities, kind="stable")
+        return self.ranked_labels(probabilities)
 
     def words(self, language: str) -> dict[str, str]:
         """Return the outcome's own words on its page and its card, in a language, en or zh."""
-        return {key: pair[language == "zh"] for key, pair in self.own_words.items()}
+        return in_language(self.own_words, language)
 
     def decision_paragraph(self, metrics: dict, language: str) -> str:
         """Return a paragraph of the model card, in Markdown: how a prediction follows from logits."""

@@ -92,12 +92,12 @@ class MaskedLanguageModelling(Outcome):
     def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
         """Return perplexity and accuracy of the same masked tokens before and after the training."""
         tokens, rows = metrics["targets"], metrics["rows"]
-        lines = [title, say("masked tokens", language, tokens, rows)]
+        lines = [title, say(language, "masked tokens", tokens, rows)]
         for key in ("perplexity", "accuracy", "loss"):
-            before = say("before", language, start[key]) if key in start else ""
+            before = say(language, "before", start[key]) if key in start else ""
             name = BY_KEY[key].name(language)
             padding = " " * max(0, 10 - columns_of(name))
-            lines.append(f"  {name}{padding} {before}{say('after', language, metrics[key])}")
+            lines.append(f"  {name}{padding} {before}{say(language, 'after', metrics[key])}")
         return "\n".join(lines)
 
     def next_command(self, folder: Path) -> str:

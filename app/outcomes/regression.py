@@ -221,7 +221,7 @@ class Regression(LabelledOutcome):
     def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
         lines = [
             title,
-            say("near", language, *(metrics[key] for key in ("rows", "near", "near_distance"))),
+            say(language, "near", *(metrics[key] for key in ("rows", "near", "near_distance"))),
             "",
         ]
         intervals = interval_lines(metrics, ("rmse", "mae", *self.beside_baselines), language)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..config import language as texts
+
 WORDS = {
     "precision": ("precision", "精确率"),
     "recall": ("recall", "召回率"),
@@ -80,8 +82,7 @@ WORDS = {
 }
 
 
-def say(key: str, language: str, *values: object) -> str:
+def say(language: str, key: str, *values: object) -> str:
     """Return a text with its values; `key` itself where there is none, as for a name that is the same in both
     languages."""
-    text = WORDS[key][language == "zh"] if key in WORDS else key
-    return text.format(*values) if values else text
+    return texts.say(WORDS, language, key, *values) if key in WORDS else key

@@ -223,14 +223,14 @@ class SingleLabel(LabelledOutcome):
         return f"{short_label(answer)} {self.confidence(probabilities[None])[0]:.4f}"
 
     def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
-        order = super().listed_labels(probabilities)
-        return order[order != self.chosen(probabilities[None])]
+        # The first is the answer
+        return self.ranked_labels(probabilities)[1:]
 
     def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
         rows = metrics["rows"]
         lines = [title, *label_table(metrics, "classes", AVERAGES, rows, language), ""]
         accuracy, loss = (f"{BY_KEY[key].name(language)} {metrics[key]:.4f}" for key in ("accuracy", "loss"))
-        lines += [f"{accuracy}   {say('rows', language, rows)}   {loss}", ""]
+        lines += [f"{accuracy}   {say(language, 'rows', rows)}   {loss}", ""]
         intervals = interval_lines(metrics, self.beside_baselines, language)
         lines += [*confusion_lines(metrics, language), "", intervals]
         if "calibration" in metrics:

@@ -84,4 +84,4 @@ def render_calibration(calibration: dict, language: str = "en") -> str:
     is_same = calibration["measured_on"] == calibration["fitted_on"]
     losses = (calibration[when][key] for key in ("loss", "ece") for when in ("before", "after"))
     about = (calibration[key] for key in ("temperature", "rows", "fitted_on", "measured_on"))
-    return say("calibration", language, *about, say("same rows", language) if is_same else "", *losses)
+    return say(language, "calibration", *about, say(language, "same rows") if is_same else "", *losses)

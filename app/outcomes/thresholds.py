@@ -129,13 +129,13 @@ def rule_of(values: dict, label_names: list[str]) -> LabelRule:
 
 def describe_rule(rule: LabelRule, language: str = "en") -> str:
     """Return a line for people."""
-    limits = say("at least", language, rule.min_labels) if rule.min_labels else ""
-    limits += "" if rule.max_labels is None else say("at most", language, rule.max_labels)
+    limits = say(language, "at least", rule.min_labels) if rule.min_labels else ""
+    limits += "" if rule.max_labels is None else say(language, "at most", rule.max_labels)
     if rule.chosen_on is None:
-        return say("default threshold", language, DEFAULT_THRESHOLD) + limits
+        return say(language, "default threshold", DEFAULT_THRESHOLD) + limits
     absent = rule.labels_without_rows
-    default = say("absent labels", language, absent, DEFAULT_THRESHOLD) if absent else ""
-    return say("best thresholds", language, rule.rows, rule.chosen_on) + default + limits
+    default = say(language, "absent labels", absent, DEFAULT_THRESHOLD) if absent else ""
+    return say(language, "best thresholds", rule.rows, rule.chosen_on) + default + limits
 
 
 def held_out_decisions(dev: SplitLogits, rule: LabelRule) -> RowDecisions:

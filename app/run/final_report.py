@@ -160,8 +160,8 @@ def fit_and_measure(
 def render_copies(copies: dict, language: str) -> str:
     """Return a line for people, of `copies_in_train` in report.json."""
     without = copies["accuracy_without"]
-    shown = say("unknown", language) if without is None else f"{without:.4f}"
-    return say("copies", language, copies["rows"], shown, copies["accuracy"])
+    shown = say(language, "unknown") if without is None else f"{without:.4f}"
+    return say(language, "copies", copies["rows"], shown, copies["accuracy"])
 
 
 def _copies_in_train(components: Components, split: Split, correct: np.ndarray) -> dict:

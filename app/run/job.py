@@ -107,9 +107,10 @@ class Job:
         with memory_for("the data were opened and the model was built", Remedy.PREPARING):
             self.components = assemble(self.config, self.strategy)
         self.config = self.components.config
-        check_ranks(self.strategy.group, self.config, self.mode, self.components)
+        job = job_signature(self.config, self.components)
+        check_ranks(self.strategy.group, self.config, self.mode, self.components, job)
         self.total_steps = planned_steps(self.components.plan, self.config.train)
-        self.job = job_signature(self.config, self.components) | {"steps": self.total_steps}
+        self.job = job | {"steps": self.total_steps}
         self.on_rank_0(self.open_folder)
         with memory_for("the model was placed and its optimizer was built", Remedy.PREPARING):
             set_up(self.strategy, self.components)

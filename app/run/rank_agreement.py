@@ -15,7 +15,7 @@ from ..data.cache import content_key, file_digest
 from ..errors import InputError
 from ..runtime.group import Group
 from .assembly import Components, cache_content
-from .job_signature import MAX_LISTED, TOKENIZER, content_of, job_signature, shown
+from .job_signature import MAX_LISTED, TOKENIZER, content_of, shown
 
 # Settings of a machine
 OF_A_MACHINE = (
@@ -31,11 +31,12 @@ FREE = frozenset((*OF_A_MACHINE, *(f"output.{name}" for name in OF_RANK_0)))
 DERIVED = {TOKENIZER, "data.labels", "data.cache_dir"}
 
 
-def check_ranks(group: Group, config: Config, mode: str, components: Components) -> None:
-    """Raise InputError, on every rank alike, unless all ranks do the same job; every rank calls it."""
+def check_ranks(group: Group, config: Config, mode: str, components: Components, job: dict) -> None:
+    """Raise InputError, on every rank alike, unless all ranks do the same job; every rank calls it. `job` is
+    the rank's own, as `job_signature` returns it."""
     if group.world_size == 1:
         return
-    own = rank_signature(config, mode, components)
+    own = rank_signature(config, mode, components, job)
     ranks = group.gather_values({"host": platform.node(), "signature": own})
     lines = differences([rank["signature"] for rank in ranks], [rank["host"] for rank in ranks])
     if lines:
@@ -48,10 +49,9 @@ def check_ranks(group: Group, config: Config, mode: str, components: Components)
         )
 
 
-def rank_signature(config: Config, mode: str, components: Components) -> dict[str, Any]:
+def rank_signature(config: Config, mode: str, components: Components, job: dict) -> dict[str, Any]:
     """Return what must be the same on all ranks, by the name that messages use; it can be written as JSON."""
-    job = {name: value for name, value in job_signature(config, components).items() if name not in FREE}
-    signature = {"the mode": mode, **job}
+    signature = {"the mode": mode} | {name: value for name, value in job.items() if name not in FREE}
     signature["data.cache_dir"] = {"path": config.data.cache_dir, "content": cache_content(components)}
     if config.deepspeed.config is not None:
         content = content_key(file_digest(Path(config.deepspeed.config)))

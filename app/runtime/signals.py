@@ -63,7 +63,7 @@ class StopSignals:
     A signal may reach one rank or all, at different steps. So in each step the ranks sum up what they
     received: from before the optimizer step to after it, on the CPU, so that no rank waits.
 
-        The same sum tells all ranks in `has_failed` that one of them cannot write a file.
+    The same sum tells all ranks in `has_failed` that one of them cannot write a file.
 
     Once the ranks have agreed to stop, or training has ended with an error, each of several ranks ignores
     SIGTERM from the end of the context on: a launcher sends it as soon as the first rank has ended, and all

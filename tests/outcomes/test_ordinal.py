@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 from sklearn.metrics import cohen_kappa_score
 
 from app.api import load
@@ -19,9 +18,9 @@ from app.outcomes.class_scores import softmax
 from app.outcomes.cumulative_logits import bias_of_shares, class_log_probabilities, class_logits
 from app.outcomes.resampling import answer_values
 from app.run.comparing import compare_runs
-from app.run.entry import work
+from tests.exported_run import check_decided_alike
 from tests.multi_label_runs import arguments, read_predictions, train
-from tests.stopped_run import stop_after
+from tests.stopped_run import check_resumed
 from tests.verbs import predict
 
 TASK = {"data__task": "ordinal"}
@@ -135,27 +134,13 @@ def test_predictions_are_those_of_the_run(run, tmp_path):
 def test_a_stopped_run_continues_to_the_same_bits(run, tmp_path):
     settings = TASK | {"train__epochs": 8, "train__save_every": 7}
     words = arguments(run.parent / "stars.jsonl", tmp_path / "run", **settings)
-    stop_after(10, load_config(words))
-    assert work(load_config([*words, "--output.resume", "auto"]), "single") == 0
-    wanted, found = (load_file(folder / "model.safetensors") for folder in (run, tmp_path / "run"))
-    assert all((wanted[name] == found[name]).all() for name in wanted)
-    assert (tmp_path / "run" / "report.json").read_bytes() == (run / "report.json").read_bytes()
+    check_resumed(words, tmp_path / "run", run)
 
 
 def test_an_exported_model_and_an_explanation_decide_alike(run, tmp_path):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    from app.explanation.explain import explain
-    from app.explanation.plain_model import load_plain_model
-    from tests.verbs import export
-
-    assert export([str(run), "--to", "onnx", "--output", str(tmp_path / "onnx")]) == 0
     texts = ["好天好好好好", "天天天天天天"]
-    models = [load(run), load(tmp_path / "onnx")]
-    assert models[1].predict(texts).tolist() == models[0].predict(texts).tolist()
-    [found] = explain(load_plain_model(run, "cpu"), (texts[0],), False, None, 20, 0)
-    assert found.label_names[found.label] == models[0].predict(texts)[0]
-    assert found.probabilities == pytest.approx(models[0].predict_proba(texts)[0], abs=1e-4)
+    found = check_decided_alike(run, tmp_path / "onnx", texts)
+    assert found.probabilities == pytest.approx(load(run).predict_proba(texts)[0], abs=1e-4)
 
 
 def test_scores_have_the_probability_of_the_median():

@@ -10,19 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from app.api import load
-from app.config.command_line import load_config
 from app.errors import InputError
 from app.evaluation.logits_file import SplitLogits
 from app.outcomes import open_outcome
 from app.outcomes.hierarchy import Hierarchy
 from app.outcomes.resampling import answer_values
 from app.run.comparing import compare_runs
-from app.run.entry import work
+from tests.exported_run import check_decided_alike
 from tests.multi_label_runs import arguments, read_predictions, train
-from tests.stopped_run import stop_after
+from tests.stopped_run import check_resumed
 from tests.verbs import predict
 
 # A path may end where others go on
@@ -225,26 +223,11 @@ def test_a_model_alone_knows_what_is_between_levels(run, run_of_several, tmp_pat
 
 def test_a_stopped_run_continues_to_the_same_bits(run, tmp_path):
     words = arguments(run.parent / "news.jsonl", tmp_path / "run", **SINGLE, train__save_every=7)
-    stop_after(10, load_config(words))
-    assert work(load_config([*words, "--output.resume", "auto"]), "single") == 0
-    wanted, found = (load_file(folder / "model.safetensors") for folder in (run, tmp_path / "run"))
-    assert all((wanted[name] == found[name]).all() for name in wanted)
-    assert (tmp_path / "run" / "report.json").read_bytes() == (run / "report.json").read_bytes()
+    check_resumed(words, tmp_path / "run", run)
 
 
 def test_an_exported_model_and_an_explanation_decide_alike(run, tmp_path):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    from app.explanation.explain import explain
-    from app.explanation.plain_model import load_plain_model
-    from tests.verbs import export
-
-    assert export([str(run), "--to", "onnx", "--output", str(tmp_path / "onnx")]) == 0
-    texts = ["足足足足的", "股股股股的"]
-    models = [load(run), load(tmp_path / "onnx")]
-    assert models[1].predict(texts).tolist() == models[0].predict(texts).tolist()
-    [found] = explain(load_plain_model(run, "cpu"), (texts[0],), False, None, 20, 0)
-    assert found.label_names[found.label] == models[0].predict(texts)[0]
+    check_decided_alike(run, tmp_path / "onnx", ["足足足足的", "股股股股的"])
 
 
 def test_it_is_compared_with_the_same_labels_without_a_hierarchy(run, tmp_path):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 from scipy.stats import pearsonr, spearmanr
 
 from app.api import load
@@ -19,9 +18,8 @@ from app.outcomes.number_baselines import ridge_predictions
 from app.outcomes.number_scores import Numbers
 from app.outcomes.texts import Texts
 from app.run.comparing import compare_runs
-from app.run.entry import work
 from tests.multi_label_runs import arguments, read_predictions, train
-from tests.stopped_run import stop_after
+from tests.stopped_run import check_resumed
 from tests.verbs import predict
 
 TASK = {"data__task": "regression"}
@@ -185,11 +183,7 @@ def test_a_stopped_run_continues_to_the_same_bits(run, tmp_path):
     words = arguments(
         run.parent / "scores.jsonl", tmp_path / "run", train__epochs=8, train__save_every=7, **TASK
     )
-    stop_after(10, load_config(words))
-    assert work(load_config([*words, "--output.resume", "auto"]), "single") == 0
-    wanted, found = (load_file(folder / "model.safetensors") for folder in (run, tmp_path / "run"))
-    assert all((wanted[name] == found[name]).all() for name in wanted)
-    assert (tmp_path / "run" / "report.json").read_bytes() == (run / "report.json").read_bytes()
+    check_resumed(words, tmp_path / "run", run)
 
 
 def test_an_exported_model_gives_the_same_numbers(run, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from app.config.schema import Config, DataConfig, ModelConfig, OutputConfig, TrainConfig
 from app.run.assembly import assemble
+from app.run.job_signature import job_signature
 from app.run.rank_agreement import differences, rank_signature
 from app.runtime.group import Group
 from app.strategies import load_strategy
@@ -31,7 +32,9 @@ def config(tmp_path_factory) -> Config:
 
 def signature(config: Config, mode: str = "ddp") -> dict:
     with Single(config) as strategy:
-        return json.loads(json.dumps(rank_signature(config, mode, assemble(config, strategy))))
+        components = assemble(config, strategy)
+        job = job_signature(config, components)
+        return json.loads(json.dumps(rank_signature(config, mode, components, job)))
 
 
 def test_what_may_differ_is_no_difference(config, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...config.language import in_language
+
 WORDS = {
     "title": ("Evaluation report", "评测报告"),
     "what_next": ("What next?", "下一步做什么？"),
@@ -104,4 +106,4 @@ WORDS = {
 
 def words(language: str) -> dict[str, str]:
     """Return the words in a language, en or zh."""
-    return {key: pair[language == "zh"] for key, pair in WORDS.items()}
+    return in_language(WORDS, language)

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+from ...config.language import in_language, say
 from ...config.schema import Config
 from ...data.dataset import open_dataset
 from ...evaluation.page.charts import Axes, around
@@ -90,7 +91,7 @@ def conclusion(figures: dict, language: str) -> str:
     last = figures["points"][-1][key]
     values = {"change": change, "low": low, "high": high, "rows": figures["rows"]}
     values |= {"metric": BY_KEY[key].name(language), "next": min(1.0, last + change)}
-    return SENTENCES[what][language == "zh"].format(**values)
+    return say(SENTENCES, language, what, **values)
 
 
 def render_curve(figures: dict, language: str = "en") -> str:
@@ -101,8 +102,8 @@ def render_curve(figures: dict, language: str = "en") -> str:
         [f"{point['share']:.0%}", f"{point['train_rows']:,}", f"{point[key]:.4f}", _interval(point)]
         for point in figures["points"]
     ]
-    heading = ["", WORDS["rows"][language == "zh"], name, "95 %"]
-    note = WORDS["note"][language == "zh"].format(f"{figures['rows']:,}", figures["split"])
+    heading = ["", say(WORDS, language, "rows"), name, "95 %"]
+    note = say(WORDS, language, "note", f"{figures['rows']:,}", figures["split"])
     return "\n".join([text_table(heading, rows), "", note, conclusion(figures, language)])
 
 
@@ -132,7 +133,7 @@ def render_page(title: str, figures: dict, language: str) -> str:
     ]
     page = {
         "language": language,
-        "t": words(language) | {name: pair[language == "zh"] for name, pair in WORDS.items()},
+        "t": words(language) | in_language(WORDS, language),
         "page_title": title,
         "sentence": conclusion(figures, language),
         "metric": BY_KEY[key].name(language),

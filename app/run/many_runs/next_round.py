@@ -112,7 +112,7 @@ def _labelled(
         for row in source.rows("keep"):
             yield f"{source.name}, {source.place} {row.line}", row if isinstance(row, Row) else None
         return
-    is_several = dataset.splits["train"].labels.ndim > 1
+    is_several = outcome.form.has_several
     for number, (where, about, decisions) in enumerate(read_export(Path(labelled)), 1):
         if "text" not in about:
             raise InputError(f"{where}: a row needs its text; export with the data of the tasks")

@@ -24,7 +24,7 @@ from .study import own_lock, study_lock
 WITHOUT_TEST = ["--data.use_test", "false"]
 # So many failures and no success: the fault is not in what is searched
 ALL_FAILED = 3
-# An attribute of a trial whose process may die before it is told
+# Attribute of a trial that is to be pruned: a search that resumes after `kill -9` prunes it
 PRUNED = "pruned"
 SHOWN = {
     TrialState.COMPLETE: "finished",

@@ -1,4 +1,4 @@
-"""A series of runs in one folder, each in processes of its own; finished ones stay, others resume."""
+"""A series of runs in one folder, each in separate processes; finished ones stay, others resume."""
 
 from __future__ import annotations
 
