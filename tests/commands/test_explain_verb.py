@@ -13,6 +13,12 @@ from tests.verbs import explain as main
 TEXT = "今天真开心，手机质量不好"
 
 
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """The verb writes explanation.html into the working folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
     return str(save_checkpoint(tmp_path_factory.mktemp("run")))
@@ -40,8 +46,7 @@ def test_it_prints_and_writes_a_page_and_replaces_only_its_own(model, tmp_path, 
     assert link.is_symlink()
 
 
-def test_a_page_is_written_unless_none_is_asked_for(model, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_page_is_written_unless_none_is_asked_for(model, tmp_path, capsys):
     assert main([model, TEXT, "--html", "none"]) == 0
     assert not list(tmp_path.iterdir())
     assert main([model, TEXT]) == 0
@@ -50,7 +55,6 @@ def test_a_page_is_written_unless_none_is_asked_for(model, tmp_path, monkeypatch
 
 
 def test_a_pair_and_standard_input(model, monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("今天真开心\n".encode())))
     assert main([model, "-", "--text_pair", "手机质量不好"]) == 0
     assert "2: " in capsys.readouterr().out
