@@ -19,7 +19,7 @@ from .help import help_text
 from .messages import describe_type, explain_parser_error, setting_types
 from .public_sets import with_public_files
 from .schema import Config
-from .shipped import DEFAULT_CONFIGS, default_config
+from .shipped import DEFAULT_CONFIGS, default_config, is_about_the_source
 from .yaml_files import read_yaml
 
 # jsonargparse's time grows with the square of a list's length: 4 s at this one
@@ -52,9 +52,9 @@ def load_config(
 ) -> Config:
     """Return the configuration from the arguments `argv` (default: the command line).
 
-    Without `--config`, the file of `default_config` is read first. Raises InputError naming the file or the
-    command line, the key and the most similar setting. `--help` prints the settings that people use, `--help
-    all` all of them, and exits.
+    Where no `--config` names a model, the file of `default_config` is read first. Raises InputError naming
+    the file or the command line, the key and the most similar setting. `--help` prints the settings that
+    people use, `--help all` all of them, and exits.
     """
     argv = _clean_arguments(sys.argv[1:] if argv is None else argv)
     for flag in ("-h", "--help"):
@@ -64,7 +64,8 @@ def load_config(
             raise SystemExit(_show(help_text(command, description, topics, defaults)))
     config_files, overrides = _split_arguments(argv)
     options = {word[2:].split("=")[0] for word in overrides if word.startswith("--")}
-    config_files = config_files or [str(default_config(options))]
+    if not any(map(_names_model, config_files)):
+        config_files = [str(default_config(options)), *config_files]
     config = _read_settings(config_files, overrides, command)
     check_together(config)
     return with_public_files(_with_run_name(config, config_files[-1]))
@@ -139,6 +140,13 @@ def _split_arguments(argv: list[str]) -> tuple[list[str], list[str]]:
         else:
             overrides.append(word)
     return config_files, overrides
+
+
+def _names_model(path: str) -> bool:
+    """Return whether a configuration file says where the weights come from."""
+    settings = read_yaml(Path(path))[1]
+    model = settings.get("model") if isinstance(settings, dict) else None
+    return any(is_about_the_source(f"model.{key}") for key in (model if isinstance(model, dict) else ()))
 
 
 def _check_config_file(path: str, parser) -> None:

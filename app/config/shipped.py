@@ -42,8 +42,14 @@ def e5_file() -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
+def is_about_the_source(setting: str) -> bool:
+    """Return whether a setting is the name of a model, or the form of one with random weights."""
+    return setting in ("model.name", *RANDOM_SETTINGS) or setting.startswith("model.config.")
+
+
 def default_config(options: set[str]) -> Path:
-    """Return the file that a run without --config starts from, given the settings on its command line.
+    """Return the file that a run starts from whose own files name no model, given the settings on its command
+    line.
 
     It is configs/default.yaml, whose model --model.name replaces; or, without that name,
     configs/small_bert.yaml, random weights, where e5-small-zh is not installed or a setting is for random
@@ -51,5 +57,5 @@ def default_config(options: set[str]) -> Path:
     """
     if "model.name" in options:
         return DEFAULT_CONFIG
-    has_random_weights = any(name in RANDOM_SETTINGS or name.startswith("model.config.") for name in options)
+    has_random_weights = any(map(is_about_the_source, options))
     return RANDOM_CONFIG if has_random_weights or e5_file() is None else DEFAULT_CONFIG

@@ -16,7 +16,7 @@ from app.config.command_line import load_config
 from app.config.help import USUAL, help_text
 from app.config.messages import describe_type, setting_types
 from app.config.schema import Config, LoRAConfig
-from app.config.shipped import DEFAULT_CONFIGS, RANDOM_CONFIG
+from app.config.shipped import DEFAULT_CONFIG, DEFAULT_CONFIGS, RANDOM_CONFIG
 from app.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,6 +82,32 @@ def test_random_weights_are_trained_where_the_package_is_missing(e5_is_installed
     assert config.output.name == "sample"
 
 
+@pytest.mark.parametrize(
+    ("model", "options", "base"),
+    [
+        ("", [], DEFAULT_CONFIG),
+        ("model: {dropout: 0.2}\n", [], DEFAULT_CONFIG),
+        ("", ["--model.architecture", "modernbert"], RANDOM_CONFIG),
+        ("model: {vocab_file: vocab.txt}\n", [], None),
+        ("model: {name: hfl/rbt3}\n", [], None),
+    ],
+)
+def test_a_file_that_names_no_model_is_read_on_top_of_the_defaults(
+    e5_is_installed, tmp_path, model, options, base
+):
+    """Else `data: {train: reviews.csv}` would train a BERT of base size with random weights."""
+    e5_is_installed(True)
+    path = tmp_path / "reviews.yaml"
+    path.write_text(f"{model}train: {{batch_size: 16}}\n", encoding="utf-8")
+    config = load_config(["--config", str(path), *options])
+    assert (config.train.batch_size, config.output.name) == (16, "reviews")
+    expected = yaml.safe_load(base.read_text(encoding="utf-8")) if base else {}
+    assert config.model.config == expected.get("model", {}).get("config", {})
+    assert config.train.precision == expected.get("train", {}).get("precision", "fp32")
+    if not model:
+        assert config.model.name == expected["model"].get("name")
+
+
 @pytest.mark.parametrize("is_installed", [True, False])
 def test_sizes_of_the_random_model_do_not_apply_to_a_named_one(e5_is_installed, is_installed):
     e5_is_installed(is_installed)
@@ -109,7 +135,9 @@ def test_a_setting_for_random_weights_trains_these(e5_is_installed, setting):
 
 
 def test_a_file_changes_what_it_names_and_nothing_else(load):
-    config = load("train:\n  epochs: 7\n  learning_rate: 3e-4\ndata:\n  labels: [好, 😀]\n  header: no\n")
+    config = load(
+        "model:\n  name:\ntrain:\n  epochs: 7\n  learning_rate: 3e-4\ndata:\n  labels: [好, 😀]\n  header: no\n"
+    )
     assert (config.train.epochs, config.train.learning_rate) == (7, 3e-4)
     assert (config.data.labels, config.data.header) == (["好", "😀"], False)
     assert config.output.name == "a"
