@@ -13,9 +13,11 @@ logger = logging.getLogger(__name__)
 MIN_EPOCHS = 3
 # What two texts have in common takes longer to learn than what one text says
 MIN_EPOCHS_OF_PAIRS = 4
-# Rows of the smallest class, each counted once an epoch. A class that is much smaller still gets MAX_EPOCHS.
+# Rows of the smallest class, each counted once an epoch, in at most MAX_EPOCHS
 ROWS_OF_SMALLEST_CLASS = 800
 MAX_EPOCHS = 6
+# In many steps a small class is learned without more epochs.
+MAX_STEPS_FOR_SMALLEST_CLASS = 1_300
 # Few rows give few steps an epoch, so these need more epochs.
 MIN_STEPS, MIN_STEPS_PER_CLASS = 120, 6
 # Many rows give many steps, so these need fewer epochs, but never fewer than FEWEST.
@@ -47,12 +49,13 @@ def choose_epochs(steps_per_epoch: int, class_sizes: Sequence[int], has_pairs: b
     """Return the number of epochs for `steps_per_epoch` optimizer steps an epoch, and the reason in words."""
     usual = MIN_EPOCHS_OF_PAIRS if has_pairs else MIN_EPOCHS
     smallest = min((size for size in class_sizes if size), default=ROWS_OF_SMALLEST_CLASS)
+    most_for_smallest = min(MAX_EPOCHS, MAX_STEPS_FOR_SMALLEST_CLASS // steps_per_epoch)
     min_steps = MIN_STEPS + MIN_STEPS_PER_CLASS * len(class_sizes)
     rows = "pairs of texts" if has_pairs else "single texts"
     epochs, reason = max(
         (usual, f"as usual for {rows}"),
         (
-            min(math.ceil(ROWS_OF_SMALLEST_CLASS / smallest), MAX_EPOCHS),
+            min(math.ceil(ROWS_OF_SMALLEST_CLASS / smallest), most_for_smallest),
             f"because the smallest class has only {smallest:,} training rows",
         ),
         (
