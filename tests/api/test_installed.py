@@ -1,10 +1,9 @@
-"""The wheel, used from a project with an app/ of its own: python -m pytest -m slow
+"""The installed package, used from a project with an app/ of its own: python -m pytest -m slow
 tests/api/test_installed.py"""
 
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from shlex import split
 
@@ -17,13 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
-    """Return a folder with the content of the wheel."""
-    folder = tmp_path_factory.mktemp("wheel")
-    wheel = [sys.executable, *split("-m pip wheel --quiet --no-deps --wheel-dir"), str(folder), str(ROOT)]
-    subprocess.run(wheel, check=True)
-    site = folder / "site-packages"
-    with zipfile.ZipFile(next(folder.glob("*.whl"))) as file:
-        file.extractall(site)
+    """Return a folder in which pip has installed the package."""
+    site = tmp_path_factory.mktemp("installed") / "site-packages"
+    words = split("-m pip install --quiet --no-deps --no-compile --target")
+    subprocess.run([sys.executable, *words, str(site), str(ROOT)], check=True)
     return site
 
 
@@ -38,16 +34,17 @@ def project(tmp_path) -> Path:
 def run(project: Path, installed: Path, *arguments: str) -> subprocess.CompletedProcess:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(arguments, cwd=project, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.slow
-def test_one_package_is_installed_and_it_is_not_called_app(installed):
+def test_one_package_is_installed_with_its_command_and_it_is_not_called_app(installed, project):
     assert {path.name.partition("-")[0] for path in installed.iterdir()} == {
-        "chinese_text_classifier",
-        "chinese_text_classification",
+        *("chinese_text_classifier", "chinese_text_classification", "bin"),
     }
+    done = run(project, installed, str(installed / "bin" / "chinese-text-classifier"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: chinese-text-classifier VERB")
 
 
 @pytest.mark.slow
@@ -63,7 +60,7 @@ def test_load_and_text_classifier_work_beside_an_app_of_the_project(installed, p
         "classifier = TextClassifier(max_steps=1, device='cpu', settings=tiny)\n"
         "print(classifier.fit(['好', '坏'] * 8, ['喜好', '厌恶'] * 8).predict(['好'])[0])\n"
     )
-    done = run(project, installed, "main.py", str(model))
+    done = run(project, installed, sys.executable, "main.py", str(model))
     assert done.returncode == 0, done.stderr
     name, loaded, trained = done.stdout.splitlines()
     assert name == "the app of the project"
@@ -74,6 +71,6 @@ def test_load_and_text_classifier_work_beside_an_app_of_the_project(installed, p
 @pytest.mark.slow
 def test_the_command_trains_several_processes_beside_an_app_of_the_project(installed, project):
     words = ["--steps", "2", "--modes", "ddp", "mp", "--model.config.num_hidden_layers", "1"]
-    done = run(project, installed, "-m", "chinese_text_classifier", "verify", *words)
+    done = run(project, installed, sys.executable, "-m", "chinese_text_classifier", "verify", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "app.NAME" not in done.stderr

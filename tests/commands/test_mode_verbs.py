@@ -9,6 +9,7 @@ from shlex import split
 import pytest
 import torch
 
+from app.commands import run_verb
 from app.commands.mode_options import PlannedMode, plan_modes
 from app.commands.verify import render
 from app.errors import InputError
@@ -58,11 +59,11 @@ def test_no_processes_are_refused():
         plan_modes(["ddp"], 0, "cpu")
 
 
-@pytest.mark.parametrize("script", ["verify_modes.py", "benchmark_modes.py"])
-def test_an_unknown_mode_is_refused(script):
-    done = run(script, "--modes", "ddpp")
-    assert done.returncode == 2
-    assert done.stderr == f"error: --modes: there is no mode ddpp (known: {', '.join(strategy_names())})\n"
+@pytest.mark.parametrize("verb", ["verify", "benchmark"])
+def test_an_unknown_mode_is_refused(verb, capsys):
+    assert run_verb(verb, ["--modes", "ddpp"]) == 2
+    known = ", ".join(strategy_names())
+    assert capsys.readouterr().err == f"error: --modes: there is no mode ddpp (known: {known})\n"
 
 
 def test_the_table_shows_the_proof_of_each_mode():
@@ -76,9 +77,9 @@ def test_the_table_shows_the_proof_of_each_mode():
     assert third == ["fsdp", "2", "-", *["-"] * 6, "not", "run", "no", "device"]
 
 
-def test_no_steps_are_refused():
-    done = run("verify_modes.py", "--steps", "0")
-    assert (done.returncode, done.stderr) == (2, "error: --steps must be at least 1, found 0\n")
+def test_no_steps_are_refused(capsys):
+    assert run_verb("verify", ["--steps", "0"]) == 2
+    assert capsys.readouterr().err == "error: --steps must be at least 1, found 0\n"
 
 
 @pytest.mark.slow

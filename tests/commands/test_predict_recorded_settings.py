@@ -5,9 +5,6 @@ The run was trained on titles; its files have a column with a more usual name to
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,8 +14,6 @@ from app.run.entry import main as train
 from tests.tiny import SIZES, tiny_lines
 from tests.verbs import export
 from tests.verbs import predict as main
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def write_table(path: Path, delimiter: str, encoding: str) -> list[list[str]]:
@@ -107,20 +102,11 @@ def test_single_texts_for_a_model_of_pairs_are_an_error(run, tmp_path, capsys):
     assert "the model was trained on single texts, found pairs" in capsys.readouterr().err
 
 
-def test_several_processes_are_refused_before_they_write_one_file(run, tmp_path):
-    environment = os.environ | {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}
-    command = [
-        sys.executable,
-        "predict.py",
-        "--checkpoint",
-        str(run),
-        "--output",
-        str(tmp_path / "o.csv"),
-        "好",
-    ]
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert ended.returncode == 2
-    assert ended.stderr == (
+def test_several_processes_are_refused_before_they_write_one_file(run, tmp_path, monkeypatch, capsys):
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["--checkpoint", str(run), "--output", str(tmp_path / "o.csv"), "好"]) == 2
+    assert capsys.readouterr().err == (
         "error: command line: several processes write parts into a folder, found 2 (WORLD_SIZE); name one "
         "with --output labels/ (--help all lists all options)\n"
     )

@@ -411,19 +411,18 @@ def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize("output", ["--output", "stdout"])
 @pytest.mark.parametrize("input", ["-", "lines.txt", "linked.txt"])
-def test_the_input_is_never_the_output(tmp_path, checkpoint, output, input):
+def test_the_input_is_never_the_output(tmp_path, checkpoint, output, input, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "lines.txt"
     path.write_text("今天\n", encoding="utf-8")
     (tmp_path / "linked.txt").hardlink_to(path)
-    command = [sys.executable, ROOT / "predict.py", "--checkpoint", checkpoint, "--input", input]
-    command += ["--output_format", "csv"] + (["--output", "lines.txt"] if output == "--output" else [])
+    command = ["--checkpoint", str(checkpoint), "--input", input, "--output_format", "csv"]
     with path.open() as stdin, path.open("a") as appended:
-        stdout = subprocess.DEVNULL if output == "--output" else appended
-        ended = subprocess.run(
-            command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, cwd=tmp_path, text=True
-        )
-    assert ended.returncode == 2
-    assert "this is the input file" in ended.stderr
+        monkeypatch.setattr(sys, "stdin", stdin)
+        if output == "stdout":
+            monkeypatch.setattr(sys, "stdout", appended)
+        assert main(command + (["--output", "lines.txt"] if output == "--output" else [])) == 2
+    assert "this is the input file" in capsys.readouterr().err
     assert path.read_text(encoding="utf-8") == "今天\n"
 
 

@@ -1,6 +1,7 @@
 """`python -m app`: the list of verbs, mistyped ones, and the scripts at the root: python -m pytest
 tests/commands"""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,23 @@ from app.commands import VERBS, main, run_verb
 ROOT = Path(__file__).resolve().parents[2]
 SLOW_IMPORTS = {"torch", "transformers", "numpy", "pandas", "pyarrow", "sklearn", "jsonargparse"}
 DOORS = {"predict.py": "predict", "verify_modes.py": "verify", "benchmark_modes.py": "benchmark"}
+# Print the helps, a form feed after each, and then what has been imported
+HELPS = """
+import json, runpy, sys
+from contextlib import suppress
+from app.commands import main
+for verb in json.loads(sys.argv[1]):
+    sys.argv[0] = "app/__main__.py"
+    with suppress(SystemExit):
+        main([verb, "--help"])
+    print(end="\\f")
+for script in json.loads(sys.argv[2]):
+    sys.argv = [script, "--help"]
+    with suppress(SystemExit):
+        runpy.run_path(script, run_name="__main__")
+    print(end="\\f")
+print(*sys.modules)
+"""
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess:
@@ -80,30 +98,29 @@ def test_an_unknown_verb_that_is_like_no_other(capsys):
     assert capsys.readouterr().err == f"error: there is no verb 'xyz' (known: {', '.join(VERBS)})\n"
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_of_a_verb_has_its_commands_without_torch(verb):
-    code = (
-        f"import sys\nfrom app.commands import main\nsys.argv = ['app/__main__.py']\n"
-        f"try:\n    main([{verb!r}, '--help'])\nfinally:\n    print('torch' in sys.modules)"
-    )
-    done = run_python("-c", code)
+@pytest.fixture(scope="module")
+def helps() -> dict[str, str]:
+    """The help of each verb and of each script at the root, printed by one process."""
+    done = run_python("-c", HELPS, json.dumps(sorted(VERBS)), json.dumps(sorted(DOORS)))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"usage: python -m app {verb} [")
-    assert done.stdout.count(f"python -m app {verb}") > 2
-    assert done.stdout.endswith("False\n")
+    *parts, modules = done.stdout.split("\f")
+    assert "torch" not in modules.split()
+    return dict(zip(sorted(VERBS) + sorted(DOORS), parts, strict=True))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_has_its_commands_without_torch(verb, helps):
+    assert helps[verb].startswith(f"usage: python -m app {verb} [")
+    assert helps[verb].count(f"python -m app {verb}") > 2
 
 
 @pytest.mark.parametrize("script", DOORS)
-def test_a_script_at_the_root_is_a_door_to_its_verb(script):
-    done, verb = run_python(script, "--help"), DOORS[script]
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"usage: python {script} [")
-    assert done.stdout.count(f"python {script}") > 2
-    assert "-m app" not in done.stdout
-    of_verb = run_python("-m", "app", verb, "--help").stdout.replace(
-        f"python -m app {verb}", f"python {script}"
-    )
-    assert done.stdout.split() == of_verb.split()
+def test_a_script_at_the_root_is_a_door_to_its_verb(script, helps):
+    text, verb = helps[script], DOORS[script]
+    assert text.startswith(f"usage: python {script} [")
+    assert text.count(f"python {script}") > 2
+    assert "-m app" not in text
+    assert text.split() == helps[verb].replace(f"python -m app {verb}", f"python {script}").split()
 
 
 def test_the_console_command_is_named_in_its_help(capsys, monkeypatch):

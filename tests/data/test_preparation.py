@@ -15,16 +15,14 @@ from app.data.cache import build_once
 from app.data.preparation import ProcessKilled, call_apart
 from app.errors import InputError, TrainingError
 from tests.data.called_apart import double, end_at_once, fail
-from tests.tiny import write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
-from app.config.schema import DataConfig
-from app.data.dataset import open_dataset
+from app.data.preparation import call_apart
+from tests.data.called_apart import double
 
 print("start")
-dataset = open_dataset(DataConfig(train="rows.tsv"))
-print(len(dataset.splits["train"]))
+print(call_apart(double, 21))
 """
 
 
@@ -38,7 +36,6 @@ def wait_until(condition, seconds: float = 120) -> bool:
 
 @pytest.mark.parametrize("from_standard_input", [False, True])
 def test_a_script_without_a_main_guard_runs_once(tmp_path, from_standard_input):
-    write_tiny(tmp_path / "rows.tsv", 40)
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, "-" if from_standard_input else "script.py"],
@@ -50,7 +47,7 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path, from_standard_input):
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "start\n96\n"
+    assert done.stdout == "start\n42\n"
 
 
 def test_the_answer_is_the_result_and_prints_go_to_standard_error(capfd):

@@ -4,13 +4,12 @@ tests/documents/test_commands.py"""
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from app.config.schema import Config
+from app.run.entry import main
 from tests.documents import commands
 from tests.documents.commands import DOCUMENTS, ROOT, read
 from tests.tiny import tiny_tokenizer, write_tiny
@@ -133,7 +132,7 @@ SIZES = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "i
 @pytest.fixture(scope="module")
 def published_run(tmp_path_factory) -> Path:
     """The run of the README's command for a pretrained model, with a checkpoint of `SIZES` and a file of tiny
-    rows."""
+    rows; `run_single.py` itself is run by tests/run/test_run.py."""
     import torch
     from transformers import BertConfig, BertForMaskedLM
 
@@ -154,11 +153,10 @@ def published_run(tmp_path_factory) -> Path:
     program, *words = [str(files.get(word, word)) for word in published]
     assert program == "python"
     folders = ["--output.dir", str(folder / "run"), "--data.cache_dir", str(folder / "cache")]
-    run = subprocess.run(
-        [sys.executable, *words, *folders], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
-    assert run.returncode == 0, run.stderr
-    assert "Report on test" in run.stdout
+    script, *settings = words
+    assert script == "run_single.py"
+    assert main("single", "", [*settings, *folders]) == 0
+    assert "Report on test" in (folder / "run" / "report.txt").read_text(encoding="utf-8")
     return folder / "run"
 
 

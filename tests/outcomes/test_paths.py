@@ -4,22 +4,23 @@ import json
 import random
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from app.api import load
+from app.config.command_line import load_config
 from app.errors import InputError
 from app.evaluation.logits_file import SplitLogits
 from app.outcomes import open_outcome
 from app.outcomes.hierarchy import Hierarchy
 from app.outcomes.resampling import answer_values
 from app.run.comparing import compare_runs
+from app.run.modes.comparison import compare
 from tests.exported_run import check_decided_alike
 from tests.multi_label_runs import arguments, read_predictions, train
+from tests.run.mode_ranks import train as verify_mode
 from tests.stopped_run import check_resumed
 from tests.verbs import predict
 
@@ -246,15 +247,11 @@ def test_labelled_rows_are_reported_on_as_the_run_reads_them(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_train_the_weights_of_one(tmp_path):
-    """The verb verify on several paths a row."""
+def test_two_processes_and_data_parallel_train_the_weights_of_one(tmp_path):
+    """With several paths a row, as the verb verify compares them."""
     words = arguments(write_news(tmp_path / "news.jsonl", several=True), tmp_path / "run", **SEVERAL)
-    done = subprocess.run(
-        [sys.executable, "verify_modes.py", "--steps", "4", "--modes", "ddp", "dp", *words],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("PASS") == 2, done.stdout
+    config = load_config(words)
+    one = verify_mode(config, "single", "float64", tmp_path, world_size=1, steps=4)
+    for mode, world_size in (("ddp", 2), ("dp", 1)):
+        other = verify_mode(config, mode, "float64", tmp_path, world_size, steps=4)
+        assert compare(mode, "float64", one, other, None).verdict == "PASS"

@@ -4,7 +4,6 @@ tests/run/test_report_of_modes.py"""
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from shlex import split
 
@@ -15,8 +14,11 @@ from huggingface_hub import ModelCard
 from app.evaluation.logits_file import SplitLogits, read_logits
 from app.run.modes.launching import child_environment
 from app.strategies import load_strategy, strategy_names
+from app.strategies.launchers import Launcher, Torchrun
 from tests.outcomes.test_report_page import Checker
+from tests.ranks import run as run_ranks
 from tests.tiny import SIZES, write_tiny
+from tests.verbs import predict
 
 EXACT = (
     "accuracy",
@@ -36,7 +38,8 @@ pytestmark = pytest.mark.slow
 
 
 def run(mode: str, place: Path) -> Path:
-    """Train a few steps in a mode, with two processes where it has several; return the run folder."""
+    """Train a few steps in a mode, with two processes where it has several; return the run folder. Where no
+    launcher or torchrun starts them, they are forked with what it sets."""
     folder = place / mode / "run"
     folder.parent.mkdir()
     sizes = [f"--model.config.{key}={value}" for key, value in SIZES.items()]
@@ -57,10 +60,13 @@ def run(mode: str, place: Path) -> Path:
         *split("--output.dir"),
         str(folder),
     ]
-    program = ["-m", "app.run", mode, *sizes, *words]
-    command = load_strategy(mode).launcher.command(program, 2)
+    launcher, log = load_strategy(mode).launcher, place / f"{mode}.log"
+    if type(launcher) in (Launcher, Torchrun):
+        world_size = 1 if launcher.one_process else 2
+        assert run_ranks(mode, world_size, [*sizes, *words], log=log) == [0] * world_size, log.read_text()
+        return folder
     done = subprocess.run(
-        command,
+        launcher.command(["-m", "app.run", mode, *sizes, *words], 2),
         env=child_environment() | {"OMP_NUM_THREADS": "1"},
         cwd=folder.parent,
         capture_output=True,
@@ -128,15 +134,6 @@ def test_every_mode_leaves_the_same_behind(mode, place, single):
     assert pages[0].tags == pages[1].tags
 
 
-def test_single_is_the_run_of_its_script(single):
-    said = subprocess.run(
-        [sys.executable, "-m", "app", "predict", "--checkpoint", str(single), "好棒美"],
-        cwd=single.parent,
-        env=child_environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr
-    assert "正面" in said.stdout
+def test_single_is_a_model_for_predict(single, capsys):
+    assert predict(["--checkpoint", str(single), "好棒美"]) == 0
+    assert "正面" in capsys.readouterr().out

@@ -18,7 +18,7 @@ from app.strategies.launchers import Launcher, Torchrun
 from app.strategies.strategy import Strategy
 from tests.ranks import fork
 from tests.strategies import broken_strategies
-from tests.strategies.contract_cases import CASES, OF_THE_MODE
+from tests.strategies.contract_cases import CASES, OF_THE_MODE, OF_THE_ROWS
 from tests.strategies.contract_worker import work
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,8 +137,12 @@ def test_same_job_as_single(mode, nprocs, stage, data, single, tmp_path):
     strategy = load_strategy(mode)
     if lacks := strategy.unavailable_reason():
         pytest.skip(lacks)
-    is_one = nprocs == 1 and not strategy.launcher.one_process
-    chosen = OF_THE_MODE if is_one or stage < 2 else CASES
+    # Every case in two processes of each mode with a step of its own; `mp` starts those of DDP
+    chosen = OF_THE_MODE
+    if strategy.launcher.one_process or nprocs == 2 and stage == 2 and not strategy.launcher.starts_processes:
+        chosen = CASES
+    elif nprocs == 3 or stage == 3:
+        chosen = [*OF_THE_MODE, *OF_THE_ROWS]
     cases = [case for case in chosen if case in CASES and case not in NOT_ON_CPU.get(mode, ())]
     launch(strategy, nprocs, data, tmp_path / "out", cases, stage)
     problems = {}
