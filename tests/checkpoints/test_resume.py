@@ -85,23 +85,19 @@ def stop_thrice(mode: str, world_size: int, argv: list[str], log: Path, seed: in
     [
         *[pytest.param(*mode, EXACT, id=f"{mode[0]}-{mode[1]}-fp32") for mode in MODES],
         *[
-            pytest.param(*mode, FP16, id=f"{mode[0]}-{mode[1]}-fp16")
-            for mode in MODES
-            if mode[0] in ("single", "ddp", "deepspeed")
-        ],
-        *[
             pytest.param("deepspeed", 2, EXACT | {"deepspeed__stage": stage}, id=f"deepspeed-2-stage{stage}")
             for stage in (1, 3)
         ],
         *[
-            pytest.param(*mode, WINDOWS, id=f"{mode[0]}-{mode[1]}-windows")
-            for mode in (("single", 1), ("ddp", 2))
-        ],
-        pytest.param("single", 1, DECODER, id="single-1-decoder"),
-        *[
             pytest.param(*mode, changes, id=f"{mode[0]}-{mode[1]}-{name}")
-            for name, changes in (("methods", METHODS), ("lora", LORA))
-            for mode in (("single", 1), ("ddp", 2), ("fsdp", 3), ("deepspeed", 2))
+            for name, changes, modes in (
+                ("fp16", FP16, [("single", 1), ("ddp", 2), ("deepspeed", 2)]),
+                ("windows", WINDOWS, [("ddp", 2)]),
+                ("decoder", DECODER, [("single", 1)]),
+                ("methods", METHODS, [("ddp", 2), ("fsdp", 3), ("deepspeed", 2)]),
+                ("lora", LORA, [("single", 1), ("fsdp", 3), ("deepspeed", 2)]),
+            )
+            for mode in modes
         ],
     ],
 )

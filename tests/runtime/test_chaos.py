@@ -122,9 +122,7 @@ def test_a_killed_rank(mode, world_size, rank, job):
     ).read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("mode", "world_size", "rank"), [("ddp", 2, 0), ("ddp", 2, 1), ("ddp", 3, 1), ("fsdp", 2, 0)]
-)
+@pytest.mark.parametrize(("mode", "world_size", "rank"), [("ddp", 2, 0), ("ddp", 3, 1), ("fsdp", 2, 0)])
 def test_a_rank_that_is_stopped(mode, world_size, rank, job):
     """It cannot end by itself, so it is killed soon."""
     said = job.disturb(mode, world_size, Disturbance(10, "SIGSTOP", rank), grace=2)
@@ -141,7 +139,7 @@ def test_a_slow_rank_is_waited_for(job):
     assert (job.folder / "report.json").read_bytes() == (job.whole("ddp", 2) / "report.json").read_bytes()
 
 
-@pytest.mark.parametrize(("mode", "world_size"), SIZES)
+@pytest.mark.parametrize(("mode", "world_size"), [("ddp", 3), ("fsdp", 2)])
 def test_a_rank_that_raises(mode, world_size, job):
     said = job.disturb(mode, world_size, Disturbance(10, "fail", world_size - 1))
     assert "RuntimeError: this rank gives up" in said
@@ -158,7 +156,7 @@ def test_killed_while_a_state_is_written(mode, world_size, job):
     job.resume(mode, world_size, from_step=4)
 
 
-@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("ddp", 3)])
+@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 3)])
 def test_the_disk_is_full(mode, world_size, job, tmp_path):
     """A small tmpfs that has room for one state and its model, and no more."""
     job.folder = tmp_path / "disk" / "run"
@@ -185,16 +183,15 @@ def test_the_disk_is_full(mode, world_size, job, tmp_path):
         subprocess.run(["umount", str(job.folder.parent)], check=True)
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_the_port_is_taken(world_size, job):
+def test_the_port_is_taken(job):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        said = job.disturb("ddp", world_size, port=other.getsockname()[1])
+        said = job.disturb("ddp", 2, port=other.getsockname()[1])
     assert "choose a free port" in said
     assert "Traceback" not in said
     assert not job.folder.exists()
-    job.resume("ddp", world_size, from_step=0)
+    job.resume("ddp", 2, from_step=0)
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing", "empty"])
@@ -211,8 +208,9 @@ def test_the_cache_is_damaged(damage, job, tmp_path):
     assert "is damaged and is built again" in job.log.read_text()
 
 
-@pytest.mark.parametrize("jump", ["jump_back", "jump_ahead"])
-@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2)])
+@pytest.mark.parametrize(
+    ("jump", "mode", "world_size"), [("jump_back", "single", 1), ("jump_ahead", "ddp", 2)]
+)
 def test_the_clock_jumps(jump, mode, world_size, job):
     """In the middle of training and between two starts; the second start may seem to come a day before the
     first."""

@@ -194,27 +194,6 @@ def test_torchrun_restarts_and_the_run_resumes(folder):
     assert all((stopped[name] == never_stopped[name]).all() for name in never_stopped)
 
 
-def test_two_agents_on_one_machine(tmp_path):
-    """`torchrun --nnodes=2` as on two machines: two agents, one process each, one report."""
-    agents = []
-    with (tmp_path / "log").open("w") as log:
-        for _ in range(2):
-            command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1"]
-            command += [
-                "--rdzv_backend=c10d",
-                f"--rdzv_id={tmp_path.name}",
-                f"--rdzv_endpoint=localhost:{port(tmp_path)}",
-                "run_ddp.py",
-            ]
-            command += [*settings(tmp_path / "run", 1), "--train.max_steps", "10"]
-            environment = os.environ | {"OMP_NUM_THREADS": "1"}
-            agents.append(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log))
-        assert [agent.wait(timeout=180) for agent in agents] == [0, 0], (tmp_path / "log").read_text()[-3000:]
-    text = (tmp_path / "log").read_text()
-    assert text.count("Report on test") == 1
-    assert "2 process(es)" in text
-
-
 def port(tmp_path: Path) -> int:
     """Return a port that is free now, the same for both agents."""
     import socket

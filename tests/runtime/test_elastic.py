@@ -156,6 +156,7 @@ def test_a_machine_is_lost_and_another_joins(tmp_path, machines):
     hold.unlink()
     codes = {number: agent.wait(timeout=PATIENT) for number, agent in machines.agents.items()}
     assert codes == {0: 0, 2: 0}, machines.said()
+    assert sum(path.read_text().count("Report on test") for path in tmp_path.glob("log*")) == 1
 
     whole = tmp_path / "whole"
     alone = [sys.executable, "run_single.py", *settings, "--output.dir", str(whole)]
