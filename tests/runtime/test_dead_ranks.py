@@ -7,6 +7,7 @@ python -m pytest tests/runtime/test_dead_ranks.py -m chaos
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -185,7 +186,7 @@ def test_torchrun_restarts_and_the_run_resumes(folder):
     ranks(run)[1].kill()
     assert run.wait(timeout=180) == 0, (folder.parent / "log").read_text()[-3000:]
     assert "Resuming from step" in (folder / "train.log").read_text()
-    MODES["old launcher"] = [*OLD_LAUNCHER, f"--master_port={port(folder.parent)}", "--use_env", "run_ddp.py"]
+    MODES["old launcher"] = [*OLD_LAUNCHER, f"--master_port={free_port()}", "--use_env", "run_ddp.py"]
     whole = start("old launcher", folder.parent / "whole", epochs=4)
     assert whole.wait(timeout=180) == 0
     stopped, never_stopped = (
@@ -194,21 +195,15 @@ def test_torchrun_restarts_and_the_run_resumes(folder):
     assert all((stopped[name] == never_stopped[name]).all() for name in never_stopped)
 
 
-def port(tmp_path: Path) -> int:
-    """Return a port that is free now, the same for both agents."""
-    import socket
-
-    kept = tmp_path / "port"
-    if not kept.exists():
-        with socket.socket() as probe:
-            probe.bind(("localhost", 0))
-            kept.write_text(str(probe.getsockname()[1]))
-    return int(kept.read_text())
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return probe.getsockname()[1]
 
 
 def test_torch_distributed_launch(tmp_path):
     """The old launcher passes --local-rank, without --use_env."""
-    command = [*OLD_LAUNCHER, f"--master_port={port(tmp_path)}"]
+    command = [*OLD_LAUNCHER, f"--master_port={free_port()}"]
     command += ["run_ddp.py", *settings(tmp_path / "run", 1), "--train.max_steps", "5"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
