@@ -30,9 +30,9 @@ def stop_after(step: int, config: Config) -> None:
 
 
 def check_resumed(words: list[str], folder: Path, run: Path) -> None:
-    """Stop the run of a command line, which writes into `folder`, after step 10, and resume it: it must end
+    """Stop the run of a command line, which writes into `folder`, after step 4, and resume it: it must end
     with the weights and the report of `run`, which was not stopped."""
-    stop_after(10, load_config(words))
+    stop_after(4, load_config(words))
     assert work(load_config([*words, "--output.resume", "auto"]), "single") == 0
     wanted, found = (load_file(one / "model.safetensors") for one in (run, folder))
     assert all((wanted[name] == found[name]).all() for name in wanted)

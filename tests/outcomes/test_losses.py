@@ -1,12 +1,10 @@
 """Losses and sampling for imbalanced classes: python -m pytest tests/outcomes/test_losses.py"""
 
-import json
 from shlex import split
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 from app.config.command_line import load_config
@@ -24,9 +22,6 @@ from app.outcomes.losses import (
     multi_label_loss,
 )
 from app.outcomes.number_loss import LOSSES as NUMBER_LOSSES
-from app.run.entry import work
-from tests.stopped_run import stop_after
-from tests.tiny import SIZES, write_tiny
 
 LOGITS = torch.tensor([[0.5, -1.0, 0.2], [2.0, 0.0, 1.0], [-1.0, 0.3, 0.1]])
 LABELS = torch.tensor([0, 2, 1])
@@ -101,37 +96,6 @@ def test_a_head_starts_at_the_log_odds_of_each_label():
     assert shares.tolist() == pytest.approx([0.5, 0.01, 0.0], abs=1e-3)
     balanced = start_bias(TrainConfig(positive_weights="balanced"), labels[:, :2], names[:2])
     assert balanced.tolist() == pytest.approx([0.0, 0.0], abs=0.1)
-
-
-def arguments(folder, out, **settings) -> list[str]:
-    values = {f"model__config__{key}": value for key, value in SIZES.items()}
-    values |= {"data__train": folder / "rows.tsv", "data__cache_dir": folder / "cache", "output__dir": out}
-    values |= {"data__max_length": 32, "train__device": "cpu", "train__threads": 1, "train__batch_size": 16}
-    values |= {"output__tensorboard": "false", "train__epochs": 2, "train__learning_rate": "1e-3", **settings}
-    return [word for key, value in values.items() for word in (f"--{key.replace('__', '.')}", str(value))]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"train__loss": "logit_adjusted"}, {"train__loss": "focal", "train__sampling": "balanced"}],
-    ids=["logit_adjusted", "focal, balanced"],
-)
-def test_a_run_resumes_to_the_same_bits(settings, tmp_path):
-    write_tiny(tmp_path / "rows.tsv", 20)
-    settings |= {"train__accumulation_steps": 2, "train__save_every": 2, "model__dropout": 0.1}
-    assert work(load_config(arguments(tmp_path, tmp_path / "whole", **settings)), "single") == 0
-    stop_after(3, load_config(arguments(tmp_path, tmp_path / "cut", **settings)))
-    assert (
-        work(load_config(arguments(tmp_path, tmp_path / "cut", **settings, output__resume="auto")), "single")
-        == 0
-    )
-    whole, cut = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
-    assert all(torch.equal(value, cut[name]) for name, value in whole.items())
-    reports = [
-        json.loads((tmp_path / name / "report.json").read_text(encoding="utf-8")) for name in ("whole", "cut")
-    ]
-    assert reports[0] == reports[1]
-    assert np.isfinite(reports[0]["loss"])
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,17 @@ from app.errors import InputError
 from app.outcomes import prepare_outcome
 from app.outcomes.masked_language_modelling import masked_token_metrics
 from app.run.entry import work
-from tests.stopped_run import stop_after
 from tests.tiny import SIZES, WORDS, tiny_lines, tiny_tokenizer
 
 
 @pytest.fixture(scope="module")
 def posts(tmp_path_factory) -> Path:
-    """Texts in which words of two characters come in pairs, so that a hidden character can be guessed."""
-    path = tmp_path_factory.mktemp("posts") / "posts.txt"
+    return write_texts(tmp_path_factory.mktemp("posts") / "posts.txt")
+
+
+def write_texts(path: Path) -> Path:
+    """Write texts in which words of two characters come in pairs, so that a hidden character can be
+    guessed."""
     generator = np.random.default_rng(0)
     words = [a + b for a, b in zip("".join(WORDS.values()), reversed("".join(WORDS.values())), strict=True)]
     texts = {"".join(generator.choice(words, 6)) for _ in range(150)}
@@ -90,25 +93,6 @@ def test_a_labelled_file_is_read_without_its_labels(tmp_path):
     assert dataset.label_names == []
     assert sum(map(len, dataset.splits.values())) == 12
     assert dataset.splits["train"].table.text(0)
-
-
-def test_a_run_that_was_stopped_resumes_to_the_same_bits(posts, tmp_path):
-    from safetensors.torch import load_file
-
-    settings = {
-        "train__epochs": 2,
-        "train__batch_size": 16,
-        "train__accumulation_steps": 2,
-        "train__save_every": 3,
-    }
-    settings |= {"model__dropout": 0.1, "train__learning_rate": "1e-3"}
-    train(posts, tmp_path / "whole", **settings)
-    stop_after(4, load_config(arguments(posts, tmp_path / "cut", **settings)))
-    report = train(posts, tmp_path / "cut", **settings, output__resume="auto")
-    whole = load_file(tmp_path / "whole" / "model.safetensors")
-    cut = load_file(tmp_path / "cut" / "model.safetensors")
-    assert all(torch.equal(value, cut[name]) for name, value in whole.items())
-    assert report == json.loads((tmp_path / "whole" / "report.json").read_text(encoding="utf-8"))
 
 
 def test_results_of_rows_add_up_to_the_metrics(posts):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
-from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError
@@ -17,8 +16,7 @@ from app.outcomes import prepare_outcome
 from app.outcomes.losses import BinaryCrossEntropy
 from app.outcomes.multi_label import MultiLabel
 from app.outcomes.thresholds import choose_thresholds, sigmoid
-from tests.multi_label_runs import NAMES, arguments, read_predictions, train, write_posts
-from tests.stopped_run import stop_after
+from tests.multi_label_runs import NAMES, read_predictions, train, write_posts
 from tests.tiny import tiny_tokenizer
 from tests.verbs import predict
 
@@ -186,25 +184,6 @@ def test_limits_of_labels_hold_in_report_and_predictions(posts, tmp_path):
     )
     labels = [json.loads(line)["labels"] for line in found.read_text(encoding="utf-8").splitlines()]
     assert labels == [json.loads(row["predicted"]) for row in rows]
-
-
-def test_a_run_that_was_stopped_resumes_to_the_same_bits(posts, tmp_path):
-    from safetensors.torch import load_file
-
-    settings = {
-        "train__epochs": 1,
-        "train__accumulation_steps": 3,
-        "train__save_every": 3,
-        "model__dropout": 0.1,
-    }
-    settings["train__positive_weights"] = "balanced"
-    train(posts, tmp_path / "whole", **settings)
-    stop_after(4, load_config(arguments(posts, tmp_path / "cut", **settings)))
-    report = train(posts, tmp_path / "cut", **settings, output__resume="auto")
-    whole = load_file(tmp_path / "whole" / "model.safetensors")
-    cut = load_file(tmp_path / "cut" / "model.safetensors")
-    assert all(torch.equal(value, cut[name]) for name, value in whole.items())
-    assert report == json.loads((tmp_path / "whole" / "report.json").read_text(encoding="utf-8"))
 
 
 def test_zlpr_learns_and_a_row_has_the_labels_with_a_logit_above_0(posts, tmp_path):

@@ -20,7 +20,6 @@ from app.outcomes.resampling import answer_values
 from app.run.comparing import compare_runs
 from tests.exported_run import check_decided_alike
 from tests.multi_label_runs import arguments, read_predictions, train
-from tests.stopped_run import check_resumed
 from tests.verbs import predict
 
 TASK = {"data__task": "ordinal"}
@@ -129,12 +128,6 @@ def test_predictions_are_those_of_the_run(run, tmp_path):
     texts = [row["text"] for row in wanted]
     assert load(run).predict(texts).tolist() == [row["predicted"] for row in wanted]
     assert load(run).predict_proba(texts).sum(axis=1) == pytest.approx(np.ones(len(texts)))
-
-
-def test_a_stopped_run_continues_to_the_same_bits(run, tmp_path):
-    settings = TASK | {"train__epochs": 8, "train__save_every": 7}
-    words = arguments(run.parent / "stars.jsonl", tmp_path / "run", **settings)
-    check_resumed(words, tmp_path / "run", run)
 
 
 def test_an_exported_model_and_an_explanation_decide_alike(run, tmp_path):

@@ -21,7 +21,6 @@ from app.run.modes.comparison import compare
 from tests.exported_run import check_decided_alike
 from tests.multi_label_runs import arguments, read_predictions, train
 from tests.run.mode_ranks import train as verify_mode
-from tests.stopped_run import check_resumed
 from tests.verbs import predict
 
 # A path may end where others go on
@@ -220,11 +219,6 @@ def test_a_model_alone_knows_what_is_between_levels(run, run_of_several, tmp_pat
         (folder / "config.json").write_text(json.dumps(config | {"label_hierarchy": None}), encoding="utf-8")
         with pytest.raises(InputError, match="label_hierarchy in config.json must be what is between"):
             load(folder)
-
-
-def test_a_stopped_run_continues_to_the_same_bits(run, tmp_path):
-    words = arguments(run.parent / "news.jsonl", tmp_path / "run", **SINGLE, train__save_every=7)
-    check_resumed(words, tmp_path / "run", run)
 
 
 def test_an_exported_model_and_an_explanation_decide_alike(run, tmp_path):

@@ -19,7 +19,6 @@ from app.outcomes.number_scores import Numbers
 from app.outcomes.texts import Texts
 from app.run.comparing import compare_runs
 from tests.multi_label_runs import arguments, read_predictions, train
-from tests.stopped_run import check_resumed
 from tests.verbs import predict
 
 TASK = {"data__task": "regression"}
@@ -177,13 +176,6 @@ def test_two_runs_are_compared_row_by_row(run, tmp_path):
     assert set(differences) == {"mae", "rmse", "pearson", "spearman", "loss"}
     difference, (low, high) = differences["rmse"]
     assert low <= difference <= high < 0
-
-
-def test_a_stopped_run_continues_to_the_same_bits(run, tmp_path):
-    words = arguments(
-        run.parent / "scores.jsonl", tmp_path / "run", train__epochs=8, train__save_every=7, **TASK
-    )
-    check_resumed(words, tmp_path / "run", run)
 
 
 def test_an_exported_model_gives_the_same_numbers(run, tmp_path):

@@ -1,0 +1,43 @@
+"""A stopped run resumes to the same bits, whatever it predicts: python -m pytest
+tests/outcomes/test_resumed_runs.py"""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from app.config.command_line import load_config
+from app.run.entry import work
+from tests.multi_label_runs import arguments, write_posts
+from tests.outcomes.test_masked_language_modelling import write_texts
+from tests.outcomes.test_ordinal import write_stars
+from tests.outcomes.test_paths import SINGLE, write_news
+from tests.outcomes.test_regression import write_scores
+from tests.stopped_run import check_resumed
+from tests.tiny import write_tiny
+
+ONE_LABEL = {"data__task": "single_label"}
+# The file of a run, the function that writes it, and the settings
+RUNS = {
+    "logit_adjusted": ("rows.tsv", write_tiny, ONE_LABEL | {"train__loss": "logit_adjusted"}),
+    "focal, balanced": (
+        "rows.tsv",
+        write_tiny,
+        ONE_LABEL | {"train__loss": "focal", "train__sampling": "balanced"},
+    ),
+    "multi_label": ("posts.jsonl", write_posts, {"train__positive_weights": "balanced"}),
+    "regression": ("scores.jsonl", write_scores, {"data__task": "regression"}),
+    "ordinal": ("stars.jsonl", partial(write_stars, names=["1", "2", "10"]), {"data__task": "ordinal"}),
+    "single_path": ("news.jsonl", write_news, SINGLE),
+    "masked_language_modelling": ("texts.txt", write_texts, {"data__task": "masked_language_modelling"}),
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_stopped_run_resumes_to_the_same_bits(kind, tmp_path):
+    name, write, settings = RUNS[kind]
+    data: Path = write(tmp_path / name)
+    settings = settings | {"train__epochs": 2, "train__accumulation_steps": 2, "train__save_every": 3}
+    settings |= {"model__dropout": 0.1}
+    assert work(load_config(arguments(data, tmp_path / "whole", **settings)), "single") == 0
+    check_resumed(arguments(data, tmp_path / "cut", **settings), tmp_path / "cut", tmp_path / "whole")
