@@ -141,7 +141,7 @@ ABSURD = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "distilbert"])
+@pytest.mark.parametrize("architecture", ["bert", "electra"])
 def test_any_value_of_any_key_trains_or_is_one_error(architecture):
     keys = sorted(AutoConfig.for_model(architecture).to_dict())
     trained = refused = 0
