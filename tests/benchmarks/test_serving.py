@@ -1,8 +1,5 @@
-(
-    """The load benchmark finds wrong answers, and its soak runs: python -m pytest
-tests/benchmarks/test_serving.py -m """
-    ""
-)
+"""The load benchmark finds wrong answers, and its soak runs: python -m pytest
+tests/benchmarks/test_serving.py -m "" """
 
 import asyncio
 import json
