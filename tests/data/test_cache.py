@@ -59,7 +59,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
     assert not folders(tmp_path / "cache")
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ESTALE])
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
 def test_an_error_of_the_moment_is_no_damage(number, tmp_path, tiny_tokenizer, monkeypatch):
     """A folder that cannot be read now is neither removed nor built again."""
     path, cache = write_tiny(tmp_path / "rows.tsv"), tmp_path / "cache"

@@ -57,9 +57,8 @@ def test_the_bits_are_the_same_for_any_number_of_processes(tmp_path, tiny_tokeni
 
 def test_an_error_in_a_process_names_the_row(tmp_path, tiny_tokenizer):
     table = make_table(tmp_path, [["好", 1]] * 8 + [["\u00ad\u200b好", 1], ["\ue000", 2]])
-    tiny_tokenizer.backend_tokenizer.normalizer = None
     definition = json.loads(tiny_tokenizer.backend_tokenizer.to_str())
-    definition["post_processor"] = None
+    definition["normalizer"] = definition["post_processor"] = None
     definition["pre_tokenizer"] = {
         "type": "Split",
         "pattern": {"Regex": "\ue000"},

@@ -117,6 +117,7 @@ README = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("names", "settings", "known"), README.values(), ids=README.keys())
 def test_the_statistics_of_the_report(tmp_path, names, settings, known):
     paths = [SETS[name][0] for name in names]
