@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from app.config.command_line import load_config
 from app.run.entry import work
 
@@ -43,6 +45,7 @@ def test_no_text_of_the_sample_set_is_used_twice():
     assert max(everything.count(text) for text in texts) == 1
 
 
+@pytest.mark.slow
 def test_its_configuration_trains_a_tiny_model(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}

@@ -68,6 +68,7 @@ def run_config(rows: Path, out: Path, **train) -> Config:
     return load_config([word for key, value in values.items() for word in (f"--{key}", str(value))])
 
 
+@pytest.mark.slow
 def test_a_run_resumes_to_the_epochs_and_bits_that_it_had_planned(tmp_path):
     """The schedule of the learning rate has its whole length from the first step on."""
     rows = tmp_path / "rows.tsv"

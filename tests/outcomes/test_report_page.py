@@ -126,6 +126,7 @@ def test_visible_cuts_and_shows_code_points():
     assert visible("好" * 300, 10) == "好" * 10 + "…"
 
 
+@pytest.mark.slow
 def test_pages_of_many_classes_and_rows_are_small():
     outcome, content = page_content("single_label", 20_000, [f"类别{label:04d}" for label in range(1500)])
     page = render_page(outcome, content, "en")

@@ -1,5 +1,7 @@
 """Intervals, differences and seed variance of metrics: python -m pytest tests/outcomes/test_resampling.py"""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.stats import bootstrap
@@ -27,17 +29,20 @@ def case(task: str, num_rows: int = 150, seed: int = 0) -> tuple[LabelledOutcome
     return open_outcome(task, LABELS), *random_rows(task, num_rows, len(LABELS), seed)
 
 
+MACRO = partial(f1_score, labels=range(len(LABELS)), average="macro", zero_division=0)
+SKLEARN = {
+    "single_label": {"accuracy": accuracy_score, "macro_f1": MACRO},
+    "multi_label": {
+        "micro_f1": partial(f1_score, average="micro", zero_division=0),
+        "macro_f1": MACRO,
+        "samples_f1": partial(f1_score, average="samples", zero_division=1),
+        "subset_accuracy": accuracy_score,
+    },
+}
+
+
 def sklearn_values(task: str, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    macro = f1_score(labels, predicted, labels=range(len(LABELS)), average="macro", zero_division=0)
-    accuracy = accuracy_score(labels, predicted)
-    if task == "single_label":
-        return {"accuracy": accuracy, "macro_f1": macro}
-    return {
-        "micro_f1": f1_score(labels, predicted, average="micro", zero_division=0),
-        "macro_f1": macro,
-        "samples_f1": f1_score(labels, predicted, average="samples", zero_division=1),
-        "subset_accuracy": accuracy,
-    }
+    return {key: metric(labels, predicted) for key, metric in SKLEARN[task].items()}
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -61,10 +66,10 @@ def test_intervals_are_those_of_scipy_and_every_metric_of_the_table_has_its_own(
     found = intervals(outcome, scores)
     assert list(found) == [metric.key for metric in outcome.metrics if metric.has_interval]
     options = {"method": "percentile", "paired": True, "vectorized": False, "rng": 1, "n_resamples": 400}
-    for key in sklearn_values(task, labels, scores.predicted):
+    for key, metric in SKLEARN[task].items():
 
-        def value(*rows, key=key):
-            return sklearn_values(task, labels[rows[0]], scores.predicted[rows[0]])[key]
+        def value(*rows, metric=metric):
+            return metric(labels[rows[0]], scores.predicted[rows[0]])
 
         expected = bootstrap((np.arange(400),), value, **options | {"paired": False}).confidence_interval
         assert found[key] == pytest.approx(expected, abs=0.015), key

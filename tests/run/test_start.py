@@ -44,6 +44,7 @@ sys.exit(main("single", "", sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_a_small_run_imports_before_its_first_step_what_it_needs_and_no_more(tmp_path):
     arguments = [
         *("--config", str(ROOT / "configs" / "small_bert.yaml"), "--model.config.hidden_size", "32"),
