@@ -84,6 +84,7 @@ def test_freed_memory_is_kept_until_it_is_to_be_given_back():
     assert new_pages("give") > pages * 0.9
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_onednn_where_that_had_no_memory_for_a_kernel():
     done = subprocess.run(
         [sys.executable, "-c", NO_KERNEL], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True

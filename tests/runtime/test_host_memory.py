@@ -39,6 +39,7 @@ with open_strategy("single", load_config(sys.argv[1:])):
 @pytest.mark.skipif(
     not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the heap is asked by a call of glibc 2.33"
 )
+@pytest.mark.slow
 def test_kernels_of_many_sizes_take_little_memory():
     def grown(**environment: str) -> tuple[float, float]:
         command = [

@@ -1,7 +1,7 @@
 """The contract of all modes: the same job as one process. Finds the strategies by itself; real processes over
 gloo: forked with what torchrun sets, or started by the mode's own launcher.
 
-python -m pytest tests/strategies/test_contract.py   DataParallel, and DDP with two processes
+python -m pytest tests/strategies/test_contract.py   DataParallel, and a few cases of DDP
 python -m pytest tests/strategies/test_contract.py -m "slow or not slow"  all modes, broken ones too
 """
 
@@ -116,8 +116,7 @@ def modes() -> list:
         # One that starts the processes of another mode is that mode
         counts = (1,) if launcher.one_process else (2,) if launcher.starts_processes else (2, 1, 3)
         for nprocs in counts:
-            is_slow = not launcher.one_process and (nprocs != 2 or name != "ddp")
-            marks = [pytest.mark.slow] if is_slow else []
+            marks = [] if launcher.one_process else [pytest.mark.slow]
             found.append(pytest.param(name, nprocs, 2, marks=marks, id=f"{name}-{nprocs}"))
     for stage in (0, 1, 3):
         found.append(
@@ -145,15 +144,26 @@ def test_same_job_as_single(mode, nprocs, stage, data, single, tmp_path):
         chosen = [*OF_THE_MODE, *OF_THE_ROWS]
     cases = [case for case in chosen if case in CASES and case not in NOT_ON_CPU.get(mode, ())]
     launch(strategy, nprocs, data, tmp_path / "out", cases, stage)
+    assert_same_job(single, tmp_path / "out", cases, nprocs)
+
+
+def assert_same_job(single: Path, other: Path, cases: list[str], nprocs: int) -> None:
     problems = {}
     for case in cases:
-        found = load(tmp_path / "out", case)
+        found = load(other, case)
         assert found["world_size"] == nprocs
         assert found["restored"] == 0.0, f"{case}: weights or optimizer state changed by saving and loading"
         assert all(size == count for size, count in found["sizes"].items())
         problems |= {case: compare(load(single, case), found, case)}
     assert not {case: found for case, found in problems.items() if found}
     assert len(problems) == len(cases)
+
+
+def test_a_few_cases_in_two_processes(data, single, tmp_path):
+    """What the quick suite knows of DDP; the slow one has all cases."""
+    cases = ["accumulation_3", "clipped", "fp16_overflow", "tiny_last_batch", "r_drop"]
+    launch(load_strategy("ddp"), 2, data, tmp_path / "out", cases)
+    assert_same_job(single, tmp_path / "out", cases, 2)
 
 
 def test_single_does_what_its_cases_say(single):
