@@ -87,30 +87,24 @@ def test_modes_agree_on_the_sample_set_in_any_folder(tmp_path):
     """Each process runs this package, and not what the working folder has under its name."""
     pytest.importorskip("deepspeed")
     (tmp_path / "app.py").write_text("raise SystemExit('the wrong app')")
-    options = ["--modes", "ddp", "deepspeed", "--output", "table.json"]
-    done = run("verify_modes.py", *options, folder=tmp_path)
+    done = run("verify_modes.py", "--modes", "deepspeed", "--output", "table.json", folder=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     says = (
-        "Verifying that 3 modes train the same model: 3 steps of bert with random weights on the sample set"
+        "Verifying that 2 modes train the same model: 3 steps of bert with random weights on the sample set"
     )
     assert done.stdout.startswith(says)
-    assert [line.split(",")[0] for line in done.stderr.splitlines()] == ["single", "ddp", "deepspeed"]
-    single, *rows = json.loads((tmp_path / "table.json").read_text())
+    assert [line.split(",")[0] for line in done.stderr.splitlines()] == ["single", "deepspeed"]
+    single, row = json.loads((tmp_path / "table.json").read_text())
     assert (single["mode"], single["verdict"]) == ("single", "reference")
-    assert [(row["mode"], row["precision"], row["verdict"], row["rows"]) for row in rows] == [
-        ("ddp", "float64", "PASS", 33),
-        ("deepspeed", "fp32", "PASS", 33),
-    ]
-    assert max(rows[0]["differences"].values()) < 1e-12
-    assert rows[0]["control"] is None
-    assert rows[1]["control_ratio"] < 10
+    assert (row["mode"], row["precision"], row["verdict"], row["rows"]) == ("deepspeed", "fp32", "PASS", 33)
+    assert row["control_ratio"] < 10
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_says_why():
-    done = run("verify_modes.py", "--steps", "2", "--modes", "ddp", "--train.class_weights", "[1,2]")
-    assert done.returncode == 2
-    assert "train.class_weights must be 6 numbers" in done.stderr
+def test_a_job_that_fails_says_why(capfd):
+    words = ["--steps", "2", "--modes", "ddp", "--train.class_weights", "[1,2]", "--train.device", "cpu"]
+    assert run_verb("verify", [*words, *TINY]) == 2
+    assert "train.class_weights must be 6 numbers" in capfd.readouterr().err
 
 
 @pytest.mark.slow
