@@ -1,8 +1,6 @@
 """The estimator, in scikit-learn's own tools: python -m pytest tests/api/test_text_classifier.py"""
 
-import os
 import pickle
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -167,17 +165,3 @@ def test_it_trains_in_another_thread():
     thread.start()
     thread.join(300)
     assert [len(labels) for labels in found] == [2]
-
-
-@pytest.mark.slow
-def test_a_script_without_a_main_guard_runs_once(tmp_path):
-    script = (
-        "from tests.api.test_text_classifier import TARGETS, TEXTS, tiny\n"
-        "print('start')\nprint(len(tiny(epochs=1).fit(TEXTS, TARGETS).predict(TEXTS)))\n"
-    )
-    (tmp_path / "script.py").write_text(script)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "script.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "start\n60\n"

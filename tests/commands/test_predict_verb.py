@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -434,37 +435,40 @@ def predict_in_shell(
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
+NO_SPACE = "cannot be written: No space left on device; free space on the disk and run it again\n"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", [["今天"], ["--input", "lines.txt"], ["今天", "--output", "/dev/full"]], ids=str
-)
-def test_an_output_that_is_full(tmp_path, checkpoint, options):
+def test_standard_output_that_is_full(tmp_path, checkpoint):
     (tmp_path / "lines.txt").write_text("今天真好\n" * 200, encoding="utf-8")
-    options = ["--checkpoint", checkpoint, "--output_format", "csv", *options]
+    options = ["--checkpoint", checkpoint, "--output_format", "csv", "--input", "lines.txt"]
     ended = predict_in_shell(">/dev/full", *options, folder=tmp_path)
-    what = "--output /dev/full" if "--output" in options else "standard output"
-    assert ended.stderr == (
-        f"error: {what}: cannot be written: No space left on device; free space on the disk and run it "
-        "again\n"
-    )
+    assert ended.stderr == f"error: standard output: {NO_SPACE}"
     assert ended.returncode == 1
 
 
-@pytest.mark.slow
-def test_a_disk_that_fills_up_keeps_the_rows_so_far(tmp_path, checkpoint):
+def test_an_output_that_is_full(checkpoint, capsys):
+    options = ["--output", "/dev/full", "--output_format", "csv"]
+    assert main(["--checkpoint", str(checkpoint), "今天", *options]) == 1
+    assert capsys.readouterr().err == f"error: --output /dev/full: {NO_SPACE}"
+
+
+def test_a_disk_that_fills_up_keeps_the_rows_so_far(tmp_path, checkpoint, monkeypatch, capsys, caplog):
     """A limit of the size of files stands for the disk."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "lines.txt").write_text("今天真好\n" * 2000, encoding="utf-8")
-    command = (
-        f"ulimit -f 8; exec {sys.executable} {ROOT}/predict.py --checkpoint {checkpoint} --input lines.txt "
-        "--output o.csv"
-    )
-    ended = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        status = main(["--checkpoint", str(checkpoint), "--input", "lines.txt", "--output", "o.csv"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     (part,) = tmp_path.glob("o.csv.*.part")
-    assert ended.stderr == (
-        f"stopped early; the rows so far are in {part}\n"
+    assert f"the rows so far are in {part}" in caplog.text
+    assert capsys.readouterr().err.endswith(
         "error: --output o.csv: cannot be written: File too large; free space on the disk and run it again\n"
     )
-    assert ended.returncode == 1
+    assert status == 1
     assert part.stat().st_size == 4096
     assert not (tmp_path / "o.csv").exists()
 

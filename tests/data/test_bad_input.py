@@ -5,7 +5,6 @@ import csv
 import gzip
 import json
 import os
-import random
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -440,57 +439,6 @@ def test_parquet_without_pyarrow(write, tmp_path, monkeypatch):
     with pytest.raises(InputError) as error:
         read(write("a.parquet", b"PAR1"), tmp_path / "table", ROW["empty text"])
     check(error, [str(tmp_path / "a.parquet"), "need pyarrow", "pip install pyarrow"])
-
-
-NOISE = [
-    '"',
-    "\n",
-    "\r",
-    "\t",
-    ",",
-    "\0",
-    "😀",
-    "[",
-    "]",
-    "{",
-    "}",
-    "\\",
-    "\\ud83d",
-    "1e999",
-    "null",
-    "9" * 30,
-    "\ufeff",
-    "\u2028",
-]
-BYTES = [b"\xff", b"\xba\xc3", *(word.encode() for word in NOISE)]
-UNDAMAGED = {
-    "a.csv": 'text,label\n"今天,真""开""心😀",1\n气死,0\n',
-    "a.tsv": 'text\tlabel\n今天\t1\n"气死\t0\n',
-    "a.json": '[["今天", 1], ["气死\\n", 0]]',
-    "a.jsonl": '{"text": "今天", "label": 1}\n{"text": "气死", "label": 0}\n',
-}
-
-
-@pytest.mark.parametrize("name", UNDAMAGED)
-def test_damaged_files_give_rows_or_messages_and_nothing_else(write, name):
-    for seed in range(150):
-        generator = random.Random(seed)
-        content = bytearray(UNDAMAGED[name].encode())
-        for _ in range(generator.randint(1, 4)):
-            place = generator.randrange(len(content))
-            content[place : place + generator.choice([0, 0, 1, 4])] = generator.choice(BYTES)
-        options = ReadOptions(
-            encoding=generator.choice(["utf-8", "utf-8", "gb18030", "utf-16-le"]),
-            quoting=generator.choice(["auto", "none", "double"]),
-            header=generator.choice([None, True, False]),
-            label_column=generator.choice([None, 1, "label"]),
-        )
-        try:
-            for row in read_rows(write(name, bytes(content)), options):
-                (row.problem if isinstance(row, BadRow) else row.text + row.label).encode()
-        except InputError as error:
-            assert name in str(error)  # noqa: PT017
-            str(error).encode()
 
 
 def test_skipped_rows_can_be_written_to_a_file(write, tmp_path):

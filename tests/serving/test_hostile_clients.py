@@ -129,25 +129,6 @@ def test_10_000_hostile_requests_and_honest_ones_between_them(checkpoint):
 
 
 @pytest.mark.slow
-def test_64_clients_of_a_process_get_each_its_own_answers(checkpoint):
-    texts = [f"{text}{number % 7}" for number, text in enumerate(random_texts(256))]
-    wanted = expected(checkpoint, texts)
-
-    async def client(port: int, first: int) -> None:
-        for number in range(first, len(texts), 64):
-            status, body = await exchange(port, question(texts[number]))
-            assert status == 200
-            assert_answers(body, wanted[number])
-
-    async def clients(port: int) -> None:
-        await asyncio.gather(*(client(port, first) for first in range(64)))
-
-    with server_process(checkpoint) as (_, address):
-        asyncio.run(clients(port_of(address)))
-        assert metric(address, "classifier_texts_total") == len(texts)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
 def test_a_server_that_ends_under_load_gives_no_wrong_answer(checkpoint, ending):
     """Each request is answered with its own labels, or not at all; before the signal, all are answered."""

@@ -5,8 +5,6 @@ python -m pytest tests/strategies/test_deepspeed.py -m "slow or not slow"
 """
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
@@ -18,9 +16,8 @@ from app.config.schema import Config, DeepSpeedConfig, TrainConfig
 from app.errors import InputError
 from app.strategies import deepspeed, load_strategy
 from app.strategies.deepspeed_config import deepspeed_config
+from tests.strategies.launched import run
 
-ROOT = Path(__file__).resolve().parents[2]
-SHAPE = ["hidden_size=32", "num_hidden_layers=1", "num_attention_heads=2", "intermediate_size=64"]
 TRAIN = TrainConfig(batch_size=32, accumulation_steps=2, max_grad_norm=0.5, learning_rate=1e-3)
 CONFIG = Config(train=TRAIN, deepspeed=DeepSpeedConfig(stage=2))
 installed = pytest.mark.skipif(
@@ -110,25 +107,6 @@ def test_without_the_package_one_line_says_how_to_install_it(monkeypatch):
     assert "pip install -r requirements-deepspeed.txt" in deepspeed.DeepSpeed.unavailable_reason()
 
 
-def run(command: list[str], folder: Path, *settings: str) -> subprocess.CompletedProcess:
-    """Train 3 steps with a launcher."""
-    shape = [f"--model.config.{item}" for item in SHAPE]
-    shared = ["--output.dir", str(folder / "run"), "--train.max_steps", "3", "--train.device", "cpu", *shape]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, *shared, *settings],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("Report on test") == 1
-    return done
-
-
 @installed
 @pytest.mark.slow
 def test_its_own_launcher_stage_3_and_a_plain_checkpoint(tmp_path, capsys):
@@ -138,6 +116,8 @@ def test_its_own_launcher_stage_3_and_a_plain_checkpoint(tmp_path, capsys):
 
     command = [sys.executable, "-m", "deepspeed.launcher.runner", "--num_accelerators=2", "run_deepspeed.py"]
     done = run(command, tmp_path, "--deepspeed.stage", "3")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("Report on test") == 1
     assert "2 process(es)" in done.stderr + done.stdout
     assert predict(["--checkpoint", str(tmp_path / "run"), "今天真开心"]) == 0
     label = pipeline("text-classification", model=str(tmp_path / "run"))("今天真开心")[0]["label"]

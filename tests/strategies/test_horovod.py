@@ -6,32 +6,16 @@ python -m pytest tests/strategies/test_horovod.py -m slow
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from app.strategies import load_strategy
+from tests.strategies.launched import ROOT, run
 
-ROOT = Path(__file__).resolve().parents[2]
-SHAPE = ["hidden_size=32", "num_hidden_layers=1", "num_attention_heads=2", "intermediate_size=64"]
 HOROVOD = load_strategy("horovod")
 needs_horovod = pytest.mark.skipif(
     HOROVOD.unavailable_reason() is not None, reason="Horovod is not installed"
 )
-
-
-def run(command: list[str], folder: Path, *settings: str) -> subprocess.CompletedProcess:
-    shape = [f"--model.config.{item}" for item in SHAPE]
-    shared = ["--output.dir", str(folder / "run"), "--train.max_steps", "3", "--train.device", "cpu", *shape]
-    return subprocess.run(
-        [*command, *shared, *settings],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
 
 
 def test_without_the_package_one_line_says_how_to_install_it(tmp_path):

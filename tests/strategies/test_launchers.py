@@ -4,38 +4,20 @@ python -m pytest tests/strategies/test_launchers.py -m slow
 """
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 from shlex import split
 
 import pytest
 
+from app.run.entry import main
 from app.strategies import load_strategy
 from tests.ranks import run as run_ranks
 from tests.ranks import run_alone, settings
+from tests.strategies.launched import run
 from tests.tiny import write_tiny
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[2]
-SHAPE = ["hidden_size=32", "num_hidden_layers=1", "num_attention_heads=2", "intermediate_size=64"]
 ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch"]
-
-
-def run(command: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess:
-    settings = ["--output.dir", folder / "run", "--data.cache_dir", folder / "cache", "--train.max_steps", 3]
-    settings += ["--train.device", "cpu", *(f"--model.config.{item}" for item in SHAPE)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | environment
-    return subprocess.run(
-        [*command, *map(str, settings)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +71,6 @@ def test_compressed_gradients_are_nearly_the_same(data, tmp_path):
         assert losses[chosen] == pytest.approx(losses["none"], rel=1e-3)
 
 
-def test_nprocs_belongs_to_spawn(tmp_path):
-    done = run([sys.executable, "run_ddp.py", "--nprocs", "2"], tmp_path)
-    assert done.returncode == 2
-    assert "run_mp.py" in done.stderr
+def test_nprocs_belongs_to_spawn(capsys):
+    assert main("ddp", "", ["--nprocs", "2"]) == 2
+    assert "run_mp.py" in capsys.readouterr().err
