@@ -18,16 +18,19 @@ def runtime_programs(job: PredictionJob, folder: Path) -> Programs:
     programs = {"pipeline": ("pipeline", fp32), "torch-fp32": ("predict", fp32)}
     if job.bf16:
         programs["torch-bf16"] = ("predict", replace(job, only="bf16"))
-    texts = folder / "texts_to_compare.txt"
-    texts.write_text("\n".join(" ".join(text.split()) for text in job.texts), encoding="utf-8")
     for precision in ("fp32", "int8"):
-        output = folder / f"onnx-{precision}"
-        # What changes is reported here, so no export is refused.
-        export(
-            Path(job.checkpoint), output, ExportOptions(precision, 1.0, None, str(texts), num_rows=256), say
-        )
+        output = exported(job, folder, precision)
         programs[output.name] = ("onnx", replace(fp32, checkpoint=str(output)))
     return programs
+
+
+def exported(job: PredictionJob, folder: Path, precision: str) -> Path:
+    """Return the folder of the exported model, onnx-PRECISION in `folder`."""
+    texts, output = folder / "texts_to_compare.txt", folder / f"onnx-{precision}"
+    texts.write_text("\n".join(" ".join(text.split()) for text in job.texts), encoding="utf-8")
+    # What changes is reported here, so no export is refused.
+    export(Path(job.checkpoint), output, ExportOptions(precision, 1.0, None, str(texts), num_rows=256), say)
+    return output
 
 
 def flipped_labels(predicted: dict[str, list], peer: str) -> dict[str, int]:

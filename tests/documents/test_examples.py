@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.saved_classifier import random_texts, save_checkpoint
+from tests.verbs import predict
+
 ROOT = Path(__file__).parents[2]
 DDP = "examples/ddp_equals_accumulation.py"
 ACCELERATE = "examples/accelerate_accumulation.py"
@@ -164,3 +167,34 @@ def test_the_docstring_has_the_weights_of_both_ways():
 def test_the_docstrings_hold_commands():
     assert len(commands_of(DDP)) == 4
     assert len(commands_of(ACCELERATE)) == 2
+
+
+@pytest.mark.slow
+def test_ray_gives_each_row_what_predict_gives_it(tmp_path):
+    pytest.importorskip("ray")
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    texts = [*random_texts(200), " ", None]
+    table = pa.table({"id": range(len(texts)), "text": texts, "label": ["old"] * len(texts)})
+    (tmp_path / "posts").mkdir()
+    for number, rows in enumerate((table[:150], table[150:])):
+        parquet.write_table(rows, tmp_path / "posts" / f"{number}.parquet")
+    checkpoint, posts = str(save_checkpoint(tmp_path / "bert")), str(tmp_path / "posts")
+    options = ["--checkpoint", checkpoint, "--input", posts, "--output"]
+    # Both actors and a reader have room on two cores
+    script = "runpy.run_path('examples/ray_predict.py', run_name='__main__')"
+    start = f"import ray, runpy; ray.init(num_cpus=2); {script}"
+    command = ["python", "-c", start, *options, str(tmp_path / "ray"), "--actors", "2", "--cpus", "0.5"]
+    assert f"{len(texts)} rows" in output_of(shlex.join(command))
+    assert predict([*options, f"{tmp_path / 'parts'}{os.sep}", "--device", "cpu"]) == 0
+
+    found, expected = (parquet.read_table(tmp_path / name).sort_by("id") for name in ("ray", "parts"))
+    assert found.schema.equals(expected.schema)
+    for one, other in zip(found.to_pylist(), expected.to_pylist(), strict=True):
+        # What a number counts differs: rows of a batch, or of a file
+        one["reason"], other["reason"] = (
+            row["reason"] and row["reason"].split(": ")[1] for row in (one, other)
+        )
+        assert one == pytest.approx(other, abs=1e-5)
+    assert run(shlex.join(command)).returncode != 0
