@@ -38,8 +38,8 @@ PRETRAINED = {
     768: Recipe(3e-5),
     float("inf"): Recipe(2e-5),
 }
-# With LoRA
-LORA_FACTOR = 10
+# With LoRA, the factor to the usual rate: of narrow models (docs/quality.md), and of others (the literature)
+NARROW_LORA_FACTOR, LORA_FACTOR = 3, 10
 # Narrower ones need larger steps, by the data (docs/quality.md). In few steps the highest rate is best, but
 # the loss may rise again after a short warm-up. Pairs of texts are learned only with a low rate; with a
 # higher one all of them get the most frequent class.
@@ -65,15 +65,13 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
         logger.info(MISSING)
     if None not in (train.learning_rate, train.head_learning_rate, train.warmup):
         return config
-    recipe = (
-        RANDOM
-        if config.model.name is None
-        else recipe_of(checkpoint_width(config), steps_per_epoch, has_pairs)
-    )
+    width = None if config.model.name is None else checkpoint_width(config)
+    recipe = RANDOM if width is None else recipe_of(width, steps_per_epoch, has_pairs)
     has_lora = bool(config.model.lora.rank)
     if has_lora:
-        head_factor = max(1.0, recipe.head_factor / LORA_FACTOR)
-        recipe = replace(recipe, learning_rate=LORA_FACTOR * recipe.learning_rate, head_factor=head_factor)
+        factor = NARROW_LORA_FACTOR if width is not None and width <= NARROW else LORA_FACTOR
+        head_factor = max(1.0, recipe.head_factor / factor)
+        recipe = replace(recipe, learning_rate=factor * recipe.learning_rate, head_factor=head_factor)
     rate = recipe.learning_rate if train.learning_rate is None else train.learning_rate
     usual = {"learning_rate": rate, "warmup": recipe.warmup}
     if recipe.head_factor != 1:
