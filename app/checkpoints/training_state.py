@@ -216,11 +216,11 @@ def file_stats(state: Path) -> tuple:
 
 def damaged_states(folder: Path) -> list[Path]:
     """Return the renamed damaged states of a run folder, the newest first."""
-    found = {
+    matches = {
         path: re.fullmatch(r"damaged-step-(\d+)(?:\.(\d+))?", path.name)
         for path in states_folder(folder).glob("damaged-*")
     }
-    numbers = {path: (int(match[1]), int(match[2] or 0)) for path, match in found.items() if match}
+    numbers = {path: (int(match[1]), int(match[2] or 0)) for path, match in matches.items() if match}
     return sorted(numbers, key=numbers.get, reverse=True)
 
 

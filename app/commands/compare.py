@@ -38,5 +38,6 @@ def compare(runs: list[Path], output: str | None) -> str:
     if output is not None:
         write_changed_rows(Path(output), runs[0], compared[0])
     return "\n\n".join(
-        render_comparison(runs[0], run, found) for run, found in zip(runs[1:], compared, strict=True)
+        render_comparison(runs[0], run, comparison)
+        for run, comparison in zip(runs[1:], compared, strict=True)
     )

@@ -96,15 +96,15 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
         say(without_labels)
     datasets = fold_datasets(config, options.folds)
     open_series(series, config)
-    found, figures = cross_validate(series, datasets)
+    oof_rows, figures = cross_validate(series, datasets)
     texts = [render_folds(figures)]
     write_figures(series.folder, figures, texts[0])
     if without_labels:
         return f"{texts[0]}\n\n{without_labels}"
-    figures["labels"] = list_issues(series.folder, found)
-    texts.append(render_label_issues(figures["labels"], found.outcome))
+    figures["labels"] = list_issues(series.folder, oof_rows)
+    texts.append(render_label_issues(figures["labels"], oof_rows.outcome))
     if options.injected_errors and figures["labels"]["can_judge"]:
-        result, folds = measure_ranking(series, config, datasets, found, options.injected_errors)
+        result, folds = measure_ranking(series, config, datasets, oof_rows, options.injected_errors)
         figures["injected_errors"] = result | {"fraction": options.injected_errors, "folds": folds}
         texts.append(render_injected(result, options.injected_errors, folds))
     write_figures(series.folder, figures, "\n\n".join(texts))

@@ -87,12 +87,14 @@ def run(argv: list[str], program: str) -> None:
     text = read_text(args.text, settings.get("encoding") or "utf-8")
     texts = (text,) if args.text_pair is None else (text, args.text_pair)
     model = load_plain_model(args.model, args.device)
-    found = explain(model, texts, bool(settings.get("remove_spaces")), args.label, args.draws, args.seed)
+    explanations = explain(
+        model, texts, bool(settings.get("remove_spaces")), args.label, args.draws, args.seed
+    )
     language = spoken(args.language)
-    known = label_in_data(args.model, model.outcome, found[0].text.texts)
-    print("\n\n".join(render_text(one, language, known) for one in found))
+    known = label_in_data(args.model, model.outcome, explanations[0].text.texts)
+    print("\n\n".join(render_text(one, language, known) for one in explanations))
     if args.html != Path("none"):
-        write_page(args.html, found, language, known)
+        write_page(args.html, explanations, language, known)
         say(f"Saved in {args.html}")
 
 
@@ -111,9 +113,9 @@ def label_in_data(folder: Path, outcome: LabelledOutcome, texts: tuple[str, ...]
     wanted = np.uint64(text_hash(*(text.encode() for text in texts), *[None] * (2 - len(texts))))
     for split in dataset.splits.values():
         rows = np.asarray(split.rows)
-        found = np.flatnonzero(split.table.array("hashes")[rows] == wanted)
-        if len(found):
-            answer = outcome.answer(np.asarray(split.labels[found[0]]))
+        places = np.flatnonzero(split.table.array("hashes")[rows] == wanted)
+        if len(places):
+            answer = outcome.answer(np.asarray(split.labels[places[0]]))
             names = answer if isinstance(answer, list) else [str(answer)]
-            return KnownLabel(names, split.table.where(int(rows[found[0]])))
+            return KnownLabel(names, split.table.where(int(rows[places[0]])))
     return None

@@ -21,8 +21,8 @@ class EmptyText(ValueError):
 def clean_text(value: Any, remove_spaces: bool, what: str) -> str:
     """Return the text without white space around it; raises ValueError with the problem."""
     if value is None or value is EMPTY:
-        found = "null" if value is None else EMPTY.found
-        raise EmptyText(f"the {what} is empty, found {found}; fill it in or remove the row")
+        shown_value = "null" if value is None else EMPTY.found
+        raise EmptyText(f"the {what} is empty, found {shown_value}; fill it in or remove the row")
     if not isinstance(value, str):
         raise ValueError(
             f"the {what} must be a string, found {shown(value)}; fix the row or set --data.{SETTING[what]}"

@@ -84,12 +84,12 @@ def _read_once(path: Path, reader: Reader, options: ReadOptions, rows: int) -> C
 
 def _offsets(path: Path, lines: list[int]) -> list[int]:
     """Return where lines begin, in bytes; `lines` are their numbers, from 1 and ascending."""
-    found, wanted, offset = [], iter(lines), 0
+    offsets, wanted, offset = [], iter(lines), 0
     due = next(wanted, None)
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if number == due:
-                found.append(offset)
+                offsets.append(offset)
                 due = next(wanted, None)
             offset += len(line)
-    return found
+    return offsets

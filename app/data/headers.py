@@ -138,9 +138,9 @@ def find_label(
     if options.label_columns is not None:
         chosen = options.label_columns
         return tuple(find_column(name, names, (), width, "label", where) for name in chosen)
-    found = find_column(options.label_column, names, LABEL_NAMES, width, "label", where)
-    if found is not None:
-        return found
+    usual = find_column(options.label_column, names, LABEL_NAMES, width, "label", where)
+    if usual is not None:
+        return usual
     others = [name for name in names or [] if str(name).strip().lower() in OTHER_LABEL_NAMES]
     if len(others) > 1:
         raise InputError(

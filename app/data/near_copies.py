@@ -38,8 +38,8 @@ def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dic
     Adds `near_copies` to the `statistics` of each: `rows` that are nearly a training text, and `examples`,
     their places and those of the training texts. `dataset` is the folder of the dataset in the cache.
     """
-    sizes = {name: _num_bytes(*found) for name, found in splits.items()}
-    looked = {name: found for name, found in splits.items() if sizes["train"] + sizes[name] <= MAX_BYTES}
+    sizes = {name: _num_bytes(*rows) for name, rows in splits.items()}
+    looked = {name: rows for name, rows in splits.items() if sizes["train"] + sizes[name] <= MAX_BYTES}
     if len(looked) < 2:
         return {}
     folder = dataset.with_name(f"copies-{content_key(VERSION, dataset.name, list(looked))}")
@@ -51,10 +51,10 @@ def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dic
         path = folder / f"{name}.npy"
         if not path.is_file():
             continue
-        found = copies[name] = np.load(path, mmap_mode="r")
-        is_other = table.array("hashes")[rows] != train.array("hashes")[found]
-        changed = np.flatnonzero((found >= 0) & is_other)
-        examples = [[table.where(rows[at]), train.where(found[at])] for at in changed[:MAX_EXAMPLES]]
+        originals = copies[name] = np.load(path, mmap_mode="r")
+        is_other = table.array("hashes")[rows] != train.array("hashes")[originals]
+        changed = np.flatnonzero((originals >= 0) & is_other)
+        examples = [[table.where(rows[at]), train.where(originals[at])] for at in changed[:MAX_EXAMPLES]]
         statistics[name]["near_copies"] = {"rows": len(changed), "examples": examples}
     return copies
 
@@ -74,9 +74,9 @@ def build_copies(folder: Path, splits: dict[str, Rows]) -> None:
     }
     train = np.asarray(splits["train"][1])
     for name in splits.keys() - {"train"}:
-        found = near_copies(texts["train"], texts[name])
-        if found is not None:
-            np.save(folder / f"{name}.npy", np.where(found < 0, -1, train[found]))
+        nearest = near_copies(texts["train"], texts[name])
+        if nearest is not None:
+            np.save(folder / f"{name}.npy", np.where(nearest < 0, -1, train[nearest]))
 
 
 def near_copies(train: list[str], texts: list[str]) -> np.ndarray | None:
@@ -99,15 +99,15 @@ def near_copies(train: list[str], texts: list[str]) -> np.ndarray | None:
     products = np.r_[0, np.cumsum(np.where(is_common, 0, counts)[new.indices])][new.indptr[1:]]
     if products[-1] > MAX_PRODUCTS:
         return None
-    found, transposed = np.full(len(texts), -1), known.T.tocsr()
+    copies, transposed = np.full(len(texts), -1), known.T.tocsr()
     starts = np.flatnonzero(np.diff(products // CHUNK_PRODUCTS, prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(texts)], strict=True):
         cosines = new[start:end] @ transposed
         nearest = np.asarray(cosines.argmax(axis=1)).ravel()
         for at in np.flatnonzero(cosines.max(axis=1).toarray().ravel() >= CANDIDATE):
             if is_near_copy(train[nearest[at]], texts[start + at]):
-                found[start + at] = nearest[at]
-    return found
+                copies[start + at] = nearest[at]
+    return copies
 
 
 def is_near_copy(one: str, other: str) -> bool:

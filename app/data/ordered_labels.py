@@ -17,20 +17,20 @@ class OrderedLabels(OneLabel):
     def names(self, config: DataConfig, train: Any) -> list[str]:
         """Return the labels in the order of data.labels, else by number; raises InputError for labels that
         are no numbers, whose order is not known."""
-        found = super().names(config, train)
+        labels = super().names(config, train)
         if config.labels is not None:
-            return found
-        if not all(map(is_finite, found)):
-            words = [label for label in found if not is_finite(label)]
+            return labels
+        if not all(map(is_finite, labels)):
+            words = [label for label in labels if not is_finite(label)]
             raise InputError(
                 f"{train.source}: the order of the labels must be known with data.task ordinal, found "
                 f"{listed(map(repr, words))}; list all labels from the lowest to the highest in --data.labels"
             )
-        found = sorted(found, key=number_of)
-        for one, other in pairwise(found):
+        labels = sorted(labels, key=number_of)
+        for one, other in pairwise(labels):
             if number_of(one) == number_of(other):
                 raise InputError(
                     f"{train.source}: labels with an order must be different numbers, found {one!r} and "
                     f"{other!r}; write them alike, or list all labels in --data.labels"
                 )
-        return found
+        return labels

@@ -39,11 +39,11 @@ def local_copies(address: str, cache_dir: str) -> list[str]:
         paths = [path]
         if not address.startswith(("http://", "https://")):
             if glob.has_magic(path):
-                paths = [found for found in system.glob(path) if system.isfile(found)]
+                paths = [one for one in system.glob(path) if system.isfile(one)]
             elif system.isdir(path):
                 entries = system.ls(path, detail=True)
                 paths = [entry["name"] for entry in entries if entry["type"] == "file"]
-                paths = [found for found in paths if found.rpartition("/")[2][:1] not in (".", "_", "")]
+                paths = [one for one in paths if one.rpartition("/")[2][:1] not in (".", "_", "")]
     if not paths:
         raise InputError(f"{address}: there are no files")
     return [str(_local_copy(system, path, Path(cache_dir))) for path in sorted(paths)]

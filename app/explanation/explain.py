@@ -48,11 +48,11 @@ class Explanation:
     def of_characters(self, part: int) -> np.ndarray:
         """Return the attribution of each character of a text, (num_characters,); a unit's is divided among
         its characters."""
-        found = np.zeros(len(self.text.texts[part]))
+        attributions = np.zeros(len(self.text.texts[part]))
         for unit, value in zip(self.text.units, self.values, strict=True):
             if unit.part == part:
-                found[unit.start : unit.end] += value / (unit.end - unit.start)
-        return found
+                attributions[unit.start : unit.end] += value / (unit.end - unit.start)
+        return attributions
 
     @property
     def is_explanation(self) -> bool:

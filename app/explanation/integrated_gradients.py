@@ -68,8 +68,8 @@ def attribute(
     rows = max(1, BATCH_TOKENS // len(input_ids))
     method = IntegratedGradients(forward, multiply_by_inputs=True)
     for steps in STEPS:
-        found = method.attribute(text, neutral, n_steps=steps, internal_batch_size=rows)
-        values = found[0].double().sum(-1).cpu().numpy()
+        attributions = method.attribute(text, neutral, n_steps=steps, internal_batch_size=rows)
+        values = attributions[0].double().sum(-1).cpu().numpy()
         # As captum defines it; computed here, because captum rounds it to single precision.
         delta = float(values.sum() - (ends[0] - ends[1]))
         attributions = Attributions(values, *ends, delta, steps)

@@ -79,14 +79,14 @@ class PlainModel:
         """Return the log-odds of a label, (num_rows,) float64, for rows of token ids and their token types.
         Rows of one length are computed together, so that none is padded."""
         lengths = np.array([len(row) for row in rows])
-        found = np.empty(len(rows))
+        log_odds = np.empty(len(rows))
         for length in np.unique(lengths):
             same = np.flatnonzero(lengths == length)
             for batch in np.array_split(same, -(-len(same) * int(length) // BATCH_TOKENS)):
                 ids, token_types = (np.stack([values[at] for at in batch]) for values in (rows, types))
                 logits = self.logits(self.embed(ids), torch.as_tensor(token_types, device=self.device))
-                found[batch] = self.outcome.log_odds(logits, label).double().cpu().numpy()
-        return found
+                log_odds[batch] = self.outcome.log_odds(logits, label).double().cpu().numpy()
+        return log_odds
 
     def probabilities(self, input_ids: np.ndarray, token_types: np.ndarray) -> np.ndarray:
         """Return the probabilities of one row, (num_labels,) float64.

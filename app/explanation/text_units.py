@@ -75,8 +75,8 @@ def words_of_units(text: TokenisedText) -> list[list[int]]:
 
 def _range(units: list[Unit], part: int) -> tuple[int, int]:
     """Return the first and last character (exclusive) of a text's units, twice 0 without any."""
-    found = [unit for unit in units if unit.part == part]
-    return (min(unit.start for unit in found), max(unit.end for unit in found)) if found else (0, 0)
+    of_part = [unit for unit in units if unit.part == part]
+    return (min(unit.start for unit in of_part), max(unit.end for unit in of_part)) if of_part else (0, 0)
 
 
 def _units(encoding: Encoding, unknown_id: int | None) -> list[Unit]:

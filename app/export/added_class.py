@@ -142,12 +142,12 @@ def row_of_class(
         raise InputError("none of the rows of the run is right; train a better model")
     bias = float(of_right[int(may_lose * len(of_right))])
     others = [towards((own.sum(axis=0) - state) / (len(own) - 1)) for state in own] if len(own) > 1 else []
-    found = sum(
+    num_recognised = sum(
         int(state @ direction + bias > of_text.max())
         for state, direction, of_text in zip(own, others, own_logits, strict=False)
     )
     lost = int((of_right < bias).sum())
-    return weights, bias, (len(own), found if others else None, len(states), len(of_right), lost)
+    return weights, bias, (len(own), num_recognised if others else None, len(states), len(of_right), lost)
 
 
 def _write(folder: Path, aside: Path, name: str, weights: np.ndarray, bias: float) -> None:

@@ -20,13 +20,13 @@ def last_layer(model: nn.Module) -> tuple[str, nn.Linear]:
 @contextmanager
 def head_inputs(last: nn.Linear) -> Iterator[list[torch.Tensor]]:
     """Yield a list that gets what the last layer reads in each pass, (num_rows, size) float32 on the CPU."""
-    found: list[torch.Tensor] = []
+    states: list[torch.Tensor] = []
 
     def keep(layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-        found.append(inputs[0].detach().flatten(0, -2).float().cpu())
+        states.append(inputs[0].detach().flatten(0, -2).float().cpu())
 
     hook = last.register_forward_pre_hook(keep)
     try:
-        yield found
+        yield states
     finally:
         hook.remove()

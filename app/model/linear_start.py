@@ -102,12 +102,12 @@ def _inputs_of(model: PackedModel, loader: Loader, last: nn.Linear) -> np.ndarra
     row with windows the mean of theirs."""
     order = token_batches(loader.lengths(), CPU_BATCH_TOKENS)
     is_training = model.training
-    with head_inputs(last) as found:
+    with head_inputs(last) as states:
         for positions in order:
             batch = loader.load(positions, torch.device("cpu"))
             model.eval()(**batch.inputs)
             if batch.windows_per_row is not None:
-                found[-1] = means_of_rows(found[-1], batch.windows_per_row)
+                states[-1] = means_of_rows(states[-1], batch.windows_per_row)
     model.train(is_training)
-    states = torch.cat(found).numpy()
+    states = torch.cat(states).numpy()
     return states[np.argsort(np.concatenate(order), kind="stable")]

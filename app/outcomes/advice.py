@@ -78,18 +78,18 @@ class Evidence:
 
 def what_next(outcome: Outcome, evidence: Evidence) -> list[Advice]:
     """Return what to do next, the most important first; nothing where the figures show nothing wrong."""
-    found: list[Advice] = []
+    advice: list[Advice] = []
     for check in (no_better, still_falls):
-        found += check(outcome, evidence)
+        advice += check(outcome, evidence)
     # A model that is not good yet says little about labels and classes
     checks = (few_test_rows, few_rows, cut_texts)
-    if not found:
+    if not advice:
         checks = (few_test_rows, wrong_labels, few_rows, cut_texts, confused, by_heart)
     for check in checks:
         # Wrong labels alone make classes look alike
-        if check is not confused or "wrong_labels" not in [one.what for one in found]:
-            found += check(outcome, evidence)
-    return found[:MAX_SENTENCES]
+        if check is not confused or "wrong_labels" not in [one.what for one in advice]:
+            advice += check(outcome, evidence)
+    return advice[:MAX_SENTENCES]
 
 
 def with_setting(command: str, name: str, value: object) -> str:
@@ -106,10 +106,10 @@ def with_setting(command: str, name: str, value: object) -> str:
 def no_better(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     """A linear model of characters is at least as good: then the model itself is the place to begin."""
     metrics, key = evidence.metrics, outcome.main_metric
-    found = best_baseline(metrics, key)
-    if found is None or metrics["rows"] < ENOUGH_ROWS:
+    baseline = best_baseline(metrics, key)
+    if baseline is None or metrics["rows"] < ENOUGH_ROWS:
         return
-    name, best = found
+    name, best = baseline
     if is_better(metrics[key], best[key], key):
         return
     values = {"metric": BY_KEY[key], "ours": metrics[key], "baseline": name, "theirs": best[key]}

@@ -68,9 +68,9 @@ class Hierarchy:
 
         if labels.ndim == 1:
             return self.members[labels]
-        found = csr_array(labels.astype(np.float64)) @ self.members
-        found.data[:] = 1
-        return found
+        nodes = csr_array(labels.astype(np.float64)) @ self.members
+        nodes.data[:] = 1
+        return nodes
 
     def labels_above(self) -> Any:
         """Return which labels (columns) are above which (rows), sparse (num_labels, num_labels) of 0 and
@@ -113,12 +113,14 @@ class PathCounts(LabelCounts):
         cls, counts: LabelCounts, tree: Hierarchy, labels: np.ndarray, predicted: np.ndarray
     ) -> PathCounts:
         """Return the counts of the same rows, with those of the nodes."""
-        found = cls(counts.right, counts.both, counts.is_right)
+        path_counts = cls(counts.right, counts.both, counts.is_right)
         truth, answers = tree.nodes_of(labels), tree.nodes_of(predicted)
         of_level = np.eye(tree.depth)[tree.levels]
         nodes = (truth.multiply(answers).tocsr(), truth, answers)
-        found.common, found.true, found.answered = (np.asarray(of @ of_level) for of in nodes)
-        return found
+        path_counts.common, path_counts.true, path_counts.answered = (
+            np.asarray(of @ of_level) for of in nodes
+        )
+        return path_counts
 
     @cached_property
     def right_down_to(self) -> np.ndarray:

@@ -17,8 +17,8 @@ from ..evaluation.measures.calibration_error import confidence_bins
 from ..evaluation.measures.intervals import Interval, calibration_interval
 
 SINGLE, MULTI, MASKED = "single_label", "multi_label", "masked_language_modelling"
-NUMBER, ORDERED, PATH, PATHS = "regression", "ordinal", "single_path", "multi_path"
-ONE_LABEL, LISTS = (SINGLE, ORDERED, PATH), (MULTI, PATHS)
+NUMBER, ORDERED, PATH, PATH_LISTS = "regression", "ordinal", "single_path", "multi_path"
+ONE_LABEL, LISTS = (SINGLE, ORDERED, PATH), (MULTI, PATH_LISTS)
 # Levels of a hierarchy with a metric of their own
 MAX_LEVELS = 8
 
@@ -75,7 +75,7 @@ def level_accuracy(level: int) -> Metric:
 def level_f1(level: int) -> Metric:
     """Return the micro F1 of what is at a level of a hierarchy, the highest is 1."""
     names = f"level_{level}_f1", f"micro F1 at level {level}", f"第 {level} 级微平均 F1"
-    return Metric(*names, (PATHS,), lambda drawn: drawn.level_f1(level))
+    return Metric(*names, (PATH_LISTS,), lambda drawn: drawn.level_f1(level))
 
 
 METRICS = (
@@ -125,14 +125,14 @@ METRICS = (
         "hierarchical_f1",
         "hierarchical F1",
         "层次 F1",
-        (PATH, PATHS),
+        (PATH, PATH_LISTS),
         of_counts=lambda drawn: drawn.hierarchical_f1,
     ),
     Metric(
         "hierarchical_precision",
         "hierarchical precision",
         "层次精确率",
-        (PATH, PATHS),
+        (PATH, PATH_LISTS),
         of_counts=lambda drawn: drawn.hierarchical_precision,
         headline=False,
     ),
@@ -140,7 +140,7 @@ METRICS = (
         "hierarchical_recall",
         "hierarchical recall",
         "层次召回率",
-        (PATH, PATHS),
+        (PATH, PATH_LISTS),
         of_counts=lambda drawn: drawn.hierarchical_recall,
         headline=False,
     ),
@@ -213,8 +213,8 @@ def metrics_of(task: str) -> list[Metric]:
 def best_baseline(metrics: Mapping, key: str) -> tuple[str, Mapping] | None:
     """Return the name and the metrics of the baseline that is best by the metric `key`; None without one."""
     sign = 1 if BY_KEY[key].higher_is_better else -1
-    found = metrics.get("baselines", {}).items()
-    return max(found, key=lambda entry: sign * entry[1][key], default=None)
+    baselines = metrics.get("baselines", {}).items()
+    return max(baselines, key=lambda entry: sign * entry[1][key], default=None)
 
 
 def is_better(value: float, best: float | None, key: str) -> bool:

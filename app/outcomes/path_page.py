@@ -5,7 +5,7 @@ from __future__ import annotations
 from .hierarchy import Hierarchy
 from .words import MULTI_LABEL, SINGLE_LABEL
 
-PATHS = {
+PATH_WORDS = {
     "parents_note": (
         "Click a class to see those below it; its figures are of all of them together.",
         "点击一个类别，可以看到它下面的类别；它的数字是下面所有类别合在一起的。",
@@ -18,7 +18,7 @@ ABOUT = (
 )
 SINGLE_PATH = (
     SINGLE_LABEL
-    | PATHS
+    | PATH_WORDS
     | {
         "card_what": (
             "A classifier of Chinese {texts} with {labels:,} labels in a hierarchy",
@@ -33,7 +33,7 @@ SINGLE_PATH = (
 )
 MULTI_PATH = (
     MULTI_LABEL
-    | PATHS
+    | PATH_WORDS
     | {
         "card_what": (
             "A classifier of Chinese {texts} with {labels:,} labels in a hierarchy, several of them possible "
@@ -51,7 +51,7 @@ MULTI_PATH = (
 def folded(tree: Hierarchy, classes: dict, parents: dict) -> list[dict]:
     """Return the nodes of the highest level, each with its `name`, its metrics as `scores`, whether it `ends`
     there, and the nodes below it, `children`."""
-    found: dict[tuple, dict] = {(): {"children": []}}
+    entries: dict[tuple, dict] = {(): {"children": []}}
     for number, node in enumerate(tree.nodes):
         name = tree.name(number)
         entry = {
@@ -60,9 +60,9 @@ def folded(tree: Hierarchy, classes: dict, parents: dict) -> list[dict]:
             "ends": False,
             "children": [],
         }
-        found[node] = entry
-        found[node[:-1]]["children"].append(entry)
+        entries[node] = entry
+        entries[node[:-1]]["children"].append(entry)
         if name in parents and name in classes:
             own = entry | {"scores": classes[name], "ends": True, "children": []}
             entry["children"].append(own)
-    return found[()]["children"]
+    return entries[()]["children"]

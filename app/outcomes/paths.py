@@ -42,8 +42,8 @@ class PathOutcome(LabelledOutcome):
         """The metrics of the task, and of the levels that the hierarchy has above the lowest one."""
         depth = self.tree.depth if self.separator else 1
         of_level = {f"level_{level}_{kind}" for level in range(1, depth) for kind in ("accuracy", "f1")}
-        found = metrics_of(self.task)
-        return [one for one in found if one.key in of_level or not one.key.startswith("level_")]
+        of_task = metrics_of(self.task)
+        return [one for one in of_task if one.key in of_level or not one.key.startswith("level_")]
 
     def prepare(self, config, dataset, tokenizer, device) -> None:
         super().prepare(config, dataset, tokenizer, device)
@@ -204,9 +204,9 @@ class MultiPath(PathOutcome, MultiLabel):
         """Return of each predicted path the deepest part that is sure enough; `probabilities`
         (num_labels,)."""
         moved = self.rule.moved(probabilities[None])
-        of_nodes, tree, found = self.node_probabilities(moved)[0], self.tree, []
+        of_nodes, tree, sure = self.node_probabilities(moved)[0], self.tree, []
         for label in np.flatnonzero(self.rule.decide(probabilities[None])[0]):
             certain = [(tree.name(node), of_nodes[node]) for node in tree.above(label)]
             certain.append((self.label_names[label], moved[0, label]))
-            found += [name for name, probability in certain if probability >= threshold][-1:]
-        return without_ancestors(dict.fromkeys(found), self.separator)
+            sure += [name for name, probability in certain if probability >= threshold][-1:]
+        return without_ancestors(dict.fromkeys(sure), self.separator)

@@ -94,11 +94,11 @@ class SingleLabel(LabelledOutcome):
         return self.scores(dev.labels, dev.logits, self.temperature)
 
     def fit(self, dev: SplitLogits) -> None:
-        found = choose_temperature(dev.labels, self.class_logits(dev.logits), dev.hashes)
-        if isinstance(found, str):
-            self.unfitted = {"why": found, "rows": len(dev)}
+        temperature = choose_temperature(dev.labels, self.class_logits(dev.logits), dev.hashes)
+        if isinstance(temperature, str):
+            self.unfitted = {"why": temperature, "rows": len(dev)}
         else:
-            self.use_fitted({"temperature": found, "rows": len(dev)})
+            self.use_fitted({"temperature": temperature, "rows": len(dev)})
 
     def fitted_values(self) -> dict:
         return self.fitted
@@ -250,8 +250,8 @@ class SingleLabel(LabelledOutcome):
 
     def no_calibration(self, metrics: dict, language: str) -> str:
         """Return why probabilities are as the model gives them."""
-        found = metrics.get("no_calibration", {"why": "no_rows", "rows": 0})
-        return self.words(language)[f"no_calibration_{found['why']}"].format(found["rows"])
+        reason = metrics.get("no_calibration", {"why": "no_rows", "rows": 0})
+        return self.words(language)[f"no_calibration_{reason['why']}"].format(reason["rows"])
 
     def card_limits(self, language: str) -> list[str]:
         return [self.words(language)["card_always"]]

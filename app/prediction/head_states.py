@@ -19,7 +19,7 @@ def head_states(predictor: Predictor, rows: Sequence[Row]) -> tuple[np.ndarray, 
     tokens = predictor.tokenize(rows)
     windows, runtime = tokens.windows(), predictor.runtime
     order = token_batches(np.array([len(row) for row in windows.rows]), runtime.batch_tokens)
-    with head_inputs(last_layer(runtime.model.model)[1]) as found:
+    with head_inputs(last_layer(runtime.model.model)[1]) as states:
         logits = runtime.logits(map(windows.take, order), lambda count: None)
     places = np.argsort(np.concatenate(order), kind="stable")
-    return tokens.pooled(torch.cat(found).numpy()[places]), tokens.pooled(logits[places])
+    return tokens.pooled(torch.cat(states).numpy()[places]), tokens.pooled(logits[places])

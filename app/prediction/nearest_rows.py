@@ -39,10 +39,10 @@ class NearestRows:
         """Return for each row `evidence`, its nearest training rows, and `support`, how many agree."""
         from ..vectors.text_vectors import nearest
 
-        found = self.described(*nearest(self.known, self.vectors.of(rows), count))
+        nearest_rows = self.described(*nearest(self.known, self.vectors.of(rows), count))
         return [
             {"support": sum(one["label"] == answer for one in evidence), "evidence": evidence}
-            for evidence, answer in zip(found, answers, strict=True)
+            for evidence, answer in zip(nearest_rows, answers, strict=True)
         ]
 
     def described(self, similarities: Sequence, positions: Sequence) -> list[list[dict[str, Any]]]:

@@ -74,12 +74,13 @@ def decisions_of(components: Components, split: str, results: dict[str, np.ndarr
     outcome = components.outcome
     if split == "train" or not (outcome.has_labels and outcome.has_confidence):
         return None
-    found = [
+    decisions = [
         outcome.held_out_decisions(logits_of(components.loaders[name].split, results[name]))
         for name in results
     ]
     return RowDecisions(
-        np.concatenate([part.confidence for part in found]), np.concatenate([part.correct for part in found])
+        np.concatenate([part.confidence for part in decisions]),
+        np.concatenate([part.correct for part in decisions]),
     )
 
 

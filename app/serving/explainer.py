@@ -58,8 +58,8 @@ class Explainer:
             self.plain = model, load_plain_model(model.folder, model.predictor.runtime.description["device"])
         plain = self.plain[1]
         plain.deadline = time.monotonic() + self.seconds
-        found = explain(plain, row_texts(wanted.row), model.remove_spaces, wanted.label, DRAWS)
-        shown = [explanation_shown(one, wanted.language) for one in found]
+        explanations = explain(plain, row_texts(wanted.row), model.remove_spaces, wanted.label, DRAWS)
+        shown = [explanation_shown(one, wanted.language) for one in explanations]
         return [
             one | {"strongest": [list(map(asdict, words)) for words in one["strongest"]]} for one in shown
         ]

@@ -93,9 +93,9 @@ class Service:
         """Return `answer(request)`, and count the request, its time, and how it ended."""
         started, status = time.perf_counter(), 500
         try:
-            found = await answer(request)
+            answered = await answer(request)
             status = 200
-            return found
+            return answered
         except Refusal as refusal:
             status = refusal.status
             raise
@@ -120,8 +120,8 @@ class Service:
             finding = asyncio.get_running_loop().run_in_executor(
                 self.queue.thread, model.nearest.find, wanted.rows, answers, wanted.evidence
             )
-            found = await self._in_time(finding, options.timeout, 504, "there was no answer")
-            labels = [{"labels": of_row} | beside for of_row, beside in zip(labels, found, strict=True)]
+            evidence = await self._in_time(finding, options.timeout, 504, "there was no answer")
+            labels = [{"labels": of_row} | beside for of_row, beside in zip(labels, evidence, strict=True)]
         if wanted.read:
             read = await asyncio.to_thread(lambda: [how_read(model, row) for row in wanted.rows])
             objects = labels if wanted.evidence else [{"labels": of_row} for of_row in labels]
@@ -225,8 +225,8 @@ def _check_type(header: str) -> None:
     asking first."""
     content_type = header.partition(";")[0].strip().lower()
     if content_type != "application/json":
-        found = f"found {content_type[:80]}" if content_type else "there is none"
-        raise Refusal(415, "validation", f"the header Content-Type must be application/json; {found}")
+        problem = f"found {content_type[:80]}" if content_type else "there is none"
+        raise Refusal(415, "validation", f"the header Content-Type must be application/json; {problem}")
 
 
 def gone() -> Refusal:

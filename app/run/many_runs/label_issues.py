@@ -25,26 +25,26 @@ ISSUES, INJECTED = "label_issues.csv", "injected-errors-{fraction:g}"
 ENOUGH_ERRORS = 100
 
 
-def list_issues(folder: Path, found: OutOfFold) -> dict:
+def list_issues(folder: Path, oof_rows: OutOfFold) -> dict:
     """Write label_issues.csv, the least plausible label first; return the figures about it. Nothing is
     written where the models are no better than the most frequent answer."""
-    scores = found.scores()
-    judged = judge(found.outcome, scores)
+    scores = oof_rows.scores()
+    judged = judge(oof_rows.outcome, scores)
     if not judged["can_judge"]:
         return judged
-    issues = find_issues(found.outcome, scores, found.split.logits)
-    write_issues(folder / ISSUES, found, issues)
+    issues = find_issues(oof_rows.outcome, scores, oof_rows.split.logits)
+    write_issues(folder / ISSUES, oof_rows, issues)
     figures = judged | {"ranked": len(issues.order), "flagged": int(issues.flagged[issues.order].sum())}
     return figures | issues.patterns
 
 
-def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
+def write_issues(path: Path, oof_rows: OutOfFold, issues: LabelIssues) -> None:
     """Write the ranked rows as CSV.
 
     The column `label` is for fixes, which data.relabel reads. What a person has filled in before stays: in
     the row of its text, or in its own row at the end where the text is not ranked any more.
     """
-    table, split, outcome = found.table, found.split, found.outcome
+    table, split, outcome = oof_rows.table, oof_rows.split, oof_rows.outcome
     pairs = ["text_pair"] if table.has_pairs else []
     header = [*("rank", "file", "line", "row_id", "text"), *pairs]
     header += ["given", "suggested", "score", "flagged", "text_hash", "label"]
@@ -57,7 +57,7 @@ def write_issues(path: Path, found: OutOfFold, issues: LabelIssues) -> None:
         for rank, at in enumerate(issues.order.tolist(), 1):
             row = int(split.rows[at])
             texts = [table.text(row), *(table.pair(row) for _ in pairs)]
-            given, suggested = (outcome.cell(labels[at]) for labels in (split.labels, found.predicted))
+            given, suggested = (outcome.cell(labels[at]) for labels in (split.labels, oof_rows.predicted))
             about = [given, suggested, f"{issues.score[at]:.6f}", "yes" if issues.flagged[at] else "no"]
             line, text_hash = int(table.lines[row]), written_hash(int(split.hashes[at]))
             label = filled[text_hash][-1] if text_hash in filled else ""
@@ -96,23 +96,23 @@ def filled_rows(path: Path, header: list[str]) -> dict[str, list[str]]:
 
 
 def measure_ranking(
-    series: Series, config: Config, datasets: list[Dataset], found: OutOfFold, fraction: float
+    series: Series, config: Config, datasets: list[Dataset], oof_rows: OutOfFold, fraction: float
 ) -> tuple[dict, int]:
     """Inject errors into labels, train as many folds again as test enough of them; return how many the list
     finds, and the number of these folds.
 
     The wrong labels are a file of fixes in the series' folder, so the data stay as they are.
     """
-    split, outcome = found.split, found.outcome
+    split, outcome = oof_rows.split, oof_rows.outcome
     at, wrong = outcome.inject_errors(split.labels, split.hashes, fraction, config.data.split_seed)
     if not len(at):
         return measure_injected(at, np.zeros(len(split), bool)).to_dict(), 0
     name, data = INJECTED.format(fraction=fraction), config.data
     path = series.folder / f"{name}.csv"
-    write_injected(path, found, at, wrong, configured_fixes(data))
+    write_injected(path, oof_rows, at, wrong, configured_fixes(data))
     words = ["--data.relabel", str(path)]
     has_error = np.isin(split.hashes, split.hashes[at])
-    counts = np.cumsum(np.bincount(found.folds[has_error], minlength=len(datasets)))
+    counts = np.cumsum(np.bincount(oof_rows.folds[has_error], minlength=len(datasets)))
     chosen = range(min(len(datasets), int(np.searchsorted(counts, ENOUGH_ERRORS)) + 1))
     changed = fold_datasets(replace(config, data=replace(data, relabel=str(path))), len(datasets))
     runs = train_folds(series, len(datasets), chosen, words, prefix=f"{name}-")
@@ -124,12 +124,12 @@ def measure_ranking(
 
 
 def write_injected(
-    path: Path, found: OutOfFold, at: np.ndarray, wrong: np.ndarray, own: Fixes | None
+    path: Path, oof_rows: OutOfFold, at: np.ndarray, wrong: np.ndarray, own: Fixes | None
 ) -> None:
     """Write the wrong labels as fixes, with those of the user's own fixes that are about other texts."""
-    split = found.split
+    split = oof_rows.split
     injected = {
-        int(split.hashes[row]): found.outcome.cell(label)
+        int(split.hashes[row]): oof_rows.outcome.cell(label)
         for row, label in zip(at.tolist(), wrong, strict=True)
     }
     kept = dict(zip(own.hashes.tolist(), own.labels, strict=True)) if own else {}

@@ -104,8 +104,8 @@ def search_figures(search: Search, trial: FrozenTrial, name: str) -> dict:
     run, metric = search.series.path(name), search.metric
     outcome, splits = read_run(run)
     scores = {split: outcome.score(splits[split].labels, splits[split].logits) for split in ("dev", "test")}
-    measured = {split: values(outcome, found) for split, found in scores.items()}
-    variances = {split: seed_variance(outcome, [found]).get(metric) for split, found in scores.items()}
+    measured = {split: values(outcome, of_split) for split, of_split in scores.items()}
+    variances = {split: seed_variance(outcome, [of_split]).get(metric) for split, of_split in scores.items()}
     report = json.loads((run / REPORT).read_text(encoding="utf-8"))
     test = measured["test"].get(metric, report.get(metric))
     sign = 1 if BY_KEY[metric].higher_is_better else -1
@@ -127,7 +127,7 @@ def search_figures(search: Search, trial: FrozenTrial, name: str) -> dict:
         "final_dev": measured["dev"].get(metric),
         "final_test": test,
         "test_interval": list(variances["test"].interval) if variances["test"] else None,
-        "rows": {split: len(found) for split, found in splits.items()},
+        "rows": {split: len(of_split) for split, of_split in splits.items()},
         "optimism": optimism,
         "final_runs": sorted(path.name for path in search.series.folder.glob("final-*") if path.is_dir()),
     }

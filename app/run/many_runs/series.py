@@ -177,12 +177,12 @@ def open_series(series: Series, config: Config, searched: dict[str, str] | None 
                 if saved.get("kind") == series.kind
                 else [f"it was {saved.get('kind')} and is {series.kind}"]
             )
-            found = before or changes(saved["settings"], job["settings"], FREE)
+            changed = before or changes(saved["settings"], job["settings"], FREE)
         except (ValueError, LookupError, AttributeError, TypeError) as error:
             raise InputError(f"{record} is damaged ({error!r}); choose another output.dir") from error
-        if found and not series.overwrite:
+        if changed and not series.overwrite:
             raise InputError(
-                f"{folder} holds these runs with other settings or data: {listed_changes(found)}; change "
+                f"{folder} holds these runs with other settings or data: {listed_changes(changed)}; change "
                 "them back, choose another output.dir, or replace its runs with --output.overwrite true"
             )
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
