@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.api import load
-from app.explanation.explain import Explanation, explain
+from app.explanation.explanation import Explanation, explain
 from app.explanation.plain_model import load_plain_model
 from tests.verbs import export
 

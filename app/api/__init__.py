@@ -1,7 +1,7 @@
 """Chinese text classifiers from Python: `load` a trained one, or train a `TextClassifier` as in
 scikit-learn."""
 
-from .classifier import TextClassifier
+from .estimator import TextClassifier
 from .model import Model, load
 
 __all__ = ["Model", "TextClassifier", "load"]

@@ -17,7 +17,7 @@ from ..prediction.input_columns import NumberedTexts
 from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.prediction_writer import PredictionWriter
 from ..prediction.recorded_settings import check_pairs
-from .texts import rows_of
+from .checked_texts import rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

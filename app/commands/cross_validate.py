@@ -85,7 +85,7 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
         render_label_issues,
         write_figures,
     )
-    from ..run.many_runs.label_issues import list_issues, measure_ranking
+    from ..run.many_runs.issue_list import list_issues, measure_ranking
     from ..run.many_runs.series import open_series, say
 
     without_labels = None

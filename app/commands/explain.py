@@ -77,7 +77,7 @@ def run(argv: list[str], program: str) -> None:
 
     if args.html != Path("none"):
         check_page(args.html)
-    from ..explanation.explain import explain
+    from ..explanation.explanation import explain
     from ..explanation.plain_model import load_plain_model
     from ..explanation.sentences import render_text
     from ..prediction.recorded_settings import check_pairs, run_settings

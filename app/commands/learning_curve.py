@@ -25,8 +25,8 @@ def run(argv: list[str], program: str) -> int:
     if config.data.train_share != 1:
         raise InputError("data.train_share is set by learning-curve; leave it out")
     planned = plan_mode(options, config)
-    from ..run.many_runs.learning_curve import train_parts, write_curve
     from ..run.many_runs.series import Series, default_folder, open_series
+    from ..run.many_runs.share_curve import train_parts, write_curve
 
     kind = "learning curve"
     folder = default_folder(config, kind)

@@ -30,7 +30,7 @@ from typing import Any, TextIO
 
 from ..data.json_values import json_layout
 from ..errors import InputError
-from ..prediction.excel import check_excel
+from ..prediction.excel_output import check_excel
 from ..prediction.open_model import OpenedModel
 from ..prediction.output import check_output, open_output, progress
 from ..prediction.sources import Source, open_file, open_texts

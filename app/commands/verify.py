@@ -38,7 +38,7 @@ from .parser import number
 
 if TYPE_CHECKING:
     # Imports torch, which --help does without
-    from ..run.modes.comparison import Comparison
+    from ..run.modes.mode_comparison import Comparison
 
 PRECISIONS = ("float64", "fp32", "bf16", "fp16")
 TABLE_NOTE = """
@@ -91,7 +91,7 @@ def work(config: Config, options: argparse.Namespace) -> int:
 
 def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> list[Comparison]:
     """Run every mode and compare it with one process; raises InputError where the job does not run in one."""
-    from ..run.modes.comparison import Comparison
+    from ..run.modes.mode_comparison import Comparison
     from ..runtime.devices import choose_device, computes_float64
     from ..strategies import load_strategy
 
@@ -164,7 +164,7 @@ def train_and_compare(
     settings: list[str],
 ) -> Comparison:
     """Train in the processes of a mode, into `folder`, and compare the results with the references."""
-    from ..run.modes.comparison import Comparison, compare
+    from ..run.modes.mode_comparison import Comparison, compare
     from ..run.modes.worker import CONTROL, result_file
 
     if failure := train_apart(mode, [precision], folder, options, settings):
@@ -196,7 +196,7 @@ def render(comparisons: list[Comparison]) -> str:
     """Return the table as text."""
     import pandas as pd
 
-    from ..run.modes.comparison import KINDS
+    from ..run.modes.mode_comparison import KINDS
 
     def number(value: float | None, style: str) -> str:
         return "-" if value is None else format(value, style)

@@ -13,7 +13,7 @@ from .cells import label_text, string_of
 from .column_values import label_like
 from .folds import folds_of_classes
 from .label_cells import separator_in
-from .labels import check_labels_in_train, resolve_label, sort_labels
+from .label_names import check_labels_in_train, resolve_label, sort_labels
 from .readers import ReadOptions
 from .splits import stratified_split
 

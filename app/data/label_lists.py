@@ -11,7 +11,7 @@ from ..errors import InputError, excerpt
 from .cells import label_text, string_of
 from .label_cells import decode_labels, encode_labels, labels_in_cell, labels_in_columns
 from .label_form import LabelForm
-from .labels import resolve_label, sort_labels
+from .label_names import resolve_label, sort_labels
 from .multi_label_split import deal_multi_label, label_list_ids, split_multi_label
 from .readers import ReadOptions
 from .readers.excel import NotText

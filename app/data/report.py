@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 
 from ..errors import listed, shorten
+from .data_report_words import columns_in, say
 from .dataset import Dataset
-from .labels import look_alikes, missing_values, with_code_points
+from .label_names import look_alikes, missing_values, with_code_points
 from .long_texts import CUT
-from .report_words import columns_in, say
 from .tokens import TokenStore
 
 # A key of the words, and the values in its text

@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..evaluation.page.charts import Axes, around
 from ..evaluation.page.report_page import visible
 from ..runtime.disk import write_text
-from .explain import Explanation
+from .explanation import Explanation
 from .explanation_words import words
 from .sentences import KnownLabel, cut_notes, figures, heading, known_label, strongest, verdict
 

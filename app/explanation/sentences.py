@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..config.language import say
 from ..evaluation.page.report_page import visible
 from ..evaluation.text_table import text_table
-from .explain import Explanation
+from .explanation import Explanation
 from .explanation_words import NUMBER_WORDS, words
 from .faithfulness import LEVEL, MIN_UNITS
 from .text_units import words_of_units

@@ -62,7 +62,7 @@ class MaskedLanguageModelling(Outcome):
 
     def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
         from ..batching.masking import MaskedLoader
-        from ..data.words import open_words
+        from ..data.chinese_words import open_words
 
         words = None
         if self.config.data.whole_words:

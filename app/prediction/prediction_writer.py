@@ -14,7 +14,7 @@ import numpy as np
 from ..data.text_files import Span
 from ..evaluation.text_table import short_label
 from ..outcomes.labelled_outcome import LabelledOutcome
-from .excel import write_sheet
+from .excel_output import write_sheet
 from .input_columns import KeptColumns, NumberedTexts, as_json, as_text, free_names
 from .predictor import Beside, Prediction
 

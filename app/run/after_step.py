@@ -20,7 +20,7 @@ from ..training.progress import RunProgress
 from ..training.step import StepResult
 from .assembly import Components
 from .evaluation import evaluate_split
-from .log.losses import Losses
+from .log.loss_window import Losses
 from .log.run_log import RunLog
 from .memory_errors import Remedy, memory_for
 from .saving import Saver

@@ -13,7 +13,7 @@ from ..config.shipped import PROGRAM
 from ..data.cache import content_key
 from ..runtime.devices import device_name, has_memory
 from ..runtime.disk import write_json
-from .modes.comparison import Comparison, difference_limits
+from .modes.mode_comparison import Comparison, difference_limits
 
 REPORT = "device_report.json"
 

@@ -50,7 +50,7 @@ class Explainer:
                 raise Refusal(424, "backend", str(error)) from error
 
     def _explanations(self, model: OpenedModel, wanted: Question) -> list[dict]:
-        from ..explanation.explain import explain
+        from ..explanation.explanation import explain
         from ..explanation.explanation_page import explanation_shown
         from ..explanation.plain_model import load_plain_model
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from app.run.many_runs.learning_curve import SENTENCES, conclusion, render_curve, render_page
+from app.run.many_runs.share_curve import SENTENCES, conclusion, render_curve, render_page
 from tests.commands.test_cross_validate import TINY
 from tests.tiny import write_tiny
 from tests.verbs import learning_curve as main

@@ -13,7 +13,7 @@ from app.commands import run_verb
 from app.commands.mode_options import PlannedMode, plan_modes
 from app.commands.verify import render
 from app.errors import InputError
-from app.run.modes.comparison import KINDS, Comparison
+from app.run.modes.mode_comparison import KINDS, Comparison
 from app.strategies import strategy_names
 from tests.tiny import write_tiny
 

@@ -11,7 +11,7 @@ import pytest
 from app.config.schema import DataConfig
 from app.data.dataset import SPLITS, build_dataset, open_dataset
 from app.data.label_forms import label_form
-from app.data.labels import resolve_label, sort_labels
+from app.data.label_names import resolve_label, sort_labels
 from app.data.readers import ReadOptions
 from app.data.report import render, token_statistics
 from app.data.statistics import dataset_statistics

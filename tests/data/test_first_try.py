@@ -13,9 +13,9 @@ import torch
 from app.config.command_line import OTHER_NAMES, load_config
 from app.config.messages import setting_types
 from app.config.schema import DataConfig
+from app.data.data_report_words import say
 from app.data.dataset import Dataset, open_dataset
 from app.data.report import _few_lines
-from app.data.report_words import say
 from app.data.rows import read_rows
 from app.data.run_options import options_of_run
 from app.errors import InputError

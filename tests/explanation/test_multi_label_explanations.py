@@ -8,7 +8,7 @@ from transformers import pipeline
 
 pytest.importorskip("captum")
 
-from app.explanation.explain import Explanation, explain
+from app.explanation.explanation import Explanation, explain
 from app.explanation.plain_model import PlainModel, load_plain_model
 from app.explanation.sentences import heading
 from app.outcomes.thresholds import LabelRule

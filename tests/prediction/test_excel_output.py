@@ -7,7 +7,7 @@ from app.data.readers import ReadOptions
 from app.data.rows import Row, read_rows
 from app.errors import InputError
 from app.outcomes import open_outcome
-from app.prediction import excel
+from app.prediction import excel_output
 from app.prediction.input_columns import NumberedTexts
 from app.prediction.output import open_output
 from app.prediction.prediction_writer import PredictionWriter
@@ -53,12 +53,12 @@ def test_texts_are_text_cells_and_the_same_when_read_again(tmp_path):
 def test_what_does_not_fit_into_a_sheet(tmp_path, monkeypatch, caplog):
     write(tmp_path / "a.xlsx", ["好" * 40_000])
     assert "1 texts are longer than the 32767 characters" in caplog.text
-    monkeypatch.setattr(excel, "MAX_ROWS", 3)
+    monkeypatch.setattr(excel_output, "MAX_ROWS", 3)
     write(tmp_path / "a.xlsx", ["好"] * 2)
     with pytest.raises(InputError, match="a sheet has 3 rows|Excel sheet has 3 rows"):
         write(tmp_path / "a.xlsx", ["好"] * 3)
     with pytest.raises(InputError, match="16,384 columns, found 20,000"):
-        excel.check_excel(20_000)
+        excel_output.check_excel(20_000)
 
 
 def test_predict_reads_and_writes_excel(tmp_path):

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from app.config.command_line import load_config
 from app.config.schema import Config
-from app.run.modes.comparison import FLOAT64_LIMIT, KINDS, MAX_CONTROL_RATIO, compare
+from app.run.modes.mode_comparison import FLOAT64_LIMIT, KINDS, MAX_CONTROL_RATIO, compare
 from tests.real_data import REAL_DATA
 from tests.run.mode_ranks import train
 from tests.tiny import write_tiny

@@ -5,7 +5,7 @@ import logging
 import re
 
 from app.config.schema import Config, OutputConfig
-from app.run.log.losses import Losses
+from app.run.log.loss_window import Losses
 from app.run.log.metrics_file import drop_later_lines
 from app.run.log.run_log import RunLog
 from app.run.log.setup import start_logging

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
+from .chinese_tokenizer import SPECIAL_TOKENS, build_tokenizer, kept_rows
 from .data_file import DataFile
-from .tokenizer import SPECIAL_TOKENS, build_tokenizer, kept_rows
 
 # Of what is built; another one is built again
 VERSION = 1

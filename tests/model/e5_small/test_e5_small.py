@@ -16,8 +16,8 @@ from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model.e5_small import local
 from app.model.e5_small.checkpoint import LAYER, build_checkpoint
+from app.model.e5_small.chinese_tokenizer import SPECIAL_TOKENS, is_kept
 from app.model.e5_small.data_file import DataFile
-from app.model.e5_small.tokenizer import SPECIAL_TOKENS, is_kept
 from app.model.pretrained import build_model
 from app.model.source import checkpoint_place
 from app.runtime.disk import checksum

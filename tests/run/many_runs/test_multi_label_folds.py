@@ -19,7 +19,7 @@ from app.errors import InputError
 from app.evaluation.logits_file import logits_of, write_logits
 from app.outcomes.thresholds import LabelRule
 from app.run.many_runs.cross_validation import fold_datasets, fold_figures, render_folds, render_label_issues
-from app.run.many_runs.label_issues import list_issues, write_injected
+from app.run.many_runs.issue_list import list_issues, write_injected
 from app.run.many_runs.out_of_fold import OutOfFold, gather_folds, write_oof
 from app.run.many_runs.seeds import render_seeds, train_seeds
 from app.run.many_runs.series import Series

@@ -13,9 +13,9 @@ from sklearn.exceptions import NotFittedError
 
 from ..errors import InputError, excerpt
 from ..prediction.open_model import ComputeOptions
+from .checked_texts import rows_of
 from .fitting import check_settings, train_folder, write_rows
 from .model import Model
-from .texts import rows_of
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):

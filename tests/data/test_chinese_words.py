@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from app.config.schema import DataConfig
+from app.data.chinese_words import continued, open_words
 from app.data.dataset import open_dataset
 from app.data.tokens import open_store
-from app.data.words import continued, open_words
 from app.errors import InputError
 from tests.tiny import tiny_tokenizer
 
@@ -52,7 +52,7 @@ def test_without_rjieba_the_error_says_how_to_install_it(texts, monkeypatch):
     def missing(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(sys.modules["app.data.words"], "version", missing)
+    monkeypatch.setattr(sys.modules["app.data.chinese_words"], "version", missing)
     table, cache = texts
     tokenizer = tiny_tokenizer()
     store = open_store(table, tokenizer, 32, cache)

@@ -11,7 +11,7 @@ import torch
 from app.data.rows import Row
 from app.data.text_encoder import TextEncoder
 from app.errors import InputError, TrainingError
-from app.explanation.explain import Explanation, explain
+from app.explanation.explanation import Explanation, explain
 from app.explanation.explanation_page import render_page
 from app.explanation.faithfulness import MIN_UNITS, Faithfulness, delete, measure_faithfulness
 from app.explanation.integrated_gradients import attribute
