@@ -1,5 +1,4 @@
-"""Chinese text classifiers from Python: `load` a trained one, or train a `TextClassifier` as in
-scikit-learn."""
+"""Chinese text classifiers from Python: `load` a trained one, or train a `TextClassifier` as in sklearn."""
 
 from .estimator import TextClassifier
 from .model import Model, load

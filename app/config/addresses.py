@@ -15,8 +15,7 @@ def is_address(name: str) -> bool:
 
 
 def check_address(key: str, name: str) -> None:
-    """Raise InputError, without the address, where it holds credentials: they would be in logs and in the
-    run folder."""
+    """Raise InputError, without the address, where it holds credentials, which logs would keep."""
     scheme, _, rest = name.partition("://")
     if is_address(name) and ("@" in rest.partition("/")[0] or ("?" in rest and scheme in ("http", "https"))):
         raise InputError(

@@ -16,8 +16,7 @@ MIN_STRIDE = 4
 
 
 def check_values(config: Config) -> None:
-    """Raise InputError, naming the key, for a value of the right type that breaks its rule; looks at each
-    value by itself."""
+    """Raise InputError, naming the key, for the first value that breaks the rule of its own field."""
     _refuse_nul(config.to_dict())
     for key in ("train", "dev", "test"):
         value = getattr(config.data, key) or []

@@ -78,8 +78,7 @@ def fetched_folder() -> Path:
 
 
 def find_file(setting: str) -> Path:
-    """Return the path of `public:NAME/FILE`, where `fetch` puts it; it may be absent. Raises InputError for
-    an unknown set or file."""
+    """Return where `fetch` puts `public:NAME/FILE`; raises InputError for an unknown set or file."""
     name, _, file = setting.removeprefix(PREFIX).partition("/")
     names = [known.name for known in find_set(name).files]
     if file not in names:

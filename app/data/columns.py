@@ -30,8 +30,7 @@ class Columns:
     assumed: dict[str, int | str] = field(default_factory=dict)
 
     def pick(self, record: list | dict) -> tuple[Any, Any, Any]:
-        """Return (text, pair, label); raises LookupError for a missing column, ValueError for repeated
-        keys."""
+        """Return (text, pair, label); raises LookupError without a column, ValueError for repeated keys."""
         if isinstance(record, RepeatedKeys):
             for key in (self.text, self.pair, *self.labels):
                 if key in record.repeated:

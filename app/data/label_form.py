@@ -32,13 +32,11 @@ class LabelForm:
     what = "label"
 
     def text(self, value: Any, options: ReadOptions) -> str:
-        """Return the label text of a cell; raises ValueError with the problem of this row, and InputError
-        where all rows have it."""
+        """Return the label text of a cell; raises ValueError for this row, InputError for all rows."""
         raise NotImplementedError
 
     def text_of_fix(self, value: Any, options: ReadOptions) -> str:
-        """Return the label text of a cell in a file of fixes, empty where there is none; raises ValueError
-        with the problem."""
+        """Return the label text of a cell of a fix, empty for none; raises ValueError with the problem."""
         return string_of(value, "label").strip()
 
     def are_labels(self, values: Sequence) -> bool:
@@ -55,8 +53,7 @@ class LabelForm:
         return next((label for label in labels if resolve_label(label, names, accept_ids) is None), None)
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
-        """Return the names of the labels in the order of their ids: those of the settings, else those in the
-        train file's table."""
+        """Return the names of the labels by id, of the settings, else of the table of the train file."""
         raise NotImplementedError
 
     def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
@@ -101,8 +98,7 @@ class LabelForm:
         check_labels_in_train(self, labels, rows, tables, names)
 
     def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
-        """Return what the data report has of the labels of a split, for JSON: at least `classes`, the rows of
-        each label."""
+        """Return what the data report has of a split's labels: at least `classes`, the rows of each label."""
         return {"classes": dict(zip(names, self.counts(labels, len(names)).tolist(), strict=True))}
 
 

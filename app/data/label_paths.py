@@ -16,8 +16,7 @@ from .readers.excel import EMPTY
 
 
 def levels_of(label: str, separator: str) -> list[str]:
-    """Return the levels of a label, the highest first, without white space around them; raises ValueError
-    where one is empty."""
+    """Return the levels of a label, the highest first, stripped; raises ValueError where one is empty."""
     levels = [level.strip() for level in label.split(separator)]
     if not all(levels):
         raise ValueError(
@@ -89,8 +88,7 @@ def without_ancestors(labels: Iterable[str], separator: str) -> list[str]:
 
 
 class OnePath(OneLabel):
-    """One path a row: class ids (num_rows,) int64. A path that ends at a level that has others below it is a
-    separate label."""
+    """One path a row: class ids (num_rows,) int64. A path that ends above another one is its own label."""
 
     what = "path of labels"
     several = "multi_path"

@@ -15,8 +15,7 @@ class OrderedLabels(OneLabel):
     """Class ids (num_rows,) int64, in the order of the labels from the lowest to the highest."""
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
-        """Return the labels in the order of data.labels, else by number; raises InputError for labels that
-        are no numbers, whose order is not known."""
+        """Return the labels as in data.labels, else by number; raises InputError for other labels."""
         labels = super().names(config, train)
         if config.labels is not None:
             return labels

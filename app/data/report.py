@@ -55,8 +55,7 @@ def token_statistics(dataset: Dataset, stores: dict[str, TokenStore]) -> dict:
 
 
 def length_counts(rows: np.ndarray, store: TokenStore) -> tuple[np.ndarray, int]:
-    """Return how many rows have each length, (store.most_tokens + 1,), and how many were cut. Counts in
-    chunks, to need little memory."""
+    """Return the rows of each length, (store.most_tokens + 1,), and of those that were cut."""
     counts, cut = np.zeros(store.most_tokens + 1, dtype=np.int64), 0
     for start in range(0, len(rows), CHUNK):
         chunk = rows[start : start + CHUNK]

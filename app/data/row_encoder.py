@@ -99,8 +99,7 @@ def _places(encoding: Encoding) -> list[tuple[int | None, tuple[int, int]]]:
 
 
 def _ranges(parts: list[list[tuple]], number: int) -> list[tuple[int, int]]:
-    """Return the first and the last character (exclusive) of text `number` in each part, a list of tokens'
-    texts and offsets."""
+    """Return the first and last character (exclusive) of text `number` in each part, tokens with offsets."""
     places = [[at for sequence, at in part if sequence == number and at[1] > at[0]] for part in parts]
     return [(min(first for first, _ in part), max(last for _, last in part)) for part in places if part]
 

@@ -1,5 +1,4 @@
-"""The tokenizer: that of a pretrained model, or WordPiece with a vocabulary file or the characters of the
-training text."""
+"""The tokenizer: that of a pretrained model, or WordPiece of a vocabulary file or of the training text."""
 
 from __future__ import annotations
 
@@ -84,8 +83,7 @@ def set_prefix(tokenizer: Tokenizer, words: str) -> None:
 
 
 def _kept_as_it_is(tokenizer):
-    """Return a tokenizer of transformers' general class, which is loaded as it was saved; that of BERT
-    rebuilds its template."""
+    """Return a tokenizer that is loaded as it was saved, of a general class; that of BERT is rebuilt."""
     from transformers import PreTrainedTokenizerFast
 
     names = ("model_input_names", "padding_side", "truncation_side")
@@ -160,8 +158,7 @@ def _character_vocabulary(dataset: Dataset, lowercase: bool, cache_dir: str) -> 
 
 
 def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path, lowercase: bool) -> None:
-    """Write `vocab.txt`: GB 2312, ASCII, punctuation, and every character of the training rows as the
-    tokenizer sees it."""
+    """Write `vocab.txt`: GB 2312, ASCII, punctuation, and the characters of the normalized training rows."""
     import numpy as np
     from tokenizers.normalizers import BertNormalizer
 
@@ -194,8 +191,7 @@ def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path, lowercas
 
 
 def is_split_off(character: str, lowercase: bool) -> bool:
-    """Return whether BERT's tokenizer makes a word of this character alone: Chinese characters and
-    punctuation."""
+    """Return whether BERT's tokenizer makes a word of it alone, as of Chinese characters and punctuation."""
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
 

@@ -87,8 +87,7 @@ def open_store(
     long: LongTexts = CUT,
     workers: int | None = None,
 ) -> TokenStore:
-    """Return the token store of a table; tokenises it, in `workers` processes, only if the cache has none for
-    this table, tokenizer, length and `long`."""
+    """Return the token store of a table; tokenises it in `workers` processes unless the cache has it."""
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()

@@ -46,8 +46,7 @@ class Explanation:
         return float(self.attributions.values.sum() - self.values.sum())
 
     def of_characters(self, part: int) -> np.ndarray:
-        """Return the attribution of each character of a text, (num_characters,); a unit's is divided among
-        its characters."""
+        """Return the value of each character, (num_characters,); those of a unit share its value."""
         attributions = np.zeros(len(self.text.texts[part]))
         for unit, value in zip(self.text.units, self.values, strict=True):
             if unit.part == part:
@@ -102,8 +101,7 @@ def explain(
 
 
 def find_label(name: str, label_names: list[str]) -> int:
-    """Return the id of a label; raises InputError with the nearest name for one that the model does not
-    have."""
+    """Return the id of a label; raises InputError with the nearest name for an unknown one."""
     if name not in label_names:
         raise InputError(
             f"--label must be a label of the model, found {excerpt(name)}{nearest(name, label_names)} "

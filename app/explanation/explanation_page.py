@@ -43,8 +43,7 @@ def check_page(path: Path) -> None:
 def render_page(
     explanations: list[Explanation], language: str = "en", known: KnownLabel | None = None
 ) -> str:
-    """Return the page as HTML: no script, nothing is loaded, and texts of strangers cannot act. `language` is
-    en or zh."""
+    """Return the page as HTML, in which texts of strangers cannot act; `language` is en or zh."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(Path(__file__).parent)

@@ -112,8 +112,7 @@ def known_label(explanation: Explanation, known: KnownLabel | None, language: st
 
 
 def render_text(explanation: Explanation, language: str = "en", known: KnownLabel | None = None) -> str:
-    """Return an explanation for the terminal; no character of the text acts on it. `known` is the label that
-    the text has in the data."""
+    """Return an explanation for the terminal; `known` is the label that the text has in the data."""
     t, test = words(language, explanation.is_number), explanation.test
     lines = [
         heading(explanation, language),

@@ -138,8 +138,7 @@ def _check_output(output: Path) -> None:
 
 
 def _quantised(aside: Path, batches: list[dict], tried: Callable, say: Callable) -> tuple:
-    """Quantise the graph in `aside`, if it is not accepted with more neurons in fp32; return what `tried`
-    returns, and what the record says about it."""
+    """Quantise the graph in `aside`, if need be in part; return what `tried` does, and for the record how."""
     fused = (aside / GRAPH).rename(aside / "fused.onnx")
     for count in FP32_NEURONS:
         num_layers = quantise(fused, aside / GRAPH, batches, count)

@@ -21,8 +21,7 @@ SURE, MIN_SURE = 0.6, 50
 
 @dataclass(frozen=True)
 class MetricChange:
-    """The main metric of original and export on labelled rows, `before` and `after`, and the 95 % paired
-    bootstrap interval of its `change`."""
+    """The main metric of original and export, and its `change` with a 95 % paired bootstrap interval."""
 
     before: float
     after: float

@@ -1,5 +1,4 @@
-"""Embeddings and lower layers that are not trained: no gradient, no optimizer state, no backward pass below
-the first layer that is trained."""
+"""Embeddings and lower layers that are not trained: no gradient, no optimizer state, no backward pass."""
 
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ class HeadLayout:
     biases: tuple[torch.Tensor, ...]
 
     def groups(self, *states: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-        """Give each group's views of `states`, (padded_tokens * heads, size): (rows * heads, longest,
-        size)."""
+        """Return each group's (rows * heads, longest, size) views of (padded_tokens * heads, size)."""
         counts = [num_rows * longest * self.heads for num_rows, longest, _ in self.group_shapes]
         parts = zip(*(tensor.split(counts) for tensor in states), strict=True)
         for (_, longest, _), group in zip(self.group_shapes, parts, strict=True):

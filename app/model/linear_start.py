@@ -98,8 +98,7 @@ def start_linear(model: PackedModel, loader: Loader, has_several: bool) -> None:
 
 @torch.no_grad()
 def _inputs_of(model: PackedModel, loader: Loader, last: nn.Linear) -> np.ndarray:
-    """Return what the last layer reads of each training row, (num_rows, size) float32, without dropout; of a
-    row with windows the mean of theirs."""
+    """Return what the last layer reads of each row, (num_rows, size) float32; of windows their mean."""
     order = token_batches(loader.lengths(), CPU_BATCH_TOKENS)
     is_training = model.training
     with head_inputs(last) as states:

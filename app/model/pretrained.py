@@ -106,8 +106,7 @@ def load_weights(
 
 
 def check_weights(name: str, model: nn.Module, info: dict, heads: tuple[str, ...] = HEADS) -> None:
-    """Raise InputError for an encoder's weights of wrong shapes or names; warn of some that are missing.
-    `heads` may miss."""
+    """Raise InputError for weights of wrong shapes or names but those of `heads`; warn of missing ones."""
 
     def of_encoder(keys) -> list[str]:
         return sorted(

@@ -186,8 +186,7 @@ def cut_texts(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
 
 
 def confused(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
-    """Two of several classes are taken for each other, in both directions; of two classes that says no more
-    than the accuracy does."""
+    """Two of several classes are taken for each other; of only two, the accuracy says as much."""
     pairs = [
         pair
         for pair in outcome.mixed_up(evidence.metrics)

@@ -21,8 +21,7 @@ LEAST_STEP = 1e-4
 
 
 def class_logits(outputs: np.ndarray) -> np.ndarray:
-    """Return the logarithms of the probabilities of the labels, (num_rows, num_labels) float64, of outputs of
-    this shape."""
+    """Return log probabilities of the labels, (num_rows, num_labels) float64, of outputs of this shape."""
     outputs = np.asarray(outputs, np.float64)
     steps = np.logaddexp(0, outputs[:, 1:-1]) + LEAST_STEP
     cumulative = outputs[:, :1] - np.cumsum(np.c_[np.zeros(len(outputs)), steps], axis=1)
@@ -58,8 +57,7 @@ class CumulativeLoss:
         self.loss = loss
 
     def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the sum over rows, without dimensions, of outputs (num_rows, num_labels) and labels
-        (num_rows,)."""
+        """Return the sum over rows, (), of outputs (num_rows, num_labels) and labels (num_rows,)."""
         return self.loss(self._logits(outputs), labels)
 
     def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

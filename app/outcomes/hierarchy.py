@@ -49,13 +49,11 @@ class Hierarchy:
         return [self.ids[path[:end]] for end in range(1, len(path))]
 
     def sums(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the probability of each node, (num_rows, num_nodes): the sum of its labels', (num_rows,
-        num_labels)."""
+        """Return the sums of the labels' probabilities by node, (num_rows, num_nodes)."""
         return np.asarray(probabilities @ self.members)
 
     def any_of(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the probability that one or more labels of each node hold, (num_rows, num_nodes), were they
-        independent."""
+        """Return the probability that a node holds, (num_rows, num_nodes), were labels independent."""
         with np.errstate(divide="ignore"):
             none = np.log1p(-np.asarray(probabilities, np.float64))
         # A label that is certain makes its nodes certain
@@ -73,8 +71,7 @@ class Hierarchy:
         return nodes
 
     def labels_above(self) -> Any:
-        """Return which labels (columns) are above which (rows), sparse (num_labels, num_labels) of 0 and
-        1."""
+        """Return which labels (columns) are above which (rows), sparse (num_labels, num_labels)."""
         from scipy.sparse import csr_array
 
         at = {path: label for label, path in enumerate(self.paths)}

@@ -1,5 +1,4 @@
-"""Injected errors: labels that are changed on purpose, to measure how many of them a list of label issues
-finds."""
+"""Injected errors: labels changed on purpose, to measure how many a list of label issues finds."""
 
 from __future__ import annotations
 
@@ -150,8 +149,7 @@ class InjectedErrors:
 
 
 def measure_injected(order: np.ndarray, is_injected: np.ndarray) -> InjectedErrors:
-    """Return how well a ranking finds the rows with injected errors, `is_injected` (num_rows,) bool; `order`
-    as in `LabelIssues`."""
+    """Return how well a ranking finds injected errors, (num_rows,) bool; `order` as in `LabelIssues`."""
     injected = int(is_injected.sum())
     found, half = (int(is_injected[order[:places]].sum()) for places in (injected, max(1, injected // 2)))
     return InjectedErrors(len(is_injected), injected, found, half if injected else 0)

@@ -105,8 +105,7 @@ def distinct_classes(
 
 
 def distinct_label_lists(*arrays: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the rows of arrays of 0 and 1, each (num_rows, num_labels), that differ, and how often each is
-    there."""
+    """Return the rows of 0/1 arrays, (num_rows, num_labels), that differ, and how often each is there."""
     bits = np.packbits(np.concatenate([np.asarray(array, bool) for array in arrays], axis=1), axis=1)
     _, first, counts = np.unique(bits, axis=0, return_index=True, return_counts=True)
     return [np.asarray(array, bool)[first] for array in arrays], counts

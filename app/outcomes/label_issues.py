@@ -82,8 +82,7 @@ def rank_issues(outcome: LabelledOutcome, scores: Any, logits: np.ndarray) -> np
 
 
 def ranking(correct: np.ndarray, quality: np.ndarray) -> np.ndarray:
-    """Return the positions of the rows that are not `correct`, (num_rows,) bool, the lowest `quality`
-    first."""
+    """Return the positions of the rows that are not `correct`, (num_rows,) bool, the lowest quality first."""
     wrong = np.flatnonzero(~correct)
     return wrong[np.argsort(quality[wrong], kind="stable")]
 

@@ -45,8 +45,7 @@ class LabelListScores:
         return (np.logaddexp(0, logits) - self.labels * logits).mean(axis=1)
 
     def most_wrong(self, count: int) -> np.ndarray:
-        """Return the positions of at most `count` wrong rows, those with the most wrong labels first, then
-        the largest loss."""
+        """Return the positions of `count` wrong rows: most wrong labels first, then the largest loss."""
         order = np.lexsort((-self.loss, -self.num_wrong))[:count]
         return order[self.num_wrong[order] > 0]
 

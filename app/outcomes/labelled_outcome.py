@@ -90,8 +90,7 @@ class LabelledOutcome(FittedOutcome):
     # The decision
 
     def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
-        """Return the probability of each label, (num_rows, num_labels) float64; unless `calibrated`, as the
-        model gives it."""
+        """Return probabilities, (num_rows, num_labels) float64, fitted or as the model gives them."""
         raise NotImplementedError
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
@@ -157,8 +156,7 @@ class LabelledOutcome(FittedOutcome):
         return (scores.labels == answers[counts.argmax()]).reshape(len(scores), -1).all(axis=1)
 
     def label_quality(self, scores: Any, logits: np.ndarray) -> np.ndarray:
-        """Return how plausible each label is, (num_rows,) float64, given scores and logits of models without
-        the row."""
+        """Return how plausible labels are, (num_rows,) float64, by models that did not see the row."""
         raise NotImplementedError
 
     def flag_labels(self, scores: Any, logits: np.ndarray) -> tuple[np.ndarray, dict]:

@@ -29,8 +29,7 @@ class ClassLoss:
     """A loss of class ids, whose outputs are logits (num_rows, num_labels)."""
 
     def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        """Return the mean of both KL divergences between two predictions, outputs of the same rows, summed
-        over rows."""
+        """Return the mean of both KL divergences between two outputs of the same rows, summed over rows."""
         one, other = one.log_softmax(dim=1), other.log_softmax(dim=1)
         return ((one.exp() - other.exp()) * (one - other)).sum() / 2
 
@@ -43,8 +42,7 @@ class CrossEntropy(ClassLoss):
         self.label_smoothing = label_smoothing
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the sum over rows, without dimensions, of logits (num_rows, num_labels) and labels
-        (num_rows,)."""
+        """Return the sum over rows, (), of logits (num_rows, num_labels) and labels (num_rows,)."""
         return cross_entropy(
             logits, labels, self.class_weights, reduction="sum", label_smoothing=self.label_smoothing
         )
@@ -62,8 +60,7 @@ class FocalLoss(ClassLoss):
         self.class_weights = class_weights
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the sum over rows, without dimensions, of logits (num_rows, num_labels) and labels
-        (num_rows,)."""
+        """Return the sum over rows, (), of logits (num_rows, num_labels) and labels (num_rows,)."""
         log_of_label = log_softmax(at_least_float32(logits), dim=1).gather(1, labels[:, None])[:, 0]
         losses = -log_of_label * (-torch.expm1(log_of_label)).clamp_min(LEAST) ** self.gamma
         return (losses if self.class_weights is None else losses * self.class_weights[labels]).sum()
@@ -84,8 +81,7 @@ class LogitAdjustedLoss(ClassLoss):
         self.label_smoothing = label_smoothing
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the sum over rows, without dimensions, of logits (num_rows, num_labels) and labels
-        (num_rows,)."""
+        """Return the sum over rows, (), of logits (num_rows, num_labels) and labels (num_rows,)."""
         adjusted = at_least_float32(logits) + self.log_shares
         return cross_entropy(
             adjusted, labels, self.class_weights, reduction="sum", label_smoothing=self.label_smoothing
@@ -108,8 +104,7 @@ class BinaryCrossEntropy:
         self.gamma = gamma
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the sum over rows and labels, without dimensions, of logits and 0/1 labels, both (num_rows,
-        num_labels)."""
+        """Return the sum over rows and labels, (), of logits and 0/1 labels, both (num_rows, num_labels)."""
         logits = at_least_float32(logits)
         targets = labels.to(logits.dtype)
         if not self.gamma:
@@ -141,8 +136,7 @@ class ZLPR:
     decides_at_zero = True
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the sum over rows, without dimensions, of logits and 0/1 labels, both (num_rows,
-        num_labels)."""
+        """Return the sum over rows, (), of logits and 0/1 labels, both (num_rows, num_labels)."""
         logits = at_least_float32(logits)
         has_label, zero = labels.bool(), torch.zeros_like(logits[:, :1])
         absent = torch.cat([zero, logits.masked_fill(has_label, -torch.inf)], dim=1)
@@ -192,8 +186,7 @@ def single_label_loss(
 def multi_label_loss(
     train: TrainConfig, labels: np.ndarray, label_names: list[str], device: torch.device
 ) -> Loss:
-    """Return the loss of `train.loss` for several labels a row, `labels` (num_rows, num_labels) of the train
-    rows."""
+    """Return the loss of `train.loss` for several labels; `labels` (num_rows, num_labels) of train."""
     counts = np.asarray(labels).sum(axis=0, dtype=np.int64)
     weights = positive_weights(train.positive_weights, counts, len(labels), label_names)
     return _make(MULTI_LABEL_LOSSES, train, counts, weights, device)

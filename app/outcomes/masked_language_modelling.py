@@ -1,5 +1,4 @@
-"""Masked language modelling: predicting hidden tokens of plain texts, to continue the pretraining of an
-encoder."""
+"""Masked language modelling: predicting hidden tokens, to continue the pretraining of an encoder."""
 
 from __future__ import annotations
 

@@ -78,8 +78,7 @@ def split_content(hashes: np.ndarray, labels: np.ndarray) -> str:
 
 
 def render_card(content: CardContent, language: str = "en") -> str:
-    """Return the card without its first line `---`: metadata as YAML, then both languages, `language` (en or
-    zh) first."""
+    """Return the card after its first line `---`: metadata as YAML, then both languages, `language` first."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

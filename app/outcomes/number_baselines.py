@@ -43,8 +43,7 @@ def ridge_predictions(train: Texts, report: Texts) -> tuple[str, np.ndarray, np.
 
 
 def _features(of: Texts, max_rows: int, tfidf: Any) -> Any:
-    """Return the features of at most `max_rows` rows, sparse, (num_rows, num_features); a constant is one of
-    them."""
+    """Return sparse features, (num_rows, num_features), of at most `max_rows` rows; one is a constant."""
     from scipy.sparse import csr_array, hstack
 
     if of.read_pairs is None:

@@ -23,6 +23,5 @@ class NumberLoss:
         return self.function(outputs, targets.to(outputs.dtype), reduction="sum")
 
     def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        """Return the squared difference of two predictions, as the authors of R-Drop do for numbers, summed
-        over rows."""
+        """Return the squared difference of two predictions, as R-Drop's authors do, summed over rows."""
         return mse_loss(at_least_float32(one), at_least_float32(other), reduction="sum")

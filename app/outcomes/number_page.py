@@ -1,5 +1,4 @@
-"""What report.html and the model card show of one number a row: predicted against true, and the rows that are
-furthest off."""
+"""What report.html and the model card show of one number a row: predicted against true, worst rows."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ NEAR = 0.5
 
 @dataclass(frozen=True)
 class NumberScores:
-    """True and predicted numbers, both (num_rows,) float64; `scale` is the standard deviation that errors
-    are measured in."""
+    """True and predicted numbers, both (num_rows,) float64; errors are measured in `scale`."""
 
     labels: np.ndarray
     predicted: np.ndarray

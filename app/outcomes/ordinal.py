@@ -56,8 +56,7 @@ class Ordinal(SingleLabel):
         return class_logits(logits)
 
     def chosen(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the median of each row, (num_rows,): from it on and up to it there is half of the
-        probability."""
+        """Return the median label of each row, (num_rows,)."""
         return (np.cumsum(probabilities, axis=1)[:, :-1] < 0.5).sum(axis=1)
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
@@ -130,8 +129,7 @@ class DrawnOrdered(DrawnRows):
 
     @property
     def kappa(self) -> np.ndarray:
-        """The quadratic weighted kappa: 1 - squared distance / that of unrelated labels and predictions; 0
-        where all of them are one label."""
+        """The quadratic weighted kappa; 0 where all labels and predictions are one label."""
 
         def mean(values: np.ndarray) -> np.ndarray:
             return self.counts @ values.astype(np.float64) / self.num_rows

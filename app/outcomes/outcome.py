@@ -97,8 +97,7 @@ class Outcome:
         raise NotImplementedError
 
     def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
-        """Return the loader of a split, which makes inputs and targets, and says by how many a loss is
-        divided."""
+        """Return the loader of a split: inputs, targets, and by how many a loss is divided."""
         from ..batching.loader import Loader
 
         return Loader(split, store, layout)
@@ -116,8 +115,7 @@ class Outcome:
         raise NotImplementedError
 
     def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return what an evaluation keeps of each row, (num_rows, any) float32, of outputs (num_targets,
-        ...)."""
+        """Return what an evaluation keeps of outputs (num_targets, ...): (num_rows, any) float32."""
         raise NotImplementedError
 
     def metrics_in_training(self, split: Split, results: np.ndarray) -> dict:

@@ -90,8 +90,7 @@ class PathOutcome(LabelledOutcome):
         return super().count(labels, predicted)
 
     def node_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the probability of each node of the hierarchy, (num_rows, num_nodes), of those of the
-        labels."""
+        """Return the probability of each node, (num_rows, num_nodes), of those of the labels."""
         raise NotImplementedError
 
     def probability_columns(self, probabilities: np.ndarray) -> dict[str, float]:
@@ -116,8 +115,7 @@ class PathOutcome(LabelledOutcome):
 
 
 class SinglePath(PathOutcome, SingleLabel):
-    """One path a row: labels and predictions are class ids. The probability of a parent is the sum of those
-    of the labels below it."""
+    """One path a row: class ids. The probability of a parent is the sum of those of the labels below it."""
 
     task = "single_path"
     problem_type = "single_path_classification"
@@ -201,8 +199,7 @@ class MultiPath(PathOutcome, MultiLabel):
         return first | {"sure_labels": sure} | record
 
     def sure_labels(self, probabilities: np.ndarray, threshold: float) -> list[str]:
-        """Return of each predicted path the deepest part that is sure enough; `probabilities`
-        (num_labels,)."""
+        """Return the deepest part of each predicted path that is sure; `probabilities` (num_labels,)."""
         moved = self.rule.moved(probabilities[None])
         of_nodes, tree, sure = self.node_probabilities(moved)[0], self.tree, []
         for label in np.flatnonzero(self.rule.decide(probabilities[None])[0]):

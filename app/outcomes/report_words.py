@@ -83,6 +83,5 @@ WORDS = {
 
 
 def say(language: str, key: str, *values: object) -> str:
-    """Return a text with its values; `key` itself where there is none, as for a name that is the same in both
-    languages."""
+    """Return a text with its values, or `key` itself: some names are the same in both languages."""
     return texts.say(WORDS, language, key, *values) if key in WORDS else key

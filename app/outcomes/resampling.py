@@ -74,8 +74,7 @@ def intervals(outcome: LabelledOutcome, scores: Any, seed: int = 0) -> dict[str,
 
 
 def all_metrics(outcome: LabelledOutcome, scores: Any) -> dict:
-    """Return the metrics of rows as a report has them: those of the outcome, all others of the table, and
-    `intervals` by their keys."""
+    """Return all metrics of rows as a report has them, and their `intervals` by key."""
     measured = outcome.measure(scores)
     others = {key: value for key, value in values(outcome, scores).items() if key not in measured}
     ends = {key: list(interval) for key, interval in intervals(outcome, scores).items()}

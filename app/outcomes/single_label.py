@@ -185,8 +185,7 @@ class SingleLabel(LabelledOutcome):
         return np.array(self.label_names)[predicted]
 
     def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
-        """Return `probability`, that of the label, with a threshold `decision` and `margin`, the distance to
-        the largest other one."""
+        """Return `probability`, with a threshold also `decision` and `margin`, to the next largest one."""
         label = self.chosen(probabilities[None])[0]
         first = float(probabilities[label])
         record: dict[str, Any] = {"probability": round(first, 6)}

@@ -68,8 +68,7 @@ def choose_temperature(labels: np.ndarray, logits: np.ndarray, hashes: np.ndarra
 
 
 def effect(temperature: float, labels: np.ndarray, logits: np.ndarray, split: str) -> dict:
-    """Return what a temperature does to the rows of `labels`, (num_rows,), and `logits`, (num_rows,
-    num_labels)."""
+    """Return what a temperature does to rows: `labels` (num_rows,), `logits` (num_rows, num_labels)."""
     before, after = (_loss_and_error(score_classes(labels, logits, value)) for value in (1.0, temperature))
     return {"measured_on": split, "before": before, "after": after}
 

@@ -1,5 +1,4 @@
-"""From probabilities to labels: a threshold for each label, chosen on dev, and how many labels a row may
-have."""
+"""From probabilities to labels: a threshold for each label, chosen on dev, and limits of their number."""
 
 from __future__ import annotations
 
@@ -63,8 +62,7 @@ class LabelRule:
         return np.where(self.decide(probabilities), moved, 1 - moved).min(axis=1)
 
     def moved(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return probabilities of the same shape, once logits are moved so that the threshold is at one
-        half."""
+        """Return probabilities whose logits are moved so that the threshold is at one half."""
         return sigmoid(_logit(probabilities) - _logit(self.thresholds))
 
 

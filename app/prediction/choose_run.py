@@ -94,8 +94,7 @@ def _report(folder: Path) -> dict[str, Any]:
 
 
 def describe_model(folder: Path) -> str | None:
-    """Return what is known about a model: folder, encoder, data, date, and how good it is on which rows; None
-    of a checkpoint of another program."""
+    """Return what is known of a model: encoder, data, date, quality; None of another program's checkpoint."""
     if is_exported(folder):
         record = read_record(folder)
         made, at = record.made, str(record.made.get("at"))[:10]

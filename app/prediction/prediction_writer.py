@@ -61,8 +61,7 @@ class PredictionWriter:
     def write_parquet(
         self, file: TextIO, source: Path, predictions: Iterable[Prediction], span: Span | None = None
     ) -> None:
-        """Write predictions of the rows of a Parquet file, or of those in `span`, as another one, with its
-        columns and their types."""
+        """Write predictions of a Parquet file, or of a `span`, with its columns and their types."""
         from .parquet_output import write_parquet
 
         rows = ((one.row.line, self.values(one)) for one in predictions)
@@ -149,6 +148,5 @@ def _lines_beside(beside: Mapping) -> Iterator[str]:
 
 
 def without_controls(line: str) -> str:
-    """Return a line with escapes in place of control characters: a terminal would act on the characters
-    themselves."""
+    """Return a line with escapes in place of control characters, on which a terminal would act."""
     return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), line)

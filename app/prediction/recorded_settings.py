@@ -23,8 +23,7 @@ READING += tuple(field.name for field in fields(ReadOptions))
 
 
 def recorded_settings(folder: Path) -> dict[str, Any]:
-    """Return the `data` settings that a run or an export has recorded, empty for any other checkpoint. Raises
-    InputError for a damaged file."""
+    """Return the recorded `data` settings of a run or export, else none; raises InputError if damaged."""
     return read_record(folder).data if is_exported(folder) else run_settings(folder)
 
 

@@ -55,8 +55,7 @@ class Source:
     of_set: str | None = None
 
     def rows(self, on_bad_row: str) -> Iterator[Row | BadRow]:
-        """Yield the rows, invalid ones only with `keep`; raises InputError at the first invalid one with
-        `error`."""
+        """Yield the rows, invalid ones with `keep` only; with `error`, raises InputError at the first."""
         self.bad, self.num_good, self.num_bad = [], 0, 0
         for row in self.read():
             if isinstance(row.record, dict):
@@ -103,8 +102,7 @@ class Source:
         return KeptColumns.of(self.notes["used"], self.notes["names"], self.keys)
 
     def count(self, on_bad_row: str) -> int:
-        """Read all rows and return the number of valid ones; raises InputError for invalid ones with `error`,
-        and for no valid row."""
+        """Return the number of valid rows; raises InputError for none, and with `error` for invalid ones."""
         for _ in self.rows("skip"):
             pass
         if self.num_bad and on_bad_row == "error":
@@ -121,8 +119,7 @@ class Source:
         )
 
     def summary(self, bad: str = "skipped") -> str:
-        """Return a summary for people: number of rows, columns, and the invalid rows, of which `bad` says
-        what was done with them."""
+        """Return rows, columns and invalid rows for people; `bad` is what became of the latter."""
         columns = f" ({self.notes['columns']})" if self.notes.get("columns") else ""
         skipped = f", {self.num_bad:,} {bad}" if self.num_bad else ""
         lines = [f"{self.name}: {self.num_good:,} rows{columns}{skipped}"]
@@ -209,8 +206,7 @@ def _check_plain_text(asked: Mapping[str, Any], need_label: bool) -> None:
 
 
 def is_pipe(path: Path) -> bool:
-    """Return whether there is a named pipe at `path`; a name that cannot be looked up is none, and fails when
-    it is opened."""
+    """Return whether there is a named pipe at `path`; other problems show where it is opened."""
     try:
         return path.is_fifo()
     except OSError:

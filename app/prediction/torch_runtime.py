@@ -77,8 +77,7 @@ def label_names(config) -> list[str]:
 
 
 def outcome_of_checkpoint(folder: Path, config, calibrate: bool = True) -> LabelledOutcome:
-    """Return the outcome of a checkpoint, which decides as its run does; raises InputError for a model of
-    another kind, or with too few labels."""
+    """Return the fitted outcome of a checkpoint; raises InputError for another kind, or too few labels."""
     outcome = outcome_of_model(config.problem_type, label_names(config))
     if outcome is None:
         raise InputError(

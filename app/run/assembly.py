@@ -54,8 +54,7 @@ class Components:
 
 
 def assemble(config: Config, strategy: Strategy) -> Components:
-    """Open the data and build the model with the configured seed; every rank calls it and gets the same.
-    Raises InputError for bad input."""
+    """Open the data and build the seeded model, the same on every rank; raises InputError for bad input."""
     data, settings = config.data, config.train
     make_deterministic(settings.deterministic)
     dataset = open_dataset(data)

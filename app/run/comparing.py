@@ -18,8 +18,7 @@ from ..outcomes.resampling import compare
 
 
 def compare_runs(one: Path, other: Path) -> Comparison:
-    """Return how run `other` does against run `one`, each with its own decision; raises InputError unless
-    both are about the same rows and labels."""
+    """Return how run `other` does against `one`; raises InputError unless rows and labels are the same."""
     (first, first_rows), (second, second_rows) = _report_rows(one), _report_rows(other)
     # Ordered labels may be compared with the same ones without order
     common = first if isinstance(first, type(second)) else second

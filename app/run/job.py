@@ -198,8 +198,7 @@ class Job:
         return after_step.stopped_by
 
     def measure_start(self) -> None:
-        """Evaluate the rows of the report before the first step, where the outcome compares with that; every
-        rank calls it."""
+        """Evaluate before the first step, where the outcome needs it; every rank calls it."""
         if not self.components.outcome.measures_start or self.progress.step:
             return
         split, started = report_split(self.components), time.perf_counter()

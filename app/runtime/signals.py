@@ -105,8 +105,7 @@ class StopSignals:
             self.previous_handlers = dict.fromkeys(SIGNALS, signal.SIG_IGN)
 
     def share(self, has_failed: bool = False) -> None:
-        """Start to tell the other ranks what this one has received, and whether it `has_failed`; every rank
-        calls it in each step."""
+        """Start to tell the other ranks of signals and a failure; every rank calls it each step."""
         flags = [*(self.received == number for number in SIGNALS), has_failed]
         self.read_sum = self.group.start_sum(torch.tensor(flags).long())
 

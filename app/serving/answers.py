@@ -29,8 +29,7 @@ def how_read(model: OpenedModel, row: Row) -> dict:
 
 
 def ranked(prediction: Prediction, outcome: LabelledOutcome, top_k: int | None) -> list[dict]:
-    """Return the labels of one row as `LabelledOutcome.scored_label` does, in the order of
-    `LabelledOutcome.ranked_labels`."""
+    """Return the labels of one row by `LabelledOutcome.scored_label`, in the order of `ranked_labels`."""
     probabilities = prediction.probabilities
     order = outcome.ranked_labels(probabilities)[:top_k]
     return [outcome.scored_label(label, probabilities[label], prediction.answer) for label in order]

@@ -16,8 +16,7 @@ HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]@/]*)(:[0-9]*)?")
 
 
 def allowed_hosts(listens_on: str, more: list[str]) -> frozenset[str]:
-    """Return the allowed hosts of a server: this machine's own names, the address it listens on, and
-    `more`."""
+    """Return the allowed hosts: this machine's own names, the address it listens on, and `more`."""
     return LOCAL_HOSTS | {listens_on.lower(), *(name.lower() for name in more)}
 
 

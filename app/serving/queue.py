@@ -161,8 +161,7 @@ def _compute(batch: list[Entry]) -> list[list[Prediction] | Exception]:
 
 
 def _joined(tokens: list[Tokens]) -> Tokens:
-    """Return the rows of several requests as one; a single text counts as a pair whose second text is
-    empty."""
+    """Return the rows of several requests as one; a single text is a pair with an empty second one."""
     rows = [row for some in tokens for row in some.rows]
     # Of single texts; all of them are of one model
     if tokens[0].window_ends is not None:

@@ -21,8 +21,7 @@ SHAPES = (
 
 
 class Refusal(Exception):
-    """A request that is not answered with labels: its HTTP status, the kind of error, and a sentence that
-    says why."""
+    """A request that is refused: its HTTP status, the kind of error, and a sentence that says why."""
 
     def __init__(self, status: int, kind: str, message: str) -> None:
         super().__init__(message)
@@ -31,8 +30,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one request may have: bytes in its body, texts, and characters in a text (in a pair, each
-    of its two)."""
+    """The most of one request: bytes of its body, texts, and characters of a text."""
 
     body_bytes: int = 1 << 20
     texts: int = 128
@@ -51,8 +49,7 @@ class Request(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A request for an explanation: its row, the label to explain (None: each predicted one), and en or
-    zh."""
+    """A request for an explanation: row, label (None: each predicted one), language."""
 
     row: Row
     label: str | None
@@ -60,8 +57,7 @@ class Question(NamedTuple):
 
 
 def parse_request(body: bytes, limits: Limits, has_pairs: bool | None, remove_spaces: bool) -> Request:
-    """Return what a body asks for; raises Refusal with status 413 for too much, 422 for anything that is not
-    a request."""
+    """Return what a body asks for; raises Refusal 413 for too much, 422 for what is no request."""
     values = _parse_object(body, KEYS)
     inputs, top_k, read = values["inputs"], values.get("top_k"), values.get("read", False)
     if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
@@ -151,8 +147,7 @@ def _texts(item: Any) -> tuple[str, ...]:
 def _rows(
     texts: list[tuple[str, ...]], limits: Limits, has_pairs: bool | None, remove_spaces: bool
 ) -> list[Row]:
-    """Return valid rows; raises Refusal for an invalid one, and for texts of another kind than the model was
-    trained on."""
+    """Return valid rows; raises Refusal for an invalid row, or another kind of text than in training."""
     wanted = len(texts[0]) if has_pairs is None else 1 + has_pairs
     kinds = {1: "single texts", 2: "pairs of texts"}
     for number, item in enumerate(texts, 1):

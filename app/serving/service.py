@@ -70,8 +70,7 @@ class Service:
         set_aside()
 
     def _load(self) -> OpenedModel:
-        """Return a model that has classified a row; raises InputError or TrainingError for one that does not
-        work."""
+        """Return a model that has classified a row; raises InputError or TrainingError for a broken one."""
         model = self.load()
         list(model.predictor.predict([Row(1, "好", "好" if model.has_pairs else None, None)]))
         return model

@@ -40,8 +40,7 @@ def import_deepspeed(device: torch.device, local_rank: int) -> Any:
 
 
 def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
-    """Return the dictionary for `deepspeed.initialize`; raises InputError for a JSON file that
-    contradicts."""
+    """Return the dictionary for `deepspeed.initialize`; raises InputError where a JSON file contradicts."""
     settings, zero = config.train, config.deepspeed
     ours: dict[str, Any] = {
         # DeepSpeed uses the batch sizes for its statistics only: the batch plan decides what a rank gets. The

@@ -17,8 +17,7 @@ from .strategy import BuildOptimizer, Strategy
 
 
 class Horovod(Strategy):
-    """`DistributedOptimizer` sums the gradients, so the loop's loss (a sum over rows / rows) needs no
-    factor."""
+    """`DistributedOptimizer` sums the gradients, so the loop's loss needs no factor."""
 
     launcher = Horovodrun()
     group_class = HorovodGroup

@@ -155,8 +155,7 @@ class Strategy:
             self.scaler.unscale_(self.optimizer)
 
     def clip(self, max_norm: float) -> torch.Tensor | None:
-        """Scale all gradients down to an L2 norm of at most `max_norm` (0: only measure); return the norm
-        before, without dimensions."""
+        """Clip the L2 norm of all gradients to `max_norm` (0: only measure); return the norm before, ()."""
         parameters = list(self.module.parameters())
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         norm = full_tensor(nn.utils.get_total_norm(gradients))

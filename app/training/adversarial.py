@@ -21,8 +21,7 @@ class OnePass:
     def __call__(
         self, inputs: dict[str, Any], is_last: bool
     ) -> Iterator[tuple[bool, AbstractContextManager]]:
-        """Give for each pass whether gradients are exchanged, if `is_last` in the last one, and its
-        context."""
+        """Give for each pass whether gradients are exchanged, as `is_last` says, and its context."""
         yield is_last, nullcontext()
 
 

@@ -73,8 +73,7 @@ def head_learning_rate(config: TrainConfig) -> float:
 
 
 def peak_learning_rate(config: TrainConfig) -> float:
-    """Return the peak learning rate of the encoder, by which `lr_scale` is multiplied; that of the head where
-    the encoder's is 0 (a linear probe)."""
+    """Return the peak rate that `lr_scale` multiplies: the encoder's, or where that is 0 the head's."""
     return config.learning_rate if config.learning_rate else head_learning_rate(config)
 
 

@@ -1,5 +1,4 @@
-"""What a run says while it trains: log lines, progress bar, TensorBoard, and a line of JSON for each
-evaluation."""
+"""What a run says while it trains: log lines, progress bar, TensorBoard, a line of JSON an evaluation."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunLog:
-    """Shows and keeps the numbers of a run. Every rank has one; only that of rank 0, which has a `folder`,
-    says anything."""
+    """Shows and keeps the numbers of a run. Each rank has one; only that with a `folder` speaks."""
 
     def __init__(
         self,
@@ -39,8 +37,7 @@ class RunLog:
         first_step: int = 0,
         settings: dict | None = None,
     ) -> None:
-        """`metrics` are the names of those that are shown after an evaluation; trackers get the `settings`,
-        nested in groups."""
+        """`metrics` are shown after an evaluation; trackers get the `settings`, nested in groups."""
         self.folder = folder
         self.language = config.language
         self.metrics = metrics

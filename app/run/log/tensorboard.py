@@ -50,8 +50,7 @@ class TensorBoard:
         return self.writer_class(str(self.folder), purge_step=self.first_step + 1)
 
     def add(self, group: str, values: dict[str, float], step: int) -> None:
-        """Add a point at `step` to the curve `group/name` of each value; raises OSError without a run
-        folder."""
+        """Add a point to the curve `group/name` of each value; raises OSError without a run folder."""
         # TensorBoard would fail in its own thread
         check_is_there(self.folder.parent)
         for name, value in values.items():

@@ -1,5 +1,4 @@
-"""A run and rows that people have labelled since -> the run again with these rows too, and what they
-brought."""
+"""A run and rows labelled since -> the run again with these rows too, and what they brought."""
 
 from __future__ import annotations
 
