@@ -11,7 +11,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..evaluation.logits_file import LOGITS
 from ..outcomes import fitted_files
-from .run_history import CARD_FILES, CONFIG, HISTORY, SKIPPED, is_card_of_run, is_written_by_run
+from .run_history import CARD_FILES, CONFIG, HISTORY, SKIPPED, cards_of_run, is_card_of_run, is_written_by_run
 from .run_lock import LOCK
 
 # The weights of the best checkpoint so far
@@ -131,3 +131,17 @@ def drop_replaced_run(folder: Path) -> None:
         # It has files of the user
         with suppress(OSError):
             (folder / REPLACED).rmdir()
+
+
+def finished_at(folder: Path) -> int | None:
+    """Return when a run wrote its last report, in nanoseconds, or None; also of one that trains on since."""
+    stem, suffix = REPORT.split(".")
+    times = [path.stat().st_mtime_ns for path in folder.glob(f"{stem}*.{suffix}")]
+    return max(times, default=None)
+
+
+def keep_reports(folder: Path, step: int) -> None:
+    """Put the report of a finished run aside, under names with its last step, before the run is changed."""
+    for path in [*(folder / name for name in REPORT_FILES), *cards_of_run(folder)]:
+        if path.exists():
+            path.rename(path.with_name(f"{path.stem}.step-{step}{path.suffix}"))

@@ -24,7 +24,8 @@ from ..data.cache import MANIFEST
 from ..errors import TrainingError
 from ..runtime.disk import checksum, copy_file, sync, write_text
 from ..training.progress import RunProgress
-from .run_folder import cannot_write, saved_states, states_folder
+from .run_files import STATES
+from .run_folder import cannot_write, saved_states
 
 logger = logging.getLogger(__name__)
 FORMAT = 2
@@ -63,11 +64,11 @@ def save_training_state(
     `best_model` is the file of the best weights so far, which the state gets a copy of. Raises TrainingError
     where the state cannot be written; earlier states are then untouched, and nothing of the new one is left.
     """
-    final = states_folder(folder) / f"step-{progress.step:08d}"
+    final = folder / STATES / f"step-{progress.step:08d}"
     aside = final.with_name(f".{final.name}")
     try:
         remove_unfinished(folder)
-        states_folder(folder).mkdir(exist_ok=True)
+        (folder / STATES).mkdir(exist_ok=True)
         aside.mkdir()
         save_file(contiguous(weights), aside / "weights.safetensors")
         save_file(contiguous(optimizer), aside / "optimizer.safetensors")
@@ -191,7 +192,7 @@ def drop_states(folder: Path, keep: int, written: Path | None = None, keep_damag
         remove_unfinished(folder)
         # It has something else
         with suppress(OSError):
-            states_folder(folder).rmdir()
+            (folder / STATES).rmdir()
 
 
 def is_whole(state: Path) -> bool:
@@ -218,7 +219,7 @@ def damaged_states(folder: Path) -> list[Path]:
     """Return the renamed damaged states of a run folder, the newest first."""
     matches = {
         path: re.fullmatch(r"damaged-step-(\d+)(?:\.(\d+))?", path.name)
-        for path in states_folder(folder).glob("damaged-*")
+        for path in (folder / STATES).glob("damaged-*")
     }
     numbers = {path: (int(match[1]), int(match[2] or 0)) for path, match in matches.items() if match}
     return sorted(numbers, key=numbers.get, reverse=True)
@@ -239,7 +240,7 @@ def set_aside(state: Path, error: Exception) -> None:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove the unfinished states of a process that was killed while writing."""
-    for left in states_folder(folder).glob(".step-*"):
+    for left in (folder / STATES).glob(".step-*"):
         shutil.rmtree(left, ignore_errors=True)
 
 

@@ -94,12 +94,6 @@ def label_studio_task(issue: dict[str, str]) -> dict:
     }
 
 
-def doccano_line(issue: dict[str, str]) -> dict:
-    """Return one issue as doccano imports it: the given label is the label, all else is metadata."""
-    about = {name: issue[name] for name in ("text_pair", *ABOUT) if name in issue}
-    return {"text": issue["text"], "label": labels_in(issue["given"]), **about}
-
-
 def label_studio_file(issues: list[dict[str, str]]) -> str:
     """Return a JSON array of tasks, one a line."""
     tasks = (json.dumps(label_studio_task(issue), ensure_ascii=False) for issue in issues)
@@ -107,8 +101,13 @@ def label_studio_file(issues: list[dict[str, str]]) -> str:
 
 
 def doccano_file(issues: list[dict[str, str]]) -> str:
-    """Return a line of JSON for each text."""
-    return "".join(json.dumps(doccano_line(issue), ensure_ascii=False) + "\n" for issue in issues)
+    """Return a line of JSON for each text: the given label is the label, all else is metadata."""
+    lines = []
+    for issue in issues:
+        about = {name: issue[name] for name in ("text_pair", *ABOUT) if name in issue}
+        line = {"text": issue["text"], "label": labels_in(issue["given"]), **about}
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    return "".join(lines)
 
 
 def label_studio_interface(issues: list[dict[str, str]], others: Sequence[str] = ()) -> str:

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -116,7 +115,7 @@ def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple, is
             if is_small:
                 _build(build, temporary, arguments)
             else:
-                call_apart(_build_apart, build, temporary, arguments)
+                call_apart(_build, build, temporary, arguments)
             temporary.rename(folder)
             sync(folder.parent)
         except ProcessKilled as error:
@@ -127,11 +126,6 @@ def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple, is
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     return folder
-
-
-def _build_apart(build: Callable[..., None], temporary: Path, arguments: tuple) -> None:
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    _build(build, temporary, arguments)
 
 
 def _build(build: Callable[..., None], temporary: Path, arguments: tuple) -> None:

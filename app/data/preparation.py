@@ -7,6 +7,7 @@ line of ours, from scripts, notebooks and programs on standard input alike.
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -91,6 +92,7 @@ def answer(questions: Connection) -> None:
     except OSError:
         # Standard error is closed
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     function, arguments = questions.recv()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     description = None

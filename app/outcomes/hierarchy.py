@@ -102,8 +102,10 @@ def _scores(right: float, true: float, predicted: float) -> dict:
 
 
 class PathCounts(LabelCounts):
-    """Distinct rows whose labels are paths; `common`, `true` and `answered` (num_distinct, depth) are the
-    nodes of a row at each level that are right, true and predicted."""
+    """Distinct rows whose labels are paths; `nodes` are those of a row at each level that are right, true and
+    predicted, each (num_distinct, depth)."""
+
+    nodes: list[np.ndarray]
 
     @classmethod
     def of(
@@ -114,15 +116,13 @@ class PathCounts(LabelCounts):
         truth, answers = tree.nodes_of(labels), tree.nodes_of(predicted)
         of_level = np.eye(tree.depth)[tree.levels]
         nodes = (truth.multiply(answers).tocsr(), truth, answers)
-        path_counts.common, path_counts.true, path_counts.answered = (
-            np.asarray(of @ of_level) for of in nodes
-        )
+        path_counts.nodes = [np.asarray(of @ of_level) for of in nodes]
         return path_counts
 
     @cached_property
     def right_down_to(self) -> np.ndarray:
         """Whether a row is right down to each level, below which paths are cut, (num_distinct, depth)."""
-        common, true, answered = (np.cumsum(of, 1) for of in (self.common, self.true, self.answered))
+        common, true, answered = (np.cumsum(of, 1) for of in self.nodes)
         return ((common == true) & (common == answered)).astype(np.float64)
 
     def draw(self, counts: np.ndarray) -> DrawnPaths:
@@ -140,34 +140,27 @@ class DrawnPaths(DrawnRows):
 
     def level_f1(self, level: int) -> np.ndarray:
         """The F1 over all nodes of a level, from 1."""
-        return _f1(
-            *(self.counts @ of[:, level - 1] for of in (self.rows.common, self.rows.true, self.rows.answered))
-        )
+        return _f1(*(self.counts @ of[:, level - 1] for of in self.rows.nodes))
+
+    @cached_property
+    def nodes(self) -> list[np.ndarray]:
+        """How many nodes are right, true and predicted, each (num_resamples,)."""
+        return [self.counts @ of.sum(axis=1) for of in self.rows.nodes]
 
     @property
     def hierarchical_precision(self) -> np.ndarray:
         """The share of the nodes on predicted paths that are on true ones."""
-        return (
-            self.counts
-            @ self.rows.common.sum(axis=1)
-            / np.maximum(self.counts @ self.rows.answered.sum(axis=1), 1)
-        )
+        return self.nodes[0] / np.maximum(self.nodes[2], 1)
 
     @property
     def hierarchical_recall(self) -> np.ndarray:
         """The share of the nodes on true paths that are on predicted ones."""
-        return (
-            self.counts
-            @ self.rows.common.sum(axis=1)
-            / np.maximum(self.counts @ self.rows.true.sum(axis=1), 1)
-        )
+        return self.nodes[0] / np.maximum(self.nodes[1], 1)
 
     @property
     def hierarchical_f1(self) -> np.ndarray:
         """The F1 over the nodes of all paths: Kiritchenko et al. 2006, https://doi.org/10.1007/11766247_34"""
-        return _f1(
-            *(self.counts @ of.sum(axis=1) for of in (self.rows.common, self.rows.true, self.rows.answered))
-        )
+        return _f1(*self.nodes)
 
 
 def _f1(common: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..evaluation.measures.intervals import Interval, calibration_interval
 
 SINGLE, MULTI, MASKED = "single_label", "multi_label", "masked_language_modelling"
 NUMBER, ORDERED, PATH, PATH_LISTS = "regression", "ordinal", "single_path", "multi_path"
-ONE_LABEL, LISTS = (SINGLE, ORDERED, PATH), (MULTI, PATH_LISTS)
+ONE_LABEL, LISTS, PATHS = (SINGLE, ORDERED, PATH), (MULTI, PATH_LISTS), (PATH, PATH_LISTS)
 # Levels of a hierarchy with a metric of their own
 MAX_LEVELS = 8
 
@@ -66,6 +67,11 @@ class Metric:
         return name[0].upper() + name[1:]
 
 
+def counted(key: str, english: str, chinese: str, tasks: tuple[str, ...], **options: bool) -> Metric:
+    """Return the metric that drawn rows have as the attribute `key`."""
+    return Metric(key, english, chinese, tasks, attrgetter(key), **options)
+
+
 def level_accuracy(level: int) -> Metric:
     """Return the share of rows that are right down to a level of a hierarchy, the highest is 1."""
     names = f"level_{level}_accuracy", f"accuracy at level {level}", f"第 {level} 级准确率"
@@ -78,74 +84,23 @@ def level_f1(level: int) -> Metric:
     return Metric(*names, (PATH_LISTS,), lambda drawn: drawn.level_f1(level))
 
 
+# Options
+LOWER, ALONE = {"higher_is_better": False}, {"compared": False}
 METRICS = (
-    Metric(
-        "kappa",
-        "quadratic weighted kappa",
-        "二次加权 kappa",
-        (ORDERED,),
-        of_counts=lambda drawn: drawn.kappa,
-    ),
-    Metric(
-        "macro_mae",
-        "macro-averaged absolute error",
-        "宏平均绝对误差",
-        (ORDERED,),
-        of_counts=lambda drawn: drawn.macro_mae,
-        higher_is_better=False,
-    ),
-    Metric(
-        "within_one",
-        "accuracy within one",
-        "误差不超过一级的比例",
-        (ORDERED,),
-        of_counts=lambda drawn: drawn.within_one,
-    ),
-    Metric(
-        "mae",
-        "mean absolute error",
-        "平均绝对误差",
-        (NUMBER,),
-        lambda drawn: drawn.mae,
-        higher_is_better=False,
-    ),
-    Metric(
-        "rmse",
-        "root mean squared error",
-        "均方根误差",
-        (NUMBER,),
-        lambda drawn: drawn.rmse,
-        higher_is_better=False,
-    ),
-    Metric("pearson", "Pearson correlation", "Pearson 相关系数", (NUMBER,), lambda drawn: drawn.pearson),
-    Metric("spearman", "Spearman correlation", "Spearman 相关系数", (NUMBER,), lambda drawn: drawn.spearman),
+    counted("kappa", "quadratic weighted kappa", "二次加权 kappa", (ORDERED,)),
+    counted("macro_mae", "macro-averaged absolute error", "宏平均绝对误差", (ORDERED,), **LOWER),
+    counted("within_one", "accuracy within one", "误差不超过一级的比例", (ORDERED,)),
+    counted("mae", "mean absolute error", "平均绝对误差", (NUMBER,), **LOWER),
+    counted("rmse", "root mean squared error", "均方根误差", (NUMBER,), **LOWER),
+    counted("pearson", "Pearson correlation", "Pearson 相关系数", (NUMBER,)),
+    counted("spearman", "Spearman correlation", "Spearman 相关系数", (NUMBER,)),
     *map(level_accuracy, range(1, MAX_LEVELS + 1)),
     *map(level_f1, range(1, MAX_LEVELS + 1)),
-    Metric(
-        "hierarchical_f1",
-        "hierarchical F1",
-        "层次 F1",
-        (PATH, PATH_LISTS),
-        of_counts=lambda drawn: drawn.hierarchical_f1,
-    ),
-    Metric(
-        "hierarchical_precision",
-        "hierarchical precision",
-        "层次精确率",
-        (PATH, PATH_LISTS),
-        of_counts=lambda drawn: drawn.hierarchical_precision,
-        headline=False,
-    ),
-    Metric(
-        "hierarchical_recall",
-        "hierarchical recall",
-        "层次召回率",
-        (PATH, PATH_LISTS),
-        of_counts=lambda drawn: drawn.hierarchical_recall,
-        headline=False,
-    ),
-    Metric("accuracy", "accuracy", "准确率", ONE_LABEL, of_counts=lambda drawn: drawn.accuracy),
-    Metric("micro_f1", "micro F1", "微平均 F1", LISTS, of_counts=lambda drawn: drawn.micro_f1),
+    counted("hierarchical_f1", "hierarchical F1", "层次 F1", PATHS),
+    counted("hierarchical_precision", "hierarchical precision", "层次精确率", PATHS, headline=False),
+    counted("hierarchical_recall", "hierarchical recall", "层次召回率", PATHS, headline=False),
+    counted("accuracy", "accuracy", "准确率", ONE_LABEL),
+    counted("micro_f1", "micro F1", "微平均 F1", LISTS),
     Metric(
         "macro_f1",
         "macro F1",
@@ -154,14 +109,7 @@ METRICS = (
         of_counts=lambda drawn: drawn.label_f1.mean(axis=1),
         is_centred=True,
     ),
-    Metric(
-        "weighted_f1",
-        "weighted F1",
-        "加权平均 F1",
-        (*ONE_LABEL, *LISTS),
-        compared=False,
-        headline=False,
-    ),
+    Metric("weighted_f1", "weighted F1", "加权平均 F1", (*ONE_LABEL, *LISTS), headline=False, **ALONE),
     Metric("samples_f1", "samples F1", "按行平均的 F1", LISTS, of_counts=lambda drawn: drawn.row_f1),
     Metric(
         "subset_accuracy",
@@ -170,14 +118,14 @@ METRICS = (
         LISTS,
         of_counts=lambda drawn: drawn.accuracy,
     ),
-    Metric("hamming_loss", "Hamming loss", "汉明损失", LISTS, higher_is_better=False, compared=False),
+    Metric("hamming_loss", "Hamming loss", "汉明损失", LISTS, **LOWER, **ALONE),
     Metric(
         "loss",
         "loss",
         "损失",
         (*ONE_LABEL, *LISTS, NUMBER),
         of_rows=lambda scores: scores.loss,
-        higher_is_better=False,
+        **LOWER,
     ),
     Metric(
         "brier",
@@ -185,8 +133,8 @@ METRICS = (
         "Brier 分数",
         ONE_LABEL,
         of_rows=lambda scores: scores.brier,
-        higher_is_better=False,
-        compared=False,
+        **LOWER,
+        **ALONE,
     ),
     Metric(
         "ece",
@@ -195,12 +143,12 @@ METRICS = (
         ONE_LABEL,
         of_scores=lambda scores: confidence_bins(scores.confidence, scores.correct).error,
         interval=lambda scores, draws: calibration_interval(scores.confidence, scores.correct, draws),
-        higher_is_better=False,
-        compared=False,
+        **LOWER,
+        **ALONE,
     ),
-    Metric("loss", "loss", "损失", (MASKED,), higher_is_better=False, compared=False),
-    Metric("perplexity", "perplexity", "困惑度", (MASKED,), higher_is_better=False, compared=False),
-    Metric("accuracy", "accuracy", "准确率", (MASKED,), compared=False),
+    Metric("loss", "loss", "损失", (MASKED,), **LOWER, **ALONE),
+    Metric("perplexity", "perplexity", "困惑度", (MASKED,), **LOWER, **ALONE),
+    Metric("accuracy", "accuracy", "准确率", (MASKED,), **ALONE),
 )
 BY_KEY = {metric.key: metric for metric in METRICS}
 

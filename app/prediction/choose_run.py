@@ -9,9 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.find_run import CHECKPOINTS
-from ..checkpoints.run_files import ADAPTER, REPORT
-from ..checkpoints.run_folder import finished_at
+from ..checkpoints.run_files import ADAPTER, REPORT, finished_at
+from ..checkpoints.run_folder import CHECKPOINTS
 from ..errors import InputError
 from ..outcomes import OUTCOMES, outcome_class
 from ..outcomes.metrics import BY_KEY, Metric

@@ -120,7 +120,7 @@ class AfterStep:
         """Say which signal has stopped the run, if one has, and what to do."""
         if self.stopped_by:
             name = signal.Signals(self.stopped_by).name
-            self.log.say(f"Stopped by {name} after step {self.progress.step}; {remedy}.")
+            self.log.bar.say(f"Stopped by {name} after step {self.progress.step}; {remedy}.")
 
     def log_step(self, step: StepResult) -> None:
         """Count a step, and show those since the last line where a line is due."""
@@ -152,7 +152,7 @@ class AfterStep:
         if "dev" not in self.components.loaders:
             is_end = progress.step == self.total_steps
             if is_end:
-                self.best.take_last()
+                progress.best_step = progress.step
             return is_end
         with self.log.speed.paused():
             self.collect_losses()
@@ -169,7 +169,7 @@ class AfterStep:
                 self.log.evaluation(progress.step, "dev", metrics, is_best, time.perf_counter() - started)
         if self.best.should_stop:
             progress.stopped_early = True
-            self.log.say(
+            self.log.bar.say(
                 f"Stopped early after step {progress.step}: {self.best.metric} has not been better than at "
                 f"step {progress.best_step} in {progress.evaluations_without_improvement} evaluations."
             )
@@ -207,10 +207,6 @@ class BestCheckpoint:
         progress.best_value, progress.best_step = value, progress.step
         progress.evaluations_without_improvement = 0
         return True
-
-    def take_last(self) -> None:
-        """Take the current step as the best, in a run without dev rows."""
-        self.progress.best_step = self.progress.step
 
     @property
     def should_stop(self) -> bool:

@@ -19,7 +19,7 @@ def evaluate_split(
     """Return the metrics of a split and what the outcome keeps of its rows, (num_rows, any), the same on all
     ranks. Raises TrainingError, on every rank alike, where results of the model of `step` are not finite."""
     loader, outcome = components.loaders[name], components.outcome
-    with log.evaluation_bar(name, len(loader)) as bar:
+    with log.bar.evaluation(name, len(loader)) as bar:
         results = evaluate(strategy, loader, batch_size, bar.update, outcome.row_results)
     check_finite(results, loader.split, step)
     return outcome.metrics_in_training(loader.split, results), results

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoints.find_run import holds_run
 from ..checkpoints.run_files import drop_replaced_run
-from ..checkpoints.run_folder import cannot_write, check_inputs, check_run_folder, open_run_folder
+from ..checkpoints.run_folder import cannot_write, check_inputs, check_run_folder, holds_run, open_run_folder
 from ..checkpoints.run_history import describe_start, write_first_start
 from ..checkpoints.run_lock import RunLock
 from ..checkpoints.training_state import TrainingState, drop_states
@@ -74,7 +73,7 @@ class Job:
             self.resume()
             with memory_for("the model was trained", Remedy.TRAINING):
                 stopped_by = self.train()
-            self.log.close_bar()
+            self.log.bar.close()
             if stopped_by:
                 self.log.outcome = "stopped"
                 # The launcher ends all other ranks as soon as one has ended
@@ -85,7 +84,7 @@ class Job:
             self.log.outcome = "finished"
         except Stopped as stop:
             self.log.outcome = "stopped"
-            self.log.say(f"Stopped by {stop} before the report was complete; --resume auto writes it.")
+            self.log.bar.say(f"Stopped by {stop} before the report was complete; --resume auto writes it.")
             raise
         except OSError as error:
             if self.folder is None or not (is_full(error) or not holds_run(self.folder)):

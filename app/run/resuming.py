@@ -10,9 +10,8 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from ..checkpoints.find_run import is_finished, run_to_resume
-from ..checkpoints.run_files import ADAPTER, best_weights
-from ..checkpoints.run_folder import finished_error, keep_reports
+from ..checkpoints.run_files import ADAPTER, best_weights, keep_reports
+from ..checkpoints.run_folder import finished_error, is_finished, run_to_resume
 from ..checkpoints.run_history import add_start, read_settings
 from ..checkpoints.training_state import (
     TrainingState,

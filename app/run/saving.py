@@ -10,9 +10,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from ..checkpoints.find_run import check_is_there
 from ..checkpoints.run_files import best_weights
-from ..checkpoints.run_folder import cannot_write
+from ..checkpoints.run_folder import cannot_write, check_is_there
 from ..checkpoints.training_state import Tensors, save_training_state
 from ..config.schema import OutputConfig
 from ..model.lora import save_adapter

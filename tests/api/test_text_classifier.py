@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from app.checkpoints.find_run import is_finished
+from app.checkpoints.run_folder import is_finished
 from app.errors import InputError
 from chinese_text_classifier import TextClassifier, load
 from tests.tiny import LABELS, tiny_lines

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoints.run_files import remove_run, run_files
-from app.checkpoints.run_folder import keep_reports
+from app.checkpoints.run_files import keep_reports, remove_run, run_files
 from app.checkpoints.run_history import cards_of_run, is_card_of_run, write_card
 
 TEXT = "language: zh\n---\n\n# x\n"

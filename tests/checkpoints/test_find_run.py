@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoints.find_run import run_to_resume
-from app.checkpoints.run_folder import check_run_folder
+from app.checkpoints.run_folder import check_run_folder, run_to_resume
 from app.config.schema import OutputConfig
 from app.errors import InputError
 from app.runtime import processes
@@ -61,7 +60,7 @@ def restarted(monkeypatch):
     """Be a process that torchrun, started a minute ago as job `exp`, has started again."""
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "exp")
-    monkeypatch.setattr("app.checkpoints.find_run.launcher_start", lambda: NOW.timestamp() - 60)
+    monkeypatch.setattr("app.checkpoints.run_folder.launcher_start", lambda: NOW.timestamp() - 60)
 
 
 def started(seconds_ago: int) -> str:

@@ -66,7 +66,7 @@ def test_log_file_begins_with_what_was_said_before_there_was_a_folder(tmp_path, 
     logging.getLogger("app.data.report").info("the data\n  and more")
     logging.getLogger("app.model").warning("weights start at random")
     log = RunLog(tmp_path, QUIET, METRICS, total_steps=3, log_every=1)
-    log.say("the end")
+    log.bar.say("the end")
     log.close()
     logging.getLogger("app.run.job").info("after the end")
     said = [line[24:] if line.startswith("20") else line for line in read_log(tmp_path)]
@@ -89,7 +89,7 @@ def test_other_ranks_keep_nothing_and_say_nothing(tmp_path, capsys):
     log.count(step_log(1, 1.0, 1))
     log.step(step_log(1, 1.0, 1), 1.0)
     log.evaluation(1, "dev", {}, True, 0.1)
-    with log.evaluation_bar("dev", 10) as bar:
+    with log.bar.evaluation("dev", 10) as bar:
         bar.update(10)
     log.close()
     assert capsys.readouterr() == ("", "")

@@ -6,8 +6,6 @@ import logging
 from datetime import timedelta
 from pathlib import Path
 
-from tqdm import tqdm
-
 from ...checkpoints.run_folder import cannot_write
 from ...config.chinese import shown
 from ...config.schema import OutputConfig
@@ -63,7 +61,7 @@ class RunLog:
         """Count a step."""
         self.speed.count(step.rows)
         self.skipped += step.skipped
-        self.bar.advance()
+        self.bar.bar.update()
 
     def is_due(self, step: int) -> bool:
         """Return whether a step gets a line: every `log_every` steps, the first and the last."""
@@ -100,7 +98,7 @@ class RunLog:
         except OSError as error:
             raise cannot_write(METRICS, error, self.folder) from error
         values = "  ".join(f"{name} {metrics[name]:.4f}" for name in self.metrics)
-        self.say(f"step {step}  {split}: {values}{'  (best so far)' if is_best else ''}")
+        self.bar.say(f"step {step}  {split}: {values}{'  (best so far)' if is_best else ''}")
         self.track(split, {name: metrics[name] for name in self.metrics}, step)
 
     def track(self, group: str, values: dict[str, float], step: int) -> None:
@@ -118,21 +116,9 @@ class RunLog:
         for tracker in self.trackers:
             tracker.add(f"report_{split}", {name: metrics[name] for name in self.metrics}, step)
 
-    def say(self, line: str) -> None:
-        """Log a line without breaking the progress bar."""
-        self.bar.say(line)
-
-    def evaluation_bar(self, split: str, num_rows: int) -> tqdm:
-        """Return the progress bar of an evaluation."""
-        return self.bar.evaluation(split, num_rows)
-
-    def close_bar(self) -> None:
-        """Close the bar of the training."""
-        self.bar.close()
-
     def close(self) -> None:
         """Close the bar, the event file, the trackers and the log file."""
-        self.close_bar()
+        self.bar.close()
         for tracker in self.trackers:
             tracker.close(self.outcome)
         if self.tensorboard:

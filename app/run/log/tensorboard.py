@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...checkpoints.find_run import check_is_there
+from ...checkpoints.run_folder import check_is_there
 from ...errors import InputError
 
 if TYPE_CHECKING:

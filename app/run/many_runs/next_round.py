@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...checkpoints.find_run import is_finished
+from ...checkpoints.run_folder import is_finished
 from ...checkpoints.run_history import CONFIG
 from ...config.command_line import load_config
 from ...config.file_formats import FORMATS

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...checkpoints.find_run import CHECKPOINTS, is_finished
-from ...checkpoints.run_folder import input_files
+from ...checkpoints.run_folder import CHECKPOINTS, input_files, is_finished
 from ...config.schema import Config
 from ...config.shipped import MODULE
 from ...data.cache import content_key, file_digest
@@ -73,9 +72,11 @@ class Series:
         if is_stopped and not is_finished(folder):
             return False
         if status or not is_finished(folder):
+            with log.open(encoding="utf-8", errors="replace") as lines:
+                error = last_error(lines) or "it printed no error"
             raise TrainingError(
-                f"{name} failed with status {status}: {error_in(log)}; the whole output is in {log}. The "
-                "same command continues where it stopped"
+                f"{name} failed with status {status}: {error}; the whole output is in {log}. The same "
+                "command continues where it stopped"
             )
         return True
 
@@ -140,12 +141,6 @@ def stop_hopeless(
             return True
         time.sleep(POLL_SECONDS)
     return False
-
-
-def error_in(log: Path) -> str:
-    """Return the last line of a log that names an error."""
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        return last_error(lines) or "it printed no error"
 
 
 def say(text: str) -> None:
