@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from ..config.shipped import PROGRAM
-from ..errors import missing_package, nearest
+from ..errors import InputError, missing_package, nearest
 from .exit_status import exit_status
 
 # A verb, its module, which has `run(argv, program)`, and one line for the list of verbs. Adding a verb is one
@@ -75,17 +74,13 @@ def run_verb(verb: str, argv: list[str] | None = None, program: str | None = Non
 
 def print_help(text: str) -> int:
     """Print `text` and what argparse has printed; return the exit status, 1 where it cannot be written."""
+    from ..config.help import show
+
     try:
-        print(text, end="\n" if text else "", flush=True)
-    except OSError as error:
-        # Else Python tries again when it ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # Its reader has seen enough
-        if isinstance(error, BrokenPipeError):
-            return 141
-        print(f"error: the help cannot be written to standard output: {error.strerror}", file=sys.stderr)
+        return show(f"{text}\n" if text else "")
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 def overview(program: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 from ..errors import InputError, nearest, shorten
 from .checks import check_together, check_values
 from .data_settings import DataConfig
-from .help import help_text
+from .help import help_text, show
 from .messages import describe_type, explain_parser_error, setting_types
 from .public_sets import with_public_files
 from .schema import Config
@@ -61,7 +60,7 @@ def load_config(
         if flag in argv:
             topics = list(takewhile(lambda word: word[:1] != "-", argv[argv.index(flag) + 1 :]))
             defaults = _read_settings([str(default_config(set()))], [], command)
-            raise SystemExit(_show(help_text(command, description, topics, defaults)))
+            raise SystemExit(show(help_text(command, description, topics, defaults)))
     config_files, overrides = _split_arguments(argv)
     options = {word[2:].split("=")[0] for word in overrides if word.startswith("--")}
     if not any(map(_names_model, config_files)):
@@ -103,21 +102,6 @@ def _build_parser(command: str):
     for group in fields(Config):
         parser.add_class_arguments(get_type_hints(Config)[group.name], group.name)
     return parser
-
-
-def _show(text: str) -> int:
-    """Write a help text to standard output; return the exit status, 141 where its reader has gone. Raises
-    InputError where it cannot be written: argparse would say nothing."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except OSError as error:
-        # Else Python tries again when it ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            return 141
-        raise InputError(f"the help cannot be written to standard output: {error.strerror}") from error
-    return 0
 
 
 def _clean_arguments(argv: list[str]) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
+import sys
 import textwrap
 from itertools import pairwise
 from types import NoneType
@@ -64,6 +66,21 @@ def help_text(command: str, description: str, topics: list[str], defaults: Confi
         f"More: --help all, or --help with a group ({', '.join(get_type_hints(Config))}) or a setting.",
     ]
     return "\n".join([usage, description.strip(), "", *lines, *more]) + "\n"
+
+
+def show(text: str) -> int:
+    """Write a help text to standard output; return the exit status, 141 where its reader has gone. Raises
+    InputError where it cannot be written: argparse would say nothing."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # Else Python tries again when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return 141
+        raise InputError(f"the help cannot be written to standard output: {error.strerror}") from error
+    return 0
 
 
 def _explained(topic: str, values: dict) -> str:

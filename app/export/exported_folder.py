@@ -97,7 +97,8 @@ def export(folder: Path, output: Path, options: ExportOptions, say: Callable[[st
         def tried(record: ExportRecord) -> tuple[Predictor, Proof, str | None]:
             """Return what is in the folder now, how it compares, and why it is not accepted."""
             move_weights(aside / GRAPH, aside / WEIGHTS)
-            write_record(aside, _sized(record, aside))
+            sizes = {name: (aside / name).stat().st_size for name in (GRAPH, WEIGHTS)}
+            write_record(aside, replace(record, files=record.files | sizes))
             exported = load_exported(aside)[0]
             proof = prove(before, exported, rows, labels)
             return exported, proof, _problem(proof, options)
@@ -119,12 +120,6 @@ def export(folder: Path, output: Path, options: ExportOptions, say: Callable[[st
         sync(aside)
         aside.rename(output)
     return Export(aside if problem else output, proof, problem)
-
-
-def _sized(record: ExportRecord, folder: Path) -> ExportRecord:
-    """Return a record with the sizes of the graph's files in `folder`."""
-    sizes = {name: (folder / name).stat().st_size for name in (GRAPH, WEIGHTS)}
-    return replace(record, files=record.files | sizes)
 
 
 def _check_output(output: Path) -> None:

@@ -36,7 +36,12 @@ def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
     return config
 
 
-def encoder_config(settings: ModelConfig, tokenizer, hub: dict) -> PreTrainedConfig:
+def hub_options(settings: ModelConfig) -> dict:
+    """Return which files of a hub's model are loaded, as `from_pretrained` takes it."""
+    return {"revision": settings.revision, "trust_remote_code": settings.trust_remote_code}
+
+
+def encoder_config(settings: ModelConfig, tokenizer) -> PreTrainedConfig:
     """Return the configuration of a checkpoint, or of an architecture, changed as the user sets it. Raises
     InputError for an unknown architecture or key, and for values that do not fit the model."""
     from_tokenizer = {}
@@ -50,6 +55,7 @@ def encoder_config(settings: ModelConfig, tokenizer, hub: dict) -> PreTrainedCon
         from_tokenizer = {"pad_token_id": tokenizer.pad_token_id, "vocab_size": len(tokenizer)}
         from_tokenizer |= {"bos_token_id": None, "eos_token_id": None}
     else:
+        hub = hub_options(settings)
         config = attempt(lambda: checkpoint_config(settings.name, **hub), cannot_load(settings.name))
         if getattr(config, "pad_token_id", None) is None and tokenizer.pad_token_id is not None:
             # Of decoders; padded batches need it

@@ -11,11 +11,10 @@ from transformers import AutoModelForMaskedLM
 
 from ..config.schema import ModelConfig
 from ..data.encoding import highest_id
-from .encoder_config import cannot_load, check_fit, encoder_config
+from .encoder_config import check_fit, encoder_config
 from .packed_model import PackedModel
-from .pretrained import check_weights, load_weights
-from .size import check_size
-from .transformers_calls import attempt, quiet_transformers
+from .pretrained import make_model
+from .transformers_calls import quiet_transformers
 
 logger = logging.getLogger(__name__)
 HEADS = ("cls", "lm_head", "generator_predictions", "generator_lm_head", "head", "decoder")
@@ -88,24 +87,13 @@ def build_masked_model(
     A checkpoint whose head is for something else gets a new one, see `start_head`. Raises InputError as
     `build_model` does.
     """
-    hub = {"revision": settings.revision, "trust_remote_code": settings.trust_remote_code}
     with quiet_transformers():
-        config = encoder_config(settings, tokenizer, hub)
+        config = encoder_config(settings, tokenizer)
         config.tie_word_embeddings = True
         check_fit(config, highest_id(tokenizer.backend_tokenizer) + 1, max_length)
-        if settings.name is None:
-            problem = (
-                f"model.config does not make a {settings.architecture} model for masked language modelling"
-            )
-            attempt(lambda: check_size(config), problem)
-            model = attempt(lambda: AutoModelForMaskedLM.from_config(config), problem)
-            return MaskedLanguageModel(model)
-        model, info = attempt(
-            lambda: load_weights(settings.name, config, AutoModelForMaskedLM, **hub),
-            cannot_load(settings.name),
-        )
-        check_weights(settings.name, model, info, HEADS)
-        if start_head(model, info["missing_keys"], token_counts):
+        kind = "model for masked language modelling"
+        model, info = make_model(settings, config, AutoModelForMaskedLM, kind, HEADS)
+        if settings.name is not None and start_head(model, info["missing_keys"], token_counts):
             logger.info(
                 "%s has no head for masked language modelling: a new one begins from its embeddings",
                 settings.name,

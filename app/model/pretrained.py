@@ -16,7 +16,7 @@ from ..data.encoding import highest_id
 from ..errors import InputError, shorten
 from ..runtime.disk import sync
 from .classifier import Classifier
-from .encoder_config import cannot_load, check_fit, encoder_config
+from .encoder_config import cannot_load, check_fit, encoder_config, hub_options
 from .head import last_layer
 from .linear_start import add_mean_layer
 from .size import check_size
@@ -25,12 +25,8 @@ from .transformers_calls import attempt, quiet_transformers
 logger = logging.getLogger(__name__)
 # Of parameter names in our Classifier
 PREFIX = "model."
-HEADS = (
-    "classifier",
-    "pooler",
-    "pre_classifier",
-    "score",
-)  # a checkpoint without them gets new ones, without a warning
+# A checkpoint without them gets new ones, without a warning
+HEADS = ("classifier", "pooler", "pre_classifier", "score")
 
 
 def build_model(
@@ -51,23 +47,15 @@ def build_model(
     file. Raises InputError for a checkpoint that cannot be loaded, an unknown configuration key, or texts
     that do not fit the model.
     """
-    hub = {"revision": settings.revision, "trust_remote_code": settings.trust_remote_code}
     with quiet_transformers():
-        config = encoder_config(settings, tokenizer, hub)
+        config = encoder_config(settings, tokenizer)
         earlier_labels = list(config.id2label.values())
         config.id2label = dict(enumerate(label_names))
         config.label2id = {name: index for index, name in enumerate(label_names)}
         config.problem_type = problem_type
         check_fit(config, highest_id(tokenizer.backend_tokenizer) + 1, max_length)
-        if settings.name is None:
-            problem = f"model.config does not make a {settings.architecture} classifier"
-            attempt(lambda: check_size(config), problem)
-            model = attempt(lambda: AutoModelForSequenceClassification.from_config(config), problem)
-        else:
-            model, info = attempt(
-                lambda: load_weights(settings.name, config, **hub), cannot_load(settings.name)
-            )
-            check_weights(settings.name, model, info)
+        model, info = make_model(settings, config, AutoModelForSequenceClassification, "classifier", HEADS)
+        if settings.name is not None:
             _start_pooler(model, info["missing_keys"])
             if earlier_labels != label_names:
                 _renew_head(settings.name, model, info, earlier_labels)
@@ -83,6 +71,21 @@ def build_model(
             if not is_kept and last.bias is not None:
                 last.bias.data.copy_(torch.from_numpy(head_bias))
         return Classifier(model)
+
+
+def make_model(
+    settings: ModelConfig, config: PreTrainedConfig, auto_class: type, kind: str, heads: tuple[str, ...]
+) -> tuple[nn.Module, dict]:
+    """Return transformers' model on the CPU in fp32, with random weights, or those of a checkpoint and what
+    `load_weights` says of them; `heads` may be missing there. Raises InputError where there is none."""
+    if settings.name is None:
+        problem = f"model.config does not make a {settings.architecture} {kind}"
+        attempt(lambda: check_size(config), problem)
+        return attempt(lambda: auto_class.from_config(config), problem), {}
+    hub, problem = hub_options(settings), cannot_load(settings.name)
+    model, info = attempt(lambda: load_weights(settings.name, config, auto_class, **hub), problem)
+    check_weights(settings.name, model, info, heads)
+    return model, info
 
 
 def load_weights(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..config.schema import Config
 from ..config.shipped import E5_PACKAGE, E5_SMALL, E5_VERSION, PROGRAM, e5_file
-from .encoder_config import cannot_load, checkpoint_config
+from .encoder_config import cannot_load, checkpoint_config, hub_options
 from .source import checkpoint_place
 from .transformers_calls import attempt, quiet_transformers
 
@@ -102,7 +102,7 @@ def recipe_of(width: int, steps_per_epoch: int, has_pairs: bool) -> Recipe:
 def checkpoint_width(config: Config) -> int:
     """Return the hidden size of the configured checkpoint."""
     name, settings = checkpoint_place(config.model, config.data.cache_dir), config.model
-    hub = {"revision": settings.revision, "trust_remote_code": settings.trust_remote_code}
+    hub = hub_options(settings)
     with quiet_transformers():
         read = attempt(lambda: checkpoint_config(name, **hub), cannot_load(str(settings.name)))
     return getattr(read, "hidden_size", None) or 768

@@ -5,7 +5,7 @@ Everything here follows from the table of metrics and the outcome's `distinct_ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,23 +86,12 @@ def compare(outcome: LabelledOutcome, one: Any, other: Any, seed: int = 0) -> Co
 
     Both are drawn together, so what they share cancels.
     """
-    generator, differences = np.random.default_rng(seed), {}
-    metrics = [metric for metric in counted(outcome) if metric.compared]
-    if metrics:
-        (truth, *answers), counts = outcome.distinct_rows(one.labels, one.predicted, other.predicted)
-        first, second = (outcome.count(truth, predicted) for predicted in answers)
-
-        def change(drawn: np.ndarray) -> np.ndarray:
-            return _values(metrics, second.draw(drawn)) - _values(metrics, first.draw(drawn))
-
-        resampled = _resampled(change, counts, generator)
-        measured = change(counts[None])[:, 0]
-        for metric, value, values in zip(metrics, measured, resampled, strict=True):
-            differences[metric.key] = (float(value), percentiles(values))
-    for metric in outcome.metrics:
-        if metric.of_rows and metric.compared:
-            change_of_rows = metric.of_rows(other) - metric.of_rows(one)
-            differences[metric.key] = float(change_of_rows.mean()), mean_interval(change_of_rows, generator)
+    differences = {
+        key: (second - first, percentiles(resampled))
+        for key, (first, second), resampled in _resampled_together(
+            outcome, [one, other], lambda values: values[1] - values[0], seed
+        )
+    }
     return Comparison(one, other, *won_and_lost(one.correct, other.correct), differences)
 
 
@@ -144,30 +133,37 @@ def seed_variance(outcome: LabelledOutcome, scores: Sequence[Any], seed: int = 0
 
     A resample has the same rows for all seeds, so what is left of their difference is the seeds'.
     """
-    generator, variances = np.random.default_rng(seed), {}
-    metrics = [metric for metric in counted(outcome) if metric.compared]
+    return {
+        key: SeedVariance(values, percentiles(resampled), float(resampled.std(ddof=1)))
+        for key, values, resampled in _resampled_together(
+            outcome, scores, lambda values: np.mean(values, axis=0), seed
+        )
+    }
+
+
+def _resampled_together(
+    outcome: LabelledOutcome, scores: Sequence[Any], combine: Callable, seed: int
+) -> Iterator[tuple[str, list[float], np.ndarray]]:
+    """Yield each compared metric's key, its value of each of `scores`, which are of the same rows, and what
+    `combine` makes of a list of such values, of rows that are drawn again, (num_resamples,)."""
+    generator, metrics = np.random.default_rng(seed), [one for one in counted(outcome) if one.compared]
     if metrics:
-        predicted = [of_seed.predicted for of_seed in scores]
+        predicted = [of.predicted for of in scores]
         (truth, *answers), counts = outcome.distinct_rows(scores[0].labels, *predicted)
-        rows = [outcome.count(truth, of_seed) for of_seed in answers]
-        measured = np.stack([_values(metrics, of_seed.draw(counts[None]))[:, 0] for of_seed in rows], axis=1)
+        rows = [outcome.count(truth, of) for of in answers]
 
-        def means(drawn: np.ndarray) -> np.ndarray:
-            return np.mean([_values(metrics, of_seed.draw(drawn)) for of_seed in rows], axis=0)
+        def combined(drawn: np.ndarray) -> np.ndarray:
+            return combine([_values(metrics, of.draw(drawn)) for of in rows])
 
-        resampled = _resampled(means, counts, generator)
+        resampled = _resampled(combined, counts, generator)
+        measured = np.stack([_values(metrics, of.draw(counts[None]))[:, 0] for of in rows], axis=1)
         for metric, values, drawn in zip(metrics, measured, resampled, strict=True):
-            variances[metric.key] = _variance(values.tolist(), drawn)
+            yield metric.key, values.tolist(), drawn
     for metric in outcome.metrics:
         if metric.of_rows and metric.compared:
-            by_seed = np.stack([metric.of_rows(of_seed) for of_seed in scores])
-            drawn = resampled_means(by_seed.mean(axis=0), generator)
-            variances[metric.key] = _variance(by_seed.mean(axis=1).tolist(), drawn)
-    return variances
-
-
-def _variance(values: list[float], resampled: np.ndarray) -> SeedVariance:
-    return SeedVariance(values, percentiles(resampled), float(resampled.std(ddof=1)))
+            of_rows = [metric.of_rows(of) for of in scores]
+            values = [float(of.mean()) for of in of_rows]
+            yield metric.key, values, resampled_means(combine(of_rows), generator)
 
 
 def _values(metrics: list[Metric], drawn: Any) -> np.ndarray:

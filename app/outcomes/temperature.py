@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ..evaluation.measures.calibration_error import confidence_bins
-from .class_scores import ClassScores, score_classes
+from .class_scores import score_classes
 from .report_words import say
 
 SMALLEST, LARGEST = 0.05, 20.0
@@ -69,13 +69,12 @@ def choose_temperature(labels: np.ndarray, logits: np.ndarray, hashes: np.ndarra
 
 def effect(temperature: float, labels: np.ndarray, logits: np.ndarray, split: str) -> dict:
     """Return what a temperature does to rows: `labels` (num_rows,), `logits` (num_rows, num_labels)."""
-    before, after = (_loss_and_error(score_classes(labels, logits, value)) for value in (1.0, temperature))
-    return {"measured_on": split, "before": before, "after": after}
-
-
-def _loss_and_error(scores: ClassScores) -> dict:
-    bins = confidence_bins(scores.confidence, scores.correct)
-    return {"loss": float(scores.loss.mean()), "ece": bins.error}
+    effects: dict = {"measured_on": split}
+    for when, value in (("before", 1.0), ("after", temperature)):
+        scores = score_classes(labels, logits, value)
+        error = confidence_bins(scores.confidence, scores.correct).error
+        effects[when] = {"loss": float(scores.loss.mean()), "ece": error}
+    return effects
 
 
 def render_calibration(calibration: dict, language: str = "en") -> str:

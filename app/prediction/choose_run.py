@@ -41,7 +41,9 @@ def choose_run(folder: Path = CHECKPOINTS) -> tuple[Path, list[str]]:
     trials: dict[Path, str] = {}
     for run in finished:
         settings = all_settings(run)
-        if _is_pretraining(settings):
+        task = settings["data"].get("task")
+        if task in OUTCOMES and not outcome_class(task).has_labels:
+            # A pretraining
             continue
         why = _why_trial(settings, _report(run))
         if why is None:
@@ -55,12 +57,6 @@ def choose_run(folder: Path = CHECKPOINTS) -> tuple[Path, list[str]]:
         )
     run, why = next(iter(trials.items()))
     return run, [f"warning: do not rely on this model: {why}"]
-
-
-def _is_pretraining(settings: dict[str, dict]) -> bool:
-    """Return whether a run says that it was a pretraining."""
-    task = settings["data"].get("task")
-    return task in OUTCOMES and not outcome_class(task).has_labels
 
 
 def _why_trial(settings: dict[str, dict], report: dict) -> str | None:

@@ -110,7 +110,8 @@ class Saver(BackgroundWriter):
                 best_model = best_weights(self.folder, self.adapter is not None)
             trained = {name: value for name, value in weights.items() if name not in self.frozen}
             tensors = (trained if with_tensors else {}, optimizer)
-            writes.append(partial(self.write_state, saved, *tensors, best_model))
+            state = saved, self.job, *tensors, self.config.keep_states, best_model
+            writes.append(partial(save_training_state, self.folder, *state))
         self.start(partial(self.write, writes))
 
     def write(self, writes: list[Callable[[], None]]) -> None:
@@ -129,10 +130,3 @@ class Saver(BackgroundWriter):
             save_adapter(self.folder, self.adapter, weights)
         else:
             save_model(self.folder, self.transformers_model, weights, self.tokenizer)
-
-    def write_state(
-        self, progress: RunProgress, weights: Tensors, optimizer: Tensors, best_model: Path | None
-    ) -> None:
-        """Write a training state."""
-        keep = self.config.keep_states
-        save_training_state(self.folder, progress, self.job, weights, optimizer, keep, best_model)
