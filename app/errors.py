@@ -17,19 +17,13 @@ REQUIRED = ("yaml", "jsonargparse", "numpy", "torch", "transformers", "tokenizer
 
 
 class InputError(ValueError):
-    """Bad input: a file, a configuration or a checkpoint that breaks a rule.
-
-    The message says the rule, what was found (with file and line, if any) and the remedy. The entry
-    scripts print it without a traceback and end with exit status 2.
-    """
+    """Bad input, with exit status 2: a file, a configuration or a checkpoint that breaks a rule. The message
+    says the rule, what was found (with file and line, if any) and the remedy."""
 
 
 class TrainingError(RuntimeError):
-    """A run that cannot continue, though its input is valid: non-finite numbers, no memory, a full disk.
-
-    The message says the cause, what was saved and the remedy. The entry scripts print it without a traceback
-    and end with exit status 1.
-    """
+    """A run that cannot continue, with exit status 1, though its input is valid: non-finite numbers, no
+    memory, a full disk. The message says the cause, what was saved and the remedy."""
 
 
 def missing_package(error: ModuleNotFoundError) -> str:

@@ -15,10 +15,8 @@ RULE = "texts must be a list of strings, or of pairs of strings"
 
 
 def rows_of(texts: Iterable, remove_spaces: bool = False) -> list[Row]:
-    """Return the rows of texts: a list, array, Series or column of strings; or pairs, also as two columns.
-
-    Raises InputError, naming the index, for a text that is empty or no string, and where only some are pairs.
-    """
+    """Return the rows of texts (a list, array, Series or column), or of pairs, also as two columns. Raises
+    InputError, naming the index, for an empty text or no string, and where only some are pairs."""
     checked = [_text(value, index) for index, value in enumerate(_listed(texts))]
     rows = []
     for index, row in enumerate(text_rows(checked, ReadOptions(remove_spaces=remove_spaces))):

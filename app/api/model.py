@@ -45,21 +45,15 @@ def load(
     calibrate: bool = True,
     runtime: str = "auto",
 ) -> Model:
-    """Return the model in a folder: a run, a checkpoint of another program, or an export; None: the run that
-    finished last.
-
-    The options are those of `python -m app predict`. Raises InputError (a ValueError) saying what is wrong
-    with the folder.
-    """
+    """Return the model in a folder: a run, a checkpoint or an export; None: the run that finished last.
+    Options are those of `python -m app predict`. Raises InputError, a ValueError, for a wrong folder."""
     options = ComputeOptions(device, precision, batch_tokens, calibrate, runtime)
     return Model(None if folder is None else Path(folder), options)
 
 
 class Model:
-    """A trained classifier; `label_names` has its labels in the order of the columns of `predict_proba`.
-
-    It can be pickled: the pickle holds the files of the model, and is as large as they are.
-    """
+    """A trained classifier; `label_names` has its labels in the order of the columns of `predict_proba`. It
+    can be pickled: the pickle holds the files of the model, and is as large as they are."""
 
     # Pickles made in a clone open where the package is installed, and the reverse.
     __module__ = "chinese_text_classifier"
@@ -121,10 +115,7 @@ class Model:
 
     def save(self, folder: str | Path) -> Path:
         """Write the files of the model into a new folder, which `load`, predict.py and transformers open;
-        return its path.
-
-        Raises InputError for a folder that has something in it.
-        """
+        return its path. Raises InputError for a folder that has something in it."""
         folder = Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InputError(

@@ -1,7 +1,5 @@
 """Masked language modelling: which tokens of a row are masked, as a pure function of (seed, draw, row).
-
-Nothing else decides it, so every mode masks the same tokens, and a resumed run too.
-"""
+Nothing else decides it, so every mode masks the same tokens, and a resumed run too."""
 
 from __future__ import annotations
 
@@ -88,11 +86,8 @@ def words_of(candidates: np.ndarray, continues: np.ndarray) -> np.ndarray:
 
 
 class MaskedLoader(Loader):
-    """A loader whose targets are hidden tokens.
-
-    The additional input `masked` says where the model has to predict: in packed batches (targets,) int64,
-    indices of the tokens; in padded ones (num_rows, longest) bool, which a mode may split by rows.
-    """
+    """A loader whose targets are hidden tokens. The input `masked` says where: in packed batches (targets,)
+    int64 places of tokens; in padded ones (num_rows, longest) bool, which a mode may split by rows."""
 
     def __init__(
         self,

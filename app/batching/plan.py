@@ -95,11 +95,8 @@ class TokenLimit:
 
 
 def token_batches(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
-    """Return batches of indices into `lengths`, (num_rows,) tokens, at least one row: rows of similar length
-    together, longest first.
-
-    A batch has at most `batch_tokens` tokens, counted as rows x longest row, or is a single row.
-    """
+    """Return batches of indices into `lengths`, (num_rows,) tokens: similar lengths together, longest first.
+    A batch has at most `batch_tokens`, counted as rows x longest row, or is a single row."""
     return TokenLimit(batch_tokens, padded=True).cut(np.argsort(-lengths, kind="stable"), lengths)
 
 

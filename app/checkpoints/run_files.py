@@ -96,11 +96,8 @@ def remove_empty_folders(folder: Path) -> None:
 
 
 def set_run_aside(folder: Path) -> None:
-    """Move the run in a folder into `replaced_run` there, in which it stays until its successor is finished.
-
-    An unfinished successor is removed instead: the run that it was to replace stays. Raises InputError for a
-    `replaced_run` that is the user's.
-    """
+    """Move the run in a folder into `replaced_run` there, until its successor is finished; an unfinished
+    successor is removed instead. Raises InputError for a `replaced_run` that is the user's."""
     replaced, partly = folder / REPLACED, folder / f".{REPLACED}"
     if holds_replaced_run(folder) and not (folder / REPORT).exists():
         remove_run(folder)

@@ -28,11 +28,8 @@ CLOCKS_DIFFER = 5.0
 
 
 def run_to_resume(config: OutputConfig) -> Path | None:
-    """Return the folder of the run to resume, or None.
-
-    An interrupted run is resumed where its launcher has restarted it, and where `config.resume` is auto; a
-    finished run in `config.dir` where `config.resume` is auto and it stays.
-    """
+    """Return the folder of the run to resume, or None: an interrupted run where its launcher restarted it or
+    `config.resume` is auto; a finished one in `config.dir` where that is auto and the run stays."""
     if config.dir is None:
         own = [run for run in interrupted(CHECKPOINTS) if is_of_this_launcher(run)] if is_restarted() else []
         return newest(own or (named(config.name) if config.resume == "auto" else []))

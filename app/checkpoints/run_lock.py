@@ -28,11 +28,8 @@ SECONDS_OTHER_HOST = 100.0
 
 
 class RunLock:
-    """Holds a run folder until `release`, or until this process ends, however it ends.
-
-    Raises InputError naming the holder where another process has the folder. Where the file system has no
-    locks, a warning says so, and nothing is held.
-    """
+    """Holds a run folder until `release` or the end of this process. Raises InputError naming the holder
+    where another process has it. Where the file system has no locks, a warning says so."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LOCK

@@ -20,10 +20,7 @@ def say(message: object) -> None:
 
 def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted") -> int:
     """Call `work` and return its status, 0 for None: 2 for bad input, 1 for what failed, 130 after Ctrl-C,
-    141 where the reader of standard output is gone.
-
-    The message of an error, and `interrupted` after Ctrl-C, are printed on standard error.
-    """
+    141 where nobody reads standard output. Errors, and `interrupted`, go to standard error."""
     try:
         status = work() or 0
     except InputError as error:

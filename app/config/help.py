@@ -44,11 +44,8 @@ USUAL = {
 
 
 def help_text(command: str, description: str, topics: list[str], defaults: Config) -> str:
-    """Return the help of the entry script `command`; `defaults` is what it trains without options.
-
-    `topics` are the words after --help: groups, settings, or all; none: the settings that people use. Raises
-    InputError for another word.
-    """
+    """Return the help of the script `command`, which trains `defaults` without options. `topics` after --help
+    are groups, settings or all; none: the usual settings. Raises InputError for another word."""
     usage = f"usage: python {command} [--config FILE] [--GROUP.KEY VALUE ...]\n"
     values = defaults.to_dict()
     if topics:

@@ -52,11 +52,8 @@ def _check_score(where: str, score: str) -> None:
 
 
 def export_issues(source: Path, target: Path, tool: str, limit: int | None = None) -> tuple[int, str | None]:
-    """Write the first `limit` issues (none: all) as tasks for one of `TOOLS`; return how many there are, and
-    the labelling interface for people to paste into the tool, None where it needs none.
-
-    Raises InputError for a target that exists.
-    """
+    """Write the first `limit` issues (none: all) as tasks for one of `TOOLS`; return their number, and the
+    labelling interface for people to paste, if it needs one. Raises InputError for a target that exists."""
     issues = list(islice(read_issues(source), limit))
     write, interface = TOOLS[tool]
     with new_file(target) as file:

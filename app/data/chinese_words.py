@@ -1,7 +1,5 @@
-"""Chinese words over the tokens of a table: which token belongs to the same word as the one before it.
-
-One byte for each token, in the order of the token store, on disk and memory-mapped.
-"""
+"""Chinese words over the tokens of a table: which token belongs to the same word as the one before it. One
+byte for each token, in the order of the token store, on disk and memory-mapped."""
 
 from __future__ import annotations
 

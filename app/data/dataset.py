@@ -81,11 +81,8 @@ class Dataset:
 
 
 def open_dataset(config: DataConfig) -> Dataset:
-    """Return the dataset of a configuration; writes to the cache what is not there yet.
-
-    Several processes may call this at the same time. Arrays are memory-mapped: a process holds only what it
-    reads of them. Raises InputError for bad input.
-    """
+    """Return the dataset of a configuration, memory-mapped; writes to the cache what is not there yet.
+    Several processes may call this at the same time. Raises InputError for bad input."""
     config = _without_unread_test(with_sample(config))
     tables, label_names = _open_tables(config)
     fixes = configured_fixes(config)
@@ -201,9 +198,7 @@ def build_dataset(
     fixes: Fixes | None = None,
 ) -> None:
     """Write the row ids and class ids of each split, and the statistics of the data report, into `folder`.
-
-    Which rows are in which split does not depend on `fixes`: what was found before stays comparable.
-    """
+    Which rows are in which split does not depend on `fixes`: what was found before stays comparable."""
     form = label_form(config.task)
     ids = {name: form.of_rows(table, label_names) for name, table in tables.items()}
     train = tables["train"]

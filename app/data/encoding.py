@@ -62,11 +62,8 @@ def encode_batch(
     place: Callable[[int], str],
     with_words: bool = False,
 ) -> list[Encoding]:
-    """Return the encodings of texts, or of pairs of texts.
-
-    Which word each token is of is known `with_words` only; without, it takes less time. Raises InputError for
-    a text that cannot be encoded, naming its `place`, which takes its index.
-    """
+    """Return the encodings of texts or pairs; the word of each token is known `with_words` only, which takes
+    longer. Raises InputError for a text that cannot be encoded, naming its `place`, of its index."""
     encode = tokenizer.encode_batch if with_words else tokenizer.encode_batch_fast
     try:
         return encode(texts)

@@ -38,11 +38,8 @@ def open_records(
     looks: Looks,
     notes: dict,
 ) -> tuple[list | None, Columns | None, Iterator[tuple[int, Any]]]:
-    """Return the names of the columns (None without), the columns to use (None where the first record has
-    none), and the records without a header.
-
-    `notes` as in `read_rows`, `place` being known. Without labels only the first record is read.
-    """
+    """Return the names of the columns and the columns to use, both None without, and the records after a
+    header. `notes` as in `read_rows`, `place` being known. Without labels one record is looked at."""
     need_label, find_pairs = looks.need_label, looks.find_pairs
     names = reader.column_names()
     if names is not None:

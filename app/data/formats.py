@@ -67,11 +67,8 @@ def content_format(path: Source, encoding: str) -> str | None:
 
 
 def separated_format(path: Source, encoding: str) -> str | None:
-    """Return the format of a table whose separator is not the one of its name, None for all other files.
-
-    It is another one only where the separator of the name gives no columns, and the other the same number in
-    each of the first lines.
-    """
+    """Return the format of a table whose separator is not that of its name, else None: that of the name gives
+    no columns, and the other one the same number in each of the first lines."""
     named = named_format(path)
     if named is None or not FORMATS[named].is_delimited or isinstance(path, Stream):
         return None

@@ -41,11 +41,8 @@ def missing_values(names: list[str]) -> list[str]:
 
 
 def look_alikes(names: list[str]) -> list[list[str]]:
-    """Return the groups of labels that a person cannot tell apart, or hardly.
-
-    They differ in characters that are not shown, in the width of letters and digits, in white space, in
-    leading zeros, or in how an accent is written.
-    """
+    """Return the groups of labels that a person cannot tell apart, or hardly: by hidden characters, width of
+    letters and digits, white space, leading zeros, or how an accent is written."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(_appearance(name), []).append(name)

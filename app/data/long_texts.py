@@ -14,11 +14,8 @@ HEAD = 4
 
 
 class EncodedRow(NamedTuple):
-    """The token ids of a row, special tokens included, in one or more `windows` of at most `max_length`.
-
-    `is_cut`: tokens of the text are in none of them. `second_start` is the number of tokens before the second
-    text of a pair, or all of them.
-    """
+    """The token ids of a row in `windows` of at most `max_length`, special tokens included. `is_cut`: some
+    are in none. `second_start`: the tokens before the second text of a pair, or all."""
 
     windows: list[list[int]]
     is_cut: bool

@@ -32,11 +32,8 @@ HASH = re.compile(r"h[0-9a-f]{16}")
 
 @dataclass(frozen=True)
 class Fixes:
-    """The corrected labels of a file: `hashes` (num_fixes,) uint64 of texts, increasing, and their labels.
-
-    `labels` are label texts of the `form`. `lines` says where each fix is, counted in `unit`; `source` names
-    the file.
-    """
+    """The corrected labels of a file: `hashes` (num_fixes,) uint64 of texts, increasing, and `labels`, texts
+    of the `form`. `lines`, counted in `unit`, say where each fix is in the file `source`."""
 
     source: str
     unit: str

@@ -1,8 +1,5 @@
-"""Files on object stores, such as s3://bucket/posts.parquet -> whole copies in the cache, by fsspec.
-
-fsspec finds the credentials, in the environment or in the files of the store's own tools; nothing of them is
-in a setting, a message or a file of ours.
-"""
+"""Files on object stores, such as s3://bucket/posts.parquet -> whole copies in the cache, by fsspec. It finds
+the credentials; nothing of them is in a setting, a message or a file of ours."""
 
 from __future__ import annotations
 

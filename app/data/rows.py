@@ -1,8 +1,5 @@
-"""Files of labelled text -> validated rows, one at a time.
-
-An invalid row becomes a `BadRow` with its line, what was found and what to do; the caller decides whether
-that stops the run. No row is dropped without a message.
-"""
+"""Files of labelled text -> validated rows, one at a time. An invalid row becomes a `BadRow`, and the caller
+decides whether that stops the run. No row is dropped without a message."""
 
 from __future__ import annotations
 

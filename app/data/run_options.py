@@ -50,11 +50,8 @@ def options_of_run(
 
 
 def _format(path: Source, recorded: Mapping[str, Any], encoding: str, need_label: bool) -> str:
-    """Return the format by the content, by what the run recorded for such a name, or by the name.
-
-    A stream, and a .txt file without labels, has one text a line, unless the run was trained on a .txt table
-    and this file is one too.
-    """
+    """Return the format by the content, by what the run recorded for such a name, or by the name. A stream,
+    and a .txt file without labels, is text, unless the run and this file are .txt tables."""
     if isinstance(path, Stream):
         return "text"
     if by_content := content_format(path, encoding):

@@ -28,9 +28,7 @@ PUNCTUATION = "，。、；：？！…—·～﹏“”‘’（）《》〈〉
 
 def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache_dir: str):
     """Return the fast tokenizer of the configured model; its `model_max_length` is `max_length` tokens.
-
-    Raises InputError for a checkpoint without a fast tokenizer or a vocabulary file that is not one.
-    """
+    Raises InputError for a checkpoint without a fast tokenizer or a vocabulary file that is not one."""
     if config.name is not None:
         tokenizer = _checkpoint_tokenizer(config)
     else:

@@ -109,11 +109,8 @@ def build_store(
     long: LongTexts = CUT,
     workers: int | None = 1,
 ) -> None:
-    """Tokenise a table into `folder`, in `workers` processes; None: in one, on all cores.
-
-    The result has the same bits for any number of processes. Needs memory for a few chunks in each, and 13
-    bytes per row and 8 per window.
-    """
+    """Tokenise a table into `folder`, in `workers` processes (None: one on all cores), with the same bits.
+    Needs memory for a few chunks in each, 13 bytes per row and 8 per window."""
     from tokenizers import Tokenizer
 
     table = Table(table_folder)

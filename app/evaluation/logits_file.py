@@ -1,7 +1,5 @@
-"""The logits of the evaluated splits of a run <-> one file, logits.safetensors.
-
-What is said about a run's quality follows from this file: row ids, labels and logits of each split.
-"""
+"""The logits of the evaluated splits of a run <-> one file, logits.safetensors. What is said about a run's
+quality follows from this file: row ids, labels and logits of each split."""
 
 from __future__ import annotations
 

@@ -44,11 +44,8 @@ class Attributions:
 def attribute(
     model: PlainModel, input_ids: np.ndarray, token_types: np.ndarray, neutral_ids: np.ndarray, label: int
 ) -> Attributions:
-    """Return the attributions of tokens, (num_tokens,) ids, against those of `neutral_ids`.
-
-    The embeddings go from the neutral tokens to the tokens in a straight line, with the positions of the
-    text. Raises InputError where captum is not installed.
-    """
+    """Return the attributions of tokens, (num_tokens,) ids, on a straight line from the embeddings of
+    `neutral_ids`, with the text's positions. Raises InputError where captum is not installed."""
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:

@@ -26,11 +26,8 @@ class Unit:
 
 @dataclass(frozen=True)
 class TokenisedText:
-    """One text, or a pair: `input_ids` and `token_types`, both (num_tokens,) int64, and units, in order.
-
-    `read` has the first and the last character (exclusive) that the model reads of each text; `is_cut` is
-    whether there were more tokens than it takes.
-    """
+    """One text, or a pair: `input_ids` and `token_types`, (num_tokens,) int64, and units. `read`: the first
+    and last character (exclusive) of each text that the model reads; `is_cut`: there are more tokens."""
 
     texts: tuple[str, ...]
     input_ids: np.ndarray

@@ -75,11 +75,8 @@ class Export:
 
 
 def export(folder: Path, output: Path, options: ExportOptions, say: Callable[[str], None]) -> Export:
-    """Export the model in `folder` to the new folder `output`; where it is not accepted, to
-    `output`.rejected-XXXXXXXX.
-
-    Raises InputError for a model or rows that cannot be read, an `output` that exists, missing libraries.
-    """
+    """Export the model in `folder` to the new folder `output`, unless accepted to `output`.rejected-XXXXXXXX.
+    Raises InputError for an unreadable model or rows, an `output` that exists, missing libraries."""
     check_folder(folder)
     _check_output(output)
     original = load_predictor(

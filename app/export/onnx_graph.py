@@ -41,11 +41,8 @@ def input_names(model: nn.Module) -> list[str]:
 
 
 def write_graph(model: nn.Module, path: Path) -> list[str]:
-    """Write the graph of a freshly loaded model, (batch, length) of any size; return its inputs' names.
-
-    Attention and GELU become single operators. Raises InputError where onnx is not installed,
-    and for a model that cannot be exported.
-    """
+    """Write the graph of a freshly loaded model, (batch, length) of any size, attention and GELU as single
+    operators; return its inputs' names. Raises InputError without onnx, or where it cannot be exported."""
     turn_off_telemetry()
     try:
         import onnx  # noqa: F401

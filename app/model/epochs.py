@@ -27,11 +27,8 @@ MAX_EVALUATIONS = 10
 
 
 def with_epochs(config: Config, steps_per_epoch: int, class_sizes: Sequence[int], has_pairs: bool) -> Config:
-    """Return the configuration with a number in place of train.epochs auto, and log which and why.
-
-    `class_sizes` are the training rows of each class or label, empty where rows have none; `has_pairs` is
-    whether rows are pairs of texts.
-    """
+    """Return the configuration with a number for train.epochs auto, and log which and why. `class_sizes` are
+    the training rows of each label, if any; `has_pairs`: rows are pairs of texts."""
     train = config.train
     if train.epochs != "auto":
         return config

@@ -82,11 +82,8 @@ HEAD_PARTS |= {"ernie": HEAD_PARTS["bert"], "xlm-roberta": HEAD_PARTS["roberta"]
 def build_masked_model(
     settings: ModelConfig, tokenizer, max_length: int, token_counts: torch.Tensor
 ) -> MaskedLanguageModel:
-    """Return the model on the CPU in fp32; `token_counts` (vocabulary,) are those of the training rows.
-
-    A checkpoint whose head is for something else gets a new one, see `start_head`. Raises InputError as
-    `build_model` does.
-    """
+    """Return the model on the CPU in fp32; a checkpoint's head for something else is replaced, see
+    `start_head`, by `token_counts` (vocabulary,) of the training rows. Raises InputError as `build_model`."""
     with quiet_transformers():
         config = encoder_config(settings, tokenizer)
         config.tie_word_embeddings = True

@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 
 
 class PackedModel(nn.Module):
-    """transformers' `model`, with faster parts where `can_pack`; subclasses compute what a task needs of it.
-
-    `forward` takes the tensors of `app.batching.collate.collate` and returns one output for each target, in
-    the model's precision.
-    """
+    """transformers' `model`, with faster parts where `can_pack`. `forward` takes the tensors of
+    `app.batching.collate.collate` and returns one output for each target, in the model's precision."""
 
     # peft's configuration, where only an adapter and the head are trained, see app/model/lora.py
     adapter: LoraConfig | None = None

@@ -165,12 +165,8 @@ def _and_more(names: list[str]) -> str:
 
 
 def save_model(folder: Path, model, state: dict | None, tokenizer) -> None:
-    """Write a transformers checkpoint into `folder`: config.json, model.safetensors, tokenizer; each file
-    whole or absent.
-
-    `model` is transformers' model for its configuration, `state` its full weights by name; None: without
-    weights.
-    """
+    """Write a transformers checkpoint into `folder`, each file whole or absent. `model` is transformers'
+    model for its configuration, `state` its full weights by name; None: without weights."""
     aside = folder / ".model"
     shutil.rmtree(aside, ignore_errors=True)
     # Not a new folder in the place of one that was renamed meanwhile

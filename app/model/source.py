@@ -22,11 +22,8 @@ OTHER_FILES = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite", "*.gguf", "onn
 
 
 def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | Path | None:
-    """Return the folder of the configured checkpoint, made or fetched, or its name on the hub; or None.
-
-    Every rank may call it: one of them builds or downloads, the others wait. Raises InputError for a
-    checkpoint that cannot be had.
-    """
+    """Return the folder of the configured checkpoint, made or fetched, or its name on the hub, or None. Any
+    rank may call it: one works, the others wait. Raises InputError where it cannot be downloaded."""
     name = settings.name
     if name is None or Path(name).is_dir():
         return name

@@ -41,10 +41,8 @@ def fitted_files() -> list[str]:
 
 
 def outcome_of_model(problem_type: str | None, label_names: list[str]) -> Outcome | None:
-    """Return the outcome of a checkpoint by `problem_type` of its config.json; None for an unknown one.
-
-    A checkpoint of another program may have no problem type; it is then one label a row.
-    """
+    """Return the outcome of a checkpoint by `problem_type` of its config.json; None for an unknown one. A
+    checkpoint of another program may have no problem type; it is then one label a row."""
     wanted = problem_type or "single_label_classification"
     classes = map(outcome_class, OUTCOMES)
     return next((known(label_names) for known in classes if known.problem_type == wanted), None)

@@ -1,8 +1,5 @@
-"""What next? The figures of a finished run -> at most five sentences, each with the figure behind it and the
-command to run.
-
-A sentence is said only where the evidence is clear; a run of which nothing is wrong gets none.
-"""
+"""What next? The figures of a finished run -> at most five sentences, each with its figure and the command to
+run. They are said only where the evidence is clear; a run with nothing wrong gets none."""
 
 from __future__ import annotations
 
@@ -144,10 +141,8 @@ def few_test_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
 
 
 def wrong_labels(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
-    """Even where the model is surest, it often differs from the label: it is the labels that are wrong.
-
-    A model that is only weak is seldom wrong where it is surest.
-    """
+    """Even where the model is surest, it often differs from the label: it is the labels that are wrong. A
+    model that is only weak is seldom wrong where it is surest."""
     rows = evidence.decisions
     if rows is None:
         return

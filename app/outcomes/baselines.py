@@ -92,10 +92,8 @@ def measured(outcome: LabelledOutcome, labels: np.ndarray, predicted: np.ndarray
 def multi_label_baselines(
     outcome: LabelledOutcome, limits: LabelRule, train: Texts, dev: Texts | None, report: Texts
 ) -> dict[str, dict]:
-    """Return the baselines of several labels a row, which may have as many labels as `limits` says.
-
-    The linear model has its own thresholds, chosen on dev (0.5 without).
-    """
+    """Return the baselines of several labels a row, which may have as many labels as `limits` says. The
+    linear model has its own thresholds, chosen on dev (0.5 without)."""
     from sklearn.multiclass import OneVsRestClassifier
 
     (answers,), counts = outcome.distinct_rows(train.labels)

@@ -14,10 +14,8 @@ SPLITS = ("test", "dev", "train")
 
 
 def read_run(run: Path) -> tuple[LabelledOutcome, dict[str, SplitLogits]]:
-    """Return the outcome of a run, which decides as the run does, and its logits by split.
-
-    Raises InputError where there are none, and for damaged files.
-    """
+    """Return the outcome of a run, which decides as the run does, and its logits by split. Raises InputError
+    where there are none, and for damaged files."""
     path = run / LOGITS
     if not path.exists():
         raise InputError(f"{run}: a finished run with {LOGITS} is needed; train it again with this version")

@@ -16,11 +16,8 @@ if TYPE_CHECKING:
 
 
 class FittedOutcome(Outcome):
-    """An outcome whose decision may be fitted.
-
-    `fitted_file` is what a run folder has of the fitted decision; `fitted_rule` and `fitted_remedy` are words
-    for a damaged one.
-    """
+    """An outcome whose decision may be fitted. `fitted_file` is what a run folder has of the fitted decision;
+    `fitted_rule` and `fitted_remedy` are words for a damaged one."""
 
     fitted_file: str
     fitted_rule: str

@@ -93,10 +93,8 @@ class LabelledTexts:
     def choose(
         self, fraction: float, generator: np.random.Generator, change: Callable[[int], bool]
     ) -> np.ndarray:
-        """Return the first row of each chosen text, (num_chosen,), of texts in random order.
-
-        They are about `fraction` of the rows. `change` says whether a text can be changed, and counts it.
-        """
+        """Return the first row of each chosen text, (num_chosen,), of texts in random order. They are about
+        `fraction` of the rows. `change` says whether a text can be changed, and counts it."""
         chosen, wanted = [], fraction * self.num_rows
         for text in generator.permutation(self.agreed):
             if wanted < self.sizes[text] / 2:

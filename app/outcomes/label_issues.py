@@ -1,7 +1,5 @@
-"""Logits of models without these rows -> rows whose label may be wrong, the least plausible first.
-
-cleanlab measures how plausible a label is, and its confident learning says which labels it takes for wrong.
-"""
+"""Logits of models without these rows -> rows whose label may be wrong, the least plausible first. cleanlab
+measures how plausible a label is, and its confident learning says which labels it takes for wrong."""
 
 from __future__ import annotations
 
@@ -60,10 +58,8 @@ def judge(outcome: LabelledOutcome, scores: Any) -> dict:
 
 
 def find_issues(outcome: LabelledOutcome, scores: Any, logits: np.ndarray) -> LabelIssues:
-    """Return the issues of rows, given their scores and logits by models without these rows.
-
-    Of very many rows and labels only the ranking is computed: nothing is flagged, and there are no patterns.
-    """
+    """Return the issues of rows, given their scores and logits by models without these rows. Of very many
+    rows and labels only the ranking is computed: nothing is flagged, and there are no patterns."""
     check_cleanlab()
     quality = outcome.label_quality(scores, logits)
     if logits.size <= MAX_NUMBERS:
@@ -147,10 +143,8 @@ def flag_lists(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 
 
 def wrong_labels(flagged: np.ndarray, labels: np.ndarray, label_names: list[str]) -> list[dict]:
-    """Return in how many rows each label is missing or extra, the most first, as JSON has it.
-
-    `flagged` is that of `flag_lists`; both arrays are (num_rows, num_labels) bool.
-    """
+    """Return in how many rows each label is missing or extra, the most first, as JSON has it. `flagged` is
+    that of `flag_lists`; both arrays are (num_rows, num_labels) bool."""
     counts = [
         (kind, name, int(rows))
         for kind, given in (("missing", False), ("extra", True))

@@ -16,10 +16,8 @@ MULTI_LABEL_AVERAGES = ("micro", "macro", "weighted")
 
 
 def label_metrics(scores: Any, label_names: list[str], averages: tuple[str, ...]) -> dict:
-    """Return precision, recall, F1 and support of each label in `classes`, and their averages by name.
-
-    A label that is never predicted has precision 0.
-    """
+    """Return precision, recall, F1 and support of each label in `classes`, and their averages by name. A
+    label that is never predicted has precision 0."""
     from sklearn.metrics import precision_recall_fscore_support
 
     def averaged(average: str | None) -> tuple:

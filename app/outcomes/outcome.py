@@ -73,10 +73,8 @@ class Outcome:
         return self.best_metrics[0]
 
     def prepare(self, config: Config, dataset: Dataset, tokenizer, device: torch.device) -> None:
-        """Get ready to train: choose loss and best metric; every rank calls it.
-
-        Raises InputError for settings that do not fit the data.
-        """
+        """Get ready to train: choose loss and best metric; every rank calls it. Raises InputError for
+        settings that do not fit the data."""
         self.config = config
         self.dataset = dataset
         self.tokenizer = tokenizer
@@ -108,10 +106,7 @@ class Outcome:
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the sum of the losses, without dimensions, of outputs (num_targets, ...) and their targets
-        (num_targets, ...).
-
-        The loop divides it by `Loader.divisor` of the global batch. No target gives 0.
-        """
+        (num_targets, ...). The loop divides it by `Loader.divisor` of the global batch. No target gives 0."""
         raise NotImplementedError
 
     def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -14,11 +14,8 @@ if TYPE_CHECKING:
 
 
 def write_predictions(path: Path, split: Split, logits: np.ndarray, outcome: LabelledOutcome) -> None:
-    """Write a CSV with a line for each row of the split: id, the file where the table has several, line in
-    it, text, true and predicted label, probabilities as the model gives them.
-
-    `logits` (num_rows, any), in the order of the split's rows.
-    """
+    """Write a CSV line for each row of the split: id, file if there are several, line, text, true and
+    predicted label, uncalibrated probabilities. `logits` (num_rows, any), in the order of the rows."""
     table = split.table
     pairs = ["text_pair"] if table.has_pairs else []
     predicted, probabilities = outcome.decide(logits), outcome.probabilities(logits, calibrated=False)

@@ -1,7 +1,5 @@
 """How far metrics would move with other rows, another model or another seed, by resampling the rows.
-
-Everything here follows from the table of metrics and the outcome's `distinct_rows` and `count`.
-"""
+Everything here follows from the table of metrics and the outcome's `distinct_rows` and `count`."""
 
 from __future__ import annotations
 
@@ -82,10 +80,8 @@ def all_metrics(outcome: LabelledOutcome, scores: Any) -> dict:
 
 
 def compare(outcome: LabelledOutcome, one: Any, other: Any, seed: int = 0) -> Comparison:
-    """Return how the scores `other` do against `one`; both are of the same rows, in the same order.
-
-    Both are drawn together, so what they share cancels.
-    """
+    """Return how the scores `other` do against `one`; both are of the same rows, in the same order. Both are
+    drawn together, so what they share cancels."""
     differences = {
         key: (second - first, percentiles(resampled))
         for key, (first, second), resampled in _resampled_together(
@@ -129,10 +125,8 @@ class SeedVariance:
 
 
 def seed_variance(outcome: LabelledOutcome, scores: Sequence[Any], seed: int = 0) -> dict[str, SeedVariance]:
-    """Return the variance of the compared metrics over `scores` of the same rows by several seeds.
-
-    A resample has the same rows for all seeds, so what is left of their difference is the seeds'.
-    """
+    """Return the variance of the compared metrics over `scores` of the same rows by several seeds. A resample
+    has the same rows for all seeds, so what is left of their difference is the seeds'."""
     return {
         key: SeedVariance(values, percentiles(resampled), float(resampled.std(ddof=1)))
         for key, values, resampled in _resampled_together(

@@ -37,10 +37,8 @@ AVERAGES = ("macro", "weighted")
 
 
 class SingleLabel(LabelledOutcome):
-    """Labels and predictions are class ids, (num_rows,) int64.
-
-    Probabilities are softmax(logits / `temperature`).
-    """
+    """Labels and predictions are class ids, (num_rows,) int64. Probabilities are softmax(logits /
+    `temperature`)."""
 
     task = "single_label"
     problem_type = "single_label_classification"
@@ -129,9 +127,7 @@ class SingleLabel(LabelledOutcome):
 
     def measure(self, scores: ClassScores) -> dict:
         """Return accuracy, loss, the metrics of each class, macro and weighted averages, and confusions.
-
-        `loss` is the mean cross entropy over rows, without label smoothing or class weights.
-        """
+        `loss` is the mean cross entropy over rows, without label smoothing or class weights."""
         return {
             "rows": len(scores),
             "loss": float(scores.loss.mean()),

@@ -1,8 +1,5 @@
 """Temperature scaling: one number that logits are divided by, so that probabilities are as often right as
-they say.
-
-It changes no prediction, only how sure the classifier is of it.
-"""
+they say. It changes no prediction, only how sure the classifier is of it."""
 
 from __future__ import annotations
 
@@ -24,11 +21,8 @@ PARTS = 5
 
 
 def fit_temperature(labels: np.ndarray, logits: np.ndarray) -> float:
-    """Return the temperature with the smallest loss on `labels`, (num_rows,), with `logits`, (num_rows,
-    num_labels).
-
-    It is 1 where every prediction is right, because the smallest loss is then that of a temperature of 0.
-    """
+    """Return the temperature with the smallest loss on `labels`, (num_rows,), and `logits`, (num_rows,
+    num_labels). It is 1 where every prediction is right: the best one would be 0."""
     from scipy.optimize import minimize_scalar
 
     labels = np.asarray(labels)

@@ -15,11 +15,8 @@ MAX_ROWS = 500
 
 
 def example_inputs(folder: Path, count: int) -> list[str | list[str]]:
-    """Return up to `count` texts, or pairs, of the rows that a run was tested on, as requests have them.
-
-    It takes the first row of each label, whether the model is right there or not, then others. Without the
-    file of a run there are none.
-    """
+    """Return up to `count` texts, or pairs, of a run's test rows, as requests have them: the first row of
+    each label, right or wrong, then others; none without the file of a run."""
     if not count:
         return []
     try:

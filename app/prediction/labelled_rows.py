@@ -150,11 +150,7 @@ def report_on(
     on_batch: Callable[[int], None],
 ) -> str:
     """Classify rows with labels; write predictions.csv, report.html, report.txt and report.json, and return
-    the text.
-
-    The page shows probabilities as the model gives them, and beside them those of its temperature, if it has
-    one.
-    """
+    the text. The page shows probabilities before and after the temperature, if there is one."""
     predictor = opened.predictor
     outcome = predictor.outcome
     labelled = LabelledRows(predictor, source)

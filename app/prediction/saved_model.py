@@ -55,11 +55,8 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
 
 
 def copy_weights(model: torch.nn.Module) -> None:
-    """Copy the weights of a model that transformers has loaded into memory.
-
-    safetensors maps the file instead: a program that writes into it would change the model, and one that cuts
-    it short would end this process with SIGBUS.
-    """
+    """Copy the weights of a loaded model into memory. safetensors maps the file: a program that changed it
+    would change the model, and one that cut it short would end this process with SIGBUS."""
     for tensor in chain(model.parameters(), model.buffers()):
         tensor.data = tensor.data.clone()
 

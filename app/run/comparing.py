@@ -62,9 +62,7 @@ def render_comparison(one: Path, other: Path, comparison: Comparison) -> str:
 
 def write_changed_rows(path: Path, one: Path, comparison: Comparison) -> None:
     """Write a CSV of the rows that B has won and lost, with those columns of predictions.csv that name a row.
-
-    Raises InputError for a file that exists or cannot be written, and without predictions of run `one`.
-    """
+    Raises InputError for a file that exists or cannot be written, and without predictions of run `one`."""
     outcome, _ = read_run(one)
     changed = dict.fromkeys(comparison.won.tolist(), "won")
     changed |= dict.fromkeys(comparison.lost.tolist(), "lost")

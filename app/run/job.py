@@ -218,12 +218,8 @@ class Job:
                 self.on_rank_0(partial(merge_adapter, self.folder, self.components))
 
     def report(self) -> None:
-        """Evaluate the best checkpoint on test (on dev where there is no test), and report; every rank calls
-        it.
-
-        Dev is evaluated too, unless its logits by this checkpoint are known; the run folder gets those of
-        both.
-        """
+        """Evaluate the best checkpoint on test (without test on dev), and report; every rank calls it. Dev is
+        evaluated too, unless its logits by this checkpoint are known; the run folder gets both."""
         if not self.with_report:
             return
         with StopAtOnce():

@@ -159,11 +159,8 @@ def writes_of_resumed_run(
     progress: RunProgress,
     total_steps: int,
 ) -> list[Callable[[], None]]:
-    """Return what to write before the first new file of a run that resumes from `state`; for rank 0.
-
-    From then on its settings are those of this start; until then the run stays as it was. A run that only
-    lacks its report writes them now.
-    """
+    """Return what to write before the first new file of a run that resumes from `state`; for rank 0. Until
+    then the run stays as it was. A run that only lacks its report writes them now."""
     if progress.is_trained(total_steps):
         add_start(folder, config, start, progress.step)
         return []
@@ -173,10 +170,7 @@ def writes_of_resumed_run(
 
 
 def start_longer(folder: Path, state: Path, step: int) -> None:
-    """Prepare a run folder for new files of a run that trains for longer, from a `state` of so many steps:
-    nothing of the shorter one is lost.
-
-    Only from here on the run counts as not finished. Whenever it is interrupted, it can be resumed again.
-    """
+    """Prepare a run folder for training on from a `state` of so many steps: nothing of the shorter run is
+    lost. From here on it counts as not finished, and can be resumed again whenever it is interrupted."""
     add_best_model(state, best_weights(folder, (folder / ADAPTER).exists()))
     keep_reports(folder, step)

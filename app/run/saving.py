@@ -53,11 +53,8 @@ class BackgroundWriter:
 
 
 class Saver(BackgroundWriter):
-    """Copies weights to host memory and writes them in the background.
-
-    Every rank has one; that of rank 0 has a `folder` and writes. `job` is stored in each training state;
-    `first_writes` are called once, just before the first file is written.
-    """
+    """Copies weights and writes them in the background. Each rank has one; that with a `folder` writes. `job`
+    is stored in each training state; `first_writes` come once, before the first file."""
 
     def __init__(
         self,

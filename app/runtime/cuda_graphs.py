@@ -56,11 +56,8 @@ class GraphRecorder:
         return replay
 
     def end_failed_recording(self) -> None:
-        """Take the allocator and the generator out of a recording that has failed.
-
-        Later recordings get a new pool, because a failed one may keep its pool for good
-        (https://github.com/pytorch/pytorch/pull/190348).
-        """
+        """Take the allocator and the generator out of a failed recording. Later ones get a new pool, because
+        it may keep its own for good (https://github.com/pytorch/pytorch/pull/190348)."""
         index = self.stream.device.index
         # Raised where the recording has ended already
         with suppress(RuntimeError):

@@ -18,11 +18,8 @@ FASTER = 1.2
 
 
 def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
-    """Return the device of a process; `auto` takes the accelerator that torch finds, else the CPU. Raises
-    InputError if the device is not there.
-
-    torch calls a ROCm device cuda; it loads the package of a device of its own, such as torch_npu, by itself.
-    """
+    """Return the device of a process; `auto` is the accelerator that torch finds, else the CPU. Raises
+    InputError if it is not there. torch calls ROCm cuda, and loads packages such as torch_npu itself."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     offered = ["cpu"] if accelerator is None else [accelerator.type, "cpu"]
     name, _, number = wanted.partition(":")
@@ -76,11 +73,8 @@ def device_name(device: torch.device) -> str:
 # So that `auto` and the warning about bf16 see the same noise
 @functools.cache
 def bf16_speedup() -> float:
-    """Return this CPU's speed in bf16 divided by that in fp32, for products of BERT's shapes, in 0.1 s.
-
-    The CPU's list of instructions is not enough: one with bf16 instructions may be half as fast with them
-    (Xeon, AVX-512 without AMX, torch 2.13).
-    """
+    """Return this CPU's speed in bf16 divided by that in fp32, on BERT's shapes, measured in 0.1 s: with bf16
+    instructions it may yet be half as fast (Xeon, AVX-512 without AMX, torch 2.13)."""
     seconds = {dtype: _product_seconds(dtype) for dtype in (torch.float32, torch.bfloat16)}
     return seconds[torch.float32] / seconds[torch.bfloat16]
 

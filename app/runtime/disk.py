@@ -76,11 +76,8 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file in UTF-8.
-
-    Raises InputError for what is no regular file (a pipe would be waited for), for invalid JSON, and for an
-    object that has a key twice; OSError for a file that cannot be read.
-    """
+    """Return the value of a JSON file in UTF-8. Raises InputError for invalid JSON, a repeated key, or no
+    regular file (a pipe would be waited for); OSError for a file that cannot be read."""
     if path.exists() and not path.is_file():
         what = "a directory" if path.is_dir() else "a pipe or a device"
         raise InputError(f"{path}: a regular file is needed, found {what}")

@@ -1,7 +1,5 @@
-"""The processes of a run, and what they exchange.
-
-The base class is a process alone, for which all of this is trivial.
-"""
+"""The processes of a run, and what they exchange. The base class is a process alone, for which all of this is
+trivial."""
 
 from __future__ import annotations
 
@@ -16,11 +14,8 @@ from ..errors import InputError, TrainingError
 
 
 class Group:
-    """The processes of one run; `rank == 0` is the one that prints and writes.
-
-    `rank` and `world_size` count all processes, `local_rank` and `local_world_size` those of this machine.
-    Every rank must call each method.
-    """
+    """The processes of a run; `rank == 0` prints and writes. `rank` and `world_size` count all processes,
+    `local_rank` and `local_world_size` those of this machine. Every rank must call each method."""
 
     rank = 0
     world_size = 1

@@ -1,7 +1,5 @@
-"""SIGTERM and SIGINT: in training all ranks finish the same step, save, and end; later, at once.
-
-Slurm, Kubernetes and others send SIGTERM before they take a machine away; a person presses Ctrl-C.
-"""
+"""SIGTERM and SIGINT: in training all ranks finish the same step, save, and end; later, at once. Slurm,
+Kubernetes and others send SIGTERM before they take a machine away; a person presses Ctrl-C."""
 
 from __future__ import annotations
 

@@ -21,10 +21,8 @@ from .service import Service
 
 
 def build_application(service: Service) -> FastAPI:
-    """Return the application that answers with `service`.
-
-    It has no page of documentation: FastAPI's loads scripts from a CDN.
-    """
+    """Return the application that answers with `service`. It has no page of documentation: FastAPI's loads
+    scripts from a CDN."""
 
     app = FastAPI(
         title="text classifier",

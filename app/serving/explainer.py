@@ -20,10 +20,8 @@ DRAWS = 19
 
 
 class Explainer:
-    """Explains the answers of a model with a copy of its weights, which is loaded when it is first needed.
-
-    An explanation may take `seconds`; 0: there is none.
-    """
+    """Explains the answers of a model with a copy of its weights, which is loaded when it is first needed. An
+    explanation may take `seconds`; 0: there is none."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

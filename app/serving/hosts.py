@@ -1,8 +1,5 @@
-"""Which values of the Host header are answered.
-
-A page of any web site can point its own name at this machine and then read what this server answers (DNS
-rebinding). Its requests have that name in the header Host, and are refused.
-"""
+"""Which values of the Host header are answered. By DNS rebinding the page of any web site could read what
+this server answers; such requests have the name of that site, and are refused."""
 
 from __future__ import annotations
 
@@ -21,10 +18,8 @@ def allowed_hosts(listens_on: str, more: list[str]) -> frozenset[str]:
 
 
 def is_allowed(header: str, allowed: frozenset[str]) -> bool:
-    """Return whether a request with this Host header, `name` or `name:port`, may be answered.
-
-    A server that listens on all addresses answers to each of them: DNS rebinding needs a name.
-    """
+    """Return whether a request with this Host header, `name` or `name:port`, may be answered. A server that
+    listens on all addresses answers to each of them: DNS rebinding needs a name."""
     match = HOST.fullmatch(header.strip().lower())
     if match is None:
         return False

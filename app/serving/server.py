@@ -36,11 +36,8 @@ class Connection(H11Protocol):
 
 
 def serve(load: Callable[[], OpenedModel], options: ServeOptions, host: str, port: int) -> int:
-    """Answer requests until SIGTERM or SIGINT, then finish those that have arrived; return the signal's
-    number.
-
-    `port` 0 takes any free port. Raises InputError for an address that cannot be used, and as `load` does.
-    """
+    """Answer requests until SIGTERM or SIGINT, then finish those that have arrived; return the signal. `port`
+    0 takes any free port. Raises InputError for a wrong address, and as `load` does."""
     listener = listen(host, port)
     service = Service(load, options)
     address = f"[{host}]" if ":" in host else host

@@ -1,9 +1,5 @@
-"""The full, unsharded state of training: weights, optimizer state, gradients and loss scale, by parameter
-name, on the CPU.
-
-Every mode reads and writes the same form, so that a run can be resumed in another mode or with another number
-of processes.
-"""
+"""The full, unsharded state of training by parameter name, on the CPU: weights, optimizer, gradients, loss
+scale. It has one form, so a run can be resumed in another mode or number of processes."""
 
 from __future__ import annotations
 

@@ -60,11 +60,8 @@ class Horovodrun(Launcher):
 
 
 def end_after(work: Callable[..., int], arguments: tuple) -> NoReturn:
-    """Call `work(*arguments)`, then end this process with its status, or with 1 after an error; see `leave`.
-
-    Where native code ends the process, as gloo does by SIGABRT when one of its threads fails, the place in
-    Python is printed.
-    """
+    """Call `work(*arguments)`, then end this process with its status, or 1 after an error; see `leave`. Where
+    native code ends it, as gloo does by SIGABRT, the place in Python is printed."""
     faulthandler.enable(2)
     try:
         status = work(*arguments)

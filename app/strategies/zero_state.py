@@ -117,11 +117,8 @@ class ZeroState(Stage0State):
         return padded[self.group.rank * size :][:size]
 
     def link_optimizer_state(self) -> None:
-        """Link each parameter to its slice of the flat optimizer state.
-
-        Stages 1 and 2 do so themselves, but after the step of the first parameter group, when the others have
-        no state yet (0.19.8), so those would stay without.
-        """
+        """Link each parameter to its slice of the flat optimizer state. Stages 1 and 2 do so too, but after
+        the step of the first parameter group, so the others would stay without (0.19.8)."""
         if not self.is_stage_3:
             self.zero._hp_optimizer_states_linked = False
             self.zero._lazy_init_hp_params_optimizer_state()

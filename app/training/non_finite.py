@@ -32,11 +32,8 @@ class FiniteCheck:
         self.skipped_in_a_row = 0
 
     def __call__(self, steps: list[StepResult], losses: list[float]) -> None:
-        """Check steps with their sums of losses over all ranks.
-
-        Raises TrainingError for the first step that is not finite, or warns of each where such steps are
-        skipped, and raises it after MAX_SKIPPED of them in a row.
-        """
+        """Check steps with their sums of losses over all ranks. Raises TrainingError for the first that is
+        not finite; where such steps are skipped, it warns, and raises after MAX_SKIPPED of them in a row."""
         for step, loss, norm in zip(steps, losses, norms_on_host(steps), strict=True):
             self.skipped_in_a_row = self.skipped_in_a_row + 1 if step.skipped else 0
             if not self.is_fine(step, loss, norm):

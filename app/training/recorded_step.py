@@ -160,11 +160,8 @@ class RecordedStep:
             raise RuntimeError("a replayed step gave other results than the step itself")
 
     def results(self, run: Run, restore: Callable[[], None]) -> list[torch.Tensor]:
-        """Return loss, gradient norm, norm of the change of all weights, and AdamW's mean of each gradient
-        after two steps from doubled weights; then restore everything.
-
-        The second step reads what the first one has written.
-        """
+        """Return loss, gradient norm, norm of the change of all weights and AdamW's means after two steps
+        from doubled weights, the second of which reads what the first wrote; then restore everything."""
         weights = [parameter.data for parameter in self.strategy.module.parameters()]
         torch._foreach_mul_(weights, 2.0)
         before = [weight.clone() for weight in weights]

@@ -1,8 +1,5 @@
 """One optimizer step, top to bottom: batch, forward, loss, backward, exchange, clip, update, zero.
-
-Around it: `out_of_memory.py` repeats a step with smaller micro-batches, and `recorded_step.py` replays it as
-a CUDA graph. The step itself knows neither.
-"""
+`out_of_memory.py` repeats it with smaller micro-batches, `recorded_step.py` replays it as a CUDA graph."""
 
 from __future__ import annotations
 

@@ -67,11 +67,8 @@ def open_vectors(
 
 
 class TextVectors:
-    """Computes vectors with the encoder of a model, which may be a classifier that is loaded already: its
-    head is not used.
-
-    `rows` makes tokens of texts. `precision` is fp32 or bf16 (autocast); None: the faster one on this device.
-    """
+    """Computes vectors with the encoder of a model, which may be a loaded classifier. `rows` makes tokens of
+    texts; `precision` is fp32 or bf16 (autocast), None: the faster one on this device."""
 
     def __init__(
         self, model: PackedModel, rows: RowEncoder, device: str = "auto", precision: str | None = None

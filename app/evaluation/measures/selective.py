@@ -95,11 +95,8 @@ def choosing_half(hashes: np.ndarray) -> np.ndarray:
 
 
 def choose_threshold(scores: Decisions, hashes: np.ndarray, precision: float) -> Threshold:
-    """Return the lowest confidence with the wanted precision from there on, on half of the rows of `scores`.
-
-    `hashes`, (num_rows,), of the texts divide the rows, see `choosing_half`. Raises InputError where no
-    confidence gives this precision on enough rows.
-    """
+    """Return the lowest confidence from which on half of the rows, by `choosing_half` of `hashes`
+    (num_rows,), have the wanted precision. Raises InputError where too few rows have it."""
     chooses = choosing_half(hashes)
     if not 0 < chooses.sum() < len(chooses):
         raise InputError(

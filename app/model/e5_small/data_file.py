@@ -25,11 +25,8 @@ SIZES = (
 
 
 class DataFile:
-    """A mapped data file: `sizes` by `BertConfig`'s names, `epsilon`, the tokenizer's `pieces` and `scores`.
-
-    The ids of the tokens `<s>`, `</s>`, `<pad>`, `<unk>` are in `special`, in this order. Raises InputError
-    for a file of another format.
-    """
+    """A mapped data file: `sizes` by `BertConfig`'s names, `epsilon`, `pieces` and `scores` of the tokenizer,
+    the ids of <s>, </s>, <pad>, <unk> in `special`. Raises InputError for a file of another format."""
 
     def __init__(self, path: Path) -> None:
         self.place = 0

@@ -1,7 +1,5 @@
-"""metrics.jsonl: one line of JSON for each evaluation.
-
-A line may be damaged: `kill -9` leaves half a line, and a power cut zero bytes. They stay, and are skipped.
-"""
+"""metrics.jsonl: one line of JSON for each evaluation. A line may be damaged: `kill -9` leaves half a line,
+and a power cut zero bytes. They stay, and are skipped."""
 
 from __future__ import annotations
 

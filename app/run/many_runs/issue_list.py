@@ -39,11 +39,8 @@ def list_issues(folder: Path, oof_rows: OutOfFold) -> dict:
 
 
 def write_issues(path: Path, oof_rows: OutOfFold, issues: LabelIssues) -> None:
-    """Write the ranked rows as CSV.
-
-    The column `label` is for fixes, which data.relabel reads. What a person has filled in before stays: in
-    the row of its text, or in its own row at the end where the text is not ranked any more.
-    """
+    """Write the ranked rows as CSV, with a column `label` for fixes, which data.relabel reads. What a person
+    has filled in stays, in the row of its text, or at the end where the text is not ranked any more."""
     table, split, outcome = oof_rows.table, oof_rows.split, oof_rows.outcome
     pairs = ["text_pair"] if table.has_pairs else []
     header = [*("rank", "file", "line", "row_id", "text"), *pairs]
@@ -68,11 +65,8 @@ def write_issues(path: Path, oof_rows: OutOfFold, issues: LabelIssues) -> None:
 
 
 def filled_rows(path: Path, header: list[str]) -> dict[str, list[str]]:
-    """Return the rows of a list of issues whose last column a person has filled in, by text_hash: they stay
-    when the list is written again.
-
-    A file in another form, as a spreadsheet may have saved it, is renamed, with a warning.
-    """
+    """Return the rows of a list of issues, by text_hash, whose last column a person has filled in: they stay.
+    A file in another form, as a spreadsheet may have saved it, is renamed, with a warning."""
     if not path.exists():
         return {}
     try:
@@ -98,11 +92,8 @@ def filled_rows(path: Path, header: list[str]) -> dict[str, list[str]]:
 def measure_ranking(
     series: Series, config: Config, datasets: list[Dataset], oof_rows: OutOfFold, fraction: float
 ) -> tuple[dict, int]:
-    """Inject errors into labels, train as many folds again as test enough of them; return how many the list
-    finds, and the number of these folds.
-
-    The wrong labels are a file of fixes in the series' folder, so the data stay as they are.
-    """
+    """Inject errors, as a file of fixes, and train as many folds again as test enough of them; return how
+    many of them the list of issues finds, and the number of these folds."""
     split, outcome = oof_rows.split, oof_rows.outcome
     at, wrong = outcome.inject_errors(split.labels, split.hashes, fraction, config.data.split_seed)
     if not len(at):

@@ -1,7 +1,5 @@
 """The same job in every mode, each by its own launcher: time, rows per second while training, memory.
-
-`run_mode` starts a run and watches its processes; `render` and `draw` show the timings.
-"""
+`run_mode` starts a run and watches its processes; `render` and `draw` show the timings."""
 
 from __future__ import annotations
 
@@ -29,10 +27,8 @@ SAMPLE_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Timing:
-    """One row of the table. `minutes`: the whole command; `rows_per_second`: while training, without
-    evaluations; `memory_mib`: highest resident memory of the largest process; `accuracy`: of the report,
-    where it has one.
-    """
+    """One row of the table: `minutes` of the whole command; `rows_per_second` while training, without
+    evaluations; `memory_mib`, the most of the largest process; `accuracy` of the report, if any."""
 
     mode: str
     processes: int

@@ -83,11 +83,8 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def train_and_write(strategy: Strategy, dtype: torch.dtype, file: Path) -> None:
-    """Train a model with weights of `dtype`; every rank calls it.
-
-    Rank 0 writes losses, last gradients, weights and logits, and as metadata the processes, the rows that
-    were evaluated and the dtypes in which the model computed.
-    """
+    """Train a model with weights of `dtype`; every rank calls it. Rank 0 writes losses, last gradients,
+    weights and logits, and as metadata processes, evaluated rows and the dtypes of the computation."""
     components = assemble(strategy.config, strategy)
     components.model.to(dtype)
     set_up(strategy, components)
