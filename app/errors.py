@@ -38,11 +38,8 @@ def missing_package(error: ModuleNotFoundError) -> str:
 
 
 def nearest(name: Any, candidates: Iterable) -> str:
-    """Return `; did you mean 'x'?` for the candidate most similar to `name`, or an empty string.
-
-    Comparing is slow for long and for many names, and a broken file can have names of megabytes: only names
-    of usual lengths are compared, and at most a few thousand of them.
-    """
+    """Return `; did you mean 'x'?` for the candidate most similar to `name`, or an empty string. Only a few
+    thousand names of usual lengths are compared: a broken file can have names of megabytes."""
     import difflib
 
     known = [text for text in map(str, islice(candidates, 5000)) if len(text) <= MAX_NAME]

@@ -31,10 +31,7 @@ class MaskedRow:
 
 class Masking:
     """Hides a part of a row's tokens: `MASKED` of them behind `mask_id`, `RANDOM` behind one of
-    `ordinary_ids`, any token.
-
-    `ordinary_ids` are the ids of all tokens but special ones, which are never hidden.
-    """
+    `ordinary_ids`, which are the ids of all tokens but special ones, which are never hidden."""
 
     def __init__(self, seed: int, mask_id: int, ordinary_ids: np.ndarray) -> None:
         self.seed = seed

@@ -1,8 +1,5 @@
-"""The batch plan: which rows are in which step, as a pure function of (num_rows, batch_size, seed, epoch).
-
-Nothing else decides it, so all modes, with any number of processes, see the same global batches in the same
-order, and resuming needs only the number of the next step.
-"""
+"""The batch plan: which rows are in which step, as a pure function of (num_rows, batch_size, seed, epoch). So
+all modes see the same global batches, and resuming needs only the number of the next step."""
 
 from __future__ import annotations
 

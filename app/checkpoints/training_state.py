@@ -94,11 +94,8 @@ def save_training_state(
 
 
 def load_training_state(folder: Path) -> TrainingState | None:
-    """Return the newest undamaged training state of a run folder, or None.
-
-    A damaged one is renamed and skipped, one that cannot be read now is only skipped, both with a warning.
-    Raises TrainingError where none is left but some may be readable later: nothing starts over.
-    """
+    """Return the newest undamaged training state of a run folder, or None; warns of damaged ones, which are
+    renamed, and of unreadable ones. Raises TrainingError where only unreadable ones are left."""
     states, unreadable = saved_states(folder), []
     for state in states:
         try:
@@ -175,11 +172,8 @@ def add_best_model(state: Path, model: Path) -> None:
 
 
 def drop_states(folder: Path, keep: int, written: Path | None = None, keep_damaged: int = 1) -> None:
-    """Remove all training states but `written` and the newest `keep` that are whole; with 0 their folder too.
-
-    A damaged one does not count, and is renamed; of these the newest stays, until `keep_damaged` is 0. One
-    that cannot be read now does not count either, and stays.
-    """
+    """Remove all training states but `written` and the newest `keep` whole ones; with 0 their folder too.
+    Damaged ones are renamed, and the newest `keep_damaged` stay, as do those that cannot be read now."""
     states = saved_states(folder)
     if len(states) > keep > 0:
         states = [state for state in states if state == written or is_whole(state)]

@@ -97,11 +97,8 @@ def download(known: PublicFile, part: Path, timeout: float) -> None:
 
 
 def receive(url: str, known: PublicFile, part: Path, timeout: float) -> None:
-    """Append to `part` what is missing of the file, from one mirror.
-
-    Raises MirrorError where the mirror fails, sends less or more than the file has, or is slow: less than 1
-    KiB a second over `timeout` seconds. What has arrived stays, but for a file that is too long.
-    """
+    """Append what is missing of the file to `part`, from one mirror. Raises MirrorError where it fails, is
+    slow (1 KiB a second over `timeout` seconds) or sends another size; only a file too long is removed."""
     start = part.stat().st_size if part.exists() else 0
     if start >= known.size:
         return

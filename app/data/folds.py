@@ -32,11 +32,8 @@ def build_folds(
 
 
 def folds_of_classes(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Return the fold of each row, (num_rows,) from 0, of class ids (num_rows,); `hashes` are of the texts.
-
-    Of many rows, texts are dealt to the folds, each as the class of its first row. Raises InputError for more
-    folds than different texts, or than any class has rows.
-    """
+    """Return the fold of each row, (num_rows,) from 0, of class ids; of many rows, each text is dealt as the
+    class of its first row. Raises InputError for more folds than texts, or rows of any class."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
     options = {"shuffle": True, "random_state": seed % (1 << 32)}
@@ -69,11 +66,8 @@ def split_of_fold(
     names: list[str],
     stratify: Callable[..., dict[str, np.ndarray]],
 ) -> dict[str, np.ndarray]:
-    """Return the row ids of train, dev and test, where test is the rows that are `in_fold`, (num_rows,) bool.
-
-    Dev is taken from the other rows, as `split` and `stratify` say (`split_rows`); it never has a row of the
-    fold, so the checkpoint is chosen without it.
-    """
+    """Return the row ids of train, dev and test, the rows that are `in_fold`, (num_rows,) bool. Dev is taken
+    from the others by `split_rows`, so the checkpoint is chosen without the fold."""
     rest = np.flatnonzero(~in_fold)
     rows = split_rows(labels[rest], hashes[rest], split, dev_size, 0, seed, names, stratify)
     return {"train": rest[rows["train"]], "dev": rest[rows["dev"]], "test": np.flatnonzero(in_fold)}

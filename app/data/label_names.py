@@ -68,11 +68,8 @@ def check_labels_in_train(
     tables: dict[str, Any],
     label_names: list[str],
 ) -> None:
-    """Raise InputError unless each of two or more labels has a row in train.
-
-    `labels` of the `form` and `rows` hold, for each split, the labels and the row ids of its rows; `tables`
-    have the table of each file.
-    """
+    """Raise InputError unless each of two or more labels has a row in train. `labels` of the `form` and row
+    ids, `rows`, are by split; `tables` have the table of each file."""
     for label in np.flatnonzero(form.counts(labels["train"], len(label_names)) == 0):
         raise InputError(
             f"every label needs rows in train; label '{shorten(label_names[label])}' is absent from train "

@@ -54,11 +54,8 @@ def long_texts(settings: DataConfig) -> LongTexts:
 
 
 def saved_long_texts(values: dict, path: Path) -> LongTexts:
-    """Return what a run has written as `data.long`, `data.stride` and `data.max_windows`; defaults for a
-    checkpoint of another program, which has none.
-
-    Raises InputError for other values, naming the file, `path`.
-    """
+    """Return what a run has written as `data.long`, `data.stride` and `data.max_windows`, defaults where it
+    has none. Raises InputError for other values, naming the file, `path`."""
     way, stride, windows = (
         values.get(name, default) for name, default in (("long", "cut"), ("stride", None), ("max_windows", 8))
     )

@@ -1,8 +1,5 @@
-"""Texts of dev and test that are nearly a training text: on them a model looks better than it is.
-
-Candidates are neighbours by the pairs and triples of characters, weighted by TF-IDF, which needs no model;
-difflib, which counts equal characters in equal order, decides.
-"""
+"""Texts of dev and test that are nearly a training text: on them a model looks better than it is. TF-IDF of
+pairs and triples of characters finds candidates; difflib decides."""
 
 from __future__ import annotations
 

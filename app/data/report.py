@@ -30,10 +30,8 @@ CHUNK = 1 << 16
 
 
 def token_statistics(dataset: Dataset, stores: dict[str, TokenStore]) -> dict:
-    """Return, for each split: percentiles of the stored lengths in tokens, how many rows have not all tokens
-    of their text, and the fraction of unknown tokens in its table; where rows have windows, also how many
-    have more than one.
-    """
+    """Return for each split percentiles of the stored lengths in tokens, the rows with tokens left out, the
+    fraction of unknown tokens, and where rows have windows, how many have more than one."""
     statistics = {}
     for name, split in dataset.splits.items():
         store = stores[name]

@@ -38,11 +38,8 @@ def split_rows(
     names: list[str],
     stratify: Callable[..., dict[str, np.ndarray]],
 ) -> dict[str, np.ndarray]:
-    """Return the row ids of train, dev and test of one file, as `data.split` says; sizes as in `split_sizes`.
-
-    `labels` (num_rows, ...) are those of a form, whose `split` is `stratify`; `hashes` (num_rows,) hashes of
-    the texts, `names` the classes for messages.
-    """
+    """Return the row ids of train, dev and test of one file, as `data.split` says. `labels` (num_rows, ...)
+    are of the form of `stratify`; `hashes` (num_rows,) of the texts, `names` for messages."""
     dev, test = split_sizes(len(labels), dev_size, test_size)
     if not dev + test:
         return {"train": np.arange(len(labels)), "dev": np.empty(0, np.int64), "test": np.empty(0, np.int64)}

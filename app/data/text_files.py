@@ -69,10 +69,8 @@ def check_file(path: Source, format: str, encoding: str) -> None:
 
 
 def read_start(path: Source, size: int) -> bytes:
-    """Return the first bytes of a file, at most `size`; of a stream maybe fewer, which remain to be read.
-
-    Raises InputError for what is neither a stream nor a regular file that can be read, and for an empty one.
-    """
+    """Return up to `size` first bytes of a file; of a stream maybe fewer, which remain to be read. Raises
+    InputError for what is no stream or regular file that can be read, and for an empty one."""
     if not isinstance(path, Stream):
         _check_path(path)
     try:

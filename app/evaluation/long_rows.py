@@ -41,12 +41,8 @@ def readings_of(cut: np.ndarray, windows: np.ndarray | None) -> np.ndarray:
 
 
 def cost_of_length(readings: np.ndarray, right: np.ndarray, way: str, max_length: int) -> dict:
-    """Return rows, accuracy and its 95 % Clopper-Pearson interval, by the names of `NAMES`; nothing where all
-    rows fit.
-
-    `readings` (num_rows,) of `row_readings`, `right` (num_rows,) bool whether each row was classified right;
-    `way` and `max_length` are the settings.
-    """
+    """Return rows, accuracy and its 95 % Clopper-Pearson interval by the names of `NAMES`; nothing where all
+    rows fit. `readings` (num_rows,) of `row_readings`; `right` (num_rows,) bool; the settings."""
     if not readings.any():
         return {}
     accuracies: dict = {"long": way, "max_length": max_length}

@@ -19,11 +19,8 @@ LEVEL = 0.1
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """How far the log-odds of the label fall when units are deleted from the text.
-
-    `counts` (num_shares,) units deleted, `drops` (num_shares,) for the order of the attributions,
-    `random_drops` (num_draws, num_shares) for random orders. Empty below `MIN_UNITS` units.
-    """
+    """How far log-odds fall when `counts` (num_shares,) units are deleted: `drops` (num_shares,) in the order
+    of the attributions, `random_drops` (num_draws, num_shares). Empty below `MIN_UNITS` units."""
 
     counts: np.ndarray
     drops: np.ndarray

@@ -25,12 +25,8 @@ BATCH_TOKENS = 4096
 
 
 class PlainModel:
-    """The classifier of a run as transformers computes it, on `device`, in fp32, with the `outcome` of its
-    run.
-
-    The log-odds of a label are log(p / (1 - p)) of its probability p. Unlike p they do not flatten where the
-    model is sure.
-    """
+    """The classifier of a run as transformers computes it, on `device`, in fp32, with its `outcome`.
+    Log-odds, log(p / (1 - p)), unlike p do not flatten where the model is sure."""
 
     def __init__(
         self, model: torch.nn.Module, tokenizer, max_length: int | None, outcome: LabelledOutcome, device: str
@@ -89,11 +85,8 @@ class PlainModel:
         return log_odds
 
     def probabilities(self, input_ids: np.ndarray, token_types: np.ndarray) -> np.ndarray:
-        """Return the probabilities of one row, (num_labels,) float64.
-
-        Raises TrainingError for logits that are not finite, and InputError for a model whose logits do not
-        follow from the embeddings of its tokens.
-        """
+        """Return the probabilities of one row, (num_labels,) float64. Raises TrainingError for non-finite
+        logits, InputError where they do not follow from the embeddings of the tokens."""
         with torch.no_grad():
             ids, types = (
                 torch.as_tensor(values, device=self.device)[None] for values in (input_ids, token_types)

@@ -86,11 +86,8 @@ def first_token_attention(
     from_padded: torch.Tensor | None = None,
     key_mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Let the first token of each row attend to the tokens of the same row.
-
-    `module`: the model's self-attention; `query`: (num_rows, heads, head_size); `key`, `value`:
-    (total_tokens, heads, head_size); returns (num_rows, heads, head_size).
-    """
+    """Let the first token of each row, (num_rows, heads, head_size), attend to the tokens of its row; `key`,
+    `value` (total_tokens, heads, head_size). `module` is the model's self-attention."""
     dropout = module.dropout.p if module.training else 0.0
     if row_offsets is not None:
         query_offsets = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)

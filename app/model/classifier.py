@@ -51,11 +51,8 @@ class Classifier(PackedModel):
 
 
 def check_passes(model: PackedModel, *rows: list[int]) -> None:
-    """Raise InputError unless the model, on the CPU, takes rows of token ids in every layout it can have.
-
-    The logits of the first row may not change when the rows are padded to a batch, as XLNet's do. Leaves the
-    model in evaluation mode, and torch's generator as it was.
-    """
+    """Raise InputError unless the model, on the CPU, takes rows of ids in all its layouts, with the same
+    logits when padded, unlike XLNet. Leaves it in evaluation mode, and the generator as it was."""
     tokens = [np.array(row, dtype=np.int64) for row in rows]
     # transformers' decoders without a padding token take no batches
     can_pad = model.last_except() != -1

@@ -51,12 +51,8 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def score_classes(labels: np.ndarray, logits: np.ndarray, temperature: float = 1.0) -> ClassScores:
-    """Return the scores of the rows of `labels`, (num_rows,) class ids, and `logits`, (num_rows, num_labels),
-    two or more labels.
-
-    The probabilities are softmax(logits / temperature). Logits may be memory-mapped; a few of them are in
-    memory at once.
-    """
+    """Return the scores of `labels`, (num_rows,) ids, by softmax(`logits` / temperature), (num_rows, 2 or
+    more labels). Logits may be memory-mapped; a few of them are in memory at once."""
     labels = np.asarray(labels, dtype=np.int64)
     step = max(1, CHUNK_NUMBERS // logits.shape[1])
     chunks = [

@@ -1,8 +1,5 @@
-"""Rows with labels, counted: what metrics of drawn rows are computed from.
-
-Drawing rows with replacement is drawing how often each distinct row is chosen, where rows with the same
-labels and predictions are one. So a million rows cost no more than their distinct ones.
-"""
+"""Rows with labels, counted. Drawing rows with replacement is drawing how often each distinct row is chosen,
+so a million rows cost no more than those with different labels and predictions."""
 
 from __future__ import annotations
 

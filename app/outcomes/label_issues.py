@@ -102,11 +102,8 @@ def class_quality(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 def flag_classes(
     labels: np.ndarray, probabilities: np.ndarray
 ) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
-    """Return which class ids confident learning takes for wrong, (num_rows,) bool, and classes that overlap.
-
-    An overlap is two class ids and the number of rows that are estimated to have the one label and to be of
-    the other class, the most first.
-    """
+    """Return which class ids confident learning takes for wrong, (num_rows,) bool, and overlaps: two class
+    ids and the estimated rows with the label of one that are of the other, the most first."""
     from cleanlab.count import compute_confident_joint
     from cleanlab.dataset import find_overlapping_classes
     from cleanlab.filter import find_label_issues

@@ -40,11 +40,8 @@ def label_metrics(scores: Any, label_names: list[str], averages: tuple[str, ...]
 
 
 def multi_label_metrics(scores: LabelListScores, label_names: list[str]) -> dict:
-    """Return metrics of rows and of each label, the averages, and the threshold of each label.
-
-    `loss` is the mean binary cross entropy over rows and labels, without positive weights. `samples_f1` is
-    the mean F1 of the rows; a row without labels that gets none has 1.
-    """
+    """Return metrics of rows and labels, averages, and the threshold of each label. `loss` has no positive
+    weights; in `samples_f1` a row without labels that gets none has 1."""
     from sklearn.metrics import f1_score
 
     labels, predicted = scores.labels, scores.predicted
@@ -65,11 +62,8 @@ def multi_label_metrics(scores: LabelListScores, label_names: list[str]) -> dict
 
 
 def confusions(labels: np.ndarray, predicted: np.ndarray, label_names: list[str]) -> dict:
-    """Return which class ids, (num_rows,), are taken for which.
-
-    `confusion_matrix[i][j]` counts rows of class i predicted as j; with more than `MAX_CLASSES` classes there
-    are `confusions` instead, [label, predicted, rows] of each wrong pair, the most frequent first.
-    """
+    """Return `confusion_matrix[i][j]`, the rows of class i predicted as j; with more than `MAX_CLASSES`
+    classes `confusions` instead, [label, predicted, rows] of each wrong pair, the most frequent first."""
     num_labels = len(label_names)
     if num_labels <= MAX_CLASSES:
         cells = np.bincount(labels * num_labels + predicted, minlength=num_labels**2)

@@ -14,11 +14,8 @@ MAX_SHOWN = 20
 def label_table(
     metrics: dict, noun: str, averages: tuple[str, ...], support: int, language: str = "en"
 ) -> list[str]:
-    """Return a heading where there are more than `MAX_CLASSES` labels, and a table of labels and averages.
-
-    Of many labels the table has those with the lowest F1. `noun` is what labels are called, `support` what
-    the averages have in the column of rows. Labels are shortened.
-    """
+    """Return a table of labels and averages; of more than `MAX_CLASSES` labels a heading and those with the
+    lowest F1. `noun` is what labels are called, `support` the rows of the averages."""
     classes = metrics["classes"]
     is_long = len(classes) > MAX_CLASSES
     shown = worst_labels(classes, MAX_SHOWN) if is_long else classes

@@ -25,11 +25,8 @@ def start_bias(train: TrainConfig, labels: np.ndarray, label_names: list[str]) -
 def class_weights(
     setting: str | list[float], counts: np.ndarray, label_names: list[str]
 ) -> torch.Tensor | None:
-    """Return the factor on the loss of each class, (num_labels,) float32, or None if all are equal.
-
-    `counts` (num_labels,) are the train rows of each class. Raises InputError unless the weights are finite
-    numbers from 0, one for each class, and not all 0.
-    """
+    """Return the factor on the loss of each class, (num_labels,) float32, or None for 1; `counts` are its
+    train rows. Raises InputError unless they are finite numbers from 0, one for each, not all 0."""
     if setting == "none":
         return None
     if setting == "balanced":
@@ -51,12 +48,8 @@ def class_weights(
 def positive_weights(
     setting: str | list[float], counts: np.ndarray, num_rows: int, label_names: list[str]
 ) -> torch.Tensor | None:
-    """Return the factor on the loss of the rows that have each label, (num_labels,) float32, or None if all
-    are 1.
-
-    `counts` (num_labels,) are the train rows with each label, of `num_rows`. Raises InputError unless the
-    weights are finite numbers above 0, one for each label.
-    """
+    """Return the factor on the loss of rows with each label, (num_labels,) float32, or None for 1; `counts`
+    of `num_rows` have it. Raises InputError unless they are finite numbers above 0, one for each."""
     if setting == "none":
         return None
     if setting == "balanced":

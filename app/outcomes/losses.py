@@ -1,9 +1,5 @@
-"""Training losses: each returns a sum over rows, which the loop divides. `divergence` says how far two
-predictions of the same rows are apart, for R-Drop.
-
-A new loss is its class, one entry of a table at the end, and its name in `TASKS`
-(config/data_settings.py).
-"""
+"""Training losses: each returns a sum over rows, which the loop divides, and their `divergence` for R-Drop. A
+new one is its class, an entry of a table at the end, and its name in `TASKS`."""
 
 from __future__ import annotations
 
@@ -89,12 +85,8 @@ class LogitAdjustedLoss(ClassLoss):
 
 
 class BinaryCrossEntropy:
-    """Binary cross entropy of each row and label, with positive weights, (num_labels,); with `gamma`, as a
-    focal loss.
-
-    `gamma` is the power of 1 - the probability of what is true: that the row has the label, or that it has
-    not.
-    """
+    """Binary cross entropy of each row and label, with positive weights, (num_labels,); with `gamma` a focal
+    loss, by the power of 1 - the probability of what is true."""
 
     is_per_label = True
     decides_at_zero = False

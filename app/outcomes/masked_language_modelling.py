@@ -115,11 +115,8 @@ def token_counts(tokens: np.ndarray, vocabulary: int) -> torch.Tensor:
 
 
 def masked_token_metrics(results: np.ndarray) -> dict:
-    """Return loss (mean over targets), perplexity, accuracy, and how many targets and rows there are.
-
-    `results` (num_rows, 3) are for each row the sum of its losses, its targets, and how many of them were
-    predicted right.
-    """
+    """Return mean loss, perplexity, accuracy, targets and rows. `results` (num_rows, 3): for each row the sum
+    of its losses, its targets, and how many of them were predicted right."""
     loss_sum, targets, right = results.astype(np.float64).sum(axis=0).tolist()
     if not targets:
         raise TrainingError(

@@ -1,8 +1,5 @@
-"""The table of metrics: all that report, page, card, cross-validation and comparison know of them.
-
-A new metric is one entry. Report, page and card show every metric of the task with its interval; tables of
-folds, seeds and comparisons show those that are `compared`.
-"""
+"""The table of metrics: all that is known of them; a new metric is one entry. Report, page and card show
+those of the task with intervals; folds, seeds and comparisons those that are `compared`."""
 
 from __future__ import annotations
 

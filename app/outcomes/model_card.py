@@ -64,12 +64,8 @@ class CardContent:
 
 
 def split_content(hashes: np.ndarray, labels: np.ndarray) -> str:
-    """Return 32 hexadecimal digits (SHA-256) of the texts and labels of a split, in whatever order its rows
-    are.
-
-    `hashes` are those of the texts, (num_rows,); `labels` class ids (num_rows,), or 0 and 1 (num_rows,
-    num_labels).
-    """
+    """Return 32 hexadecimal digits (SHA-256) of a split, in any order of its rows: `hashes` (num_rows,) of
+    texts, and `labels` (num_rows, ...)."""
     labels = np.asarray(labels)
     order = np.lexsort((*labels.reshape(len(labels), -1).T, hashes))
     digest = hashlib.sha256(np.asarray(hashes)[order].astype("<u8").tobytes())

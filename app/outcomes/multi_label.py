@@ -44,11 +44,8 @@ MAX_PATTERNS, MAX_PRINTED = 1000, 10
 
 
 class MultiLabel(LabelledOutcome):
-    """Labels and predictions are 0 and 1, (num_rows, num_labels), as are logits and probabilities.
-
-    During the training, metrics on dev are at the thresholds that are best there; those of the report are at
-    the thresholds of dev.
-    """
+    """Labels, predictions, logits and probabilities are (num_rows, num_labels). In training, metrics on dev
+    are at the best thresholds there; those of the report are at the thresholds of dev."""
 
     task = "multi_label"
     problem_type = "multi_label_classification"

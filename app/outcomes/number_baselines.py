@@ -24,11 +24,8 @@ def number_baselines(outcome: LabelledOutcome, train: Texts, report: Texts) -> d
 
 
 def ridge_predictions(train: Texts, report: Texts) -> tuple[str, np.ndarray, np.ndarray]:
-    """Return the name of the baseline, and numbers and predictions of at most `MAX_ROWS` rows, both
-    (num_rows,).
-
-    For pairs the features are what both texts have in common: their own words say little of that.
-    """
+    """Return the baseline's name, and numbers and predictions, both (num_rows,), of at most `MAX_ROWS` rows.
+    For pairs the features are what both texts have in common."""
     from sklearn.linear_model import Ridge
 
     tfidf = character_tfidf(MAX_FEATURES, np.float64)

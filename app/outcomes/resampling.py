@@ -93,11 +93,8 @@ def compare(outcome: LabelledOutcome, one: Any, other: Any, seed: int = 0) -> Co
 
 @dataclass(frozen=True)
 class SeedVariance:
-    """One metric of models of several seeds on the same rows.
-
-    `values` has that of each seed, `interval` is the 95 % bootstrap interval of their mean over the rows, and
-    `sampling` the standard deviation of that mean over the resampled rows.
-    """
+    """One metric of several seeds on the same rows: `values` of each, the 95 % bootstrap `interval` of their
+    mean over the rows, and `sampling`, the standard deviation of that mean over resamples."""
 
     values: list[float]
     interval: Interval

@@ -37,11 +37,8 @@ class NumberedTexts:
 
 
 class KeptColumns:
-    """All columns of a table, in their order, each value as it was read.
-
-    Columns without names are called text and text_pair, where they are used, else column_N, from 0. Of a
-    record with too many fields, the last column has all that are left over, with commas between them.
-    """
+    """All columns of a table, in order, each value as it was read. Without names they are called text,
+    text_pair, else column_N, from 0. The last one has all fields too many, with commas between them."""
 
     def __init__(self, names: list[str], used: Columns) -> None:
         self.names = names

@@ -46,10 +46,8 @@ class OpenedModel:
 
 @dataclass(frozen=True)
 class ComputeOptions:
-    """On what a model computes: `device` and `precision` as in training, `batch_tokens` None for the default
-    of the device; `calibrate` is whether probabilities are those of the temperature that a run fitted on dev;
-    `runtime` is one of RUNTIMES.
-    """
+    """On what a model computes: `device` and `precision` as in training, `batch_tokens` (None: as usual
+    there), whether to `calibrate` probabilities as fitted on dev, `runtime`, one of RUNTIMES."""
 
     device: str = "auto"
     precision: str = "fp32"
@@ -59,11 +57,8 @@ class ComputeOptions:
 
 
 def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
-    """Return the model in `folder`, None for the run that finished last; raises InputError saying what is
-    wrong with it.
-
-    Exported folders are computed by ONNX Runtime, without importing torch, all others by torch.
-    """
+    """Return the model in `folder`, None for the run that finished last: exports by ONNX Runtime, without
+    importing torch, all others by torch. Raises InputError saying what is wrong."""
     if folder is not None and is_exported(folder):
         return _open_exported(folder, options)
     from .choose_run import newest_run

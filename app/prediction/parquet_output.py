@@ -25,11 +25,8 @@ def write_parquet(
     rows: Iterable[tuple[int, list]],
     span: Span | None = None,
 ) -> None:
-    """Write rows of the Parquet file `source`, or of those in `span`, with more columns.
-
-    `added` are their names and Arrow types. `rows` are numbers of rows, from 1 and ascending, with the values
-    of these columns; other rows are left out. Holds one batch of rows.
-    """
+    """Write rows of the Parquet file `source`, or of its `span`, with the columns `added` (name, Arrow type).
+    `rows`: numbers from 1, ascending, with their values; others are left out. Holds one batch."""
     import pyarrow
     from pyarrow import parquet
 

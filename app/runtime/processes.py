@@ -18,11 +18,8 @@ SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "csh", "tcsh", "fish", "bus
 
 
 def leave(status: int) -> NoReturn:
-    """End this process with an exit status, without Python's own shutdown.
-
-    A thread of gloo that releases its last result while Python shuts down is ended by force, which aborts the
-    process (SIGABRT, torch 2.13): of some hundred complete runs, one was reported as failed.
-    """
+    """End this process without Python's own shutdown, which ends a thread of gloo by force and so aborts the
+    process (SIGABRT, torch 2.13): of some hundred complete runs, one was reported as failed."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -71,11 +71,8 @@ class RetryOutOfMemory:
             self.halve(index + 1, batch)
 
     def micro_batches(self, batch: np.ndarray) -> Iterator[tuple[np.ndarray, bool]]:
-        """Give this rank's micro-batches of a global batch, as row positions, and whether each is the last.
-
-        Where ranks ask each other, the last has no rows; before it this raises OtherRankOutOfMemory if memory
-        has run out on another rank.
-        """
+        """Give this rank's micro-batches, as row positions, and whether each is the last. Where ranks ask
+        each other, the last has no rows; OtherRankOutOfMemory comes before it."""
         self.is_committed = False
         own = self.of_ranks(batch)[self.strategy.group.rank]
         if self.asks_others:

@@ -46,11 +46,8 @@ Run = Callable[[], Outputs]
 
 
 class RecordedStep:
-    """Replays the steps of full global batches, and leaves all other steps to `unrecorded`.
-
-    Where recording fails, or a replay differs from the step itself, a warning says so, and no step is
-    recorded. The learning rates become tensors, which each replay reads.
-    """
+    """Replays the steps of full global batches, whose learning rates are tensors, and leaves others to
+    `unrecorded`: with a warning all, where recording fails or a replay differs from the step itself."""
 
     def __init__(self, unrecorded: RetryOutOfMemory, plan: BatchPlan, total_steps: int) -> None:
         self.unrecorded = unrecorded

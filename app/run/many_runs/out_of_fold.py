@@ -78,11 +78,8 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
 
 
 def write_oof(path: Path, rows_of_folds: OutOfFold) -> None:
-    """Write each row to a Parquet file: row_id, file, line, text_hash, fold, label, predicted, logits.
-
-    The column of labels is named and typed by the outcome. `logits` is a list of numbers in the order of
-    `label_names`, which the file's metadata have as JSON.
-    """
+    """Write each row to a Parquet file: row_id, file, line, text_hash, fold, label and predicted, typed by
+    the outcome, logits in the order of `label_names`, which the file's metadata have as JSON."""
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -82,10 +82,8 @@ def shown(value: Any) -> str:
 
 
 def run_trials(search: Search) -> None:
-    """Run trials until there are `count`; those of dead processes are continued with the same settings.
-
-    Raises TrainingError where every trial fails, and Stopped after a signal: that trial is continued later.
-    """
+    """Run trials until there are `count`; those of dead processes are continued. Raises TrainingError where
+    every trial fails, and Stopped after a signal: that trial is continued later."""
     while taken := next_trial(search):
         trial, lock = taken
         try:
@@ -170,11 +168,8 @@ def wait_for_orphan(folder: Path) -> None:
 
 
 class Judge:
-    """Reports the evaluations of a trial's run in their order; called, it returns whether to prune the trial.
-
-    It looks at each evaluation once, also after the run has ended: so what is pruned does not depend on how
-    fast anything is. `best` is the best value so far.
-    """
+    """Reports the evaluations of a trial's run in order; called, it returns whether to prune it. Each is
+    looked at once, also after the run, so no time matters. `best` is the best value so far."""
 
     def __init__(self, search: Search, trial: Trial) -> None:
         self.search, self.trial = search, trial
