@@ -226,16 +226,10 @@ def columns_of_first(
         names = list(record)
         rows = [[row.get(name) for name in names] for row in (record, *following) if isinstance(row, dict)]
         columns = resolve_columns(where, options, names, len(names), need_label, rows, find_pairs)
-        by_name = [None if index is None else names[index] for index in (columns.text, columns.pair)]
-        label = columns.label
-        by_name.append(
-            tuple(names[index] for index in label)
-            if isinstance(label, tuple)
-            else None
-            if label is None
-            else names[label]
-        )
-        return Columns(*by_name, None, columns.described, columns.assumed)
+        by_name, label = {None: None, **dict(enumerate(names))}, columns.label
+        label = tuple(by_name[index] for index in label) if isinstance(label, tuple) else by_name[label]
+        roles = by_name[columns.text], by_name[columns.pair], label
+        return Columns(*roles, None, columns.described, columns.assumed)
     if isinstance(record, list):
         rows = [row for row in (record, *following) if isinstance(row, list) and len(row) == len(record)]
         return resolve_columns(where, options, None, len(record), need_label, rows, find_pairs)

@@ -87,9 +87,8 @@ def _version(system: Any, path: str, address: str) -> tuple[str, int | None]:
     with _reading(address):
         system.invalidate_cache()
         info = system.info(path)
-    return content_key(address, {name: str(info[name]) for name in VERSIONS if name in info}), info.get(
-        "size"
-    )
+    versions = {name: str(info[name]) for name in VERSIONS if name in info}
+    return content_key(address, versions), info.get("size")
 
 
 def _download(system: Any, path: str, part: Path, size: int | None) -> None:
