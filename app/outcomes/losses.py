@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, log_softmax
+from torch.nn.functional import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    huber_loss,
+    log_softmax,
+    mse_loss,
+)
 
 from ..config.schema import TrainConfig
 from ..errors import InputError
@@ -136,6 +142,22 @@ class ZLPR:
         return (absent.logsumexp(dim=1) + present.logsumexp(dim=1)).sum()
 
 
+class NumberLoss:
+    """The squared error of one number a row, or its Huber loss, which is linear from an error of 1 on."""
+
+    def __init__(self, name: str) -> None:
+        self.function = NUMBER_LOSSES[name]
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the sum over rows, without dimensions, of outputs (num_rows, 1) and targets (num_rows,)."""
+        outputs = at_least_float32(outputs)[:, 0]
+        return self.function(outputs, targets.to(outputs.dtype), reduction="sum")
+
+    def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """Return the squared difference of two predictions, as R-Drop's authors do, summed over rows."""
+        return mse_loss(at_least_float32(one), at_least_float32(other), reduction="sum")
+
+
 @dataclass(frozen=True)
 class LossSettings:
     """What a loss is made of: the settings of the training, the number of train rows of each label,
@@ -153,7 +175,8 @@ class LossSettings:
         )
 
 
-# By train.loss, for one label a row and for several
+# By train.loss, for one number a row, for one label and for several
+NUMBER_LOSSES = {"cross_entropy": mse_loss, "huber": huber_loss}
 SINGLE_LABEL_LOSSES: dict[str, Callable[[LossSettings], Loss]] = {
     "cross_entropy": lambda of: CrossEntropy(of.weights, of.train.label_smoothing),
     "focal": lambda of: FocalLoss(of.train.focal_gamma, of.weights),

@@ -69,7 +69,7 @@ class Regression(LabelledOutcome):
 
     def prepare(self, config, dataset, tokenizer, device) -> None:
         super().prepare(config, dataset, tokenizer, device)
-        from .number_loss import NumberLoss
+        from .losses import NumberLoss
 
         labels = np.asarray(dataset.splits["train"].labels)
         self.mean, self.scale = float(labels.mean()), float(labels.std())

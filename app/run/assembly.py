@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..batching.balanced_plan import build_plan
 from ..batching.collate import Layout
 from ..batching.loader import Loader
 from ..batching.plan import BatchPlan
@@ -20,12 +19,11 @@ from ..data.tokenizer import load_tokenizer
 from ..data.tokens import TokenStore, open_store
 from ..errors import InputError
 from ..model.classifier import check_passes
-from ..model.epochs import with_epochs
 from ..model.freezing import freeze
 from ..model.lora import add_lora
 from ..model.memory import checkpoint_layers
 from ..model.packed_model import PackedModel
-from ..model.recipe import with_recipe
+from ..model.recipe import with_epochs, with_recipe
 from ..model.source import checkpoint_place
 from ..outcomes import prepare_outcome
 from ..outcomes.outcome import Outcome
@@ -89,7 +87,7 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     classes = None
     if settings.sampling == "balanced":
         classes = outcome.sampling_classes(dataset.splits["train"].labels)
-    plan = build_plan(len(loaders["train"]), settings.batch_size, settings.seed, classes)
+    plan = BatchPlan(len(loaders["train"]), settings.batch_size, settings.seed, classes)
     has_pairs = dataset.splits["train"].table.has_pairs
     class_sizes = tuple(dataset.statistics["train"]["classes"].values())
     # So that the run's files are read in the same way again

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from app.batching.balanced_plan import BalancedPlan, balanced_order, build_plan
-from app.batching.plan import BatchPlan
+from app.batching.plan import BatchPlan, balanced_order
 
 CLASSES = np.repeat([0, 1, 2], [70, 25, 5])
 
@@ -26,7 +25,7 @@ def test_a_class_without_rows_takes_no_share():
 
 
 def test_epochs_differ_and_are_a_function_of_the_seed():
-    plan, again = (BalancedPlan(100, 16, 3, CLASSES) for _ in range(2))
+    plan, again = (BatchPlan(100, 16, 3, CLASSES) for _ in range(2))
     assert plan.steps_per_epoch == 7
     first, second = (np.concatenate([plan.batch(7 * epoch + step) for step in range(7)]) for epoch in (0, 1))
     assert len(first) == len(second) == 100
@@ -34,18 +33,17 @@ def test_epochs_differ_and_are_a_function_of_the_seed():
     # Any step alone, as after resuming
     for step in (9, 2, 13, 0):
         np.testing.assert_array_equal(again.batch(step), plan.batch(step))
-    other = BalancedPlan(100, 16, 4, CLASSES)
+    other = BatchPlan(100, 16, 4, CLASSES)
     assert other.batch(0).tolist() != plan.batch(0).tolist()
 
 
 def test_two_plans_of_one_size_do_not_share_an_order():
-    plan, other = (BalancedPlan(100, 100, 0, classes) for classes in (CLASSES, CLASSES[::-1].copy()))
+    plan, other = (BatchPlan(100, 100, 0, classes) for classes in (CLASSES, CLASSES[::-1].copy()))
     assert plan.batch(0).tolist() != other.batch(0).tolist()
-    np.testing.assert_array_equal(plan.batch(0), BalancedPlan(100, 100, 0, CLASSES).batch(0))
+    np.testing.assert_array_equal(plan.batch(0), BatchPlan(100, 100, 0, CLASSES).batch(0))
 
 
 @pytest.mark.parametrize("classes", [None, CLASSES])
 def test_the_plan_of_a_training(classes):
-    plan = build_plan(100, 16, 0, classes)
-    assert type(plan) is (BatchPlan if classes is None else BalancedPlan)
+    plan = BatchPlan(100, 16, 0, classes)
     assert bool(plan.drawn) == (classes is not None)

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from app.config.command_line import load_config
 from app.config.schema import Config, TrainConfig
-from app.model.epochs import with_epochs
+from app.model.recipe import with_epochs
 from app.run.entry import work
 from tests.stopped_run import stop_after
 from tests.tiny import SIZES, write_tiny

@@ -14,6 +14,7 @@ from app.errors import InputError
 from app.outcomes.label_weights import start_bias
 from app.outcomes.losses import (
     MULTI_LABEL_LOSSES,
+    NUMBER_LOSSES,
     SINGLE_LABEL_LOSSES,
     ZLPR,
     BinaryCrossEntropy,
@@ -21,7 +22,6 @@ from app.outcomes.losses import (
     LogitAdjustedLoss,
     multi_label_loss,
 )
-from app.outcomes.number_loss import LOSSES as NUMBER_LOSSES
 
 LOGITS = torch.tensor([[0.5, -1.0, 0.2], [2.0, 0.0, 1.0], [-1.0, 0.3, 0.1]])
 LABELS = torch.tensor([0, 2, 1])

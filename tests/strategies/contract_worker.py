@@ -43,7 +43,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     import numpy as np
     import torch
 
-    from app.batching.balanced_plan import build_plan
+    from app.batching.plan import BatchPlan
     from app.config.schema import Config, DataConfig, LoRAConfig, ModelConfig
     from app.data.dataset import open_dataset
     from app.data.long_texts import long_texts
@@ -98,7 +98,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     layout = model.layout(packed, varlen)
     loader = outcome.loader(split, store, layout)
     classes = outcome.sampling_classes(split.labels) if config.sampling == "balanced" else None
-    plan = build_plan(len(split), config.batch_size, 1, classes)
+    plan = BatchPlan(len(split), config.batch_size, 1, classes)
     strategy.setup(model, lambda module: build_optimizer(module, config, 2))
     if case_name == "fp16_overflow" and strategy.scaler:
         strategy.full_state.load_scaler(

@@ -15,8 +15,7 @@ from app.config.schema import Config, TrainConfig
 from app.errors import InputError
 from app.model.freezing import freeze
 from app.outcomes.cumulative_logits import CumulativeLoss, class_logits
-from app.outcomes.losses import BinaryCrossEntropy, CrossEntropy
-from app.outcomes.number_loss import NumberLoss
+from app.outcomes.losses import BinaryCrossEntropy, CrossEntropy, NumberLoss
 from app.strategies.single import Single
 from app.training.adversarial import movement
 from app.training.evaluate import evaluate
