@@ -51,13 +51,16 @@ def chosen_folder(args: argparse.Namespace, tell: Callable[[str], None] = say) -
     return folder
 
 
+def compute_options(args: argparse.Namespace) -> ComputeOptions:
+    """Return on what the model computes, as the command line says."""
+    calibrate = args.calibrate == "auto"
+    return ComputeOptions(args.device, args.precision, args.batch_tokens, calibrate, args.runtime)
+
+
 def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
     """Return the model in `folder`, computing as the command line says."""
-    compute = ComputeOptions(
-        args.device, args.precision, args.batch_tokens, args.calibrate == "auto", args.runtime
-    )
     with quick_imports(f"{MODULE}.prediction.torch_runtime"):
-        opened = open_model(folder, compute)
+        opened = open_model(folder, compute_options(args))
     add_beside(opened, args.evidence, args.reject)
     return opened
 

@@ -25,10 +25,10 @@ from pathlib import Path
 from ..config.rules import Rule, at_least, between
 from ..errors import InputError
 from ..prediction.beside import nearest_rows
-from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
+from ..prediction.open_model import OpenedModel, open_model
 from .parser import Parser, number
 from .predict_options import add_decision_options, add_device_options
-from .predict_steps import choose_threshold
+from .predict_steps import choose_threshold, compute_options
 
 PORT = Rule("from 0 to 65535", lambda port: 0 <= port < 1 << 16)
 COUNT = number(int, at_least(1))
@@ -145,9 +145,7 @@ def run(argv: list[str], program: str) -> int:
     if examples is None:
         # Strangers do not get rows of the data unless that is asked for
         examples = DEFAULT_EXAMPLES if is_local(args.host) or api_key else 0
-    compute = ComputeOptions(
-        args.device, args.precision, args.batch_tokens, args.calibrate == "auto", args.runtime
-    )
+    compute = compute_options(args)
 
     def load() -> OpenedModel:
         opened = open_model(args.model, compute)

@@ -210,7 +210,7 @@ class LabelledOutcome(FittedOutcome):
 
     def arrow_type(self) -> Any:
         """Return the type of labels and predictions in a Parquet file."""
-        raise NotImplementedError
+        return self.arrow_array(self.decide(np.zeros((0, len(self.label_names))))).type
 
     def arrow_array(self, labels: np.ndarray) -> Any:
         """Return labels or predictions as a column of a Parquet file."""

@@ -208,11 +208,6 @@ class MultiLabel(LabelledOutcome):
         scored = super().scored_label(label, probability, answer)
         return scored | {"chosen": scored["label"] in answer}
 
-    def arrow_type(self) -> Any:
-        import pyarrow as pa
-
-        return pa.list_(pa.string())
-
     def arrow_array(self, labels: np.ndarray) -> Any:
         import pyarrow as pa
 

@@ -195,11 +195,6 @@ class Regression(LabelledOutcome):
     def scored_label(self, label: int, probability: float, answer: float) -> dict[str, Any]:
         return {"score": answer, "label": self.label_names[label]}
 
-    def arrow_type(self) -> Any:
-        import pyarrow as pa
-
-        return pa.float64()
-
     def arrow_array(self, labels: np.ndarray) -> Any:
         import pyarrow as pa
 

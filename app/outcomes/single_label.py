@@ -190,11 +190,6 @@ class SingleLabel(LabelledOutcome):
             record |= {"margin": round(first - float(np.delete(probabilities, label).max()), 6)}
         return record | self.probability_columns(probabilities)
 
-    def arrow_type(self) -> Any:
-        import pyarrow as pa
-
-        return pa.dictionary(pa.int32(), pa.string())
-
     def arrow_array(self, labels: np.ndarray) -> Any:
         import pyarrow as pa
 
