@@ -1,7 +1,5 @@
 """The errors that end a run with a message instead of a traceback, and helpers that write such messages."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What a caller gives as texts -> rows, after checks that name the text by its index."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

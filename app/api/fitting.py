@@ -1,7 +1,5 @@
 """One run of the trainer in this process, on rows that are in memory."""
 
-from __future__ import annotations
-
 import json
 import logging
 import signal

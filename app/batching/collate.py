@@ -1,7 +1,5 @@
 """Rows of a token store -> the tensors of one batch: padded to the longest row, or packed without padding."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

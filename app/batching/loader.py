@@ -1,7 +1,5 @@
 """One split's rows, by position -> batches of tensors on a device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,8 +1,6 @@
 """Masked language modelling: which tokens of a row are masked, as a pure function of (seed, draw, row).
 Nothing else decides it, so every mode masks the same tokens, and a resumed run too."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

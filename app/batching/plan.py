@@ -1,8 +1,6 @@
 """The batch plan: which rows are in which step, as a pure function of (num_rows, batch_size, seed, epoch). So
 all modes see the same global batches, and resuming needs only the number of the next step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

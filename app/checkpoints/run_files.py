@@ -1,7 +1,5 @@
 """Which files of a run folder are the run's own; all else there is the user's, and never removed."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

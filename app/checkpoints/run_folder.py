@@ -1,7 +1,5 @@
 """Opening the folder of a run: which one is resumed, and whether a run in it is replaced or in the way."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

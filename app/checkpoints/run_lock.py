@@ -1,7 +1,5 @@
 """One run in a folder at a time: a lock on the run folder that the system releases when its holder dies."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -5,8 +5,6 @@ manifest has the checksum of every file. Only safetensors and JSON, so that read
 the same files in every mode.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """The verbs of `python -m app`, one file each; only the module of the verb that is asked for is imported."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from importlib import import_module

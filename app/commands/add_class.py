@@ -10,8 +10,6 @@ on dev rows of the run. Training again with more rows of the class is better, wh
 status: 0, 2 for bad input.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..config.rules import Rule

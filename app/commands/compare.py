@@ -11,8 +11,6 @@ F1, macro F1, samples F1, subset accuracy and loss, and a row is right where all
 differences do not contain the variance of random seeds. Exit status: 0, 2 for bad input.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..errors import InputError

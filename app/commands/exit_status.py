@@ -1,7 +1,5 @@
 """What the verbs tell of an error, and the exit status they end with."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -10,8 +10,6 @@ predict and serve take the folder like a run, and do not need torch for it. Exit
 changed than allowed (the folder is then kept under another name), 2 for bad input.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

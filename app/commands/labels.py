@@ -9,8 +9,6 @@ into the project. fixes.csv is for --data.relabel; it has the rows whose label w
 overwritten. Exit status: 0, 2 for bad input.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -9,8 +9,6 @@ for all. Written: the table with 95 % intervals, what the curve says in one sent
 setting of the trainer (--group.key) may follow.
 """
 
-from __future__ import annotations
-
 from ..config.command_line import load_config
 from ..config.language import spoken
 from ..errors import InputError

@@ -1,7 +1,5 @@
 """The options of verbs on modes and processes, and the modes that they stand for."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass

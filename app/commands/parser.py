@@ -1,7 +1,5 @@
 """The command line of a verb: a parser whose errors have this project's form, and the values of options."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Callable

@@ -10,8 +10,6 @@ content of what they read, not its place, and a rank with another cache ends the
 bad input.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

@@ -10,8 +10,6 @@ that have arrived; SIGHUP loads the model again. docs/serving.md has the details
 SIGTERM, 1 for a model that gives no numbers, 2 for bad input, 130 when interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

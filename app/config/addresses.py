@@ -1,7 +1,5 @@
 """Addresses of data files on object stores, such as s3://bucket/posts.parquet."""
 
-from __future__ import annotations
-
 import re
 
 from ..errors import InputError

@@ -1,7 +1,5 @@
 """Rules for several settings together; those for a single value stand beside its field."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Messages in Chinese: the program writes English, and where people are spoken to in Chinese, a message of
 the tables in `console_words` and `error_words` is shown in Chinese, and any other one as it is."""
 
-from __future__ import annotations
-
 import logging
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """Command line and YAML files -> `Config`; errors name the file or option, the key and the nearest one."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

@@ -4,8 +4,6 @@
 nothing, `{w}` one that may stay as it is; `{1}` and so on are values.
 """
 
-from __future__ import annotations
-
 LOG_LINES = (
     (
         "step {1}/{2}  loss {3}  lr {4}  {5} rows/s  {6} steps/s  left {7}  {8} skipped",

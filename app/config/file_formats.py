@@ -1,7 +1,5 @@
 """The formats of data files: to add one, write its reader in app/data/readers/ and its entry here."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

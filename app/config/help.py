@@ -1,7 +1,5 @@
 """The help of the run scripts: the settings that people use on one screen, or all of a group."""
 
-from __future__ import annotations
-
 import ast
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Which language people are spoken to in: English or Chinese."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

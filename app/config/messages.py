@@ -1,7 +1,5 @@
 """The settings by their dotted names, and the values they allow, in words for error messages."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import is_dataclass
 from types import NoneType

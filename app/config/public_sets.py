@@ -1,7 +1,5 @@
 """Public data sets: what is known of them, and where their files are on this machine."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, replace
 from functools import cache

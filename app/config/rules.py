@@ -1,7 +1,5 @@
 """Rules for the value of one setting, written beside its field: `epochs: Annotated[int, at_least(1)]`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType

@@ -5,8 +5,6 @@ written once, at the field (`rules`); `checks` has the rules for several setting
 imports torch, so that `--help` is quick. Paths are relative to the working directory.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """The files that the defaults need, in the repository and in an installed package."""
 
-from __future__ import annotations
-
 import os
 from importlib.util import find_spec
 from pathlib import Path

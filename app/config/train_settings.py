@@ -1,7 +1,5 @@
 """The settings of the training; see app/config/schema.py."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """YAML files -> plain values; nothing in a file is executed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

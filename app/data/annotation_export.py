@@ -5,8 +5,6 @@ Studio as a prediction, and to doccano beside the given one: a row that was not 
 Labels of rows with any number of them are JSON lists, in the list of issues and in the fixes.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence

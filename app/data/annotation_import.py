@@ -1,7 +1,5 @@
 """What people decided in Label Studio or doccano -> a file of fixes for data.relabel."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, field

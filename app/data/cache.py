@@ -4,8 +4,6 @@ A folder is built under a temporary name, synced to disk and renamed, under a fi
 builds what is large, so that the training process does not keep the memory.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

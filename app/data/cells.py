@@ -1,7 +1,5 @@
 """The value of one cell of a file -> clean text, or the text of one label."""
 
-from __future__ import annotations
-
 import unicodedata
 from typing import Any
 

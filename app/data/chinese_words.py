@@ -1,8 +1,6 @@
 """Chinese words over the tokens of a table: which token belongs to the same word as the one before it. One
 byte for each token, in the order of the token store, on disk and memory-mapped."""
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the values of a column show: texts, labels, or texts that are pairs with those of another column."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

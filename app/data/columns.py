@@ -1,7 +1,5 @@
 """Which columns of a file hold the text, the second text and the label."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Downloading a known file from one of several mirrors, which may be broken, slow or wrong."""
 
-from __future__ import annotations
-
 import http.client
 import logging
 import shutil

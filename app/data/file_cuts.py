@@ -1,7 +1,5 @@
 """Where a file can be cut into ranges of rows that are read alone, without reading what is before them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path

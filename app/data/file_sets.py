@@ -1,7 +1,5 @@
 """Several data files as one: the table of each, and the table of all, in a fixed order."""
 
-from __future__ import annotations
-
 import glob
 import json
 import shutil

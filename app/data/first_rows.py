@@ -1,7 +1,5 @@
 """The columns of a file from its first rows, and all its records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any, NamedTuple

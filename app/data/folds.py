@@ -1,7 +1,5 @@
 """The folds of a cross-validation: which rows of the train file are tested in which fold."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The format of a data file: by its setting, else by its content, else by its name; and its reader."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 from collections.abc import Iterator

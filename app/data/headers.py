@@ -1,7 +1,5 @@
 """Columns by their names: the usual ones, the chosen ones, and whether a first row has names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..errors import InputError, listed, nearest, shorten

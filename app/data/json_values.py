@@ -1,7 +1,5 @@
 """What JSON text holds: objects with repeated keys marked, the rows of one value, one value or lines."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

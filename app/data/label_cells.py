@@ -1,8 +1,6 @@
 """The labels of a multi-label row, from a cell of a file or from one 0/1 column for each label. In a table a
 set is text, the JSON list of its labels in order of code points: equal sets are equal."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

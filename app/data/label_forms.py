@@ -1,7 +1,5 @@
 """The form of the labels of each task."""
 
-from __future__ import annotations
-
 from .label_form import LabelForm, NoLabels, OneLabel
 from .label_lists import LabelLists
 from .label_paths import OnePath, PathLists

@@ -1,7 +1,5 @@
 """Several labels a row, or none: the labels of a row are a list."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

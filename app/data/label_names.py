@@ -1,7 +1,5 @@
 """The labels of a file: which class each one is, and which of them may be mistakes."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from typing import Any

@@ -1,7 +1,5 @@
 """How a text of more than `max_length` tokens is read: cut, its head and tail, or all of it in windows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, get_args

@@ -1,7 +1,5 @@
 """Multi-label rows are dealt to splits or folds: sets and labels keep their proportions."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .splits import text_groups

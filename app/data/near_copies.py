@@ -1,8 +1,6 @@
 """Texts of dev and test that are nearly a training text: on them a model looks better than it is. TF-IDF of
 pairs and triples of characters finds candidates; difflib decides."""
 
-from __future__ import annotations
-
 import sys
 from difflib import SequenceMatcher
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One number a row: a score, a price, a degree of similarity."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """One label a row, and the labels have an order: stars, or mild, moderate, severe."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

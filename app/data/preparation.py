@@ -5,8 +5,6 @@
 line of ours, from scripts, notebooks and programs on standard input alike.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess

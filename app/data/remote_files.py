@@ -1,8 +1,6 @@
 """Files on object stores, such as s3://bucket/posts.parquet -> whole copies in the cache, by fsspec. It finds
 the credentials; nothing of them is in a setting, a message or a file of ours."""
 
-from __future__ import annotations
-
 import glob
 import logging
 from collections.abc import Iterator

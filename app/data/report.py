@@ -1,7 +1,5 @@
 """The data report that is printed before training: rows, classes, lengths, and what may be wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

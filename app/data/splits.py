@@ -1,7 +1,5 @@
 """Rows of one table -> the row ids of train, dev and test."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Statistics of a dataset that need no tokens: classes, repeated texts, and texts in more than one split."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .label_form import LabelForm

@@ -7,8 +7,6 @@ text). Where long texts are read in windows, a row has the tokens of all its win
 `window_ends.npy` (num_windows,) and `first_windows.npy` (num_rows + 1,) say where they are.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 from dataclasses import asdict

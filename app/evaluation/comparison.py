@@ -1,7 +1,5 @@
 """Two models on the same rows: which is better, and how sure is that?"""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The logits of the evaluated splits of a run <-> one file, logits.safetensors. What is said about a run's
 quality follows from this file: row ids, labels and logits of each split."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

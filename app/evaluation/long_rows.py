@@ -1,7 +1,5 @@
 """Accuracy of rows whose text was not read whole, beside that of all others."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..data.tokens import TokenStore

@@ -1,7 +1,5 @@
 """Rows of text -> a table for a terminal, with Chinese characters of two columns."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterable
 

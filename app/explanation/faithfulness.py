@@ -1,7 +1,5 @@
 """Do attributions explain anything? Deleting the highest first must hurt more than deleting at random."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Integrated gradients: what each token adds to a label's log-odds (https://arxiv.org/abs/1703.01365)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ long as the other rows on average. Its bias is the largest with which few enough
 go to the new class.
 """
 
-from __future__ import annotations
-
 import secrets
 import shutil
 from collections.abc import Callable

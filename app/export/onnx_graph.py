@@ -1,7 +1,5 @@
 """transformers' model for sequence classification -> an ONNX graph for ONNX Runtime on the CPU."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Comparing an exported model with the model that it was made from, on rows of the user."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

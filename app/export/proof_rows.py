@@ -1,7 +1,5 @@
 """The rows on which an exported model is compared: the dev rows of its run, or a file of texts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

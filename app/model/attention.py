@@ -5,8 +5,6 @@ A model looks up its attention function by name and passes it the extra keyword 
 `app.batching.collate`.
 """
 
-from __future__ import annotations
-
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward

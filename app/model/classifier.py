@@ -1,7 +1,5 @@
 """The classifier: an encoder and its head, as transformers has them, which also takes packed batches."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -5,8 +5,6 @@ torch draws a Bernoulli number for each element from one thread's Mersenne twist
 generator seeds for every call, so that `torch.manual_seed` still decides the masks.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import nn

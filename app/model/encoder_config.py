@@ -1,7 +1,5 @@
 """The encoder's configuration: a checkpoint's or an architecture's, with the settings of the user."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from transformers import AutoConfig, PreTrainedConfig

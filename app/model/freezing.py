@@ -1,7 +1,5 @@
 """Embeddings and lower layers that are not trained: no gradient, no optimizer state, no backward pass."""
 
-from __future__ import annotations
-
 import logging
 import re
 

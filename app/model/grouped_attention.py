@@ -5,8 +5,6 @@ the order of the products, and come back from it, by one selection each, where a
 times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The last layer of the head of a model of transformers, and what it reads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -5,8 +5,6 @@ weight-sized matrix products, 7 % of all in a step. Layers with rotary positions
 save the feed-forward part.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import torch

@@ -5,8 +5,6 @@ The head of a BERT reads the first token, of which an encoder for likeness, such
 layer makes the mean of all tokens of it, so that a checkpoint stays one of a usual BERT.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

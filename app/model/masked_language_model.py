@@ -1,7 +1,5 @@
 """An encoder that predicts masked tokens, and how its head begins where a checkpoint has none."""
 
-from __future__ import annotations
-
 import logging
 
 import torch

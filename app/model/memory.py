@@ -1,7 +1,5 @@
 """Memory of a training step: a way to need less of it, and an estimate of how much it needs."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which types of model run packed, and how: what their heads read of a row, and how they count positions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

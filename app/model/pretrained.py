@@ -1,7 +1,5 @@
 """Classifiers from settings and checkpoints, and back into a checkpoint folder."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 from pathlib import Path

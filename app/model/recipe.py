@@ -1,7 +1,5 @@
 """Learning rates and epochs where the settings do not say: by the model and the data (docs/quality.md)."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Attention of rows that are padded in groups of similar length: to all of it, to what is before, or near."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

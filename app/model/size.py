@@ -1,7 +1,5 @@
 """How large a model its configuration asks for, measured before any memory is allocated."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

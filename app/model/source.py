@@ -1,7 +1,5 @@
 """Where a pretrained model is: `model.name` -> what transformers can load, a folder or a name on the hub."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from huggingface_hub import constants, errors, hf_hub_download

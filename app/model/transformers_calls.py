@@ -1,7 +1,5 @@
 """Calls into transformers that stay quiet, and whose errors are the user's."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Variable-length attention for packed batches on CUDA, by torch's kernels, which are checked first."""
 
-from __future__ import annotations
-
 import logging
 from functools import cache
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The sentences of `What next?`, in English and Chinese."""
 
-from __future__ import annotations
-
 SENTENCES = {
     "heading": ("What next?", "下一步做什么？"),
     "no_better": (

@@ -1,7 +1,5 @@
 """Baselines: the most frequent answer, and TF-IDF of characters with a linear model."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import replace

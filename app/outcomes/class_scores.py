@@ -1,7 +1,5 @@
 """Class ids and logits -> the scores of rows with one label: arrays of one number a row."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The folder of a finished run -> its outcome, and the logits that its report is made of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..errors import InputError

@@ -1,7 +1,5 @@
 """Injected errors: labels changed on purpose, to measure how many a list of label issues finds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 """Logits of models without these rows -> rows whose label may be wrong, the least plausible first. cleanlab
 measures how plausible a label is, and its confident learning says which labels it takes for wrong."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass

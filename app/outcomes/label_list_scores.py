@@ -1,7 +1,5 @@
 """The scores of rows with several labels: arrays of one number a row."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Scores of rows with labels -> precision, recall and F1 of each label, averages, and confusions."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

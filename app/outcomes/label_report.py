@@ -1,7 +1,5 @@
 """Metrics of labels -> the printed report."""
 
-from __future__ import annotations
-
 from ..evaluation.text_table import columns_of, short_label, text_table
 from .label_metrics import MAX_CLASSES, MULTI_LABEL_AVERAGES, SCORES, worst_labels
 from .metrics import BY_KEY

@@ -1,7 +1,5 @@
 """Weights of labels in a loss, from the settings and the rows that each label has."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """The page of a report, for any outcome with labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..evaluation.page.report_page import PageContent, render_report_page

@@ -1,8 +1,6 @@
 """Training losses: each returns a sum over rows, which the loop divides, and their `divergence` for R-Drop. A
 new one is its class, an entry of a table at the end, and its name in `TASKS`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 """The table of metrics: all that is known of them; a new metric is one entry. Report, page and card show
 those of the task with intervals; folds, seeds and comparisons those that are `compared`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Figures of a run -> its model card: Markdown with the metadata that model hubs read."""
 
-from __future__ import annotations
-
 import hashlib
 import html
 import re

@@ -1,7 +1,5 @@
 """What report.html shows of several labels a row: the labels with their thresholds, and the worst rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

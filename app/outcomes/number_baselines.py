@@ -1,7 +1,5 @@
 """Baselines for one number a row: its mean, and ridge regression on TF-IDF of characters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What report.html and the model card show of one number a row: predicted against true, worst rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

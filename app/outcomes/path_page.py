@@ -1,7 +1,5 @@
 """What page and card say of labels in a hierarchy, and the labels of a page below their parents."""
 
-from __future__ import annotations
-
 from .hierarchy import Hierarchy
 from .words import MULTI_LABEL, SINGLE_LABEL
 

@@ -1,7 +1,5 @@
 """The words of the printed report, in English and Chinese."""
 
-from __future__ import annotations
-
 from ..config import language as texts
 
 WORDS = {

@@ -1,8 +1,6 @@
 """How far metrics would move with other rows, another model or another seed, by resampling the rows.
 Everything here follows from the table of metrics and the outcome's `distinct_rows` and `count`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What report.html shows of one label a row: classes, confusions, how sure the model is, and its errors."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..evaluation.measures.calibration_error import NUM_BINS, confidence_bins

@@ -1,8 +1,6 @@
 """Temperature scaling: one number that logits are divided by, so that probabilities are as often right as
 they say. It changes no prediction, only how sure the classifier is of it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Texts with labels, which are read when they are needed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Words of single kinds of answers on the page of a report and on a model card, in English and Chinese."""
 
-from __future__ import annotations
-
 SINGLE_LABEL = {
     "card_what": (
         "A classifier of Chinese {texts} with {labels:,} labels",

@@ -1,7 +1,5 @@
 """Which run predictions are made with where none is named, and what is said of a model before it is used."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import suppress

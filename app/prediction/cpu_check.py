@@ -4,8 +4,6 @@ Without the instructions for sums of 8-bit products (VNNI), a CPU may cut such s
 (https://github.com/microsoft/onnxruntime/issues/5849).
 """
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Texts to try a model with: rows of the test split of its run."""
 
-from __future__ import annotations
-
 import csv
 from itertools import islice
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Predictions -> an Excel file, where every text is a text cell and none a formula."""
 
-from __future__ import annotations
-
 import logging
 import math
 import re

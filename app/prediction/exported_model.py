@@ -1,7 +1,5 @@
 """An exported folder: which files it has, and what its record says. It is read without torch."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the last layer of a classifier reads: the final states of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows with labels -> predictions, and the report on them: how good is a model on other rows?"""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """The training rows whose texts are most like a text: the evidence for its label."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Logits by ONNX Runtime, on the CPU, from an exported folder; torch is not imported."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path

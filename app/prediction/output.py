@@ -1,7 +1,5 @@
 """The file that predictions are written to, standard output, or the terminal."""
 
-from __future__ import annotations
-
 import logging
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Predictions -> a Parquet file: the columns of the input with their types, then the predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO

@@ -1,7 +1,5 @@
 """Predictions -> rows of CSV, JSON Lines or Excel, or lines for people."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

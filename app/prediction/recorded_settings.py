@@ -1,7 +1,5 @@
 """The `data` settings that a model was trained with, as its folder has them; torch is not imported."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path

@@ -5,8 +5,6 @@ covariance for all classes (Lee and others 2018, https://arxiv.org/abs/1807.0388
 scores of dev rows, so that a stated share of false alarms holds whatever the scores are.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

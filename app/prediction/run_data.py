@@ -1,7 +1,5 @@
 """The data of a finished run, read as in its training."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..checkpoints.run_history import CONFIG

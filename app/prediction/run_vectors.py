@@ -1,7 +1,5 @@
 """Vectors of texts by the encoder of a run, and those of its own rows, computed once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

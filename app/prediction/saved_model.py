@@ -1,7 +1,5 @@
 """A checkpoint folder -> the trained classifier and its tokenizer, after checks of the folder."""
 
-from __future__ import annotations
-
 import json
 from fnmatch import fnmatch
 from itertools import chain

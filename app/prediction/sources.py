@@ -1,7 +1,5 @@
 """Rows to classify, from files, streams or the command line."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Logits by torch: the packed classifier that training uses, on any of its devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 

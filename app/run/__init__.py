@@ -1,7 +1,5 @@
 """One run, from the command line to the report."""
 
-from __future__ import annotations
-
 import signal
 import sys
 

@@ -1,7 +1,5 @@
 """What a run does after each optimizer step: log, agree on signals, evaluate on dev, save."""
 
-from __future__ import annotations
-
 import math
 import signal
 import time

@@ -1,7 +1,5 @@
 """Configuration -> the components of a run: data, tokenizer, outcome, model, loaders, batch plan."""
 
-from __future__ import annotations
-
 import logging
 import os
 from dataclasses import dataclass, replace

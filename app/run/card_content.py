@@ -1,7 +1,5 @@
 """A finished run -> what its model card says."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

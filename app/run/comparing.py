@@ -1,7 +1,5 @@
 """Two finished runs -> which one is better on the rows of their reports."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The lines in which a run says what it will train."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The report of `python -m app verify --device`, and which devices compute what the CPU computes."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

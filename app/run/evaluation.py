@@ -1,7 +1,5 @@
 """Evaluating one split of the data."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..data.dataset import Split

@@ -1,7 +1,5 @@
 """The report of a finished run: printed, and written into its folder."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One run of one rank, from the configuration to the report."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

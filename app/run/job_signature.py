@@ -1,8 +1,6 @@
 """What a run trains on: its settings, and the content, not the path, of its files. A resumed run compares it
 with that of its training state, and each rank with that of rank 0."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Memory that runs out outside of a training step: where, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The end of a run with LoRA: an ordinary checkpoint beside the adapter, which must predict the same."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Before the first step: every rank must have the same data, settings, model and code as rank 0. Else ranks
 with an old copy of the data would train to a report that looks right, or wait forever."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Resuming a run from its training state: what must be equal, what may change, and training for longer."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a run writes while it trains: its best model, and the training states from which it resumes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace

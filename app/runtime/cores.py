@@ -1,7 +1,5 @@
 """How many cores this process may use: those that it is bound to, and no more than its container is given."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path, PurePosixPath

@@ -3,8 +3,6 @@
 https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """What this machine offers a process: its device, the speed of bf16, its part of the cores."""
 
-from __future__ import annotations
-
 import functools
 import os
 import platform

@@ -1,7 +1,5 @@
 """Files that are whole or absent: written under another name, synced, then renamed. And full disks."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

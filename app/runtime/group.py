@@ -1,8 +1,6 @@
 """The processes of a run, and what they exchange. The base class is a process alone, for which all of this is
 trivial."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import suppress

@@ -5,8 +5,6 @@ that is only stopped, or whose machine is gone. So each rank increases a number 
 and watches the next rank's.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

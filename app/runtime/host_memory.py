@@ -1,7 +1,5 @@
 """Malloc thresholds and kernel caches: how much host memory a process keeps."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

@@ -1,7 +1,5 @@
 """What a process sets before it trains: its threads, its memory, its arithmetic."""
 
-from __future__ import annotations
-
 import logging
 
 import torch

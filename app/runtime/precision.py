@@ -3,8 +3,6 @@
 https://docs.pytorch.org/docs/stable/amp.html
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 

@@ -1,7 +1,5 @@
 """The processes of a run: what launcher started them, and how they end: never later than the launcher."""
 
-from __future__ import annotations
-
 import logging
 import os
 import platform

@@ -1,7 +1,5 @@
 """Imports of large libraries, for programs of this project: no garbage collector, and a quiet Ctrl-C."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

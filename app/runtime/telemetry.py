@@ -1,7 +1,5 @@
 """Libraries that report their use to their makers: not from here, unless the user's environment says so."""
 
-from __future__ import annotations
-
 import os
 
 # ONNX Runtime reports sessions and graphs since 1.29, and keeps an id of the machine in ~/.cache (its

@@ -1,7 +1,5 @@
 """The HTTP application: its routes, who may use them, and what each error looks like."""
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import signal

@@ -1,8 +1,6 @@
 """Which values of the Host header are answered. By DNS rebinding the page of any web site could read what
 this server answers; such requests have the name of that site, and are refused."""
 
-from __future__ import annotations
-
 import re
 from ipaddress import ip_address
 

@@ -1,7 +1,5 @@
 """One queue of requests for one model: requests that wait together are computed together."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What a server counts, for Prometheus."""
 
-from __future__ import annotations
-
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,

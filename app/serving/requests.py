@@ -1,7 +1,5 @@
 """The body of a request -> rows to classify, or the reason why it is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple

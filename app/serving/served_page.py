@@ -1,7 +1,5 @@
 """The page of a server: one document with its script and style inside, which loads nothing."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from pathlib import Path

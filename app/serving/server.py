@@ -1,7 +1,5 @@
 """Running the application: its address, and how it ends."""
 
-from __future__ import annotations
-
 import logging
 import math
 import signal

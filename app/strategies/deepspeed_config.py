@@ -3,8 +3,6 @@
 https://www.deepspeed.ai/docs/config-json/
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """nn.DataParallel: one process drives all GPUs; each pass copies the model and splits the batch by rows."""
 
-from __future__ import annotations
-
 import logging
 
 import torch

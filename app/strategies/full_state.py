@@ -1,8 +1,6 @@
 """The full, unsharded state of training by parameter name, on the CPU: weights, optimizer, gradients, loss
 scale. It has one form, so a run can be resumed in another mode or number of processes."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import torch

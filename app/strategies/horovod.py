@@ -3,8 +3,6 @@
 https://horovod.readthedocs.io/en/stable/pytorch.html
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -3,8 +3,6 @@
 https://horovod.readthedocs.io/en/stable/api.html#module-horovod.torch
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """How the processes of a mode are started: without a launcher, by torchrun or its like, by horovodrun."""
 
-from __future__ import annotations
-
 import faulthandler
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The exponential moving average of the weights, as each rank holds them: whole, or its shards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

@@ -3,8 +3,6 @@
 https://deepspeed.readthedocs.io/en/stable/zero3.html#debugging
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -3,8 +3,6 @@
 Miyato et al. 2017, https://arxiv.org/abs/1605.07725
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """The only evaluation, whatever mode drives it: the results of every row of a split, each counted once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The only training loop, whatever mode drives it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ..batching.loader import Loader

@@ -1,7 +1,5 @@
 """Losses and gradients that are not finite: which step, which rows, and whether the run stops or skips it."""
 
-from __future__ import annotations
-
 import logging
 import math
 

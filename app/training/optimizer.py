@@ -1,7 +1,5 @@
 """The optimizer's parameter groups, and the learning rate as a pure function of the optimizer step."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterable

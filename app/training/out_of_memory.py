@@ -1,7 +1,5 @@
 """What happens when memory runs out in a step: more and smaller micro-batches, and the same global batch."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 

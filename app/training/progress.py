@@ -1,7 +1,5 @@
 """How far a run has come: shared by the loop, the evaluations, the log and the training states."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

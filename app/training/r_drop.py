@@ -3,8 +3,6 @@
 Wu et al. 2021, https://arxiv.org/abs/2106.14448. Their rows differ by dropout only, so this needs some.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

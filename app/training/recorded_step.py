@@ -8,8 +8,6 @@ up to the smaller size that fits, with one row of padding. Batches with fewer ro
 No GPU has verified this yet; `train.cuda_graphs` is off unless it is asked for.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,8 +1,6 @@
 """One optimizer step, top to bottom: batch, forward, loss, backward, exchange, clip, update, zero.
 `out_of_memory.py` repeats it with smaller micro-batches, `recorded_step.py` replays it as a CUDA graph."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

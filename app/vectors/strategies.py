@@ -1,7 +1,5 @@
 """Which of many rows without a label to have labelled next; the names are those of the library small-text."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """CSV, TSV and the like: fields with a character between them, with or without quotes around them."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Collection, Iterator
 from typing import Any

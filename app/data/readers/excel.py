@@ -1,7 +1,5 @@
 """The one sheet with values of an Excel file (.xlsx) -> its rows, read one at a time by openpyxl."""
 
-from __future__ import annotations
-
 import os
 import warnings
 import zipfile

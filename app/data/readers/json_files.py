@@ -1,7 +1,5 @@
 """JSON: one array of rows, or one row a line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator
 from typing import Any

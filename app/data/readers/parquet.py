@@ -1,7 +1,5 @@
 """Parquet, read by pyarrow in batches of rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Plain text: one text a line, without labels."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 from ...errors import excerpt

@@ -1,7 +1,5 @@
 """Whether a probability of 0.9 is right nine times out of ten: the expected calibration error."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

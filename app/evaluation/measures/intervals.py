@@ -5,8 +5,6 @@ are alike. So a million rows cost no more than their table: the confusion matrix
 narrow ranges of values for a mean; bins of confidence, right and wrong, for the calibration error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

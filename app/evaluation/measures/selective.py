@@ -1,7 +1,5 @@
 """Deciding only where the classifier is sure: from which confidence on, and how precisely."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

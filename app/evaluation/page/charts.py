@@ -1,7 +1,5 @@
 """Numbers -> places in an SVG picture."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

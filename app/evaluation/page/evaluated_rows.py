@@ -1,7 +1,5 @@
 """What the page needs to know of each evaluated row, and what the rows of one kind have in common."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The words of the page, in English and Chinese."""
 
-from __future__ import annotations
-
 from ...config.language import in_language
 
 WORDS = {

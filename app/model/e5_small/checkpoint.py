@@ -1,7 +1,5 @@
 """The data file -> a BERT checkpoint of transformers: config.json, model.safetensors, tokenizer.json."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

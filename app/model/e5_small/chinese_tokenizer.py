@@ -1,7 +1,5 @@
 """The encoder's tokenizer for Chinese: the pieces that are kept, and their tokenizer.json."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import numpy as np

@@ -6,8 +6,6 @@ directory of the tensors. A block of 32 weights is one fp16 scale and 16 bytes, 
 first 16 weights; a weight is (nibble - 8) * scale.
 """
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

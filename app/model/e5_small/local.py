@@ -1,7 +1,5 @@
 """The checkpoint of e5-small-zh, built in the cache from a data file that is the known one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ...config.shipped import E5_FILE, E5_PACKAGE, E5_SMALL, E5_VERSION, PROGRAM, e5_file

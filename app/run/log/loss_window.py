@@ -1,7 +1,5 @@
 """The losses of the last steps: they stay on the devices until they are needed, then ranks add up."""
 
-from __future__ import annotations
-
 import torch
 
 from ...strategies.strategy import Strategy

@@ -1,8 +1,6 @@
 """metrics.jsonl: one line of JSON for each evaluation. A line may be damaged: `kill -9` leaves half a line,
 and a power cut zero bytes. They stay, and are skipped."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

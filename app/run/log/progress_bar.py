@@ -1,7 +1,5 @@
 """The progress bars of a training and of its evaluations."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import threading

@@ -1,7 +1,5 @@
 """What a run says while it trains: log lines, progress bar, TensorBoard, a line of JSON an evaluation."""
 
-from __future__ import annotations
-
 import logging
 from datetime import timedelta
 from pathlib import Path

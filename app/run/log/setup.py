@@ -1,7 +1,5 @@
 """Where log lines go: standard error on rank 0, and the run folder's train.log as soon as there is one."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from logging.handlers import MemoryHandler

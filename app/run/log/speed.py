@@ -1,7 +1,5 @@
 """How fast a run trains."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

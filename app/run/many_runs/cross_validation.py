@@ -1,7 +1,5 @@
 """A cross-validation: every row of the train file is tested once, by a model that was trained without it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which labels of the train file may be wrong: label_issues.csv, and how many injected errors it finds."""
 
-from __future__ import annotations
-
 import csv
 import logging
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The logits of all folds -> one row for each row of the train file, and oof.parquet."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A search by Optuna: each trial is a run that sees no test row; any number of processes share a study."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a search has found: the best settings, one final run with them, and how optimistic the search was."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The settings that a search varies: `[1e-5, 5e-4, log]` is a range, `[cross_entropy, focal]` a choice."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The same split with several seeds: their spread, kept apart from the error of sampling the test rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ...config.schema import Config

@@ -1,7 +1,5 @@
 """A series of runs in one folder, each in separate processes; finished ones stay, others resume."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A learning curve: parts of the training rows, each trained and tested on the same rows."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

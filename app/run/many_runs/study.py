@@ -1,7 +1,5 @@
 """The study of a search on disk: Optuna's storage, samplers and pruners, and the locks of its processes."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager

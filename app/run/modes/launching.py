@@ -1,7 +1,5 @@
 """Starting the processes of a mode by its own launcher, as a user does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterable

@@ -6,8 +6,6 @@ There one process does the job a second time with the rows added up in another o
 far rounding alone moves a result.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The same job in every mode, each by its own launcher: time, rows per second while training, memory.
 `run_mode` starts a run and watches its processes; `render` and `draw` show the timings."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

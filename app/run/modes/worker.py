@@ -4,8 +4,6 @@ A *training* is one way to do the job: `float64`, `fp32`, `bf16` or `fp16`, and 
 such as `fp32-control`: the same rows, added up in another order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The services that follow a run beside TensorBoard, one file each; libraries are imported on demand."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.util import find_spec
 

@@ -1,7 +1,5 @@
 """A tracker in a thread: the training never waits for a service, and no error of one ends it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

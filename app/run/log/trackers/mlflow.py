@@ -1,7 +1,5 @@
 """MLflow: a server (MLFLOW_TRACKING_URI), or else the folder mlruns."""
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -1,7 +1,5 @@
 """SwanLab; SWANLAB_MODE=offline writes into a folder, for `swanlab sync`."""
 
-from __future__ import annotations
-
 from uuid import uuid4
 
 from .tracker import TrackedRun, Tracker

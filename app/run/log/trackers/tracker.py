@@ -1,7 +1,5 @@
 """What a run sends to a tracker, and what the tracker does with it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

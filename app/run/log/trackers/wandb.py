@@ -1,7 +1,5 @@
 """Weights & Biases; WANDB_MODE=offline writes into a folder, for `wandb sync`."""
 
-from __future__ import annotations
-
 from uuid import uuid4
 
 from .tracker import TrackedRun, Tracker
