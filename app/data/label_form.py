@@ -32,7 +32,7 @@ class LabelForm:
     what = "label"
 
     def text(self, value: Any, options: ReadOptions) -> str:
-        """Return the label text of a cell; raises ValueError for this row, InputError for all rows."""
+        """Return the label text of a cell; raises ValueError for a wrong row, InputError if all are."""
         raise NotImplementedError
 
     def text_of_fix(self, value: Any, options: ReadOptions) -> str:

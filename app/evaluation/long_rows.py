@@ -33,7 +33,7 @@ def row_readings(store: TokenStore, rows: np.ndarray) -> np.ndarray:
 
 
 def readings_of(cut: np.ndarray, windows: np.ndarray | None) -> np.ndarray:
-    """Return `row_readings`: `cut` (num_rows,): tokens were left out; `windows` (num_rows,) None for one."""
+    """Return `row_readings` of whether tokens were left out, `cut`, and the `windows` of each row, if any."""
     several = np.zeros(len(cut), dtype=bool) if windows is None else windows > 1
     return np.where(cut > 0, 2, several.astype(np.int64))
 

@@ -130,7 +130,7 @@ def _check_output(output: Path) -> None:
 
 
 def _quantised(aside: Path, batches: list[dict], tried: Callable, say: Callable) -> tuple:
-    """Quantise the graph in `aside`, if need be in part; return what `tried` does, and for the record how."""
+    """Quantise the graph in `aside`, in part where it must be; return what `tried` does, and the details."""
     fused = (aside / GRAPH).rename(aside / "fused.onnx")
     for count in FP32_NEURONS:
         num_layers = quantise(fused, aside / GRAPH, batches, count)
