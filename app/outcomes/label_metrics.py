@@ -110,7 +110,7 @@ def mixed_pairs(metrics: dict) -> list[MixedPair]:
 
 
 def worst_labels(classes: dict, count: int) -> dict:
-    """Return the `count` labels with the lowest F1 among those with rows; of equal ones the frequent first."""
+    """Return the `count` labels with the lowest F1 among those with rows; of equal ones the larger first."""
     with_rows = [
         (scores["f1"], -scores["support"], name) for name, scores in classes.items() if scores["support"]
     ]
