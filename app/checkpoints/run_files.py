@@ -6,6 +6,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from ..config.schema import Config
 from ..errors import InputError
 from ..evaluation.logits_file import LOGITS
 from ..outcomes import fitted_files
@@ -140,3 +141,29 @@ def keep_reports(folder: Path, step: int) -> None:
     for path in [*(folder / name for name in REPORT_FILES), *cards_of_run(folder)]:
         if path.exists():
             path.rename(path.with_name(f"{path.stem}.step-{step}{path.suffix}"))
+
+
+def input_files(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the files and folders that a run reads, each after the setting that names it."""
+    inputs = {f"data.{name}": getattr(config.data, name) for name in ("train", "dev", "test", "relabel")}
+    inputs |= {"model.name": config.model.name, "model.vocab_file": config.model.vocab_file}
+    inputs |= {"deepspeed.config": config.deepspeed.config}
+    for setting, value in inputs.items():
+        yield from ((setting, path) for path in (value if isinstance(value, list) else [value]) if path)
+
+
+def check_inputs(config: Config) -> None:
+    """Raise InputError where a run would replace what it reads: data, pretrained model, a setting's file."""
+    if config.output.dir is None or not config.output.overwrite:
+        return
+    folder = Path(config.output.dir)
+    if not folder.is_dir():
+        return
+    replaced = {path.resolve() for path in [*run_files(folder), folder / REPLACED]}
+    for setting, path in input_files(config):
+        place = Path(path).resolve()
+        if place == folder.resolve() or not replaced.isdisjoint((place, *place.parents)):
+            raise InputError(
+                f"output.overwrite true replaces the run in {folder}, and {setting} ({path}) is part of it; "
+                "choose another output.dir, or copy what is read to another place"
+            )

@@ -11,11 +11,11 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
-from ..config.schema import Config, OutputConfig
+from ..config.schema import OutputConfig
 from ..errors import InputError, TrainingError
 from ..runtime.disk import is_full
 from ..runtime.processes import launcher_id, launcher_start
-from .run_files import REPLACED, REPORT, STATES, only_started, remove_run, run_files, set_run_aside
+from .run_files import REPLACED, REPORT, STATES, only_started, remove_run, set_run_aside
 from .run_history import HISTORY, check_config_file
 from .run_lock import RunLock, check_not_in_use
 
@@ -129,32 +129,6 @@ def check_content(config: OutputConfig) -> None:
         raise InputError(f"{folder} is not empty and holds no run; choose another output.dir")
     if not is_finished(folder) and not config.overwrite and not resumes(config, folder):
         raise unfinished_error(folder)
-
-
-def input_files(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield the files and folders that a run reads, each after the setting that names it."""
-    inputs = {f"data.{name}": getattr(config.data, name) for name in ("train", "dev", "test", "relabel")}
-    inputs |= {"model.name": config.model.name, "model.vocab_file": config.model.vocab_file}
-    inputs |= {"deepspeed.config": config.deepspeed.config}
-    for setting, value in inputs.items():
-        yield from ((setting, path) for path in (value if isinstance(value, list) else [value]) if path)
-
-
-def check_inputs(config: Config) -> None:
-    """Raise InputError where a run would replace what it reads: data, pretrained model, a setting's file."""
-    if config.output.dir is None or not config.output.overwrite:
-        return
-    folder = Path(config.output.dir)
-    if not folder.is_dir():
-        return
-    replaced = {path.resolve() for path in [*run_files(folder), folder / REPLACED]}
-    for setting, path in input_files(config):
-        place = Path(path).resolve()
-        if place == folder.resolve() or not replaced.isdisjoint((place, *place.parents)):
-            raise InputError(
-                f"output.overwrite true replaces the run in {folder}, and {setting} ({path}) is part of it; "
-                "choose another output.dir, or copy what is read to another place"
-            )
 
 
 def unfinished_error(folder: Path) -> InputError:

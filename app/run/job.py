@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoints.run_files import drop_replaced_run
-from ..checkpoints.run_folder import cannot_write, check_inputs, check_run_folder, holds_run, open_run_folder
+from ..checkpoints.run_files import check_inputs, drop_replaced_run
+from ..checkpoints.run_folder import cannot_write, check_run_folder, holds_run, open_run_folder
 from ..checkpoints.run_history import describe_start, write_first_start
 from ..checkpoints.run_lock import RunLock
 from ..checkpoints.training_state import TrainingState, drop_states

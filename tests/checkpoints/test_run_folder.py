@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from app.checkpoints import run_files
-from app.checkpoints.run_files import REPLACED, drop_replaced_run
-from app.checkpoints.run_folder import check_inputs, open_run_folder
+from app.checkpoints.run_files import REPLACED, check_inputs, drop_replaced_run
+from app.checkpoints.run_folder import open_run_folder
 from app.config.schema import Config, DataConfig, DeepSpeedConfig, ModelConfig, OutputConfig
 from app.errors import InputError
 from app.run.entry import main

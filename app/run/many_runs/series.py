@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...checkpoints.run_folder import CHECKPOINTS, input_files, is_finished
+from ...checkpoints.run_files import input_files
+from ...checkpoints.run_folder import CHECKPOINTS, is_finished
 from ...config.schema import Config
 from ...config.shipped import MODULE
 from ...data.cache import content_key, file_digest
