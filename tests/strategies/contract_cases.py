@@ -131,10 +131,11 @@ OF_THE_MODE = [
     *("fgm_r_drop_adamw", "fgm_padded_frozen", "ema", "frozen_layer_adamw", "gradient_checkpointing"),
     *("multi_label", "masked_language_modelling", "lora_padded_adamw"),
 ]
-# What depends on how many rows and tokens each process gets, beside those of the mode
+# What depends on how many rows and tokens each process gets
 OF_THE_ROWS = [
-    *("accumulation_adamw", "tiny_last_batch", "weighted", "windows", "regression", "ordinal", "balanced"),
-    *("logit_adjusted", "r_drop_tiny_last_batch", "fgm_windows", "lora"),
+    *("accumulation_3", "accumulation_adamw", "tiny_last_batch", "weighted", "clipped", "fp16_overflow"),
+    *("windows", "regression", "ordinal", "balanced", "logit_adjusted", "r_drop_tiny_last_batch"),
+    *("fgm_windows", "ema", "masked_language_modelling", "lora"),
 ]
 # So large that the first gradients are infinite, for some steps
 OVERFLOW_SCALE = 2.0**40

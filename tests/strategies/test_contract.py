@@ -140,8 +140,10 @@ def test_same_job_as_single(mode, nprocs, stage, data, single, tmp_path):
     chosen = OF_THE_MODE
     if strategy.launcher.one_process or nprocs == 2 and stage == 2 and not strategy.launcher.starts_processes:
         chosen = CASES
-    elif nprocs == 3 or stage == 3:
-        chosen = [*OF_THE_MODE, *OF_THE_ROWS]
+    elif nprocs == 3:
+        chosen = OF_THE_ROWS
+    elif stage == 3:
+        chosen = list(dict.fromkeys([*OF_THE_MODE, *OF_THE_ROWS]))
     cases = [case for case in chosen if case in CASES and case not in NOT_ON_CPU.get(mode, ())]
     launch(strategy, nprocs, data, tmp_path / "out", cases, stage)
     assert_same_job(single, tmp_path / "out", cases, nprocs)
