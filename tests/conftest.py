@@ -13,11 +13,18 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Files of minutes, the longest first: where two processes share the tests, none waits for such a file at the
+# end. One process runs all tests of a file.
+LONG_FILES = ["test_contract.py", "test_resume.py", "test_chaos.py", "test_dead_ranks.py", "test_fuzz.py"]
+LONG_FILES += ["test_learning.py", "test_benchmarks.py", "test_elastic.py", "test_tune.py"]
+LONG_FILES += ["test_parts_processes.py", "test_notebook.py"]
 HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests that need a GPU where there is none."""
+    """Put long files first, and skip tests that need a GPU where there is none."""
+    places = {name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
     for_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if for_gpu:
         import torch
