@@ -55,9 +55,10 @@ ERRORS = (
         "（--data.format）；Excel 工作表里请去掉列名上面的内容",
     ),
     (
-        "invalid byte {1} in the {m} {2}; set --data.encoding (gb18030 for most older Chinese files) or fix "
-        "the file",
-        "{m} {2} 中有无效的字节 {1}；请设置 --data.encoding（较早的中文文件多为 gb18030），或改正文件",
+        "invalid byte {1} in the {m} {2}; set --data.encoding (gb18030 for most older Chinese files, big5 "
+        "for traditional ones) or fix the file",
+        "{m} {2} 中有无效的字节 {1}；请设置 --data.encoding（较早的中文文件多为 gb18030，繁体多为 big5），"
+        "或改正文件",
     ),
     (
         "the record is not valid CSV ({1}); double the quotes inside quoted fields, or set --data.quoting "

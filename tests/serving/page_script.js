@@ -53,6 +53,9 @@ know(null);
 const gb18030 = Uint8Array.from([0xbd, 0xf1, 0xcc, 0xec]);
 for (const recorded of ["gb18030", "utf-8", null, "no such encoding"]) assert.equal(decode(gb18030, recorded), "今天");
 assert.equal(decode(new TextEncoder().encode("今天"), null), "今天");
+// UTF-8 with a bad byte, 今天 in Big5, and lines in GB18030 and UTF-8 are read as nothing
+const mixed = [...gb18030, ...gb18030, 10, ...new TextEncoder().encode("今天")];
+for (const bytes of [[0xe4, 0xbb, 0x8a, 0xff], [0xe4, 0xbb, 0x8a, 0xe5, 0xa4], [0xa4, 0xb5, 0xa4, 0xd1], mixed]) assert.equal(decode(Uint8Array.from(bytes), null), null);
 
 const near = { similarity: 0.5, label: ["a", "b"], text: "好", where: "rows.csv, line 2" };
 assert.match(say("nearest", near), /0\.5000 a(, |、)b.*好.*rows\.csv, line 2/);

@@ -13,6 +13,7 @@ const SAY = {
     all: (n) => `all ${n} labels`, why: "Why?", explaining: "This takes a moment …", hide: "Hide", raises: "for", lowers: "against", up: "raises it", down: "lowers it", and: ", ",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "Only in part" : "All"}: ${ranges} of ${n} characters were read, as ${tokens} tokens${windows > 1 ? ` in ${windows} windows` : ""}.${cut ? " The model saw nothing of the others." : ""}`,
     nearest: ({ similarity, label, text, where }) => `In training: ${similarity.toFixed(4)} ${[label].flat().join(", ") || "no label"}: ${text} (${where})`,
+    encoding: (name) => `${name}: found neither UTF-8 nor GB18030 text: save the file in UTF-8.`,
     missing: (name) => `The model was trained on the column "${name}", which this file does not have: choose the column.`,
   },
   zh: {
@@ -28,6 +29,7 @@ const SAY = {
     all: (n) => `全部 ${n} 个标签`, why: "为什么？", explaining: "请稍候……", hide: "收起", raises: "支持", lowers: "反对", up: "使其变大", down: "使其变小", and: "、",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "只读了一部分" : "全部读完"}：共 ${n} 个字符，读了第 ${ranges} 个，${tokens} 个 token${windows > 1 ? `，分 ${windows} 个窗口` : ""}。${cut ? "其余内容模型没有看到。" : ""}`,
     nearest: ({ similarity, label, text, where }) => `训练集：${similarity.toFixed(4)} ${[label].flat().join("、") || "没有标签"}：${text}（${where}）`,
+    encoding: (name) => `${name}：既不是 UTF-8，也不是 GB18030 文本：请把文件另存为 UTF-8。`,
     missing: (name) => `模型训练时用的是“${name}”列，这个文件里没有：请选择一列。`,
   },
 };
@@ -115,13 +117,30 @@ function parseCsv(text, comma, quotes) {
   return rows;
 }
 
-// UTF-8 unless the run recorded another encoding; a name that browsers do not know counts as UTF-8.
+// In the encoding that the run recorded, else UTF-8, else GB18030 where the text shows it; null where none fits.
 function decode(bytes, recorded) {
   const encodings = recorded && !/^utf[-_]?8/i.test(recorded) ? [recorded, "utf-8", "gb18030"] : ["utf-8", "gb18030"];
   for (const encoding of encodings) {
-    try { return new TextDecoder(encoding, { fatal: true }).decode(bytes); } catch { /* the next one */ }
+    let text = null;
+    // Also a name that browsers do not know
+    try { text = new TextDecoder(encoding, { fatal: true }).decode(bytes); } catch { continue; }
+    if (encoding !== "gb18030" || encoding === recorded || isGb18030(text, new Uint8Array(bytes))) return text;
   }
-  return new TextDecoder("gb18030").decode(bytes);
+  return null;
+}
+
+// Whether a text that was read as GB18030 was written so, and no line of it in UTF-8; see app/data/file_encoding.py.
+function isGb18030(text, bytes) {
+  for (let start = 0, end; start < bytes.length; start = end + 1) {
+    end = bytes.indexOf(10, start);
+    if (end < 0) end = bytes.length;
+    try { if (/[^\0-\u07ff]/.test(new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(start, end)))) return false; } catch { /* not UTF-8 */ }
+  }
+  const row = (number) => new TextDecoder("gbk").decode(Uint8Array.from({ length: 188 }, (_, i) => (i % 2 ? 0xa1 + (i >> 1) : number)));
+  const rows = (from, to) => Array.from({ length: to - from }, (_, i) => row(from + i)).join("");
+  const late = new Set(rows(0xc9, 0xd8)), common = new Set([...rows(0xa1, 0xa4), ...rows(0xb0, 0xc9), ...late]);
+  const wide = [...text.slice(0, 1e6)].filter((c) => c > "\x7f"), known = wide.filter((c) => common.has(c));
+  return known.filter((c) => late.has(c)).length >= 0.15 * known.length && known.length >= 0.8 * wide.length;
 }
 
 // Between the fields of a table; see app/config/file_formats.py.
@@ -161,6 +180,7 @@ async function openFile(file) {
   if (!info) return;
   const { reading } = info;
   const text = decode(await file.arrayBuffer(), reading.encoding);
+  if (text === null) { showStatus(say("encoding", file.name), true); return; }
   const format = formatOf(file.name, text, reading);
   if (format === "text") { closeFile(); at("texts").value = text.replace(/\r\n?/g, "\n"); return; }
   table = readTable(text, format, reading, (i) => say("column_n", i + 1));
