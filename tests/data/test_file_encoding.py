@@ -73,7 +73,8 @@ def test_a_file_in_gb18030_is_read_as_the_same_one_in_utf8(tmp_path, name):
         ("今日はとても天気がいいです\t1\n".encode("euc_jp"), 1),
         ("schön für Übergröße\t1\n".encode("latin-1"), 1),
     ],
-    ids=["bad byte", "bad byte in GBK", "lines of GBK", "lines of UTF-8", "mark", "Big5", "Korean", "Japanese",
+    ids=["bad byte", "bad byte in GBK",
+         "lines of GBK", "lines of UTF-8", "mark", "Big5", "Korean", "Japanese",
          "German"],
 )  # fmt: skip
 def test_other_files_are_errors_with_their_line(tmp_path, content, line):
