@@ -102,6 +102,18 @@ ERRORS = (
         "（CSV 里可以用双引号括起来），或补上缺少的内容",
     ),
     (
+        "unknown label {1}, level {2} {3}{n} (known there: {4}); fix the row or set --data.labels",
+        "未知的标签 {1}：第 {2} 级 {3}{n}（这里已知：{4}）；请改正这一行，或设置 --data.labels",
+    ),
+    (
+        "unknown label {1}, level {2} {3}: {4} has none below it; fix the row or set --data.labels",
+        "未知的标签 {1}：第 {2} 级 {3}，{4} 下面没有标签；请改正这一行，或设置 --data.labels",
+    ),
+    (
+        "unknown label {1}, which has no level {2} (known there: {3}); fix the row or set --data.labels",
+        "未知的标签 {1}：缺少第 {2} 级（这里已知：{3}）；请改正这一行，或设置 --data.labels",
+    ),
+    (
         "unknown label {1}{n} (known: {2}); fix the row or set --data.labels",
         "未知的标签 {1}{n}（已知：{2}）；请改正这一行，或设置 --data.labels",
     ),

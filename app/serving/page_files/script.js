@@ -8,7 +8,7 @@ const SAY = {
     busy: (done, all) => `${done} of ${all}`, stopped: "Stopped.", empty: "the text is empty",
     nothing: "There are no texts.", needKey: "This server needs an API key.", unreachable: "The server does not answer.",
     full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n) => `${n} rows`,
-    shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, column_n: (n) => `column ${n}`, abstain: (part) => (part ? `sure only of ${part.label} (${(100 * part.score).toFixed(1)} %)` : "not sure enough"), noLabel: "no label",
+    shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, column_n: (n) => `column ${n}`, abstain: (part) => (part ? `sure only of ${part.label}${part.score ? ` (${(100 * part.score).toFixed(1)} %)` : ""}` : "not sure enough"), noLabel: "no label",
     whole: "the lines are one text", examples: "Examples:", noTexts: "Write texts above, or choose a file.",
     all: (n) => `all ${n} labels`, why: "Why?", explaining: "This takes a moment …", hide: "Hide", raises: "for", lowers: "against", up: "raises it", down: "lowers it", and: ", ",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "Only in part" : "All"}: ${ranges} of ${n} characters were read, as ${tokens} tokens${windows > 1 ? ` in ${windows} windows` : ""}.${cut ? " The model saw nothing of the others." : ""}`,
@@ -24,7 +24,7 @@ const SAY = {
     busy: (done, all) => `已完成 ${done} / ${all}`, stopped: "已停止。", empty: "文本为空",
     nothing: "没有文本。", needKey: "此服务器需要 API 密钥。", unreachable: "服务器没有响应。",
     full: "服务器繁忙，正在等待。", pair: "制表符后面需要第二段文本", rows: (n) => `${n} 行`,
-    shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, column_n: (n) => `第 ${n} 列`, abstain: (part) => (part ? `只能确定是${part.label}（${(100 * part.score).toFixed(1)} %）` : "把握不够"), noLabel: "没有标签",
+    shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, column_n: (n) => `第 ${n} 列`, abstain: (part) => (part ? `只能确定是${part.label}${part.score ? `（${(100 * part.score).toFixed(1)} %）` : ""}` : "把握不够"), noLabel: "没有标签",
     whole: "所有行合为一条文本", examples: "示例：", noTexts: "请在上面输入文本，或选择文件。",
     all: (n) => `全部 ${n} 个标签`, why: "为什么？", explaining: "请稍候……", hide: "收起", raises: "支持", lowers: "反对", up: "使其变大", down: "使其变小", and: "、",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "只读了一部分" : "全部读完"}：共 ${n} 个字符，读了第 ${ranges} 个，${tokens} 个 token${windows > 1 ? `，分 ${windows} 个窗口` : ""}。${cut ? "其余内容模型没有看到。" : ""}`,
@@ -376,28 +376,10 @@ function shownExplanation({ heading, verdict, is_good, notes, texts, strongest }
 const isNumber = () => info.labels.length === 1;
 // The labels of a row: the best one, or, of a model with several labels a row, those that it chose.
 const chosen = (row) => (row.labels ?? []).filter((entry, i) => entry.chosen ?? i === 0);
-const logit = (score) => { const share = Math.min(Math.max(score, 1e-12), 1 - 1e-12); return Math.log(share) - Math.log1p(-share); };
-// How sure a label is, given or left out: the probability of that, once logits are moved so that its threshold is at one half.
-const certainty = ({ label, score, chosen }) => 1 / (1 + Math.exp((chosen ? -1 : 1) * (logit(score) - logit(info.label_rule.thresholds[label]))));
-// A row with several labels is as sure as the least certain of all labels, as predict.py has it.
-const confidence = (row) => (info.label_rule ? Math.min(...row.labels.map(certainty)) : row.labels[0].score);
-const accepted = (row) => info.threshold === null || confidence(row) >= info.threshold;
-// Of one path a row: the deepest parent whose labels together are sure enough, as predict.py has it.
-function sure(row) {
-  const separator = info.label_hierarchy, parents = new Map();
-  if (!separator || info.label_rule) return null;
-  for (const { label, score } of row.labels) {
-    const levels = label.split(separator);
-    levels.forEach((_, i) => {
-      const name = levels.slice(0, i + 1).join(separator);
-      parents.set(name, { label: name, level: i, score: score + (parents.get(name)?.score ?? 0) });
-    });
-  }
-  const enough = [...parents.values()].filter(({ score }) => score >= info.threshold);
-  return enough.sort((a, b) => b.level - a.level || b.score - a.score)[0] ?? null;
-}
-const stopped = (row) => (accepted(row) ? "accept" : sure(row) ? "partial" : "abstain");
-const decision = (row) => (info.threshold === null ? [] : [row.labels ? stopped(row) : ""]);
+// The server decides; of labels in a hierarchy, a part may be sure.
+const accepted = (row) => info.threshold === null || row.decision === "accept";
+const sure = (row) => (row.decision === "partial" ? { label: row.sure_label ?? row.sure_labels.join(", "), score: row.sure_probability } : null);
+const decision = (row) => (info.threshold === null ? [] : [row.decision ?? ""]);
 const quote = (field) => (/[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field);
 // A JSON list in the order of the labels, as predict.py writes it.
 const labelList = (row) => `[${info.labels.filter((name) => chosen(row).some(({ label }) => label === name)).map((name) => JSON.stringify(name)).join(", ")}]`;
