@@ -36,8 +36,8 @@ def ranked(prediction: Prediction, outcome: LabelledOutcome, top_k: int | None) 
 
 
 def how_sure(prediction: Prediction, outcome: LabelledOutcome, threshold: float) -> dict:
-    """Return the `decision` on one row, accept, abstain or partial, as `predict --threshold` writes it, and of
-    labels in a hierarchy the part that is sure."""
+    """Return the `decision` on one row (accept, abstain or partial) as `predict` writes it, and of labels in
+    a hierarchy the part that is sure."""
     columns = outcome.columns(prediction.probabilities, threshold)
     wanted = ("decision", "sure_label", "sure_probability", "sure_labels")
     return {name: columns[name] for name in wanted if name in columns}
