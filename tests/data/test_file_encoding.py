@@ -49,7 +49,8 @@ def test_a_file_in_gb18030_is_read_as_the_same_one_in_utf8(tmp_path, name):
         table = open_dataset(DataConfig(train=str(path), cache_dir=str(tmp_path / "cache"))).files["train"]
         assert ("; encoding gb18030" in table.columns) == (encoding == "gb18030")
         # It is read again, by `predict` and `suggest`, as each file is, whatever the run's were
-        source = open_file(str(path), {"train": str(path), "encoding": "utf-8"}, {})
+        column = {"a.csv": "内容", "a.jsonl": "text"}.get(name, 0)
+        source = open_file(str(path), {"train": str(path), "encoding": "utf-8", "text_column": column}, {})
         rows = [table.text(row) for row in range(table.num_rows)]
         assert [row.text for row in source.rows("error")] == rows
         assert ("encoding gb18030" in source.summary()) == (encoding == "gb18030")
@@ -83,7 +84,7 @@ def test_other_files_are_errors_with_their_line(tmp_path, content, line):
     with pytest.raises(
         InputError, match=rf"a\.tsv, line {line}: (.|\n)*invalid byte.*--data\.encoding"
     ) as error:
-        list(open_file(str(path), {}, {}).rows("error"))
+        list(open_file(str(path), {"text_column": 0}, {}).rows("error"))
     assert "big5" in str(error.value)
 
 

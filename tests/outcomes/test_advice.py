@@ -142,6 +142,8 @@ def test_every_command_has_the_data_of_the_run_and_can_be_run(tmp_path, monkeypa
     own = [word.replace("FILE", str(file)) for word in own]
     monkeypatch.setattr(sys, "argv", ["run_single.py", *own])
     config = load_config(own)
+    # As assembled: with the epochs that follow from the data
+    config = replace(config, train=replace(config.train, epochs=3))
     files = {"train": SimpleNamespace(has_pairs=False)}
     splits = {"train": range(9), "dev": range(5)}
     components = SimpleNamespace(
