@@ -160,7 +160,7 @@ def test_every_command_has_the_data_of_the_run_and_can_be_run(tmp_path, monkeypa
         assert asked.data.text_column == config.data.text_column
         assert asked.output.dir is None
         wanted = 2 * steps if command == found.again_longer else steps
-            assert asked.train.max_steps == (wanted or None)
+        assert asked.train.max_steps == (wanted or None)
     pretrained = load_config(shlex.split(found.again_pretrained)[2:])
     assert (pretrained.model.config, pretrained.train.learning_rate) == ({}, None)
     assert pretrained.model.name
