@@ -33,6 +33,9 @@ def file_encoding(path: Source, encoding: str) -> str:
     if encoding.lower() not in UTF_8 or isinstance(path, Stream):
         return encoding
     try:
+        # Opening a pipe would wait for its writer
+        if not path.is_file():
+            return encoding
         with path.open("rb") as file:
             for _ in range(MAX_ASCII // CHUNK):
                 chunk = file.read(CHUNK)

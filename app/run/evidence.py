@@ -114,12 +114,11 @@ def words_of_user(
     name = Path(argv[0]).name
     is_script = name.startswith("run_") and name.endswith(".py")
     kept, words = [], iter(argv[1:] if is_script else ["--config", str(folder / CONFIG)])
-    is_named = False
     for word in words:
         setting = [word] if "=" in word else [word, *islice(words, 1)]
-        is_named |= word.startswith("--output.dir")
         kept += [] if word.startswith(OWN_FOLDER + left_out) else setting
-    return shlex.join(kept + ["--output.dir", "null"] * (has_folder and not is_named))
+    has_file = any(word.startswith("--config") for word in kept)
+    return shlex.join(kept + ["--output.dir", "null"] * (has_folder and has_file))
 
 
 def with_pretrained(words: str) -> str:
