@@ -6,9 +6,9 @@ import random
 import pytest
 
 from app.config.schema import DataConfig
+from app.data.data_report_words import columns_in
 from app.data.dataset import open_dataset
 from app.data.file_encoding import file_encoding
-from app.data.report_words import columns_in
 from app.errors import InputError
 from app.prediction.sources import open_file
 
