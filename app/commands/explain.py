@@ -53,15 +53,19 @@ def build_parser(program: str) -> Parser:
 
 
 def read_text(text: str, encoding: str) -> str:
-    """Return the text, or standard input for `-`, in UTF-8 or the encoding of the run's files; raises
-    InputError for other bytes, and for more than `MAX_INPUT` of them."""
+    """Return the text, or standard input for `-`, in UTF-8, the encoding of the run's files, or GB18030 by
+    its content; raises InputError for other bytes, and for more than `MAX_INPUT` of them."""
     if text != "-":
         return text
     content = sys.stdin.buffer.read(MAX_INPUT + 1) if sys.stdin is not None else b""
     if len(content) > MAX_INPUT:
         raise InputError(f"<stdin>: a text of at most {MAX_INPUT:,} bytes is needed, found more; cut it")
+    from ..data.file_encoding import FOUND, is_gb18030
+
     # UTF-8 first: what is valid in it is hardly ever anything else
     encodings = dict.fromkeys(("utf-8-sig", encoding))
+    if is_gb18030(content.splitlines(keepends=True)):
+        encodings[FOUND] = None
     for name in encodings:
         with suppress(UnicodeDecodeError):
             return content.decode(name).strip()

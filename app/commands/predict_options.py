@@ -92,7 +92,7 @@ def _add_input_options(add: Callable) -> None:
         "has usual names)"
     )
     add("--header", choices=["true", "false"], help=header)
-    encoding = "encoding of text files: utf-8, gb18030, ... (default: as in the run, else utf-8)"
+    encoding = "encoding of text files (default: as in the run, else UTF-8, or GB18030 by the content)"
     add("--encoding", help=encoding)
     quoting = "whether double quotes enclose fields (default: as in the run; auto: in CSV yes, in TSV no)"
     add("--quoting", choices=["auto", "none", "double"], default="auto", help=quoting)

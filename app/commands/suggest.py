@@ -12,8 +12,9 @@ with them, beside the old run under the name of OUT, and the two are compared on
 
 Rows that the run was trained or evaluated with are left out, and repeated texts. The strategies have the
 names of the library small-text: random; by the probabilities, least_confidence, prediction_entropy,
-breaking_ties; by the vectors of the texts, embedding_kmeans, greedy_coreset. CSV, JSON Lines and Excel have
-all columns of the pool, then the guess and its probabilities, as predict writes them. No file is
+breaking_ties; by the vectors of the texts, embedding_kmeans, greedy_coreset. highest_confidence is for
+self-training: the surest rows of each label, to be added with the guess as their label. CSV, JSON Lines and
+Excel have all columns of the pool, then the guess and its probabilities, as predict writes them. No file is
 overwritten. Exit status: 0, 1 for a full disk or a training that failed, 2 for bad input.
 """
 

@@ -140,7 +140,8 @@ class DataConfig:
     chosen by name, or if the line has usual names or words above numbers.
     """
     encoding: str = "utf-8"
-    """Encoding of text files: utf-8 (with or without a byte order mark), gb18030, ..."""
+    """Encoding of text files. utf-8: with or without a byte order mark, and GB18030 (GBK) where all of a file
+    shows it; else big5, utf-16, ..."""
     quoting: Literal["auto", "none", "double"] = "auto"
     """Whether double quotes enclose fields: double (yes) or none (they are part of the text); auto: double in
     CSV, none in TSV.

@@ -55,9 +55,10 @@ ERRORS = (
         "（--data.format）；Excel 工作表里请去掉列名上面的内容",
     ),
     (
-        "invalid byte {1} in the {m} {2}; set --data.encoding (gb18030 for most older Chinese files) or fix "
-        "the file",
-        "{m} {2} 中有无效的字节 {1}；请设置 --data.encoding（较早的中文文件多为 gb18030），或改正文件",
+        "invalid byte {1} in the {m} {2}; set --data.encoding (gb18030 for most older Chinese files, big5 "
+        "for traditional ones) or fix the file",
+        "{m} {2} 中有无效的字节 {1}；请设置 --data.encoding（较早的中文文件多为 gb18030，繁体多为 big5），"
+        "或改正文件",
     ),
     (
         "the record is not valid CSV ({1}); double the quotes inside quoted fields, or set --data.quoting "
@@ -99,6 +100,18 @@ ERRORS = (
         "(or, in CSV, enclose it in double quotes) or fill in what is missing",
         "应与第一行一样有 {1} 列，实际有 {2} 列：{3}；请去掉文本里多余的分隔符"
         "（CSV 里可以用双引号括起来），或补上缺少的内容",
+    ),
+    (
+        "unknown label {1}, level {2} {3}{n} (known there: {4}); fix the row or set --data.labels",
+        "未知的标签 {1}：第 {2} 级 {3}{n}（这里已知：{4}）；请改正这一行，或设置 --data.labels",
+    ),
+    (
+        "unknown label {1}, level {2} {3}: {4} has none below it; fix the row or set --data.labels",
+        "未知的标签 {1}：第 {2} 级 {3}，{4} 下面没有标签；请改正这一行，或设置 --data.labels",
+    ),
+    (
+        "unknown label {1}, which has no level {2} (known there: {3}); fix the row or set --data.labels",
+        "未知的标签 {1}：缺少第 {2} 级（这里已知：{3}）；请改正这一行，或设置 --data.labels",
     ),
     (
         "unknown label {1}{n} (known: {2}); fix the row or set --data.labels",

@@ -92,6 +92,7 @@ COLUMNS = {
     "label '": "标签 '",
     "; not used: ": "；未使用：",
     "; read as ": "；按此格式读取：",
+    "; encoding ": "；编码：",
     "; for pairs of texts set --data.text_pair_column ": "；文本对请设置 --data.text_pair_column ",
 }
 

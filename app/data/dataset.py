@@ -12,6 +12,7 @@ from ..config.schema import DataConfig
 from ..config.shipped import SAMPLE_FOLDER
 from ..errors import InputError
 from .cache import build_once, content_key
+from .file_encoding import file_encoding
 from .file_sets import files_of, open_files
 from .folds import FOLDS_FILE, build_folds, split_of_fold
 from .formats import unlabelled_format
@@ -185,7 +186,7 @@ def _read_options(config: DataConfig, name: str) -> ReadOptions:
     options = ReadOptions.of(config)
     if not form.has_labels and config.format == "auto":
         first = Path(files_of(getattr(config, name), config.cache_dir)[0])
-        options = replace(options, format=unlabelled_format(first, config.encoding))
+        options = replace(options, format=unlabelled_format(first, file_encoding(first, config.encoding)))
     return options if name == "train" else replace(options, limit=None)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..config.schema import DataConfig
-from ..errors import InputError, excerpt
+from ..errors import InputError, excerpt, listed, nearest
 from .cells import label_text, string_of
 from .column_values import label_like
 from .folds import folds_of_classes
@@ -51,6 +51,10 @@ class LabelForm:
         """Return a label of a label text that is not one of `names`, None where all are known."""
         labels = self.labels_in(text)
         return next((label for label in labels if resolve_label(label, names, accept_ids) is None), None)
+
+    def describe_unknown(self, label: str, names: list[str], options: ReadOptions) -> str:
+        """Return an unknown label for a message, with the nearest name and those that there are."""
+        return f"{excerpt(label)}{nearest(label, names)} (known: {listed(names)})"
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
         """Return the names of the labels by id, of the settings, else of the table of the train file."""

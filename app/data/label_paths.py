@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..config.schema import DataConfig
-from ..errors import InputError, excerpt, listed
+from ..errors import InputError, excerpt, listed, nearest
 from .cells import label_text
 from .label_cells import decode_labels, encode_labels
 from .label_form import OneLabel
@@ -87,6 +87,32 @@ def without_ancestors(labels: Iterable[str], separator: str) -> list[str]:
     return [label for label in labels if not any(one.startswith(label + separator) for one in labels)]
 
 
+def describe_unknown_path(label: str, names: list[str], separator: str) -> str:
+    """Return an unknown label with its first level that no label has there, the nearest name, and those that
+    are known there."""
+    levels, paths = label.split(separator), [name.split(separator) for name in names]
+    depth = next(
+        (at for at in range(len(levels)) if levels[: at + 1] not in _cut(paths, at + 1)), len(levels)
+    )
+    known = list(
+        dict.fromkeys(path[depth] for path in paths if path[:depth] == levels[:depth] and path[depth:])
+    )
+    shown = f"(known there: {listed(known)})"
+    if depth == len(levels):
+        return f"{excerpt(label)}, which has no level {depth + 1} {shown}"
+    if not known:
+        above = excerpt(separator.join(levels[:depth]))
+        return f"{excerpt(label)}, level {depth + 1} {excerpt(levels[depth])}: {above} has none below it"
+    near = nearest(levels[depth], known)
+    elsewhere = [name for name, path in zip(names, paths, strict=True) if levels[depth] in path]
+    near = near or (f"; did you mean '{elsewhere[0]}'?" if elsewhere else "")
+    return f"{excerpt(label)}, level {depth + 1} {excerpt(levels[depth])}{near} {shown}"
+
+
+def _cut(paths: list[list[str]], depth: int) -> list[list[str]]:
+    return [path[:depth] for path in paths]
+
+
 class OnePath(OneLabel):
     """One path a row: class ids (num_rows,) int64. A path that ends above another one is its own label."""
 
@@ -101,6 +127,9 @@ class OnePath(OneLabel):
     def text_of_fix(self, value: Any, options: ReadOptions) -> str:
         text = super().text_of_fix(value, options)
         return path_of(text, options) if text else ""
+
+    def describe_unknown(self, label: str, names: list[str], options: ReadOptions) -> str:
+        return describe_unknown_path(label, names, separator_of(options))
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
         names = super().names(config, train)
@@ -123,6 +152,9 @@ class PathLists(LabelLists):
     def _paths(self, text: str, options: ReadOptions) -> str:
         paths = [path_of(label, options) for label in decode_labels(text)]
         return encode_labels(without_ancestors(paths, separator_of(options)))
+
+    def describe_unknown(self, label: str, names: list[str], options: ReadOptions) -> str:
+        return describe_unknown_path(label, names, separator_of(options))
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
         names = super().names(config, train)

@@ -18,6 +18,7 @@ import numpy as np
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, printable_path
 from .cells import string_of
+from .file_encoding import file_encoding
 from .formats import file_format, read_records, row_unit
 from .label_form import LabelForm
 from .label_forms import label_form
@@ -74,7 +75,7 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
     """
     data = data or ReadOptions()
     file, form = Path(path), label_form(data.task)
-    options = ReadOptions(encoding="utf-8" if is_utf8(file) else data.encoding)
+    options = ReadOptions(encoding="utf-8" if is_utf8(file) else file_encoding(file, data.encoding))
     format = file_format(file, "auto", options.encoding)
     unit, source = row_unit(format), printable_path(str(path))
     label_and_line: dict[int, tuple[str, int]] = {}

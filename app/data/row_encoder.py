@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
 from .long_texts import CUT, HEAD, EncodedRow, LongTexts
@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 Texts = list[str] | list[tuple[str, str]]
+
+
+class Token(NamedTuple):
+    """One token: `text` is 0 or 1, of a pair, None for a special token; `start` and `end` (exclusive) are its
+    characters there."""
+
+    id: int
+    type: int
+    text: int | None
+    start: int
+    end: int
 
 
 class RowEncoder:
@@ -67,13 +78,23 @@ class RowEncoder:
     def characters_read(self, texts: tuple[str, ...]) -> list[list[tuple[int, int]]]:
         """Return which characters of one text, or of each of a pair, become tokens: the first, and the last
         (exclusive), of each range without a gap that is due to the limit of tokens."""
+        parts, _ = self.parts_read(texts)
+        if self.long.way == "windows":
+            parts = [[token for window in parts for token in window]]
+        return [ranges_of(parts, number) for number in range(len(texts))]
+
+    def parts_read(self, texts: tuple[str, ...]) -> tuple[list[list[Token]], bool]:
+        """Return the tokens that are read of one text, or of a pair: of each window; of the head and of the
+        tail, which make one row; else of one part. And whether tokens of the text are in none of them."""
         whole = self.encoder.tokenizer.encode(*texts)
+        if self.long.way == "windows":
+            windows = [whole, *whole.overflowing]
+            most = self.long.max_windows
+            return [_tokens(window) for window in windows[:most]], len(windows) > most
         if self.tail is None or not whole.overflowing:
-            windows = [whole, *whole.overflowing[: self.long.max_windows - 1]]
-            tokens = [token for window in windows for token in _places(window)]
-            return [_ranges([tokens], number) for number in range(len(texts))]
-        head, tail = _places(whole), _places(self.tail.tokenizer.encode(*texts))
-        return [_ranges([head[: self.before + self.head_tokens], tail[self.before :]], 0)]
+            return [_tokens(whole)], bool(whole.overflowing)
+        head, tail = _tokens(whole), _tokens(self.tail.tokenizer.encode(*texts))
+        return [head[: self.before + self.head_tokens], tail[self.before :]], True
 
     def _with_tails(
         self, encoder: TextEncoder, rows: list[EncodedRow], texts: Texts, place: Place
@@ -94,14 +115,15 @@ def special_counts(tokenizer: Tokenizer) -> tuple[int, int]:
     return before, mask[::-1].index(0) if 0 in mask else 0
 
 
-def _places(encoding: Encoding) -> list[tuple[int | None, tuple[int, int]]]:
-    return list(zip(encoding.sequence_ids, encoding.offsets, strict=True))
+def ranges_of(parts: list[list[Token]], text: int) -> list[tuple[int, int]]:
+    """Return the first and the last character (exclusive) of a text, 0 or 1, in each part that has any."""
+    found = [[token for token in part if token.text == text and token.end > token.start] for part in parts]
+    return [(min(t.start for t in part), max(t.end for t in part)) for part in found if part]
 
 
-def _ranges(parts: list[list[tuple]], number: int) -> list[tuple[int, int]]:
-    """Return the first and last character (exclusive) of text `number` in each part, tokens with offsets."""
-    places = [[at for sequence, at in part if sequence == number and at[1] > at[0]] for part in parts]
-    return [(min(first for first, _ in part), max(last for _, last in part)) for part in places if part]
+def _tokens(encoding: Encoding) -> list[Token]:
+    columns = encoding.ids, encoding.type_ids, encoding.sequence_ids, encoding.offsets
+    return [Token(id, type, text, *at) for id, type, text, at in zip(*columns, strict=True)]
 
 
 def _windows(encoding: Encoding, most: int) -> EncodedRow:

@@ -4,6 +4,7 @@ decides whether that stops the run. No row is dropped without a message."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,7 @@ from ..config.file_formats import FORMATS
 from ..errors import InputError, excerpt
 from .cells import EmptyText, clean_text
 from .columns import Columns
+from .file_encoding import UTF_8, file_encoding
 from .first_rows import Looks, open_records
 from .formats import file_format, open_reader, row_unit
 from .readers import BadRow, ReadOptions
@@ -59,6 +61,7 @@ def read_rows(
     """
     path = path if isinstance(path, Stream) else Path(path)
     notes = {} if notes is None else notes
+    options = replace(options, encoding=file_encoding(path, options.encoding))
     format = file_format(path, options.format, options.encoding)
     reader, properties = open_reader(path, options, format), FORMATS[format]
     notes.update(place=row_unit(format), multiline=0, is_first_row=False)
@@ -68,6 +71,8 @@ def read_rows(
 
     form = label_form(options.task)
     names, columns, records = open_records(path, reader, properties, options, looks, notes)
+    if not properties.magic and options.encoding.lower() not in UTF_8:
+        notes["columns"] = f"{notes['columns']}; encoding {options.encoding}".removeprefix("; ")
     count = 0
     for line, record in records:
         if names is not None and record == names:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.file_formats import FORMATS, SUFFIXES
+from .file_encoding import file_encoding
 from .formats import content_format, file_format, separated_format
 from .readers import ReadOptions
 from .text_files import Source, Stream, read_start
@@ -44,7 +45,7 @@ def options_of_run(
     if not need_label:
         settings = {name: value for name, value in settings.items() if name not in LABEL_SETTINGS}
     names = {field.name for field in fields(ReadOptions)} - {"format"}
-    encoding = settings.get("encoding", ReadOptions.encoding)
+    encoding = settings["encoding"] = file_encoding(path, settings.get("encoding", ReadOptions.encoding))
     format = asked.get("format") or _format(path, recorded, encoding, need_label)
     return ReadOptions(format, **{name: value for name, value in settings.items() if name in names})
 

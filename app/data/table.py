@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import printable_path
 from .cache import build_once, content_key, file_digest
+from .file_encoding import file_encoding
 from .formats import file_format
 from .readers import ReadOptions
 from .table_builder import build_table
@@ -176,9 +177,10 @@ def open_table(
     that cannot be read, and for invalid rows unless `skip_bad_rows`.
     """
     source = Path(path)
-    format = file_format(source, options.format, options.encoding)
-    check_file(source, format, options.encoding)
-    options = replace(options, format=format)
+    encoding = file_encoding(source, options.encoding)
+    format = file_format(source, options.format, encoding)
+    check_file(source, format, encoding)
+    options = replace(options, format=format, encoding=encoding)
     digest = file_digest(source)
     rules = (skip_bad_rows, label_names, accept_ids)
     key = content_key("table" if need_label else "texts", VERSION, asdict(options), *rules, digest)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..config.file_formats import FORMATS
-from ..errors import InputError, excerpt, listed, nearest, printable_path
+from ..errors import InputError, excerpt, printable_path
 from .cache import file_digest
 from .formats import named_format
 from .label_form import LabelForm
@@ -51,7 +51,7 @@ def build_table(
     with _TableWriter(folder) as writer, (folder / "skipped.jsonl").open("w", encoding="utf-8") as skipped:
         for row in read_rows(path, options, need_label, notes, find_pairs=need_label):
             if isinstance(row, Row) and label_names and row.label not in writer.label_codes:
-                row = _check_label(row, label_names, accept_ids, form)
+                row = _check_label(row, label_names, accept_ids, form, options)
             if isinstance(row, Row):
                 writer.add(row)
                 continue
@@ -138,16 +138,15 @@ def _check_first_row(path: str, writer: _TableWriter, form: LabelForm) -> None:
         )
 
 
-def _check_label(row: Row, names: list[str], accept_ids: bool, form: LabelForm) -> Row | BadRow:
+def _check_label(
+    row: Row, names: list[str], accept_ids: bool, form: LabelForm, options: ReadOptions
+) -> Row | BadRow:
     """Return the row, or a `BadRow` if its label, or a label of its set, is unknown."""
     unknown = form.unknown(row.label, names, accept_ids)
     if unknown is None:
         return row
-    return BadRow(
-        row.line,
-        f"unknown label {excerpt(unknown)}{nearest(unknown, names)} (known: {listed(names)}); fix the row or "
-        "set --data.labels",
-    )
+    shown = form.describe_unknown(unknown, names, options)
+    return BadRow(row.line, f"unknown label {shown}; fix the row or set --data.labels")
 
 
 def _other_separator(path: str, format: str) -> str:

@@ -219,7 +219,7 @@ def check_characters(text: str, what: str) -> None:
         if 0xDC80 <= code <= 0xDCFF:
             raise ValueError(
                 f"invalid byte 0x{code - 0xDC00:02x} in the {what} {excerpt(text)}; set --data.encoding "
-                "(gb18030 for most older Chinese files) or fix the file"
+                "(gb18030 for most older Chinese files, big5 for traditional ones) or fix the file"
             ) from error
         raise ValueError(
             f"unpaired surrogate U+{code:04X} in the {what} {excerpt(text)}; fix the file"

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..data.readers import BadRow, ReadOptions
 from ..data.rows import text_rows
-from ..data.text_encoder import TextEncoder
 from ..errors import InputError, excerpt, listed, nearest
 from .faithfulness import Faithfulness, measure_faithfulness
 from .integrated_gradients import Attributions, attribute
@@ -81,9 +80,7 @@ def explain(
     [row] = text_rows([texts if len(texts) > 1 else texts[0]], ReadOptions(remove_spaces=remove_spaces))
     if isinstance(row, BadRow):
         raise InputError(f"the text cannot be explained: {row.problem}")
-    backend = model.tokenizer.backend_tokenizer
-    encoder = TextEncoder(backend, model.max_length, model.tokenizer.truncation_side)
-    text = tokenise(encoder, row, model.tokenizer.unk_token_id)
+    text = tokenise(model.encoder, row, model.tokenizer.unk_token_id)
     probabilities = model.probabilities(text.input_ids, text.token_types)
     predicted = model.outcome.explained_labels(probabilities)
     neutral = text.input_ids.copy()

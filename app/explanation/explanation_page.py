@@ -77,22 +77,22 @@ def _shaded_texts(explanation: Explanation) -> list[list[dict]]:
     whether unknown."""
     largest = np.abs(explanation.values).max() or 1.0
     texts = []
-    for part, (text, (start, end)) in enumerate(
-        zip(explanation.text.texts, explanation.text.read, strict=True)
-    ):
-        pieces, at = [], start
+    for part, (text, ranges) in enumerate(zip(explanation.text.texts, explanation.text.read, strict=True)):
+        pieces, at = [], ranges[0][0] if ranges else 0
+        # Of the tail
+        after_gap = [start for start, _ in ranges[1:]]
         for unit, value in zip(explanation.text.units, explanation.values, strict=True):
             if unit.part != part:
                 continue
             if unit.start > at:
-                pieces.append(
-                    {"text": _shown(text[at : unit.start]), "shade": 0, "value": None, "unknown": False}
-                )
+                between = " … " if unit.start in after_gap else _shown(text[at : unit.start])
+                pieces.append({"text": between, "shade": 0, "value": None, "unknown": False})
             shade = float(value / largest) * STRONGEST_SHADE
             shown = {"shade": shade, "value": f"{value:+.4f}", "unknown": unit.is_unknown}
             pieces.append({"text": _shown(text[unit.start : unit.end])} | shown)
             at = unit.end
-        texts.append((pieces, start > 0, end < len(text)))
+        read_to = ranges[-1][1] if ranges else 0
+        texts.append((pieces, bool(ranges) and ranges[0][0] > 0, read_to < len(text)))
     return texts
 
 

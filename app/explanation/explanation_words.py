@@ -29,10 +29,11 @@ WORDS = {
         "这里模型判断错了：数据里这条文本的标签是 {0}（{1}）。下面说明它为什么错，也可能是标签本身有错。",
     ),
     "cut": (
-        "The model reads at most {0} tokens: characters {1} to {2} of {3} are explained, the others it never "
-        "saw.",
-        "模型最多读取 {0} 个 token：这里解释第 {1} 到第 {2} 个字符（共 {3} 个），其余字符模型没有看到。",
+        "The model reads at most {0} tokens: characters {2} of {1} are explained, the others it never saw.",
+        "模型最多读取 {0} 个 token：这里解释第 {2} 个字符（共 {1} 个），其余字符模型没有看到。",
     ),
+    "range": ("{0} to {1}", "{0} 到第 {1}"),
+    "and": (" and ", " 个和第 "),
     "unread": (
         "The model reads at most {0} tokens, and none of them is of this text of {1} characters.",
         "模型最多读取 {0} 个 token，其中没有这个文本的内容（共 {1} 个字符）。",

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..data.long_texts import CUT
+from ..data.long_texts import LongTexts
+from ..data.row_encoder import RowEncoder
 from ..errors import InputError, TrainingError
 from ..outcomes.labelled_outcome import LabelledOutcome
-from ..prediction.exported_model import is_exported
+from ..prediction.exported_model import is_exported, read_record
 from ..prediction.recorded_settings import run_long_texts, run_settings
 from ..prediction.saved_model import load_checkpoint, longest_row
 from ..prediction.torch_runtime import outcome_of_checkpoint
@@ -29,13 +30,21 @@ class PlainModel:
     Log-odds, log(p / (1 - p)), unlike p do not flatten where the model is sure."""
 
     def __init__(
-        self, model: torch.nn.Module, tokenizer, max_length: int | None, outcome: LabelledOutcome, device: str
+        self,
+        model: torch.nn.Module,
+        tokenizer,
+        max_length: int | None,
+        long: LongTexts,
+        outcome: LabelledOutcome,
+        device: str,
     ) -> None:
         self.device = choose_device(device)
         model.set_attn_implementation("eager")
         self.model = model.eval().to(self.device).requires_grad_(False)
         self.tokenizer = tokenizer
         self.max_length = max_length
+        backend, side = tokenizer.backend_tokenizer, tokenizer.truncation_side
+        self.encoder = RowEncoder(backend, max_length, side, long)
         self.outcome = outcome
         # Of time.monotonic(), for an explanation that may not take longer
         self.deadline = math.inf
@@ -110,15 +119,10 @@ def load_plain_model(folder: Path, device: str = "auto") -> PlainModel:
     """Return the model of a run, or another checkpoint of transformers; raises InputError."""
     if is_exported(folder):
         raise InputError(
-            f"{folder}: an exported model has no gradients; name the run that it was made from, see "
-            "export.json"
+            f"{folder}: an exported model has no gradients, which an explanation needs; use the run that it "
+            f"was made from, {read_record(folder).made.get('from', 'see export.json')}"
         )
     model, tokenizer = load_checkpoint(folder)
     outcome = outcome_of_checkpoint(folder, model.config)
-    if run_long_texts(folder) != CUT:
-        raise InputError(
-            f"{folder}: a model trained with data.long cut is needed, found {run_long_texts(folder).way}; "
-            "texts that are read in parts are not explained yet"
-        )
     length = longest_row(model.config, tokenizer, run_settings(folder).get("max_length"))
-    return PlainModel(model, tokenizer, length, outcome, device)
+    return PlainModel(model, tokenizer, length, run_long_texts(folder), outcome, device)

@@ -69,10 +69,10 @@ def cut_notes(explanation: Explanation, language: str) -> list[str]:
     if not explanation.text.is_cut:
         return []
     t, notes, length = words(language), [], len(explanation.text.input_ids)
-    for text, (start, end) in zip(explanation.text.texts, explanation.text.read, strict=True):
-        if start > 0 or end < len(text):
-            at = (f"{start + 1:,}", f"{end:,}", f"{len(text):,}")
-            notes.append(t["cut"].format(length, *at) if end else t["unread"].format(length, at[2]))
+    for text, ranges in zip(explanation.text.texts, explanation.text.read, strict=True):
+        if ranges != [(0, len(text))]:
+            shown = t["and"].join(t["range"].format(f"{start + 1:,}", f"{end:,}") for start, end in ranges)
+            notes.append(t["cut" if ranges else "unread"].format(length, f"{len(text):,}", shown))
     return notes
 
 

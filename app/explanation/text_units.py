@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from tokenizers import Encoding
 
+from ..data.row_encoder import RowEncoder, Token, ranges_of
 from ..data.rows import Row
-from ..data.text_encoder import TextEncoder
 from ..errors import InputError
 
 
@@ -26,31 +25,39 @@ class Unit:
 
 @dataclass(frozen=True)
 class TokenisedText:
-    """One text, or a pair: `input_ids` and `token_types`, (num_tokens,) int64, and units. `read`: the first
-    and last character (exclusive) of each text that the model reads; `is_cut`: there are more tokens."""
+    """One text, or a pair: `input_ids` and `token_types`, both (num_tokens,) int64, and units, in order.
+
+    `read` has the ranges of characters, from the first to the last (exclusive), that the model reads of each
+    text: none, one, or head and tail; `is_cut` is whether there were more tokens than it takes.
+    """
 
     texts: tuple[str, ...]
     input_ids: np.ndarray
     token_types: np.ndarray
     units: list[Unit]
-    read: list[tuple[int, int]]
+    read: list[list[tuple[int, int]]]
     is_cut: bool
 
 
-def tokenise(encoder: TextEncoder, row: Row, unknown_id: int | None) -> TokenisedText:
-    """Return a text, or a pair, as its tokens; raises InputError for one without a token."""
+def tokenise(encoder: RowEncoder, row: Row, unknown_id: int | None) -> TokenisedText:
+    """Return a text, or a pair, as its tokens; raises InputError for one without a token, and for one that is
+    read in several windows."""
     texts = (row.text,) if row.pair is None else (row.text, row.pair)
-    [encoding] = encoder.encode(
-        [row.text if row.pair is None else texts], lambda _: "the text", with_offsets=True
-    )
-    units = _units(encoding, unknown_id)
+    parts, is_cut = encoder.parts_read(texts)
+    if encoder.long.way == "windows" and len(parts) > 1:
+        [(start, end)] = ranges_of(parts[:1], 0)
+        raise InputError(
+            f"a text that is read in one window is needed (data.long windows), found one of {len(parts)}; "
+            f"explain a part of it, for instance its first window, characters {start + 1:,} to {end:,}"
+        )
+    tokens = [token for part in parts for token in part]
+    units = _units(tokens, unknown_id)
     if not units:
         raise InputError(
             "the text has no token of its characters, so nothing can be explained; give another text"
         )
-    is_cut = bool(encoding.overflowing)
-    read = [_range(units, part) if is_cut else (0, len(given)) for part, given in enumerate(texts)]
-    ids, types = (np.array(values, np.int64) for values in (encoding.ids, encoding.type_ids))
+    read = [ranges_of(parts, text) if is_cut else [(0, len(given))] for text, given in enumerate(texts)]
+    ids, types = (np.array(values, np.int64) for values in list(zip(*tokens, strict=True))[:2])
     return TokenisedText(texts, ids, types, units, read, is_cut)
 
 
@@ -70,21 +77,13 @@ def words_of_units(text: TokenisedText) -> list[list[int]]:
     return list(groups.values())
 
 
-def _range(units: list[Unit], part: int) -> tuple[int, int]:
-    """Return the first and last character (exclusive) of a text's units, twice 0 without any."""
-    of_part = [unit for unit in units if unit.part == part]
-    return (min(unit.start for unit in of_part), max(unit.end for unit in of_part)) if of_part else (0, 0)
-
-
-def _units(encoding: Encoding, unknown_id: int | None) -> list[Unit]:
+def _units(tokens: list[Token], unknown_id: int | None) -> list[Unit]:
     units: list[Unit] = []
-    for position, (part, (start, end)) in enumerate(
-        zip(encoding.sequence_ids, encoding.offsets, strict=True)
-    ):
+    for position, (token_id, _, part, start, end) in enumerate(tokens):
         # A special token, or one that stands for no character
         if part is None or end <= start:
             continue
-        is_unknown = encoding.ids[position] == unknown_id
+        is_unknown = token_id == unknown_id
         last = units[-1] if units and units[-1].part == part else None
         if last is not None and start < last.end:
             units[-1] = replace(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config.language import say
+from ..config.shipped import PROGRAM
 from ..data.report import FEW_ROWS
 from ..evaluation.measures.selective import Decisions, lower_bound
 from ..evaluation.text_table import short_label
@@ -54,9 +55,11 @@ class Evidence:
 
     `metrics` are those of report.json, `history` the evaluations on dev, in which `train_loss` is the mean
     loss of training since the one before (absent where it is another loss than that of dev). `decisions` are
-    of rows that were not trained on; `class_rows` the training rows of each label. `again` is the command of
-    the run, `again_longer` for twice as long, `again_pretrained` with the default model, and `verb` that of a
-    verb for the same data, with the verb's name to be filled in.
+    of rows that were not trained on; `class_rows` the training rows of each label. `again_longer` is the
+    command of the run for twice as long, `again_other_model` with another pretrained model,
+    `again_pretrained` with one instead of random weights, `again_reading_more` with more of each text (None
+    where all models read less), and `verb` that of a verb for the same data, with the verb's name to be
+    filled in.
     """
 
     metrics: Mapping
@@ -65,11 +68,11 @@ class Evidence:
     class_rows: Mapping[str, int]
     dev_rows: int
     is_pretrained: bool
-    max_length: int
     folder: str
-    again: str
     again_longer: str
+    again_other_model: str
     again_pretrained: str
+    again_reading_more: str | None
     verb: str
 
 
@@ -111,8 +114,7 @@ def no_better(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
         return
     values = {"metric": BY_KEY[key], "ours": metrics[key], "baseline": name, "theirs": best[key]}
     if evidence.is_pretrained:
-        command = with_setting(evidence.again, "--model.name", "hfl/chinese-macbert-base")
-        yield Advice("no_better", values, command)
+        yield Advice("no_better", values, evidence.again_other_model)
     else:
         yield Advice("random_weights", values, evidence.again_pretrained)
 
@@ -161,23 +163,21 @@ def few_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     few = sorted((rows, name) for name, rows in evidence.class_rows.items() if rows < FEW_ROWS)
     if few:
         shown = ", ".join(f"{short_label(name)} ({rows})" for rows, name in few[:3])
-        command = f"python -m app suggest --checkpoint {evidence.folder} new.csv next.csv"
+        command = f"{PROGRAM} suggest --checkpoint {evidence.folder} new.csv next.csv"
         yield Advice("few_rows", {"classes": len(few), "limit": FEW_ROWS, "shown": shown}, command)
 
 
 def cut_texts(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     """Many texts are not read whole, and the model is worse on them."""
     long = evidence.metrics.get("long_texts", {})
-    if not {"whole", "not_whole"} <= set(long):
+    if not {"whole", "not_whole"} <= set(long) or evidence.again_reading_more is None:
         return
     cut, whole = long["not_whole"], long["whole"]
     share = cut["rows"] / evidence.metrics["rows"]
     is_worse = cut["interval"][1] < whole["accuracy"] and cut["accuracy"] < whole["interval"][0]
     if cut["rows"] >= CUT_ROWS and share >= CUT_SHARE and is_worse:
         values = {"share": share, "cut": cut["accuracy"], "whole": whole["accuracy"]}
-        length = 2 * evidence.max_length
-        longer = ("--data.max_length", length) if length <= 512 else ("--data.long", "windows")
-        yield Advice("cut_texts", values, with_setting(evidence.again, *longer))
+        yield Advice("cut_texts", values, evidence.again_reading_more)
 
 
 def confused(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:

@@ -33,3 +33,11 @@ def ranked(prediction: Prediction, outcome: LabelledOutcome, top_k: int | None) 
     probabilities = prediction.probabilities
     order = outcome.ranked_labels(probabilities)[:top_k]
     return [outcome.scored_label(label, probabilities[label], prediction.answer) for label in order]
+
+
+def how_sure(prediction: Prediction, outcome: LabelledOutcome, threshold: float) -> dict:
+    """Return the `decision` on one row (accept, abstain or partial) as `predict` writes it, and of labels in
+    a hierarchy the part that is sure."""
+    columns = outcome.columns(prediction.probabilities, threshold)
+    wanted = ("decision", "sure_label", "sure_probability", "sure_labels")
+    return {name: columns[name] for name in wanted if name in columns}

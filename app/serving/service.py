@@ -18,7 +18,7 @@ from ..errors import InputError, TrainingError
 from ..prediction.open_model import OpenedModel
 from ..prediction.predictor import Prediction
 from ..prediction.recorded_settings import settings_of_reading
-from .answers import how_read, ranked
+from .answers import how_read, how_sure, ranked
 from .explainer import Explainer
 from .hosts import LOCAL_HOSTS
 from .queue import BatchQueue, Full
@@ -125,6 +125,10 @@ class Service:
             read = await asyncio.to_thread(lambda: [how_read(model, row) for row in wanted.rows])
             objects = labels if wanted.evidence else [{"labels": of_row} for of_row in labels]
             labels = [shown | {"read": one} for shown, one in zip(objects, read, strict=True)]
+        if model.threshold is not None and (wanted.evidence or wanted.read):
+            outcome = model.predictor.outcome
+            decided = [how_sure(prediction, outcome, model.threshold) for prediction in predictions]
+            labels = [shown | decision for shown, decision in zip(labels, decided, strict=True)]
         return labels if wanted.is_list else labels[0]
 
     async def explain(self, request: HttpRequest) -> list[dict]:

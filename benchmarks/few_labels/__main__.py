@@ -131,7 +131,9 @@ def measure(args: argparse.Namespace, report: dict) -> bool:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser, others = command_parser("few_labels", __doc__), [name for name in STRATEGIES if name != "random"]
+    parser = command_parser("few_labels", __doc__)
+    # The last is for rows that keep the guess as their label
+    others = [name for name in STRATEGIES if name not in ("random", "highest_confidence")]
     add = parser.add_argument
     add("--jobs", nargs="+", default=JOBS, metavar="JOB", help="(default: csl13, tnews, waimai_10k)")
     add("--strategies", nargs="+", choices=others, default=others, help="(default: all)")

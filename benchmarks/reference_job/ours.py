@@ -27,7 +27,7 @@ def fastest_settings(bf16: bool) -> list[str]:
     return ["--train.precision", "bf16" if bf16 else "fp32", "--train.collate", "auto"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class GivenRows(BatchPlan):
     """Global batches of the rows `positions`, (num_rows,), one after the other: those that all programs
     train."""
@@ -48,7 +48,7 @@ def main(job: Job, meter: Meter) -> None:
         run.resume()
         components, settings = run.components, strategy.config.train
         positions = np.array(job.order())
-        plan = GivenRows(len(positions), job.batch_size, job.seed, positions)
+        plan = GivenRows(len(positions), job.batch_size, job.seed, positions=positions)
         # Not entered: a signal ends the benchmark at once
         signals = StopSignals(strategy.group)
         steps = AfterStep(

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.saved_classifier import save_checkpoint
+from app.prediction.exported_model import ExportRecord, write_record
+from tests.saved_classifier import LABELS, save_checkpoint
 from tests.verbs import explain as main
 
 TEXT = "今天真开心，手机质量不好"
@@ -78,9 +79,13 @@ def test_what_cannot_be_explained_is_an_error(model, capsys, arguments, message)
 def test_other_folders_are_errors(tmp_path, capsys):
     assert main([str(tmp_path / "none"), TEXT]) == 2
     assert "there is no such folder" in capsys.readouterr().err
-    (tmp_path / "export.json").write_text("{}")
+    made = {"from": "sample-007"}
+    write_record(
+        tmp_path,
+        ExportRecord(LABELS, 8, "right", 0, [], "fp32", "single_label_classification", {}, {}, {}, made),
+    )
     assert main([str(tmp_path), TEXT]) == 2
-    assert "an exported model has no gradients" in capsys.readouterr().err
+    assert "use the run that it was made from, sample-007" in capsys.readouterr().err
 
 
 def test_without_captum_the_error_says_how_to_install_it(model, monkeypatch, capsys):

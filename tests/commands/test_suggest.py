@@ -69,6 +69,22 @@ def test_the_least_certain_rows_are_chosen(run, pool):
     assert of["five"] == sorted(of["all"])[:5]
 
 
+def test_the_surest_rows_of_each_label_go_back_with_the_guess(run, pool, capsys):
+    assert suggest(run, pool, "all.csv", "--num", "30") == 0
+    assert suggest(run, pool, "sure.csv", "--num", "6", "--strategy", "highest_confidence") == 0
+    of = {}
+    for name in ("all", "sure"):
+        with (pool.parent / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+            of[name] = [(row["label"], float(row["probability"])) for row in csv.DictReader(file)]
+    labels = {label for label, _ in of["all"]}
+    surest = {max(row for row in of["all"] if row[0] == label) for label in labels}
+    assert len(of["sure"]) == 6
+    assert {*of["sure"][: len(labels)]} == surest
+    outcome, _ = read_run(run)
+    dataset = dataset_of_run(run, "", "")
+    assert len(new_rows(run, str(pool.parent / "sure.csv"), dataset, outcome, None)) == 6
+
+
 def test_tasks_for_annotation_tools_have_the_guess(run, pool, capsys):
     assert suggest(run, pool, "tasks.json", "--num", "4", "--to", "label-studio") == 0
     tasks = json.loads((pool.parent / "tasks.json").read_text(encoding="utf-8"))

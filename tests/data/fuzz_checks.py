@@ -17,12 +17,13 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from pyarrow import parquet
 
+from app.data.file_encoding import file_encoding
 from app.data.readers import BadRow
 from app.data.rows import Row, read_rows
 from app.data.run_options import options_of_run
@@ -42,6 +43,8 @@ MEMORY = 8 << 30
 
 def check(case: Case, folder: Path) -> None:
     """Read one case in every way there is; raises AssertionError, or what a reader should not have raised."""
+    # A stream is not looked at for its encoding
+    case.options = replace(case.options, encoding=file_encoding(case.path, case.options.encoding))
     found, message = _attempt(case, lambda: _read(case, str(case.path)))
     if message is not None:
         assert case.rows is None, f"valid, but refused: {message}"

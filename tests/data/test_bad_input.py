@@ -106,8 +106,8 @@ WHOLE_FILE = {
     ),
     "key in another encoding": Case(
         "a.jsonl",
-        '{"文本": "a", "label": 1}\n'.encode("gb18030"),
-        ["line 1", "invalid byte 0xce", "--data.encoding"],
+        '{"文本": "a", "label": 1}\n'.encode("big5"),
+        ["line 1", "invalid byte 0xa4", "--data.encoding"],
         {"text_column": "text"},
     ),
     "empty file": Case("a.csv", "", ["no rows", "the file is empty"]),

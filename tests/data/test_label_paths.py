@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.config.chinese import in_chinese
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.data.label_forms import label_form
@@ -79,10 +80,27 @@ def test_an_empty_level_is_refused_with_its_line(tmp_path, task, label):
     assert open_rows(write_rows(tmp_path / "b.jsonl", [*ONE, label]), task, on_bad_row="skip").label_names
 
 
-def test_an_unknown_label_of_another_file_is_refused_with_its_line_and_the_nearest_one(tmp_path):
-    dev = write_rows(tmp_path / "dev.jsonl", ["财经-股标"], again=1)
-    with pytest.raises(InputError, match=r"dev\.jsonl, line 1: unknown label '财经-股标'.*财经-股票"):
-        open_rows(write_rows(tmp_path / "a.jsonl", ONE), dev=dev)
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ("财经-股标", "'财经-股标', level 2 '股标'; did you mean '股票'? (known there: 股票)"),
+        ("体盲-球类-足球", "level 1 '体盲'; did you mean '体育'? (known there: 体育, 财经)"),
+        ("体育-球类-足球-青年", "level 4 '青年': '体育-球类-足球' has none below it; fix the row"),
+        # Levels that contradict each other
+        ("财经-足球", "level 2 '足球'; did you mean '体育-球类-足球'? (known there: 股票)"),
+        ("体育-球类", "'体育-球类', which has no level 3 (known there: 足球)"),
+    ],
+)
+@pytest.mark.parametrize("task", ["single_path", "multi_path"])
+def test_an_unknown_label_is_refused_with_its_line_its_level_and_the_nearest_name(
+    tmp_path, label, message, task
+):
+    dev = write_rows(tmp_path / "dev.jsonl", ["财经-股票", label], again=1)
+    with pytest.raises(InputError) as caught:
+        open_rows(write_rows(tmp_path / "a.jsonl", ONE), task, dev=dev)
+    assert f"dev.jsonl, line 2: unknown label '{label}'" in str(caught.value)
+    assert message in str(caught.value)
+    assert "第 2 行：未知的标签" in in_chinese(str(caught.value))
 
 
 @pytest.mark.parametrize(

@@ -58,11 +58,13 @@ def simple_commands(line: str) -> list[list[str]]:
     """Return the commands of a line of shell, which may be joined by `&&`, `|`, `&` or `;`, without variables
     set before them."""
     commands: list[list[str]] = [[]]
+    # In quotes they join nothing
+    line = re.sub(r"""(['"])(&&|[|&;])\1""", r"\\\2~", line)
     for word in shlex.split(line, comments=True):
         if word in ("&&", "|", "&", ";"):
             commands.append([])
         elif commands[-1] or not re.match(r"[A-Z_]+=", word):
-            commands[-1].append(word)
+            commands[-1].append(re.sub(r"^(&&|[|&;])~$", r"\1", word))
     return [command for command in commands if command]
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from app.data.long_texts import LongTexts
+from app.data.row_encoder import RowEncoder
 from app.data.rows import Row
-from app.data.text_encoder import TextEncoder
 from app.errors import InputError, TrainingError
 from app.explanation.explanation import Explanation, explain
 from app.explanation.explanation_page import render_page
@@ -18,6 +19,7 @@ from app.explanation.integrated_gradients import attribute
 from app.explanation.plain_model import PlainModel, load_plain_model
 from app.explanation.sentences import KnownLabel, cut_notes, render_text, strongest, verdict
 from app.explanation.text_units import tokenise, words_of_units
+from app.prediction.torch_runtime import load_predictor
 from tests.outcomes.test_report_page import HOSTILE, Checker
 from tests.saved_classifier import LABELS, of_pipeline, save_checkpoint
 
@@ -278,6 +280,32 @@ def test_a_text_of_a_million_characters_is_cut_and_says_so(model):
     assert [note.split(":")[0] for note in cut_notes(pair, "en")] == ["The model reads at most 60 tokens"]
 
 
+def test_head_and_tail_are_explained_as_the_one_row_that_they_are(tmp_path):
+    folder = save_checkpoint(tmp_path)
+    (folder / "config.yaml").write_text("data: {long: head_tail, max_length: 18}\n")
+    text = "今天真开" + "电影" * 40 + "手机质量不好讨厌差评快递"
+    result = explain_one(load_plain_model(folder, "cpu"), (text,))
+    assert result.text.read == [[(0, 4), (84, 96)]]
+    predictor = load_predictor(folder, 18, LongTexts("head_tail"), device="cpu")
+    [predicted] = predictor.predict([Row(1, text, None, None)])
+    assert result.probabilities == pytest.approx(predicted.probabilities, abs=1e-5)
+    assert result.values.sum() + result.rest == pytest.approx(result.attributions.values.sum())
+    [note] = cut_notes(result, "en")
+    assert ": characters 1 to 4 and 85 to 96 of 96 are explained" in note
+    assert "第 1 到第 4 个和第 85 到第 96 个字符（共 96 个）" in cut_notes(result, "zh")[0]
+    assert "今天真开 … 手机" in Checker(render_page([result])).text
+
+
+def test_a_text_of_one_window_is_explained_and_a_longer_one_has_a_remedy(tmp_path):
+    folder = save_checkpoint(tmp_path)
+    (folder / "config.yaml").write_text("data: {long: windows, max_length: 18}\n")
+    model = load_plain_model(folder, "cpu")
+    text = "今天真开心，手机质量不好讨厌差评"
+    assert explain_one(model, (text,)).text.read == [[(0, 16)]]
+    with pytest.raises(InputError, match="found one of 2; explain a part .* characters 1 to 16"):
+        explain_one(model, (text + "快",))
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_texts_of_strangers_cannot_act(model, text):
     if "\ud800" in text:
@@ -329,7 +357,7 @@ def test_tokens_that_share_characters_are_one_unit():
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({character: at for at, character in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    text = tokenise(TextEncoder(tokenizer, None), Row(1, "好a", None, None), None)
+    text = tokenise(RowEncoder(tokenizer, None), Row(1, "好a", None, None), None)
     assert len(text.input_ids) == 4
     assert [(unit.start, unit.end, unit.tokens) for unit in text.units] == [(0, 1, (0, 1, 2)), (1, 2, (3,))]
 

@@ -1,13 +1,17 @@
 """What next? python -m pytest tests/outcomes/test_advice.py"""
 
+import shlex
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from app.config.command_line import load_config
 from app.evaluation.measures.selective import RowDecisions
 from app.outcomes.advice import MAX_SENTENCES, Evidence, render_advice, what_next, with_setting
-from app.run.evidence import start_of, words_of_user
+from app.run.evidence import OF_RUNS, evidence_of, start_of, words_of_user
 from tests.outcomes.rows_case import fitted_outcome, random_rows, report_metrics
 
 NAMES = ["中性", "正面", "负面"]
@@ -29,11 +33,11 @@ def good_run(task: str = "single_label") -> tuple:
         class_rows=dict.fromkeys(NAMES, 500),
         dev_rows=400,
         is_pretrained=True,
-        max_length=128,
         folder="checkpoints/a",
-        again="python run_single.py --data.train a.csv",
         again_longer="python run_single.py --data.train a.csv --train.epochs 6",
-        again_pretrained="python run_single.py --data.train a.csv",
+        again_other_model="python run_single.py --data.train a.csv --model.name hfl/chinese-macbert-base",
+        again_pretrained="python run_single.py --data.train a.csv --model.name e5-small-zh",
+        again_reading_more="python run_single.py --data.train a.csv --data.max_length 256",
         verb="python -m app {} --data.train a.csv",
     )
 
@@ -66,7 +70,7 @@ FELL = [{"step": 10, "loss": 0.5, "train_loss": 0.7}, {"step": 20, "loss": 0.45,
         (
             "random_weights",
             lambda e: {"metrics": worse(e.metrics, "macro_f1"), "is_pretrained": False},
-            "a.csv",
+            "a.csv --model.name e5-small-zh",
         ),
         ("still_falls", lambda e: {"history": FELL}, "--train.epochs 6"),
         ("few_test_rows", lambda e: {"metrics": e.metrics | {"rows": 30}}, "app cross-validate --folds 5"),
@@ -120,6 +124,49 @@ def test_thin_evidence_says_nothing_and_there_are_at_most_five_sentences():
     assert [one.what for one in what_next(outcome, weak)] == ["still_falls"]
 
 
+@pytest.mark.parametrize(
+    ("own", "steps"),
+    [
+        (["--config", "FILE"], 0),
+        (["--config=FILE", "--train.max_steps=4", "--model.config.num_hidden_layers", "1"], 4),
+        (["--config", "FILE", "--output.dir", "x", "--data.text_column", "内容"], 0),
+    ],
+)
+def test_every_command_has_the_data_of_the_run_and_can_be_run(tmp_path, monkeypatch, own, steps):
+    """Also where a file of settings names data, folder and random weights."""
+    file = tmp_path / "我的 settings.yaml"
+    file.write_text(
+        f"data: {{train: {tmp_path / 'rows.csv'}, label_column: 标签}}\noutput: {{dir: {tmp_path / 'run'}}}\n"
+        "model: {config: {num_hidden_layers: 2}}\ntrain: {learning_rate: 5.0e-4}\n"
+    )
+    own = [word.replace("FILE", str(file)) for word in own]
+    monkeypatch.setattr(sys, "argv", ["run_single.py", *own])
+    config = load_config(own)
+    # As assembled: with the epochs that follow from the data
+    config = replace(config, train=replace(config.train, epochs=3))
+    files = {"train": SimpleNamespace(has_pairs=False)}
+    splits = {"train": range(9), "dev": range(5)}
+    components = SimpleNamespace(
+        dataset=SimpleNamespace(statistics={"train": {}}, files=files, splits=splits),
+        model=SimpleNamespace(model=SimpleNamespace(config=SimpleNamespace(max_position_embeddings=512))),
+        outcome=SimpleNamespace(has_labels=False),
+    )
+    found = evidence_of(tmp_path, config, components, "python run_single.py", "train", {}, {})
+    again = (found.again_longer, found.again_other_model, found.again_pretrained, found.again_reading_more)
+    verb = found.verb.format("learning-curve")
+    for command, skipped in (*((command, 2) for command in again), (verb, 4)):
+        asked = load_config(shlex.split(command)[skipped:])
+        assert (asked.data.train, asked.data.label_column) == (config.data.train, "标签")
+        assert asked.data.text_column == config.data.text_column
+        assert asked.output.dir is None
+        wanted = 2 * steps if command == found.again_longer else steps
+        assert asked.train.max_steps == (wanted or None)
+    pretrained = load_config(shlex.split(found.again_pretrained)[2:])
+    assert (pretrained.model.config, pretrained.train.learning_rate) == ({}, None)
+    assert pretrained.model.name
+    assert load_config(shlex.split(found.again_reading_more)[2:]).data.max_length == 256
+
+
 def test_the_command_is_the_user_s_own_without_the_run_folder(tmp_path):
     words = ["run_ddp.py", "--data.train", "我的 数据.csv", "--output.dir", "x", "--output.resume=auto"]
     assert (
@@ -127,5 +174,9 @@ def test_the_command_is_the_user_s_own_without_the_run_folder(tmp_path):
         == "--data.train '我的 数据.csv' --config a.yaml"
     )
     assert words_of_user(["pytest"], tmp_path) == f"--config {tmp_path / 'config.yaml'}"
+    assert (
+        words_of_user([*words, "--train.nprocs", "2"], tmp_path, True, OF_RUNS)
+        == "--data.train '我的 数据.csv'"
+    )
     assert start_of("single", 1) == "python run_single.py"
     assert start_of("ddp", 2) == "torchrun --nproc_per_node=2 run_ddp.py"

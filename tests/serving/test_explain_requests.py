@@ -3,6 +3,7 @@ tests/serving/test_explain_requests.py"""
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,7 @@ def test_a_text_of_8000_characters_says_what_was_read_of_it(folder, model):
     assert cut["characters"] == num_characters
     [[first, last]] = cut["ranges"]
     assert first == 0
-    assert 30 <= last < num_characters
+    assert 30 <= last <= 70
     for long, num_ranges in ((LongTexts("head_tail"), 2), (LongTexts("windows", max_windows=3), 1)):
         predictor = load_predictor(folder, 32, long, device="cpu")
         found = read(OpenedModel(folder, predictor), LONG)
@@ -124,6 +125,14 @@ def test_a_text_of_8000_characters_says_what_was_read_of_it(folder, model):
         assert ranges[0][0] == 0
         assert (ranges[-1][1] == num_characters) == (long.way == "head_tail")
         assert found["windows"] == (3 if long.way == "windows" else 1)
+
+
+def test_the_server_says_whether_it_is_sure_enough(model):
+    [best, *_] = ask(model, "predict", {"inputs": TEXT}).json()
+    for threshold, decision in ((best["score"] - 1e-3, "accept"), (best["score"] + 1e-3, "abstain")):
+        sure = replace(model, threshold=threshold)
+        assert ask(sure, "predict", {"inputs": TEXT, "read": True}).json()["decision"] == decision
+        assert ask(sure, "predict", {"inputs": TEXT}).json()[0] == best
 
 
 def test_examples_are_test_rows_of_each_label(folder, tmp_path):

@@ -14,6 +14,7 @@ from ...config.file_formats import FORMATS
 from ...data.annotation_export import new_file
 from ...data.annotation_import import read_export
 from ...data.dataset import Dataset
+from ...data.file_encoding import file_encoding
 from ...data.formats import file_format
 from ...data.label_cells import encode_labels
 from ...data.rows import Row
@@ -104,8 +105,9 @@ def _labelled(
     """Yield the place of each row, and the row, None without a label on which people agree."""
     if tool is None:
         # As suggest has written it, whatever the pool was
-        asked = {"label_column": outcome.label_column, "encoding": "utf-8", "quoting": "double"}
-        format = file_format(Path(labelled), "auto", "utf-8")
+        encoding = file_encoding(Path(labelled), "utf-8")
+        asked = {"label_column": outcome.label_column, "encoding": encoding, "quoting": "double"}
+        format = file_format(Path(labelled), "auto", encoding)
         asked |= {"format": format} | ({"header": True} if FORMATS[format].has_header else {})
         source = open_file(labelled, recorded_settings(folder), asked, need_label=True)
         for row in source.rows("keep"):

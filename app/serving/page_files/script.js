@@ -8,11 +8,12 @@ const SAY = {
     busy: (done, all) => `${done} of ${all}`, stopped: "Stopped.", empty: "the text is empty",
     nothing: "There are no texts.", needKey: "This server needs an API key.", unreachable: "The server does not answer.",
     full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n) => `${n} rows`,
-    shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, column_n: (n) => `column ${n}`, abstain: (part) => (part ? `sure only of ${part.label} (${(100 * part.score).toFixed(1)} %)` : "not sure enough"), noLabel: "no label",
+    shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, column_n: (n) => `column ${n}`, abstain: (part) => (part ? `sure only of ${part.label}${part.score ? ` (${(100 * part.score).toFixed(1)} %)` : ""}` : "not sure enough"), noLabel: "no label",
     whole: "the lines are one text", examples: "Examples:", noTexts: "Write texts above, or choose a file.",
     all: (n) => `all ${n} labels`, why: "Why?", explaining: "This takes a moment …", hide: "Hide", raises: "for", lowers: "against", up: "raises it", down: "lowers it", and: ", ",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "Only in part" : "All"}: ${ranges} of ${n} characters were read, as ${tokens} tokens${windows > 1 ? ` in ${windows} windows` : ""}.${cut ? " The model saw nothing of the others." : ""}`,
     nearest: ({ similarity, label, text, where }) => `In training: ${similarity.toFixed(4)} ${[label].flat().join(", ") || "no label"}: ${text} (${where})`,
+    encoding: (name) => `${name}: found neither UTF-8 nor GB18030 text: save the file in UTF-8.`,
     missing: (name) => `The model was trained on the column "${name}", which this file does not have: choose the column.`,
   },
   zh: {
@@ -23,11 +24,12 @@ const SAY = {
     busy: (done, all) => `已完成 ${done} / ${all}`, stopped: "已停止。", empty: "文本为空",
     nothing: "没有文本。", needKey: "此服务器需要 API 密钥。", unreachable: "服务器没有响应。",
     full: "服务器繁忙，正在等待。", pair: "制表符后面需要第二段文本", rows: (n) => `${n} 行`,
-    shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, column_n: (n) => `第 ${n} 列`, abstain: (part) => (part ? `只能确定是${part.label}（${(100 * part.score).toFixed(1)} %）` : "把握不够"), noLabel: "没有标签",
+    shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, column_n: (n) => `第 ${n} 列`, abstain: (part) => (part ? `只能确定是${part.label}${part.score ? `（${(100 * part.score).toFixed(1)} %）` : ""}` : "把握不够"), noLabel: "没有标签",
     whole: "所有行合为一条文本", examples: "示例：", noTexts: "请在上面输入文本，或选择文件。",
     all: (n) => `全部 ${n} 个标签`, why: "为什么？", explaining: "请稍候……", hide: "收起", raises: "支持", lowers: "反对", up: "使其变大", down: "使其变小", and: "、",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "只读了一部分" : "全部读完"}：共 ${n} 个字符，读了第 ${ranges} 个，${tokens} 个 token${windows > 1 ? `，分 ${windows} 个窗口` : ""}。${cut ? "其余内容模型没有看到。" : ""}`,
     nearest: ({ similarity, label, text, where }) => `训练集：${similarity.toFixed(4)} ${[label].flat().join("、") || "没有标签"}：${text}（${where}）`,
+    encoding: (name) => `${name}：既不是 UTF-8，也不是 GB18030 文本：请把文件另存为 UTF-8。`,
     missing: (name) => `模型训练时用的是“${name}”列，这个文件里没有：请选择一列。`,
   },
 };
@@ -115,13 +117,30 @@ function parseCsv(text, comma, quotes) {
   return rows;
 }
 
-// UTF-8 unless the run recorded another encoding; a name that browsers do not know counts as UTF-8.
+// In the encoding that the run recorded, else UTF-8, else GB18030 where the text shows it; null where none fits.
 function decode(bytes, recorded) {
   const encodings = recorded && !/^utf[-_]?8/i.test(recorded) ? [recorded, "utf-8", "gb18030"] : ["utf-8", "gb18030"];
   for (const encoding of encodings) {
-    try { return new TextDecoder(encoding, { fatal: true }).decode(bytes); } catch { /* the next one */ }
+    let text = null;
+    // Also a name that browsers do not know
+    try { text = new TextDecoder(encoding, { fatal: true }).decode(bytes); } catch { continue; }
+    if (encoding !== "gb18030" || encoding === recorded || isGb18030(text, new Uint8Array(bytes))) return text;
   }
-  return new TextDecoder("gb18030").decode(bytes);
+  return null;
+}
+
+// Whether a text that was read as GB18030 was written so, and no line of it in UTF-8; see app/data/file_encoding.py.
+function isGb18030(text, bytes) {
+  for (let start = 0, end; start < bytes.length; start = end + 1) {
+    end = bytes.indexOf(10, start);
+    if (end < 0) end = bytes.length;
+    try { if (/[^\0-\u07ff]/.test(new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(start, end)))) return false; } catch { /* not UTF-8 */ }
+  }
+  const row = (number) => new TextDecoder("gbk").decode(Uint8Array.from({ length: 188 }, (_, i) => (i % 2 ? 0xa1 + (i >> 1) : number)));
+  const rows = (from, to) => Array.from({ length: to - from }, (_, i) => row(from + i)).join("");
+  const late = new Set(rows(0xc9, 0xd8)), common = new Set([...rows(0xa1, 0xa4), ...rows(0xb0, 0xc9), ...late]);
+  const wide = [...text.slice(0, 1e6)].filter((c) => c > "\x7f"), known = wide.filter((c) => common.has(c));
+  return known.filter((c) => late.has(c)).length >= 0.15 * known.length && known.length >= 0.8 * wide.length;
 }
 
 // Between the fields of a table; see app/config/file_formats.py.
@@ -161,6 +180,7 @@ async function openFile(file) {
   if (!info) return;
   const { reading } = info;
   const text = decode(await file.arrayBuffer(), reading.encoding);
+  if (text === null) { showStatus(say("encoding", file.name), true); return; }
   const format = formatOf(file.name, text, reading);
   if (format === "text") { closeFile(); at("texts").value = text.replace(/\r\n?/g, "\n"); return; }
   table = readTable(text, format, reading, (i) => say("column_n", i + 1));
@@ -356,28 +376,10 @@ function shownExplanation({ heading, verdict, is_good, notes, texts, strongest }
 const isNumber = () => info.labels.length === 1;
 // The labels of a row: the best one, or, of a model with several labels a row, those that it chose.
 const chosen = (row) => (row.labels ?? []).filter((entry, i) => entry.chosen ?? i === 0);
-const logit = (score) => { const share = Math.min(Math.max(score, 1e-12), 1 - 1e-12); return Math.log(share) - Math.log1p(-share); };
-// How sure a label is, given or left out: the probability of that, once logits are moved so that its threshold is at one half.
-const certainty = ({ label, score, chosen }) => 1 / (1 + Math.exp((chosen ? -1 : 1) * (logit(score) - logit(info.label_rule.thresholds[label]))));
-// A row with several labels is as sure as the least certain of all labels, as predict.py has it.
-const confidence = (row) => (info.label_rule ? Math.min(...row.labels.map(certainty)) : row.labels[0].score);
-const accepted = (row) => info.threshold === null || confidence(row) >= info.threshold;
-// Of one path a row: the deepest parent whose labels together are sure enough, as predict.py has it.
-function sure(row) {
-  const separator = info.label_hierarchy, parents = new Map();
-  if (!separator || info.label_rule) return null;
-  for (const { label, score } of row.labels) {
-    const levels = label.split(separator);
-    levels.forEach((_, i) => {
-      const name = levels.slice(0, i + 1).join(separator);
-      parents.set(name, { label: name, level: i, score: score + (parents.get(name)?.score ?? 0) });
-    });
-  }
-  const enough = [...parents.values()].filter(({ score }) => score >= info.threshold);
-  return enough.sort((a, b) => b.level - a.level || b.score - a.score)[0] ?? null;
-}
-const stopped = (row) => (accepted(row) ? "accept" : sure(row) ? "partial" : "abstain");
-const decision = (row) => (info.threshold === null ? [] : [row.labels ? stopped(row) : ""]);
+// The server decides; of labels in a hierarchy, a part may be sure.
+const accepted = (row) => info.threshold === null || row.decision === "accept";
+const sure = (row) => (row.decision === "partial" ? { label: row.sure_label ?? row.sure_labels.join(", "), score: row.sure_probability } : null);
+const decision = (row) => (info.threshold === null ? [] : [row.decision ?? ""]);
 const quote = (field) => (/[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field);
 // A JSON list in the order of the labels, as predict.py writes it.
 const labelList = (row) => `[${info.labels.filter((name) => chosen(row).some(({ label }) => label === name)).map((name) => JSON.stringify(name)).join(", ")}]`;
