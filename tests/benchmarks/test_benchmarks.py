@@ -116,11 +116,6 @@ def check_sizes(name: str, answer: dict, prepared: Prepared) -> None:
 
 
 @pytest.mark.slow
-def test_our_batches_have_no_padding(prepared, our_answer):
-    check_sizes(OURS, our_answer, prepared)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PEERS)
 def test_a_peer_has_our_losses_on_the_same_batches(name, prepared, our_answer):
     answer = train(name, prepared.check_job, EPOCH, outcomes=True)
