@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from app.run.modes.comparison import compare
 
 from app.api import load
 from app.config.command_line import load_config
@@ -18,6 +17,7 @@ from app.outcomes import open_outcome
 from app.outcomes.hierarchy import Hierarchy
 from app.outcomes.resampling import answer_values
 from app.run.comparing import compare_runs
+from app.run.modes.mode_comparison import compare
 from tests.exported_run import check_decided_alike
 from tests.multi_label_runs import arguments, read_predictions, train
 from tests.run.mode_ranks import train as verify_mode
