@@ -132,7 +132,8 @@ def test_formats_of_fixes(write, name, content):
         ("text,label\n ,A\n", "f.csv, line 2: a fix needs its text_hash or its text"),
         ("text,label\n甲,A,A\n", "f.csv, line 2: a row of 2 columns as in the header is needed"),
         (
-            "text,label\n甲,中性".encode("gb18030"),
+            # A line of UTF-8 and one of GB18030
+            b"text,label\n" + "甲,中性\n".encode("gb18030") + "甲,中性".encode(),
             "f.csv, line 2: .*has bytes that are not in the encoding; set --data.enc",
         ),
         ("", "f.csv"),

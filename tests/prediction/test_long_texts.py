@@ -11,7 +11,6 @@ import yaml
 
 from app.data.long_texts import LongTexts
 from app.errors import InputError
-from app.explanation.plain_model import load_plain_model
 from app.outcomes.class_scores import softmax as probabilities
 from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.predictor import Predictor
@@ -66,10 +65,6 @@ def test_head_and_tail(tmp_path):
     [ids] = predictor.tokenize(as_rows([text])).rows
     assert "".join(map(predictor.tokenizer.id_to_token, ids[1:-1])) == text[:4] + text[-14:]
     assert len(list(predictor.predict(as_rows([text * 4000, "好"])))) == 2
-    with pytest.raises(
-        InputError, match="run: a model trained with data.long cut is needed, found head_tail"
-    ):
-        load_plain_model(tmp_path / "run", "cpu")
 
 
 def test_pairs_are_refused(folder):
