@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from ..data.readers import ReadOptions
 from ..errors import InputError, listed
-from ..prediction.bulk_input import check_same, described_files, input_files, make_plan, model_files
+from ..prediction.bulk_input import described_files, input_files, make_plan, model_files, renew_plan
 from ..prediction.exported_model import is_exported
 from ..prediction.merged_parts import merge_parts
 from ..prediction.open_model import OpenedModel
@@ -104,7 +104,11 @@ class BulkJob:
         args.output_format = part_format(args, options)
         self.parts = PartsFolder(output)
         self.parts.lay_plan(lambda: make_plan(self.files, options, self._depends({})))
-        check_same(output, self.parts.plan, self._depends(self.parts.plan))
+        now = self._depends(self.parts.plan)
+        again = renew_plan(self.parts, self.files, options, now)
+        if again:
+            names = listed(dict.fromkeys(self.files[part.file].name for part in again), 5)
+            say(f"note: {names} changed since the last run; {len(again)} parts are computed again")
         self.rows_before = self._rows_finished()
         self.told = self.started
 

@@ -13,7 +13,7 @@ from ..data.file_sets import files_of
 from ..data.readers import ReadOptions
 from ..errors import InputError, listed
 from ..runtime.disk import checksum
-from .parts import Part
+from .parts import Part, PartsFolder
 from .predictor import CHUNK_ROWS
 
 # A part is whole chunks, so that rows are computed together with the same rows however many processes there
@@ -62,7 +62,7 @@ def described_files(files: list[Path], known: list[dict] = ()) -> list[dict[str,
 
 def make_plan(files: list[Path], options: list[ReadOptions], depends: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plan of the parts of files, each read with its options; `depends` is what they depend on,
-    see `check_same`. Raises InputError for a file that cannot be read."""
+    see `renew_plan`. Raises InputError for a file that cannot be read."""
     cuts = [cut_file(*two, CHUNK_ROWS) for two in zip(files, options, strict=True)]
     chunks = sum(cut.num_rows for cut in cuts) // (PARTS * CHUNK_ROWS)
     parts: list[Part] = []
@@ -73,16 +73,52 @@ def make_plan(files: list[Path], options: list[ReadOptions], depends: Mapping[st
     return {**depends, "columns": columns, "parts": parts}
 
 
-def check_same(folder: Path, plan: Mapping[str, Any], depends: Mapping[str, Any]) -> None:
-    """Raise InputError where the parts of a folder depend on another input, model or setting."""
-    for what, now in depends.items():
-        before, found = (_by_name(value) for value in (plan[what], now))
-        differ = [name for name in before | found if before.get(name) != found.get(name)]
-        if differ:
+def renew_plan(
+    parts: PartsFolder, files: list[Path], options: list[ReadOptions], depends: Mapping[str, Any]
+) -> list[Part]:
+    """Let the parts of input files with another content be computed again; return those parts.
+
+    Raises InputError where the parts depend on other files, another model or other settings; and for another
+    content where all parts are finished, those of other files would change, or another process computes one.
+    """
+    with parts.alone():
+        # Maybe another process was here first
+        parts.read_plan()
+        changed = _changed_files(parts, depends)
+        if not changed:
+            return []
+        refused = f"--output {parts.folder}: its parts are of another input ({listed(changed, 5)} differ)"
+        if not parts.left():
             raise InputError(
-                f"--output {folder}: its parts are of another {what} ({listed(differ, 5)} differ); choose "
-                "another folder, or run the same command as before"
+                f"{refused}, and all are finished; choose another folder, or remove a part of a changed "
+                "file, and the same command computes all parts of changed files"
             )
+        numbers = {number for number, entry in enumerate(depends["input"]) if entry["name"] in changed}
+        plan = make_plan(files, options, depends)
+        kept, fits = ([p for p in of if p.file not in numbers] for of in (parts.parts, plan["parts"]))
+        if kept != fits:
+            raise InputError(
+                f"{refused}, with so many rows more or less that the parts of other files change; choose "
+                "another folder"
+            )
+        stale = [part for part in parts.parts if part.file in numbers]
+        parts.replace_plan(plan, stale)
+    return stale
+
+
+def _changed_files(parts: PartsFolder, depends: Mapping[str, Any]) -> list[str]:
+    changed = []
+    for what, now in depends.items():
+        before, found = (_by_name(value) for value in (parts.plan[what], now))
+        differ = [name for name in before | found if before.get(name) != found.get(name)]
+        if what == "input" and list(before) == list(found):
+            changed = differ
+        elif differ:
+            raise InputError(
+                f"--output {parts.folder}: its parts are of another {what} ({listed(differ, 5)} differ); "
+                "choose another folder, or run the same command as before"
+            )
+    return changed
 
 
 def _by_name(value: Any) -> dict[str, Any]:

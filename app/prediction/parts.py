@@ -69,14 +69,39 @@ class PartsFolder:
         It has the `format` of the parts, the `parts`, and the `input` files. Raises what `make` raises.
         """
         if not (self.folder / PLAN).exists():
-            self._lock(0, wait=True)
-            try:
+            with self.alone():
                 if not (self.folder / PLAN).exists():
                     plan = make()
                     with _writing(self.folder):
                         write_json(self.folder / PLAN, plan)
-            finally:
-                self._unlock(0)
+        self.read_plan()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other process makes a plan, and let none do it in the meantime."""
+        self._lock(0, wait=True)
+        try:
+            yield
+        finally:
+            self._unlock(0)
+
+    def replace_plan(self, plan: dict[str, Any], stale: list[Part]) -> None:
+        """Write another plan, and remove the parts that are not of it. Raises InputError where another
+        process computes one of them; then nothing is touched."""
+        held = [part for part in stale if not self._lock(part.number + 1)]
+        try:
+            if held:
+                raise InputError(
+                    f"{self.folder}: the input has changed, and another process computes "
+                    f"{self.where(held[0])}; end it, and run the same command again"
+                )
+            with _writing(self.folder):
+                for path in (of(part) for part in stale for of in (self.manifest, self.path, self.error)):
+                    path.unlink(missing_ok=True)
+                write_json(self.folder / PLAN, plan)
+        finally:
+            for part in stale:
+                self._unlock(part.number + 1)
         self.read_plan()
 
     def read_plan(self) -> None:
@@ -145,6 +170,11 @@ class PartsFolder:
                 if not self._lock(part.number + 1):
                     continue
                 try:
+                    if read_json(self.folder / PLAN)["input"] != self.plan["input"]:
+                        raise InputError(
+                            f"{self.folder}: the input has changed, and another process has laid another "
+                            "plan; the same command continues"
+                        )
                     if not self.is_finished(part) and not self.is_failed(part):
                         is_idle = False
                         yield part

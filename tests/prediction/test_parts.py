@@ -4,11 +4,15 @@ import csv
 import json
 import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from app.errors import InputError
 from app.prediction.bulk_input import input_files
+from app.prediction.parts import PartsFolder
 from app.prediction.predictor import CHUNK_ROWS
 from tests.saved_classifier import random_texts, save_checkpoint
 from tests.verbs import predict as main
@@ -99,7 +103,9 @@ def test_parts_of_another_input_model_or_setting_are_refused(tmp_path, posts, pr
     with source.open("a", encoding="utf-8") as file:
         file.write("1,好,x\n")
     assert predict(source, folder) == 2
-    assert "its parts are of another input (posts.csv differ)" in capsys.readouterr().err
+    assert (
+        "its parts are of another input (posts.csv differ), and all are finished" in capsys.readouterr().err
+    )
     other = save_checkpoint(tmp_path / "other", num_labels=3, classifier_dropout=0.5)
     assert main(["--checkpoint", str(other), "--input", str(posts), "--output", folder]) == 2
     assert "its parts are of another model (config.json differ)" in capsys.readouterr().err
@@ -176,6 +182,79 @@ def test_parquet_and_a_part_that_cannot_be_read(tmp_path, predict, capsys):
     assert "not a readable" in (tmp_path / "some" / "_part-00001.error").read_text(encoding="utf-8")
     assert main(["--merge", str(tmp_path / "some"), "--output", str(tmp_path / "some.parquet")]) == 2
     assert not (tmp_path / "some.parquet").exists()
+
+
+def test_a_replaced_file_is_computed_again_and_the_others_stay(tmp_path, predict, capsys):
+    folder, output = tmp_path / "posts", tmp_path / "labels"
+    folder.mkdir()
+    lines = ["text\n", *(f'"{text}"\n' for text in texts(CHUNK_ROWS + 9))]
+
+    def write(name: str, lines: list[str]) -> None:
+        (folder / name).write_text("".join(lines), encoding="utf-8")
+
+    def run() -> tuple[int, str]:
+        status = predict(folder, folder_name(output), "--on_bad_row", "error")
+        return status, capsys.readouterr().err
+
+    def times() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in output.glob("*part-*")}
+
+    for name, content in (("a.csv", lines), ("b.csv", [*lines[:-1], '" "\n']), ("c.csv", lines)):
+        write(name, content)
+    status, said = run()
+    assert status == 2
+    assert "1 of 6 parts are not finished: b.csv, 9 rows from 2050 on" in said
+    before = times()
+    # With another number of parts, those of c.csv would have other numbers
+    write("b.csv", lines[:5])
+    status, said = run()
+    assert status == 2
+    assert "another input (b.csv differ), with so many rows more or less that the parts of other" in said
+    assert times() == before
+    # Rows may be longer, and there may be some more
+    write("b.csv", ["text\n", "今天真开心今天\n", *lines[2:], "讨厌\n"])
+    status, said = run()
+    assert status == 0, said
+    assert "note: b.csv changed since the last run; 2 parts are computed again" in said
+    kept = {f"{start}part-0000{n}.{end}" for n in (0, 1, 4, 5) for start, end in (("", "csv"), ("_", "json"))}
+    assert {name for name, time in times().items() if time == before.get(name)} == kept
+    assert predict(folder, folder_name(tmp_path / "once"), "--on_bad_row", "error") == 0
+    assert merged(output, tmp_path / "all.csv") == merged(tmp_path / "once", tmp_path / "once.csv")
+    # What is finished stays until the user removes it
+    write("b.csv", lines)
+    before = times()
+    status, said = run()
+    assert status == 2
+    assert "(b.csv differ), and all are finished; choose another folder, or remove a part" in said
+    assert times() == before
+    (output / "part-00003.csv").unlink()
+    assert run()[0] == 0
+    assert {name for name, time in times().items() if time == before.get(name)} == kept
+
+
+def test_a_part_that_another_process_computes_is_not_computed_again(tmp_path, predict, capsys):
+    source, output = tmp_path / "posts.txt", tmp_path / "labels"
+    source.write_text("今天\n" * CHUNK_ROWS + "好\n", encoding="utf-8")
+    assert predict(source, folder_name(output)) == 0
+    (output / "part-00000.csv").unlink()
+    source.write_text("今天\n" * CHUNK_ROWS + "坏\n", encoding="utf-8")
+    hold = "file = open(sys.argv[1], 'r+'); fcntl.lockf(file, fcntl.LOCK_EX, 1, 2); print(flush=True)"
+    hold = f"import fcntl, sys; {hold}; sys.stdin.read()"
+    command = [sys.executable, "-c", hold, str(output / ".locks")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert predict(source, folder_name(output)) == 2
+        process.stdin.close()
+    said = capsys.readouterr().err
+    assert "another process computes posts.txt, 1 rows from 2049 on; end it, and" in said
+    assert (output / "part-00001.csv").exists()
+    # A process that goes on with the old plan
+    parts = PartsFolder(output)
+    parts.read_plan()
+    assert predict(source, folder_name(output)) == 0
+    (output / "part-00001.csv").unlink()
+    with pytest.raises(InputError, match="another process has laid another plan; the same command continues"):
+        parts.compute(lambda part, file: pytest.fail("computed"), print)
 
 
 def test_a_bad_row_with_error_fails_its_part_only(tmp_path, posts, predict, capsys):
