@@ -56,6 +56,9 @@ def compute(function, *args, **kwargs):
         return function(args[0].held, *args[1:], **kwargs)
     if function is torch.ops.aten.copy_.default and not isinstance(args[0], OnNpu):
         return args[0].copy_(args[1].held)
+    if function is torch.ops.aten.copy_.default:
+        # As MPS does, it would read memory that may have been freed
+        assert args[2:] != (True,), "a copy from memory that is not pinned, without waiting"
     taken = {}
 
     def to_cpu(value):

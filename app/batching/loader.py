@@ -130,9 +130,10 @@ def means_of_rows(outputs: torch.Tensor, windows_per_row: torch.Tensor) -> torch
 
 def to_device(inputs: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """Return inputs with their tensors on `device`, copied to CUDA from pinned memory without waiting."""
+    # From other memory MPS reads it after it was freed: https://github.com/pytorch/pytorch/issues/189690
     is_pinned = is_cuda(device)
     return {
-        name: (value.pin_memory() if is_pinned else value).to(device, non_blocking=True)
+        name: (value.pin_memory() if is_pinned else value).to(device, non_blocking=is_pinned)
         if isinstance(value, torch.Tensor)
         else value
         for name, value in inputs.items()

@@ -82,7 +82,7 @@ class MaskedLanguageModelling(Outcome):
         values = torch.stack(
             [losses, torch.ones_like(losses), (outputs.argmax(dim=1) == batch.labels).float()], dim=1
         )
-        rows = batch.label_rows.to(values.device, non_blocking=True)
+        rows = batch.label_rows.to(values.device)
         return torch.zeros(batch.num_rows, 3, device=values.device).index_add_(0, rows, values)
 
     def metrics_in_training(self, split: Split, results: np.ndarray) -> dict:

@@ -17,6 +17,7 @@ FOR_CUDA = {"runtime/cuda_graphs.py", "runtime/devices.py", "model/varlen.py", "
 CHOICES = """
 import torch
 import torch.distributed as dist
+from app.batching.loader import to_device
 from app.errors import InputError
 from app.runtime.devices import choose_device, count_devices, device_name, fastest_precision
 from app.strategies.torch_group import backends
@@ -26,6 +27,7 @@ assert (device, choose_device("npu", 1)) == (torch.device("npu", 0), torch.devic
 assert (choose_device("cpu").type, choose_device("npu:1", 0).index) == ("cpu", 1)
 assert (count_devices("auto"), count_devices("cpu"), device_name(device)) == (2, 0, "stand-in")
 assert fastest_precision(device) == "fp32"
+assert to_device({"ids": torch.tensor([1, 2])}, device)["ids"].tolist() == [1, 2]
 assert backends(device) == "gloo"
 dist.Backend.register_backend("hccl", lambda *arguments: None, devices=["npu"])
 assert backends(device) == "cpu:gloo,npu:hccl"
