@@ -6,9 +6,11 @@ python -m app compare checkpoints/sample-001 checkpoints/sample-002 checkpoints/
 
 Each run is compared with the first one: the differences of accuracy, macro F1 and loss with their 95 % paired
 bootstrap intervals; how many rows it has won and lost; and the p-value of McNemar's exact test. --output
-writes the rows that the second run has won and lost. Of runs with several labels a row, the figures are micro
-F1, macro F1, samples F1, subset accuracy and loss, and a row is right where all its labels are. The
-differences do not contain the variance of random seeds. Exit status: 0, 2 for bad input.
+writes the rows that the second run has won and lost. Other values of data.task have other metrics: of several
+labels a row micro F1, macro F1, samples F1, subset accuracy and loss, and a row is right where all its labels
+are; of numbers the errors, the correlations and loss, and a row is right where it is at most half a standard
+deviation of these rows off. The differences do not contain the variance of random seeds. Exit status: 0, 2
+for bad input.
 """
 
 from pathlib import Path

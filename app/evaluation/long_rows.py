@@ -14,8 +14,8 @@ NAMES = {
 }
 LINES = {
     "heading": (
-        "Accuracy by what was read (data.long {0}, data.max_length {1})",
-        "按读到多少分的准确率（data.long {0}，data.max_length {1}）",
+        "{2} by what was read (data.long {0}, data.max_length {1})",
+        "按读到多少分的{2}（data.long {0}，data.max_length {1}）",
     ),
     "line": (
         "  {0} {1:.4f}   {2:.4f} to {3:.4f}   {4:,} rows",
@@ -56,10 +56,10 @@ def cost_of_length(readings: np.ndarray, right: np.ndarray, way: str, max_length
     return accuracies
 
 
-def render_cost_of_length(accuracies: dict, language: str = "en") -> str:
-    """Return lines for people, of `cost_of_length`."""
+def render_cost_of_length(accuracies: dict, name: str = "Accuracy", language: str = "en") -> str:
+    """Return lines for people, of `cost_of_length`; `name` is what accuracies are called."""
     at = int(language == "zh")
-    lines = [LINES["heading"][at].format(accuracies["long"], accuracies["max_length"])]
+    lines = [LINES["heading"][at].format(accuracies["long"], accuracies["max_length"], name)]
     for name, descriptions in NAMES.items():
         if name in accuracies:
             of_rows, description = accuracies[name], descriptions[at]

@@ -177,6 +177,7 @@ def cut_texts(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     is_worse = cut["interval"][1] < whole["accuracy"] and cut["accuracy"] < whole["interval"][0]
     if cut["rows"] >= CUT_ROWS and share >= CUT_SHARE and is_worse:
         values = {"share": share, "cut": cut["accuracy"], "whole": whole["accuracy"]}
+        values["metric"] = BY_KEY[outcome.right_share]
         yield Advice("cut_texts", values, evidence.again_reading_more)
 
 

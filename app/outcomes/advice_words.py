@@ -38,9 +38,9 @@ SENTENCES = {
         "下面的命令从没有标签的文件里挑出值得标注的行。--config configs/few_labels.yaml 适合样本很少的数据。",
     ),
     "cut_texts": (
-        "{share:.0%} of the texts are not read whole, and the model is worse on them: accuracy {cut:.4f}, "
+        "{share:.0%} of the texts are not read whole, and the model is worse on them: {metric} {cut:.4f}, "
         "else {whole:.4f}. Let it read more.",
-        "{share:.0%} 的文本没有读完整，模型在这些文本上更差：准确率 {cut:.4f}，其他文本 {whole:.4f}。"
+        "{share:.0%} 的文本没有读完整，模型在这些文本上更差：{metric} {cut:.4f}，其他文本 {whole:.4f}。"
         "让它多读一些。",
     ),
     "confused": (

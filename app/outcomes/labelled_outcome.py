@@ -35,13 +35,15 @@ class LabelledOutcome(FittedOutcome):
     number a row: at least `labels`, `predicted`, `correct` (bool) and `loss`; `right_rows` and `certainty`
     are for tables of compared rows.
 
-    `label_column` is the column of answers in files, `page_links` the ids of the sections of its page, whose
-    titles are words, `own_words` those of page and card, `pipeline_arguments` what transformers' pipeline
-    needs on the card, `note` how rows of several runs were decided, `separator` what is between levels.
+    `label_column` is the column of answers in files, `right_share` the metric of `correct` rows, `page_links`
+    the ids of the sections of its page, whose titles are words, `own_words` those of page, card and label
+    issues, `pipeline_arguments` what transformers' pipeline needs on the card, `note` how rows of several
+    runs were decided, `separator` what is between levels.
     """
 
     has_labels = True
     label_column = "label"
+    right_share = "accuracy"
     page_links: tuple[str, ...]
     own_words: dict[str, tuple[str, str]] = {}
     pipeline_arguments = ""

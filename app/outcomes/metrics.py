@@ -89,6 +89,13 @@ METRICS = (
     counted("rmse", "root mean squared error", "均方根误差", (NUMBER,), **LOWER),
     counted("pearson", "Pearson correlation", "Pearson 相关系数", (NUMBER,)),
     counted("spearman", "Spearman correlation", "Spearman 相关系数", (NUMBER,)),
+    Metric(
+        "near",
+        "share of rows at most half a standard deviation off",
+        "误差不超过半个标准差的比例",
+        (NUMBER,),
+        **ALONE,
+    ),
     *map(level_accuracy, range(1, MAX_LEVELS + 1)),
     *map(level_f1, range(1, MAX_LEVELS + 1)),
     counted("hierarchical_f1", "hierarchical F1", "层次 F1", PATHS),

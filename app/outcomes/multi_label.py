@@ -48,6 +48,7 @@ class MultiLabel(LabelledOutcome):
     are at the best thresholds there; those of the report are at the thresholds of dev."""
 
     task = "multi_label"
+    right_share = "subset_accuracy"
     problem_type = "multi_label_classification"
     log_metrics = ("loss", "micro_f1", "macro_f1", "subset_accuracy")
     beside_baselines = ("micro_f1", "macro_f1")

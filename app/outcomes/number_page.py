@@ -40,6 +40,16 @@ WORDS = {
     ),
     "errors": ("The rows that are furthest off", "误差最大的样本"),
     "off": ("off by", "误差"),
+    "issues_found": (
+        "{ranked:,} rows are more than half a standard deviation off, {flagged:,} of them are flagged, whose "
+        "error is far from the usual ones: label_issues.csv",
+        "{ranked:,} 行的误差超过半个标准差，其中 {flagged:,} 行误差远离常见范围，已标记：label_issues.csv",
+    ),
+    "cannot_judge": (
+        "The models are at most half a standard deviation off in {accuracy:.1%} of the rows, and so is the "
+        "mean in {majority:.1%}.",
+        "模型在 {accuracy:.1%} 的行上误差不超过半个标准差，总是预测平均值时是 {majority:.1%}。",
+    ),
 }
 
 

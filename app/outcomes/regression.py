@@ -52,6 +52,7 @@ class Regression(LabelledOutcome):
     page_links = ("scatter", "errors")
     own_words = WORDS
     label_column = "score"
+    right_share = "near"
     pipeline_arguments = ', function_to_apply="none"'
     fitted_file = "scale.json"
     fitted_rule = "a mean and a standard deviation above 0 are needed"

@@ -71,9 +71,8 @@ WORDS = {
     "before": ("{0:10.4f} before ", "训练前 {0:10.4f} "),
     "after": ("{0:10.4f} after", "训练后 {0:10.4f}"),
     "copies": (
-        "{0:,} rows are copies or near copies of training texts; accuracy without them {1}, with them "
-        "{2:.4f}",
-        "{0:,} 行与训练文本相同或几乎相同；不算它们的准确率 {1}，算上是 {2:.4f}",
+        "{0:,} rows are copies or near copies of training texts; {1} without them {2}, with them {3:.4f}",
+        "{0:,} 行与训练文本相同或几乎相同；不算它们，{1}是 {2}，算上是 {3:.4f}",
     ),
     "unknown": ("unknown", "未知"),
     "same rows": (", the rows it was fitted on", "（就是拟合用的样本）"),

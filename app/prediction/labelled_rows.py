@@ -17,6 +17,7 @@ from ..evaluation.long_rows import cost_of_length, readings_of, render_cost_of_l
 from ..evaluation.page.evaluated_rows import EvaluatedRows
 from ..evaluation.page.report_page import PageContent
 from ..outcomes.labelled_page import render_page
+from ..outcomes.metrics import BY_KEY
 from ..outcomes.resampling import all_metrics
 from ..runtime.disk import write_json, write_text
 from .input_columns import NumberedTexts
@@ -167,7 +168,8 @@ def report_on(
     evaluated = labelled.evaluated(scores)
     if long := cost_of_length(evaluated.readings, scores.correct, predictor.long.way, predictor.max_length):
         metrics["long_texts"] = long
-        text += f"\n\n{render_cost_of_length(long, language)}"
+        name = BY_KEY[outcome.right_share].title(language)
+        text += f"\n\n{render_cost_of_length(long, name, language)}"
     if marked := labelled.marked():
         metrics |= marked
         text += f"\n\n{render_marked(marked['evidence'])}"

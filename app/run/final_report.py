@@ -17,6 +17,7 @@ from ..evaluation.page.evaluated_rows import rows_of_split, seen_in_train
 from ..evaluation.page.report_page import PageContent
 from ..outcomes.advice import render_advice, what_next
 from ..outcomes.labelled_page import render_page
+from ..outcomes.metrics import BY_KEY
 from ..outcomes.model_card import render_card
 from ..outcomes.outcome import FITTED_ON
 from ..outcomes.predictions_file import write_predictions
@@ -78,9 +79,11 @@ def print_and_write(
         metrics = fit_and_measure(folder, components, split, results, state.best_step)
     text = outcome.report_text(metrics, state.start_metrics, title, language)
     if "long_texts" in metrics:
-        text += f"\n\n{render_cost_of_length(metrics['long_texts'], language)}"
+        name = BY_KEY[outcome.right_share].title(language)
+        text += f"\n\n{render_cost_of_length(metrics['long_texts'], name, language)}"
     if "copies_in_train" in metrics:
-        text += f"\n\n{render_copies(metrics['copies_in_train'], language)}"
+        name = BY_KEY[outcome.right_share].name(language)
+        text += f"\n\n{render_copies(metrics['copies_in_train'], name, language)}"
     advice = what_next(
         outcome,
         evidence_of(folder, config, components, start, split, metrics | {"step": state.best_step}, results),
@@ -155,11 +158,11 @@ def fit_and_measure(
     return metrics | _long_texts(components, splits[split], scores.correct)
 
 
-def render_copies(copies: dict, language: str) -> str:
-    """Return a line for people, of `copies_in_train` in report.json."""
+def render_copies(copies: dict, name: str, language: str) -> str:
+    """Return a line for people, of `copies_in_train` in report.json; `name` is what accuracies are called."""
     without = copies["accuracy_without"]
     shown = say(language, "unknown") if without is None else f"{without:.4f}"
-    return say(language, "copies", copies["rows"], shown, copies["accuracy"])
+    return say(language, "copies", copies["rows"], name, shown, copies["accuracy"])
 
 
 def _copies_in_train(components: Components, split: Split, correct: np.ndarray) -> dict:

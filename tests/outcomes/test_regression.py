@@ -14,10 +14,12 @@ from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.outcomes import open_outcome
+from app.outcomes.label_issues import judge
 from app.outcomes.number_baselines import ridge_predictions
 from app.outcomes.number_scores import Numbers
 from app.outcomes.texts import Texts
 from app.run.comparing import compare_runs
+from app.run.many_runs.cross_validation import render_label_issues
 from tests.multi_label_runs import arguments, read_predictions, train
 from tests.verbs import predict
 
@@ -136,6 +138,9 @@ def test_a_run_learns_and_speaks_in_the_unit_of_the_data(run):
     page = (run / "report.html").read_text(encoding="utf-8")
     assert page.count("<circle") >= len(rows)
     assert "The rows that are furthest off" in page
+    text = (run / "report.txt").read_text(encoding="utf-8")
+    assert "training texts; share of rows at most half a standard deviation off without them" in text
+    assert "accuracy" not in text
     card = (run / "README.md").read_text(encoding="utf-8")
     assert "A model that gives Chinese texts a score" in card
     assert "scale.json" in card
@@ -233,4 +238,10 @@ def test_labels_that_are_far_off_are_found():
     scores = outcome.score(labels, predicted[:, None], predicted)
     flagged, _ = outcome.flag_labels(scores, predicted[:, None])
     assert flagged[at].all()
+    figures = {"can_judge": True, "ranked": int((~scores.correct).sum()), "flagged": int(flagged.sum())}
+    assert "rows are more than half a standard deviation off" in render_label_issues(figures, outcome)
+    figures = judge(outcome, scores) | {"can_judge": False}
+    text = render_label_issues(figures, outcome)
+    assert f"at most half a standard deviation off in {figures['accuracy']:.1%} of the rows" in text
+    assert "most frequent" not in text
     assert set(np.argsort(outcome.label_quality(scores, predicted[:, None]))[: len(at)]) == set(at)

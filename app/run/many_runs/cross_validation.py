@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...config.language import say
 from ...config.schema import Config
 from ...config.shipped import GUIDE
 from ...data.dataset import Dataset, open_dataset
@@ -17,6 +18,19 @@ from .out_of_fold import OOF, OutOfFold, gather_folds, write_oof
 from .series import Series
 
 FIGURES, TEXT = "cross_validation.json", "cross_validation.txt"
+# English and Chinese; an outcome may have its own
+SENTENCES = {
+    "issues_found": (
+        "{ranked:,} rows are predicted with other labels than they have, {flagged:,} of them are flagged by "
+        "confident learning: label_issues.csv",
+        "{ranked:,} 行的预测与标签不同，其中 {flagged:,} 行被 confident learning 标记：label_issues.csv",
+    ),
+    "cannot_judge": (
+        "The models are right in {accuracy:.1%} of the rows, and so is the most frequent answer in "
+        "{majority:.1%}.",
+        "模型在 {accuracy:.1%} 的行上正确，总是给出最多的答案时是 {majority:.1%}。",
+    ),
+}
 
 
 def fold_datasets(config: Config, folds: int) -> list[Dataset]:
@@ -83,8 +97,9 @@ def render_folds(figures: dict) -> str:
     lines.append(
         f"All {pooled['rows']:,} rows together, each by the model that was trained without it; 95 % intervals"
     )
+    width = max(len(BY_KEY[name].english) for name in pooled["intervals"])
     lines += [
-        f"  {BY_KEY[name].english:17} {pooled[name]:.4f}   {low:.4f} to {high:.4f}"
+        f"  {BY_KEY[name].english:{width}} {pooled[name]:.4f}   {low:.4f} to {high:.4f}"
         for name, (low, high) in pooled["intervals"].items()
     ]
     lines.append(
@@ -96,16 +111,13 @@ def render_folds(figures: dict) -> str:
 
 def render_label_issues(figures: dict, outcome: LabelledOutcome) -> str:
     """Return what was found about labels as text."""
+    what = "issues_found" if figures["can_judge"] else "cannot_judge"
+    first = say(SENTENCES | outcome.own_words, "en", what, **figures)
     if not figures["can_judge"]:
         return (
-            f"The models are right in {figures['accuracy']:.1%} of the rows, and so is the most frequent "
-            f"answer in {figures['majority']:.1%}. Models that are not better than that cannot judge labels: "
-            f"no rows are listed. How to get a better model: {GUIDE}"
+            f"{first} Models that are not better than that cannot judge labels: no rows are listed. "
+            f"How to get a better model: {GUIDE}"
         )
-    first = (
-        f"{figures['ranked']:,} rows are predicted with other labels than they have, {figures['flagged']:,} "
-        "of them are flagged by confident learning: label_issues.csv"
-    )
     return "\n".join([first, *outcome.pattern_lines(figures)])
 
 
