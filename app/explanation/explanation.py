@@ -83,11 +83,10 @@ def explain(
     text = tokenise(model.encoder, row, model.tokenizer.unk_token_id)
     probabilities = model.probabilities(text.input_ids, text.token_types)
     predicted = model.outcome.explained_labels(probabilities)
-    neutral = text.input_ids.copy()
-    neutral[[position for unit in text.units for position in unit.tokens]] = model.neutral_id
+    positions = [position for unit in text.units for position in unit.tokens]
     explanations = []
     for label_id in chosen or predicted or [int(probabilities.argmax())]:
-        attributions = attribute(model, text.input_ids, text.token_types, neutral, label_id)
+        attributions = attribute(model, text.input_ids, text.token_types, positions, label_id)
         values = unit_values(text, attributions.values)
         test = measure_faithfulness(model, text, values, label_id, draws, seed)
         names, is_number = model.outcome.label_names, not model.outcome.has_confidence

@@ -55,8 +55,10 @@ WORDS = {
         "文本只有 {0} 个单位，随机顺序也常常同样好；请换一个更长的文本。",
     ),
     "too_short": (
-        "NOT TESTED, SO NO EXPLANATION: the text has {0} units, and the deletion test needs {1}.",
-        "未经检验，不能当作解释：文本只有 {0} 个单位，删除检验至少需要 {1} 个。",
+        "Not tested: the deletion test needs {1} units of text, and this text has {0}. What is marked may be "
+        "wrong; try a longer text.",
+        "未经检验：删除检验至少需要 {1} 个单位，这个文本只有 {0} 个。标出的内容可能有误；"
+        "请换一个更长的文本。",
     ),
     "not_converged": (
         "THIS IS NO EXPLANATION: the attributions do not add up to what they must; the difference is {0}.",
@@ -77,9 +79,9 @@ WORDS = {
     "ours": ("by attribution", "按归因"),
     "random": ("at random", "随机"),
     "figures": (
-        "Integrated gradients, {0} steps: log-odds {1} of the text, {2} with every token neutral; the "
+        "Integrated gradients, {0} steps: log-odds {1} of the text, {2} with {5} for every token; the "
         "attributions add up to {3}, convergence delta {4}.",
-        "积分梯度，{0} 步：文本的对数几率为 {1}，所有 token 为中性时为 {2}；"
+        "积分梯度，{0} 步：文本的对数几率为 {1}，所有 token 换成 {5} 时为 {2}；"
         "归因之和为 {3}，收敛误差（convergence delta）为 {4}。",
     ),
 }
@@ -117,9 +119,9 @@ NUMBER_WORDS = {
         "删除若干单位后数值的下降：按归因从高到低删除，以及 {0} 次随机顺序（均值，带状区域含其中的 90%）。",
     ),
     "figures": (
-        "Integrated gradients, {0} steps: {1} is the number of the text, {2} with every token neutral; the "
+        "Integrated gradients, {0} steps: {1} is the number of the text, {2} with {5} for every token; the "
         "attributions add up to {3}, convergence delta {4}.",
-        "积分梯度，{0} 步：文本的数值为 {1}，所有 token 为中性时为 {2}；"
+        "积分梯度，{0} 步：文本的数值为 {1}，所有 token 换成 {5} 时为 {2}；"
         "归因之和为 {3}，收敛误差（convergence delta）为 {4}。",
     ),
 }

@@ -1,6 +1,8 @@
 """Integrated gradients: what each token adds to a label's log-odds (https://arxiv.org/abs/1703.01365)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import torch
@@ -9,7 +11,7 @@ from ..errors import InputError
 from .plain_model import BATCH_TOKENS, PlainModel
 
 # From the neutral text to the text; more are taken until the sum is right
-STEPS = (32, 64, 128, 256, 512)
+STEPS = (32, 64, 128)
 # Of the difference that the attributions must add up to,
 MAX_ERROR = 0.02
 # Or of their absolute values, which may be far larger than their sum
@@ -19,12 +21,13 @@ MAX_SHARE = 0.01
 @dataclass(frozen=True)
 class Attributions:
     """`values` (num_tokens,) float64 add up to `text` - `neutral` + `delta`: the label's log-odds for the
-    text, and for every token neutral. `delta` is captum's convergence delta, `steps` the gradients it
-    took."""
+    text, and with `neutral_token` for every token. `delta` is captum's convergence delta, `steps` the
+    gradients it took."""
 
     values: np.ndarray
     text: float
     neutral: float
+    neutral_token: str
     delta: float
     steps: int
 
@@ -40,10 +43,14 @@ class Attributions:
 
 
 def attribute(
-    model: PlainModel, input_ids: np.ndarray, token_types: np.ndarray, neutral_ids: np.ndarray, label: int
+    model: PlainModel, input_ids: np.ndarray, token_types: np.ndarray, positions: Sequence[int], label: int
 ) -> Attributions:
-    """Return the attributions of tokens, (num_tokens,) ids, on a straight line from the embeddings of
-    `neutral_ids`, with the text's positions. Raises InputError where captum is not installed."""
+    """Return the attributions of tokens, (num_tokens,) ids, on a straight line from a text that has a neutral
+    token at `positions`. Raises InputError where captum is not installed.
+
+    The neutral token is the first of `model.neutral_tokens` from which they add up. Fine-tuned encoders can
+    change within a thousandth of the way from [MASK], which no number of steps adds up.
+    """
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:
@@ -51,23 +58,25 @@ def attribute(
             f"explain needs captum ({error}); install it: pip install -r requirements-explain.txt -c "
             "constraints.txt"
         ) from error
-    with torch.no_grad():
-        text, neutral = (model.embed(ids)[None] for ids in (input_ids, neutral_ids))
+    text = model.embed(input_ids)[None]
     types = torch.as_tensor(token_types, device=model.device)[None]
 
     def forward(embeddings: torch.Tensor) -> torch.Tensor:
         return model.outcome.log_odds(model.logits(embeddings, types.expand(len(embeddings), -1)), label)
 
-    with torch.no_grad():
-        ends = [float(forward(row)) for row in (text, neutral)]
     rows = max(1, BATCH_TOKENS // len(input_ids))
     method = IntegratedGradients(forward, multiply_by_inputs=True)
-    for steps in STEPS:
+    for token, steps in product(model.neutral_tokens, STEPS):
+        neutral_ids = input_ids.copy()
+        neutral_ids[positions] = model.tokenizer.convert_tokens_to_ids(token)
+        neutral = model.embed(neutral_ids)[None]
+        with torch.no_grad():
+            ends = [float(forward(row)) for row in (text, neutral)]
         attributions = method.attribute(text, neutral, n_steps=steps, internal_batch_size=rows)
         values = attributions[0].double().sum(-1).cpu().numpy()
         # As captum defines it; computed here, because captum rounds it to single precision.
         delta = float(values.sum() - (ends[0] - ends[1]))
-        attributions = Attributions(values, *ends, delta, steps)
+        attributions = Attributions(values, *ends, token, delta, steps)
         if attributions.has_converged:
             break
     return attributions

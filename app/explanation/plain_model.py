@@ -56,11 +56,11 @@ class PlainModel:
             )
 
     @property
-    def neutral_id(self) -> int:
-        """The token that stands for "nothing is known here": [MASK], else [PAD], else the unknown token."""
+    def neutral_tokens(self) -> list[str]:
+        """Tokens that stand for "nothing is known here", the usual one first."""
         tokenizer = self.tokenizer
-        ids = (tokenizer.mask_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
-        return next((token for token in ids if token is not None), 0)
+        named = (tokenizer.mask_token, tokenizer.unk_token, tokenizer.pad_token)
+        return list(dict.fromkeys(token for token in named if token)) or [tokenizer.convert_ids_to_tokens(0)]
 
     def embed(self, input_ids: np.ndarray) -> torch.Tensor:
         """Return the word embeddings, (num_tokens, width), of (num_tokens,) ids."""

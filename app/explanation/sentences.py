@@ -80,7 +80,7 @@ def figures(explanation: Explanation, language: str) -> str:
     """Return how the attributions were computed, and whether they add up."""
     by = explanation.attributions
     numbers = (f"{value:+.4f}" for value in (by.text, by.neutral, by.values.sum(), by.delta))
-    return words(language, explanation.is_number)["figures"].format(by.steps, *numbers)
+    return words(language, explanation.is_number)["figures"].format(by.steps, *numbers, by.neutral_token)
 
 
 def heading(explanation: Explanation, language: str) -> str:

@@ -148,7 +148,7 @@ def test_a_number_is_explained_by_what_raises_and_lowers_it(tmp_path):
     model = load_plain_model(folder, "cpu")
     found = explain_one(model, (TEXT,))
     neutral = found.text.input_ids.copy()
-    neutral[1:-1] = model.neutral_id
+    neutral[1:-1] = model.tokenizer.mask_token_id
     [score, without] = (
         model.probabilities(ids, found.text.token_types)[0] for ids in (found.text.input_ids, neutral)
     )
@@ -235,7 +235,7 @@ def test_a_text_too_short_to_be_tested_is_no_explanation(model):
     short = explain_one(model, ("今天",))
     assert not short.is_explanation
     assert verdict(short, "en").startswith(
-        f"NOT TESTED, SO NO EXPLANATION: the text has 2 units, and the deletion test needs {MIN_UNITS}"
+        f"Not tested: the deletion test needs {MIN_UNITS} units of text, and this text has 2."
     )
     Checker(render_page([short]))
 
@@ -377,10 +377,26 @@ def test_an_empty_text_is_an_error(model):
 
 
 def test_attributions_of_one_step_of_captum_are_refined(model, found):
-    neutral = np.full_like(found.text.input_ids, model.tokenizer.pad_token_id)
-    result = attribute(model, found.text.input_ids, found.text.token_types, neutral, 0)
+    positions = range(len(found.text.input_ids))
+    result = attribute(model, found.text.input_ids, found.text.token_types, positions, 0)
     assert result.has_converged
     assert result.values.sum() == pytest.approx(result.text - result.neutral + result.delta)
+
+
+def test_where_attributions_from_the_mask_do_not_add_up_they_are_from_the_unknown_token(tmp_path, found):
+    assert found.attributions.neutral_token == "[MASK]"
+    model = load_plain_model(save_checkpoint(tmp_path / "far"), "cpu")
+    embeddings = model.model.get_input_embeddings().weight
+    # All of the change is in the last thousandth of the way from so far
+    embeddings[model.tokenizer.mask_token_id] *= 1e5
+    explained = explain_one(model, (TEXT,))
+    assert explained.attributions.has_converged
+    assert explained.attributions.neutral_token == "[UNK]"
+    unknown = explained.text.input_ids.copy()
+    unknown[1:-1] = model.tokenizer.unk_token_id
+    assert explained.attributions.neutral == pytest.approx(
+        model.log_odds_of_rows([unknown], [explained.text.token_types], explained.label)[0], abs=1e-5
+    )
 
 
 def test_the_label_in_the_data_is_told(known):
