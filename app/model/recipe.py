@@ -138,12 +138,17 @@ def with_epochs(config: Config, steps_per_epoch: int, class_sizes: Sequence[int]
     return replace(config, train=replace(train, epochs=epochs, **evaluations))
 
 
+def fewest_steps(num_classes: int) -> int:
+    """Return how many optimizer steps a training needs at least."""
+    return MIN_STEPS + MIN_STEPS_PER_CLASS * num_classes
+
+
 def choose_epochs(steps_per_epoch: int, class_sizes: Sequence[int], has_pairs: bool) -> tuple[int, str]:
     """Return the number of epochs for `steps_per_epoch` optimizer steps an epoch, and the reason in words."""
     usual = MIN_EPOCHS_OF_PAIRS if has_pairs else MIN_EPOCHS
     smallest = min((size for size in class_sizes if size), default=ROWS_OF_SMALLEST_CLASS)
     most_for_smallest = min(MAX_EPOCHS, MAX_STEPS_FOR_SMALLEST_CLASS // steps_per_epoch)
-    min_steps = MIN_STEPS + MIN_STEPS_PER_CLASS * len(class_sizes)
+    min_steps = fewest_steps(len(class_sizes))
     rows = "pairs of texts" if has_pairs else "single texts"
     epochs, reason = max(
         (usual, f"as usual for {rows}"),

@@ -56,7 +56,8 @@ class Evidence:
     `metrics` are those of report.json, `history` the evaluations on dev, in which `train_loss` is the mean
     loss of training since the one before (absent where it is another loss than that of dev). `decisions` are
     of rows that were not trained on; `class_rows` the training rows of each label. `again_longer` is the
-    command of the run for twice as long, `again_other_model` with another pretrained model,
+    command of the run for twice as long, `again_enough` with as many steps as are usual (None where it had
+    them), `again_other_model` with another pretrained model,
     `again_pretrained` with one instead of random weights, `again_reading_more` with more of each text (None
     where all models read less), and `verb` that of a verb for the same data, with the verb's name to be
     filled in.
@@ -70,6 +71,7 @@ class Evidence:
     is_pretrained: bool
     folder: str
     again_longer: str
+    again_enough: str | None
     again_other_model: str
     again_pretrained: str
     again_reading_more: str | None
@@ -113,10 +115,12 @@ def no_better(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     if is_better(metrics[key], best[key], key):
         return
     values = {"metric": BY_KEY[key], "ours": metrics[key], "baseline": name, "theirs": best[key]}
-    if evidence.is_pretrained:
-        yield Advice("no_better", values, evidence.again_other_model)
-    else:
+    if not evidence.is_pretrained:
         yield Advice("random_weights", values, evidence.again_pretrained)
+    elif evidence.again_enough:
+        yield Advice("few_steps", values, evidence.again_enough)
+    else:
+        yield Advice("no_better", values, evidence.again_other_model)
 
 
 def still_falls(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:

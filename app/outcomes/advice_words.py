@@ -7,6 +7,12 @@ SENTENCES = {
         "{theirs:.4f}. Try another pretrained model.",
         "模型不比字符的线性模型好：{metric} {ours:.4f}，{baseline} {theirs:.4f}。换一个预训练模型试试。",
     ),
+    "few_steps": (
+        "The run was shorter than usual for such data, and the model is no better than a linear model of "
+        "characters: {metric} {ours:.4f}, {baseline} {theirs:.4f}. Train as long as usual.",
+        "这次训练比同类数据通常的训练短，模型不比字符的线性模型好：{metric} {ours:.4f}，"
+        "{baseline} {theirs:.4f}。请按通常的长度训练。",
+    ),
     "random_weights": (
         "The model began with random weights and is no better than a linear model of characters: {metric} "
         "{ours:.4f}, {baseline} {theirs:.4f}. Begin with a pretrained model.",

@@ -15,10 +15,12 @@ from ..config.schema import Config, DataConfig
 from ..config.shipped import E5_SMALL, PROGRAM, e5_file
 from ..evaluation.logits_file import logits_of
 from ..evaluation.measures.selective import RowDecisions
+from ..model.recipe import fewest_steps
 from ..outcomes.advice import Evidence, with_setting
 from ..outcomes.outcome import FITTED_ON
 from ..strategies import load_strategy
 from ..strategies.launchers import Horovodrun, Torchrun
+from ..training.loop import planned_steps
 from .assembly import Components
 from .log.metrics_file import METRICS, read_evaluations
 
@@ -58,8 +60,15 @@ def evidence_of(
     if any(getattr(train, name) != value for name, value in PLAIN.items()):
         history = [{key: value for key, value in line.items() if key != "train_loss"} for line in history]
     words = partial(words_of_user, sys.argv, folder, config.output.dir is not None)
-    again, steps = joined(start, words()), train.max_steps
-    longer = ("--train.max_steps", 2 * steps) if steps else ("--train.epochs", 2 * train.epochs)
+    again, most = joined(start, words()), train.max_steps
+    longer = ("--train.max_steps", 2 * most) if most else ("--train.epochs", 2 * train.epochs)
+    enough = with_setting(
+        with_setting(again, "--train.max_steps", "null") if most else again, "--train.epochs", "auto"
+    )
+    classes = dataset.statistics["train"].get("classes", {})
+    # A head that is fitted needs no steps
+    steps = planned_steps(components.plan, train)
+    is_short = config.model.head != "linear" and steps < fewest_steps(len(classes))
     other = next(name for name in OTHERS if name != config.model.name)
     positions = getattr(components.model.model.config, "max_position_embeddings", MOST_TOKENS)
     has_pairs = dataset.files["train"].has_pairs
@@ -68,11 +77,12 @@ def evidence_of(
         metrics=metrics,
         history=history,
         decisions=decisions_of(components, split, results),
-        class_rows=dataset.statistics["train"].get("classes", {}),
+        class_rows=classes,
         dev_rows=len(dataset.splits[FITTED_ON]) if FITTED_ON in dataset.splits else 0,
         is_pretrained=config.model.name is not None,
         folder=shlex.quote(str(folder)),
         again_longer=with_setting(again, *longer),
+        again_enough=enough if is_short else None,
         again_other_model=with_setting(again, "--model.name", other),
         again_pretrained=joined(start, with_pretrained(words(OF_WEIGHTS))),
         again_reading_more=with_setting(again, *read_more) if read_more else None,

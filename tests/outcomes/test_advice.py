@@ -35,6 +35,7 @@ def good_run(task: str = "single_label") -> tuple:
         is_pretrained=True,
         folder="checkpoints/a",
         again_longer="python run_single.py --data.train a.csv --train.epochs 6",
+        again_enough=None,
         again_other_model="python run_single.py --data.train a.csv --model.name hfl/chinese-macbert-base",
         again_pretrained="python run_single.py --data.train a.csv --model.name e5-small-zh",
         again_reading_more="python run_single.py --data.train a.csv --data.max_length 256",
@@ -67,6 +68,11 @@ FELL = [{"step": 10, "loss": 0.5, "train_loss": 0.7}, {"step": 20, "loss": 0.45,
     ("what", "change", "command"),
     [
         ("no_better", lambda e: {"metrics": worse(e.metrics, "macro_f1")}, "--model.name hfl/"),
+        (
+            "few_steps",
+            lambda e: {"metrics": worse(e.metrics, "macro_f1"), "again_enough": "run_single.py"},
+            "run_single.py",
+        ),
         (
             "random_weights",
             lambda e: {"metrics": worse(e.metrics, "macro_f1"), "is_pretrained": False},
@@ -150,6 +156,7 @@ def test_every_command_has_the_data_of_the_run_and_can_be_run(tmp_path, monkeypa
         dataset=SimpleNamespace(statistics={"train": {}}, files=files, splits=splits),
         model=SimpleNamespace(model=SimpleNamespace(config=SimpleNamespace(max_position_embeddings=512))),
         outcome=SimpleNamespace(has_labels=False),
+        plan=SimpleNamespace(steps_per_epoch=4),
     )
     found = evidence_of(tmp_path, config, components, "python run_single.py", "train", {}, {})
     again = (found.again_longer, found.again_other_model, found.again_pretrained, found.again_reading_more)
@@ -161,6 +168,8 @@ def test_every_command_has_the_data_of_the_run_and_can_be_run(tmp_path, monkeypa
         assert asked.output.dir is None
         wanted = 2 * steps if command == found.again_longer else steps
         assert asked.train.max_steps == (wanted or None)
+    enough = load_config(shlex.split(found.again_enough)[2:])
+    assert (enough.train.epochs, enough.train.max_steps, enough.data) == ("auto", None, config.data)
     pretrained = load_config(shlex.split(found.again_pretrained)[2:])
     assert (pretrained.model.config, pretrained.train.learning_rate) == ({}, None)
     assert pretrained.model.name
