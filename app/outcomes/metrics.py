@@ -94,6 +94,7 @@ METRICS = (
         "share of rows at most half a standard deviation off",
         "误差不超过半个标准差的比例",
         (NUMBER,),
+        headline=False,
         **ALONE,
     ),
     *map(level_accuracy, range(1, MAX_LEVELS + 1)),

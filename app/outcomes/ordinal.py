@@ -137,4 +137,6 @@ class DrawnOrdered(DrawnRows):
         truth, predicted = self.rows.labels, self.rows.predicted
         by_chance = mean(truth**2) + mean(predicted**2) - 2 * mean(truth) * mean(predicted)
         is_constant = by_chance < 1e-12
-        return np.where(is_constant, 0.0, 1 - mean(self.distance**2) / np.where(is_constant, 1.0, by_chance))
+        kappa = 1 - mean(self.distance**2) / np.where(is_constant, 1.0, by_chance)
+        # What rounding leaves where all predictions are one label is 0, and not -0.0000
+        return np.where(is_constant | (np.abs(kappa) < 1e-12), 0.0, kappa)

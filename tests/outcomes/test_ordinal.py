@@ -76,6 +76,8 @@ def test_metrics_are_those_of_scikit_learn():
     assert found["kappa"] == pytest.approx(cohen_kappa_score(labels, predicted, weights="quadratic"))
     assert found["within_one"] == pytest.approx((off <= 1).mean())
     assert found["macro_mae"] == pytest.approx(np.mean([off[labels == label].mean() for label in range(5)]))
+    of_one = answer_values(open_outcome("ordinal", list("12345")), labels, np.full(300, 2))
+    assert f"{of_one['kappa']:.4f}" == "0.0000"
 
 
 def test_the_decision_is_the_median_and_says_how_sure_it_is():

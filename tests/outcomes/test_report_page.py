@@ -210,6 +210,7 @@ def test_rows_of_a_split_know_their_text_place_length_and_unknown_tokens(tmp_pat
 def test_places_in_a_chart():
     axes = Axes(0, 10, 0, 1)
     assert (axes.x(0), axes.x(10)) == (axes.left, axes.width - axes.right)
+    assert Axes(0, 10, 1.71425, 1.71445).left > axes.left, "longer numbers beside the axis need more room"
     assert (axes.y(0), axes.y(1)) == (axes.height - axes.bottom, axes.top)
     assert axes.x_ticks == [0, 2, 4, 6, 8, 10]
     assert ticks(0.21, 0.39) == [0.25, 0.3, 0.35]

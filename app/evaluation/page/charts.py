@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -20,10 +21,14 @@ class Axes:
     y_high: float
     width: int = 360
     height: int = 230
-    left: int = 44
     right: int = 12
     top: int = 10
     bottom: int = 34
+
+    @cached_property
+    def left(self) -> int:
+        """The room for the longest number beside the y axis; a digit is 7 units wide."""
+        return max(44, 2 + 7 * max(len(f"{value:g}") for value in self.y_ticks))
 
     def x(self, value: float) -> float:
         """Return the place of a value on the x axis."""
