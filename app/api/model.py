@@ -69,7 +69,8 @@ class Model:
         self.label_names = list(self._opened.predictor.label_names)
 
     def __repr__(self) -> str:
-        return f"Model({str(self.folder)!r}, {len(self.label_names)} labels)"
+        gives = f"{len(self.label_names)} labels" if len(self.label_names) > 1 else self.label_names[0]
+        return f"Model({str(self.folder)!r}, {gives})"
 
     def predict(self, texts: Iterable) -> np.ndarray:
         """Return the label of each text, (num_texts,) strings; of a model with several labels a text,

@@ -160,6 +160,7 @@ def test_predictions_are_those_of_the_run_also_before_its_report(run, tmp_path, 
         assert found == pytest.approx([float(row["predicted"]) for row in wanted], rel=1e-5)
     texts = [row["text"] for row in wanted]
     assert load(run).predict(texts) == pytest.approx(found, rel=1e-5)
+    assert repr(load(run)) == f"Model({str(run)!r}, score)"
     with pytest.raises(InputError, match="the model gives numbers, not probabilities"):
         load(run).predict_proba(texts)
     assert predict(["--checkpoint", str(run), texts[0]]) == 0

@@ -136,8 +136,8 @@ def render_injected(figures: dict, fraction: float, folds: int) -> str:
         f"{figures['precision_at_k']:.4f} (95 % interval {low:.4f} to {high:.4f}); "
         f"in random order {figures['random']:.4f}\n"
         f"  Of the first {figures['half_k']:,} places: precision {figures['precision_at_half_k']:.4f}\n"
-        "  The other places may be real errors of the data. Real errors are harder to find than these: "
-        "people confuse similar classes."
+        "  The other places may be real errors of the data. Real errors are harder to find than these, "
+        "because they are more plausible."
     )
 
 
