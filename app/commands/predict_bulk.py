@@ -108,7 +108,10 @@ class BulkJob:
         again = renew_plan(self.parts, self.files, options, now)
         if again:
             names = listed(dict.fromkeys(self.files[part.file].name for part in again), 5)
-            say(f"note: {names} changed since the last run; {len(again)} parts are computed again")
+            say(
+                f"note: {names} changed since the last run; {len(again)} parts are computed again, and "
+                "what was finished of them is kept as _replaced-*"
+            )
         self.rows_before = self._rows_finished()
         self.told = self.started
 

@@ -56,10 +56,10 @@ def cost_of_length(readings: np.ndarray, right: np.ndarray, way: str, max_length
     return accuracies
 
 
-def render_cost_of_length(accuracies: dict, name: str = "Accuracy", language: str = "en") -> str:
-    """Return lines for people, of `cost_of_length`; `name` is what accuracies are called."""
+def render_cost_of_length(accuracies: dict, metric: str = "Accuracy", language: str = "en") -> str:
+    """Return lines for people, of `cost_of_length`; `metric` is what accuracies are called."""
     at = int(language == "zh")
-    lines = [LINES["heading"][at].format(accuracies["long"], accuracies["max_length"], name)]
+    lines = [LINES["heading"][at].format(accuracies["long"], accuracies["max_length"], metric)]
     for name, descriptions in NAMES.items():
         if name in accuracies:
             of_rows, description = accuracies[name], descriptions[at]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import torch
@@ -64,19 +63,24 @@ def attribute(
     def forward(embeddings: torch.Tensor) -> torch.Tensor:
         return model.outcome.log_odds(model.logits(embeddings, types.expand(len(embeddings), -1)), label)
 
+    @torch.no_grad()
+    def log_odds(embeddings: torch.Tensor) -> float:
+        return float(forward(embeddings))
+
     rows = max(1, BATCH_TOKENS // len(input_ids))
     method = IntegratedGradients(forward, multiply_by_inputs=True)
-    for token, steps in product(model.neutral_tokens, STEPS):
+    of_text = log_odds(text)
+    for token in model.neutral_tokens:
         neutral_ids = input_ids.copy()
         neutral_ids[positions] = model.tokenizer.convert_tokens_to_ids(token)
         neutral = model.embed(neutral_ids)[None]
-        with torch.no_grad():
-            ends = [float(forward(row)) for row in (text, neutral)]
-        attributions = method.attribute(text, neutral, n_steps=steps, internal_batch_size=rows)
-        values = attributions[0].double().sum(-1).cpu().numpy()
-        # As captum defines it; computed here, because captum rounds it to single precision.
-        delta = float(values.sum() - (ends[0] - ends[1]))
-        attributions = Attributions(values, *ends, token, delta, steps)
-        if attributions.has_converged:
-            break
+        of_neutral = log_odds(neutral)
+        for steps in STEPS:
+            gradients = method.attribute(text, neutral, n_steps=steps, internal_batch_size=rows)
+            values = gradients[0].double().sum(-1).cpu().numpy()
+            # As captum defines it; computed here, because captum rounds it to single precision.
+            delta = float(values.sum() - (of_text - of_neutral))
+            attributions = Attributions(values, of_text, of_neutral, token, delta, steps)
+            if attributions.has_converged:
+                return attributions
     return attributions

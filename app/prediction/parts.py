@@ -86,8 +86,8 @@ class PartsFolder:
             self._unlock(0)
 
     def replace_plan(self, plan: dict[str, Any], stale: list[Part]) -> None:
-        """Write another plan, and remove the parts that are not of it. Raises InputError where another
-        process computes one of them; then nothing is touched."""
+        """Write another plan; parts that are not of it are kept as `_replaced-<hash of the input>-*`. Raises
+        InputError where another process computes one of them; then nothing is touched."""
         held = [part for part in stale if not self._lock(part.number + 1)]
         try:
             if held:
@@ -96,8 +96,10 @@ class PartsFolder:
                     f"{self.where(held[0])}; end it, and run the same command again"
                 )
             with _writing(self.folder):
-                for path in (of(part) for part in stale for of in (self.manifest, self.path, self.error)):
-                    path.unlink(missing_ok=True)
+                for part in stale:
+                    input_hash = self.plan["input"][part.file]["sha256"][:8]
+                    for path in filter(Path.exists, (self.manifest(part), self.path(part), self.error(part))):
+                        path.replace(self.folder / f"_replaced-{input_hash}-{path.name}")
                 write_json(self.folder / PLAN, plan)
         finally:
             for part in stale:

@@ -197,7 +197,8 @@ def test_a_replaced_file_is_computed_again_and_the_others_stay(tmp_path, predict
         return status, capsys.readouterr().err
 
     def times() -> dict[str, int]:
-        return {path.name: path.stat().st_mtime_ns for path in output.glob("*part-*")}
+        paths = (*output.glob("part-*"), *output.glob("_part-*"))
+        return {path.name: path.stat().st_mtime_ns for path in paths}
 
     for name, content in (("a.csv", lines), ("b.csv", [*lines[:-1], '" "\n']), ("c.csv", lines)):
         write(name, content)
@@ -212,10 +213,13 @@ def test_a_replaced_file_is_computed_again_and_the_others_stay(tmp_path, predict
     assert "another input (b.csv differ), with so many rows more or less that the parts of other" in said
     assert times() == before
     # Rows may be longer, and there may be some more
+    finished = (output / "part-00002.csv").read_bytes()
     write("b.csv", ["text\n", "今天真开心今天\n", *lines[2:], "讨厌\n"])
     status, said = run()
     assert status == 0, said
     assert "note: b.csv changed since the last run; 2 parts are computed again" in said
+    [earlier] = output.glob("_replaced-*-part-00002.csv")
+    assert earlier.read_bytes() == finished
     kept = {f"{start}part-0000{n}.{end}" for n in (0, 1, 4, 5) for start, end in (("", "csv"), ("_", "json"))}
     assert {name for name, time in times().items() if time == before.get(name)} == kept
     assert predict(folder, folder_name(tmp_path / "once"), "--on_bad_row", "error") == 0
