@@ -16,7 +16,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ..config.chinese import shown
 from ..config.command_line import load_config
+from ..config.language import say as in_words
+from ..config.language import spoken
 from ..config.rules import Rule, between
 from ..config.schema import Config
 from ..errors import InputError
@@ -68,7 +71,7 @@ def train(options: argparse.Namespace, settings: list[str], config: Config, plan
         check_seeds(config)
         open_series(series, config)
         figures = train_seeds(series, config, options.seeds)
-        text = render_seeds(figures)
+        text = render_seeds(figures, spoken(config.output.language))
         write_figures(folder, figures, text)
         return text
     return run_folds(series, options, config)
@@ -78,6 +81,7 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
     """Train all folds, list the label issues and measure how good the list is; return that as text."""
     from ..outcomes.label_issues import check_cleanlab
     from ..run.many_runs.cross_validation import (
+        SENTENCES,
         cross_validate,
         fold_datasets,
         render_folds,
@@ -88,26 +92,28 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
     from ..run.many_runs.issue_list import list_issues, measure_ranking
     from ..run.many_runs.series import open_series, say
 
+    language = spoken(config.output.language)
     without_labels = None
     try:
         check_cleanlab()
     except InputError as error:
-        without_labels = f"There will be no label_issues.csv: {error}"
+        without_labels = in_words(SENTENCES, language, "no_list", shown(str(error), language))
         say(without_labels)
     datasets = fold_datasets(config, options.folds)
     open_series(series, config)
-    oof_rows, figures = cross_validate(series, datasets)
-    texts = [render_folds(figures)]
+    oof_rows, figures = cross_validate(series, datasets, language)
+    texts = [render_folds(figures, language)]
     write_figures(series.folder, figures, texts[0])
     if without_labels:
         return f"{texts[0]}\n\n{without_labels}"
     figures["labels"] = list_issues(series.folder, oof_rows)
-    texts.append(render_label_issues(figures["labels"], oof_rows.outcome))
+    texts.append(render_label_issues(figures["labels"], oof_rows.outcome, language))
     if options.injected_errors and figures["labels"]["can_judge"]:
         result, folds = measure_ranking(series, config, datasets, oof_rows, options.injected_errors)
         figures["injected_errors"] = result | {"fraction": options.injected_errors, "folds": folds}
-        texts.append(render_injected(result, options.injected_errors, folds))
+        texts.append(render_injected(result, options.injected_errors, folds, language))
     write_figures(series.folder, figures, "\n\n".join(texts))
-    fixes = "; what is filled in under `label` there is for --data.relabel"
-    where = f"Written into {series.folder}{fixes if figures['labels']['can_judge'] else ''}"
+    where = in_words(SENTENCES, language, "written", series.folder)
+    if figures["labels"]["can_judge"]:
+        where += in_words(SENTENCES, language, "fixes")
     return "\n\n".join([*texts, where])

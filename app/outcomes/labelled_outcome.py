@@ -37,8 +37,8 @@ class LabelledOutcome(FittedOutcome):
 
     `label_column` is the column of answers in files, `right_share` the metric of `correct` rows, `page_links`
     the ids of the sections of its page, whose titles are words, `own_words` those of page, card and label
-    issues, `pipeline_arguments` what transformers' pipeline needs on the card, `note` how rows of several
-    runs were decided, `separator` what is between levels.
+    issues (`note`: how rows of several runs were decided), `pipeline_arguments` what transformers' pipeline
+    needs on the card, `separator` what is between levels.
     """
 
     has_labels = True
@@ -47,7 +47,6 @@ class LabelledOutcome(FittedOutcome):
     page_links: tuple[str, ...]
     own_words: dict[str, tuple[str, str]] = {}
     pipeline_arguments = ""
-    note: str | None = None
     separator: str | None = None
     # A decision is more or less sure, and one that is not sure enough may be left out
     has_confidence = True
@@ -166,7 +165,7 @@ class LabelledOutcome(FittedOutcome):
         raise NotImplementedError
 
     def pattern_lines(self, patterns: dict) -> list[str]:
-        """Return the most frequent mistakes of `flag_labels` for people."""
+        """Return the most frequent mistakes of `flag_labels`, a line each."""
         return []
 
     def inject_errors(

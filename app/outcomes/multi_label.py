@@ -59,10 +59,6 @@ class MultiLabel(LabelledOutcome):
     fitted_rule = "a threshold for each label is needed"
     fitted_remedy = "restore it, or remove it to use 0.5 for all"
     pipeline_arguments = ', top_k=None, function_to_apply="sigmoid"'
-    note = (
-        "Each run decides by its own thresholds (thresholds.json), which have the best F1 of each label on "
-        "its dev rows; without dev rows they are 0.5."
-    )
 
     def __init__(self, label_names: list[str]) -> None:
         super().__init__(label_names)
@@ -176,12 +172,7 @@ class MultiLabel(LabelledOutcome):
 
     def pattern_lines(self, patterns: dict) -> list[str]:
         wrong = patterns.get("wrong_labels", ())[:MAX_PRINTED]
-        lines = [f"  {short_label(of['label'])}  {of['kind']}  {of['rows']:,}" for of in wrong]
-        heading = (
-            "Labels that confident learning takes for left out (missing) or put in by mistake (extra), and "
-            "in how many rows:"
-        )
-        return [heading, *lines] if lines else []
+        return [f"  {short_label(of['label'])}  {of['kind']}  {of['rows']:,}" for of in wrong]
 
     def inject_errors(
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int

@@ -166,8 +166,7 @@ class SingleLabel(LabelledOutcome):
 
     def pattern_lines(self, patterns: dict) -> list[str]:
         pairs = patterns.get("overlapping_classes", ())[:MAX_PRINTED]
-        lines = [f"  {' / '.join(map(short_label, pair['classes']))}  {pair['rows']:,}" for pair in pairs]
-        return ["Classes that overlap, and in about how many rows:", *lines] if lines else []
+        return [f"  {' / '.join(map(short_label, pair['classes']))}  {pair['rows']:,}" for pair in pairs]
 
     def inject_errors(
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int

@@ -39,6 +39,16 @@ SINGLE_LABEL = {
 }
 
 MULTI_LABEL = {
+    "note": (
+        "Each run decides by its own thresholds (thresholds.json), which have the best F1 of each label on "
+        "its dev rows; without dev rows they are 0.5.",
+        "每次训练用自己的阈值（thresholds.json），它们让各标签在其验证集上的 F1 最高；没有验证集时是 0.5。",
+    ),
+    "label_patterns": (
+        "Labels that confident learning takes for left out (missing) or put in by mistake (extra), and in "
+        "how many rows:",
+        "confident learning 认为漏标（missing）或多标（extra）的标签，以及行数：",
+    ),
     "card_what": (
         "A classifier of Chinese {texts} with {labels:,} labels, several of them possible for each",
         "中文{texts}分类模型，共 {labels:,} 个标签，每条可以有多个",

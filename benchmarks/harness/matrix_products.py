@@ -79,5 +79,5 @@ def _rate(weights: list[torch.Tensor], tokens: int, device: str) -> float:
 
 
 def _synchronise(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
+    if device != "cpu":
+        torch.accelerator.synchronize()

@@ -37,13 +37,13 @@ class Meter:
 
     `receive` returns the next command, or None at the end: `steps` to time, `untimed` steps to make before
     them (none: 0), `outcomes`, whether each step's is wanted (none: no). `send` takes an answer. `device` is
-    cpu or cuda.
+    one of torch; memory is measured on cpu and cuda.
     """
 
     def __init__(self, receive: Callable[[], dict | None], send: Callable[[dict], None], device: str) -> None:
         self.receive = receive
         self.send = send
-        self.is_cuda = device.startswith("cuda")
+        self.is_cpu, self.is_cuda = device == "cpu", device.startswith("cuda")
 
     def start(self, take_sizes: Callable[[int], Sizes], **details: Any) -> None:
         """Answer with `details` of the program, then wait for the first command.
@@ -101,8 +101,8 @@ class Meter:
         self.cpu_started, self.started = time.process_time(), time.perf_counter()
 
     def _synchronise(self) -> None:
-        if self.is_cuda:
-            torch.cuda.synchronize()
+        if not self.is_cpu:
+            torch.accelerator.synchronize()
 
     def _peak_memory(self) -> int:
         return torch.cuda.max_memory_allocated() if self.is_cuda else peak_memory()

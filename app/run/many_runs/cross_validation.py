@@ -30,6 +30,58 @@ SENTENCES = {
         "{majority:.1%}.",
         "模型在 {accuracy:.1%} 的行上正确，总是给出最多的答案时是 {majority:.1%}。",
     ),
+    "no_rows_listed": (
+        " Models that are not better than that cannot judge labels: no rows are listed. How to get a better "
+        "model: {0}",
+        "不比这更好的模型不能判断标签，所以没有列出任何行。怎样得到更好的模型：{0}",
+    ),
+    "label_patterns": (
+        "Classes that overlap, and in about how many rows:",
+        "互相重叠的类别，以及大约的行数：",
+    ),
+    "rows": ("rows", "行数"),
+    "fold": ("fold {0}", "第 {0} 折"),
+    "mean": ("mean", "平均"),
+    "standard_deviation": ("standard deviation", "标准差"),
+    "all_rows": (
+        "All {0:,} rows together, each by the model that was trained without it; 95 % intervals",
+        "全部 {0:,} 行合在一起，每一行都由没有用它训练的模型预测；95% 区间",
+    ),
+    "of_single_folds": (
+        "The standard deviation is that of single folds. Folds share most of their training rows, so it says "
+        "little about the mean.",
+        "标准差是单折之间的。各折的训练样本大部分相同，所以它说明不了平均值有多准。",
+    ),
+    "to": ("to", "到"),
+    "never_of_fold": ("Dev rows are never rows of the fold.", "验证集里从来没有这一折的行。"),
+    "dev_rows_above": (
+        "These are the rows above; a test file or data.test_size gives figures of other rows.",
+        "也就是上面这些行；给出测试文件或 data.test_size，就会用别的行来测试。",
+    ),
+    "no_list": ("There will be no label_issues.csv: {0}", "不会有 label_issues.csv：{0}"),
+    "written": ("Written into {0}", "已写入 {0}"),
+    "fixes": (
+        "; what is filled in under `label` there is for --data.relabel",
+        "；在那里的 `label` 列填入正确的标签，再用 --data.relabel 使用它",
+    ),
+    "nothing_injected": (
+        "No error could be injected: {0:.1%} of the rows is less than one text, or all classes are small.",
+        "没有可以注入的错误：{0:.1%} 的行不到一条文本，或者所有类别都太小。",
+    ),
+    "ranking": (
+        "How good is this ranking? In {fraction:.1%} of the rows a label was made wrong at random, and "
+        "{folds} fold(s) trained and tested so.\n"
+        "  Of the first {k:,} places {found:,} are injected errors: precision {precision_at_k:.4f} (95 % "
+        "interval {low:.4f} to {high:.4f}); in random order {random:.4f}\n"
+        "  Of the first {half_k:,} places: precision {precision_at_half_k:.4f}\n"
+        "  The other places may be real errors of the data. Real errors are harder to find than these, "
+        "because they are more plausible.",
+        "这个排序有多好？随机改错了 {fraction:.1%} 的行的标签，用 {folds} 折这样训练并测试。\n"
+        "  前 {k:,} 名里有 {found:,} 个是注入的错误：精确率 {precision_at_k:.4f}（95% 区间 {low:.4f} 到 "
+        "{high:.4f}）；随机排序时 {random:.4f}\n"
+        "  前 {half_k:,} 名：精确率 {precision_at_half_k:.4f}\n"
+        "  其余的可能是数据里真正的错误。真正的错误更像是对的，所以比这些更难找。",
+    ),
 }
 
 
@@ -47,15 +99,15 @@ def train_folds(
     return {fold: series.path(f"{prefix}fold-{fold}") for fold in chosen}
 
 
-def cross_validate(series: Series, datasets: list[Dataset]) -> tuple[OutOfFold, dict]:
+def cross_validate(series: Series, datasets: list[Dataset], language: str) -> tuple[OutOfFold, dict]:
     """Train all folds and write oof.parquet; return the out-of-fold rows, and the figures for JSON."""
     runs = train_folds(series, len(datasets), range(len(datasets)), [])
     oof_rows = gather_folds(runs, datasets)
     write_oof(series.folder / OOF, oof_rows)
-    return oof_rows, fold_figures(oof_rows)
+    return oof_rows, fold_figures(oof_rows, language)
 
 
-def fold_figures(oof_rows: OutOfFold) -> dict:
+def fold_figures(oof_rows: OutOfFold, language: str = "en") -> dict:
     """Return the figures of each fold, their mean and spread, and those of all rows with intervals."""
     outcome = oof_rows.outcome
     shown = [metric.key for metric in outcome.metrics if metric.compared]
@@ -78,67 +130,68 @@ def fold_figures(oof_rows: OutOfFold) -> dict:
             **{key: pooled[key] for key in ("classes",) if key in pooled},
         },
     }
-    return figures | (
-        {"note": f"{outcome.note} Dev rows are never rows of the fold."} if outcome.note else {}
-    )
+    return figures | note_of(outcome, language, "never_of_fold")
 
 
-def render_folds(figures: dict) -> str:
+def note_of(outcome: LabelledOutcome, language: str, then: str | None) -> dict[str, str]:
+    """Return {"note": how rows of several runs were decided, and the sentence `then`}, {} without a note."""
+    if "note" not in outcome.own_words:
+        return {}
+    note = say(outcome.own_words, language, "note")
+    return {"note": f"{note} {say(SENTENCES, language, then)}" if then else note}
+
+
+def render_folds(figures: dict, language: str = "en") -> str:
     """Return the figures as text."""
     shown = list(figures["mean"])
     rows = [
-        [f"fold {one['fold']}", f"{one['rows']:,}", *(f"{one[name]:.4f}" for name in shown)]
+        [say(SENTENCES, language, "fold", one["fold"]), f"{one['rows']:,}", *_cells(one, shown)]
         for one in figures["folds"]
     ]
-    for name in ("mean", "standard_deviation"):
-        rows.append([name.replace("_", " "), "", *(f"{figures[name][key]:.4f}" for key in shown)])
+    rows += [
+        [say(SENTENCES, language, name), "", *_cells(figures[name], shown)]
+        for name in ("mean", "standard_deviation")
+    ]
     pooled = figures["all_rows"]
-    lines = [text_table(["", "rows", *(BY_KEY[name].english for name in shown)], rows), ""]
-    lines.append(
-        f"All {pooled['rows']:,} rows together, each by the model that was trained without it; 95 % intervals"
-    )
-    width = max(len(BY_KEY[name].english) for name in pooled["intervals"])
-    lines += [
-        f"  {BY_KEY[name].english:{width}} {pooled[name]:.4f}   {low:.4f} to {high:.4f}"
+    heading = ["", say(SENTENCES, language, "rows"), *(BY_KEY[name].name(language) for name in shown)]
+    to = say(SENTENCES, language, "to")
+    intervals = [
+        [f"  {BY_KEY[name].name(language)}", f"{pooled[name]:.4f}", f" {low:.4f} {to} {high:.4f}"]
         for name, (low, high) in pooled["intervals"].items()
     ]
-    lines.append(
-        "The standard deviation is that of single folds. Folds share most of their training rows, so it says "
-        "little about the mean."
-    )
+    lines = [
+        text_table(heading, rows),
+        "",
+        say(SENTENCES, language, "all_rows", pooled["rows"]),
+        text_table(intervals[0], intervals[1:]),
+        say(SENTENCES, language, "of_single_folds"),
+    ]
     return "\n".join([*lines, *([figures["note"]] if "note" in figures else [])])
 
 
-def render_label_issues(figures: dict, outcome: LabelledOutcome) -> str:
+def _cells(figures: dict, shown: list[str]) -> list[str]:
+    return [f"{figures[name]:.4f}" for name in shown]
+
+
+def render_label_issues(figures: dict, outcome: LabelledOutcome, language: str = "en") -> str:
     """Return what was found about labels as text."""
     what = "issues_found" if figures["can_judge"] else "cannot_judge"
-    first = say(SENTENCES | outcome.own_words, "en", what, **figures)
+    words = SENTENCES | outcome.own_words
+    first = say(words, language, what, **figures)
     if not figures["can_judge"]:
-        return (
-            f"{first} Models that are not better than that cannot judge labels: no rows are listed. "
-            f"How to get a better model: {GUIDE}"
-        )
-    return "\n".join([first, *outcome.pattern_lines(figures)])
+        return first + say(SENTENCES, language, "no_rows_listed", GUIDE)
+    patterns = outcome.pattern_lines(figures)
+    heading = [say(words, language, "label_patterns")] if patterns else []
+    return "\n".join([first, *heading, *patterns])
 
 
-def render_injected(figures: dict, fraction: float, folds: int) -> str:
+def render_injected(figures: dict, fraction: float, folds: int, language: str = "en") -> str:
     """Return how well injected errors were found as text."""
     if not figures["k"]:
-        return (
-            f"No error could be injected: {fraction:.1%} of the rows is less than one text, "
-            "or all classes are small."
-        )
+        return say(SENTENCES, language, "nothing_injected", fraction)
     low, high = figures["interval"]
-    return (
-        f"How good is this ranking? In {fraction:.1%} of the rows a label was made wrong at random, and "
-        f"{folds} fold(s) trained and tested so.\n"
-        f"  Of the first {figures['k']:,} places {figures['found']:,} are injected errors: precision "
-        f"{figures['precision_at_k']:.4f} (95 % interval {low:.4f} to {high:.4f}); "
-        f"in random order {figures['random']:.4f}\n"
-        f"  Of the first {figures['half_k']:,} places: precision {figures['precision_at_half_k']:.4f}\n"
-        "  The other places may be real errors of the data. Real errors are harder to find than these, "
-        "because they are more plausible."
-    )
+    values = {**figures, "fraction": fraction, "folds": folds, "low": low, "high": high}
+    return say(SENTENCES, language, "ranking", **values)
 
 
 def write_figures(folder: Path, figures: dict, text: str) -> None:

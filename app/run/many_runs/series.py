@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ...checkpoints.run_files import input_files
 from ...checkpoints.run_folder import CHECKPOINTS, is_finished
+from ...config.chinese import shown
 from ...config.schema import Config
 from ...config.shipped import MODULE
 from ...data.cache import content_key, file_digest
@@ -144,7 +145,7 @@ def stop_hopeless(
 
 def say(text: str) -> None:
     """Print a line for people on standard error."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    print(shown(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def default_folder(config: Config, kind: str) -> Path:

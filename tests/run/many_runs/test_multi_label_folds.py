@@ -105,6 +105,10 @@ def test_figures_are_those_of_sklearn(found):
     text = render_folds(figures)
     assert f"{pooled['micro_f1']:.4f}   {low:.4f} to {high:.4f}" in text
     assert "Dev rows are never rows of the fold." in text
+    chinese = render_folds(figures | {"note": ""}, "zh")
+    assert f"{pooled['micro_f1']:.4f}   {low:.4f} 到 {high:.4f}" in chinese
+    assert "standard" not in chinese
+    assert "fold" not in chinese
 
 
 def test_the_file_of_logits_has_label_lists(found, tmp_path):
