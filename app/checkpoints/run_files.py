@@ -45,11 +45,6 @@ FOLDERS = {
 }
 
 
-def best_weights(folder: Path, has_adapter: bool) -> Path:
-    """Return the file with the trained weights of the best checkpoint so far of a run."""
-    return folder / (ADAPTER if has_adapter else MODEL)
-
-
 def only_started(folder: Path) -> bool:
     """Return whether a folder has nothing but the first files of a run, or one of them half written."""
     names = {path.name for path in folder.iterdir()} - {LOCK}

@@ -21,8 +21,8 @@ from safetensors.torch import load_file, save_file
 from ..data.cache import MANIFEST
 from ..errors import TrainingError
 from ..runtime.disk import checksum, copy_file, sync, write_text
-from ..training.progress import RunProgress
-from .run_files import STATES
+from ..training.loop import RunProgress
+from .run_files import ADAPTER, MODEL, STATES
 from .run_folder import cannot_write, saved_states
 
 logger = logging.getLogger(__name__)
@@ -151,6 +151,11 @@ def is_damage(error: Exception) -> bool:
     return isinstance(error, DAMAGE) and "(os error " not in str(
         error
     )  # safetensors gives the system's error only as text
+
+
+def best_weights(folder: Path, has_adapter: bool) -> Path:
+    """Return the file with the trained weights of the best checkpoint so far of a run."""
+    return folder / (ADAPTER if has_adapter else MODEL)
 
 
 def restore_best_model(state: Path, model: Path) -> None:

@@ -13,8 +13,8 @@ from ..errors import TrainingError
 from ..outcomes.metrics import is_better
 from ..runtime.signals import StopSignals
 from ..strategies.strategy import Strategy
-from ..training.non_finite import FiniteCheck, check_trained
-from ..training.progress import RunProgress
+from ..training.loop import RunProgress
+from ..training.non_finite import FiniteCheck
 from ..training.step import StepResult
 from .assembly import Components
 from .evaluation import evaluate_split
@@ -141,7 +141,7 @@ class AfterStep:
         """Raise TrainingError where the training has ended without an update, after its warnings."""
         if self.progress.is_trained(self.total_steps) and not self.progress.updates:
             self.collect_losses()
-            check_trained(self.progress, self.total_steps)
+            self.progress.check_trained(self.total_steps)
 
     def evaluate_dev(self) -> bool:
         """Evaluate on dev, stop early where that is due; return whether this is the best checkpoint so far.

@@ -25,7 +25,7 @@ from ..outcomes.report_words import say
 from ..outcomes.resampling import all_metrics
 from ..outcomes.texts import split_texts
 from ..runtime.disk import write_json, write_text
-from ..training.progress import RunProgress
+from ..training.loop import RunProgress
 from .assembly import Components
 from .card_content import base_model_of, card_content
 from .evidence import evidence_of

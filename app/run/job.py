@@ -16,8 +16,7 @@ from ..checkpoints.training_state import TrainingState, drop_states
 from ..runtime.disk import is_full
 from ..runtime.signals import StopAtOnce, Stopped, StopSignals
 from ..strategies.strategy import Strategy
-from ..training.loop import planned_steps, train
-from ..training.progress import RunProgress
+from ..training.loop import RunProgress, planned_steps, train
 from .after_step import AfterStep
 from .assembly import assemble, set_up
 from .description import data_report, describe

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from ..checkpoints.run_files import ADAPTER, best_weights, keep_reports
+from ..checkpoints.run_files import ADAPTER, keep_reports
 from ..checkpoints.run_folder import finished_error, is_finished, run_to_resume
 from ..checkpoints.run_history import add_start, read_settings
 from ..checkpoints.training_state import (
     TrainingState,
     add_best_model,
+    best_weights,
     load_training_state,
     restore_best_model,
 )
@@ -23,7 +24,7 @@ from ..model.freezing import has_frozen
 from ..model.lora import WEIGHTS, load_adapter
 from ..model.pretrained import add_prefix
 from ..strategies.strategy import Strategy
-from ..training.progress import RunProgress
+from ..training.loop import RunProgress
 from .job_signature import LENGTH, changes, listed_changes
 from .saving import AVERAGE
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from ..checkpoints.run_files import best_weights
 from ..checkpoints.run_folder import cannot_write, check_is_there
-from ..checkpoints.training_state import Tensors, save_training_state
+from ..checkpoints.training_state import Tensors, best_weights, save_training_state
 from ..config.schema import OutputConfig
 from ..model.lora import save_adapter
 from ..model.pretrained import save_model, strip_prefix
 from ..strategies.strategy import Strategy
-from ..training.progress import RunProgress
+from ..training.loop import RunProgress
 from .assembly import Components
 
 # Before the names of the averaged weights in a training state

@@ -10,7 +10,6 @@ from ..batching.loader import Loader
 from ..data.dataset import Split
 from ..errors import TrainingError
 from ..strategies.strategy import Strategy
-from .progress import RunProgress
 from .step import StepResult
 
 logger = logging.getLogger(__name__)
@@ -92,15 +91,6 @@ def norms_on_host(steps: list[StepResult]) -> list[float | None]:
     norms = [step.grad_norm for step in steps if step.grad_norm is not None]
     on_host = iter(torch.stack(norms).tolist() if norms else [])
     return [None if step.grad_norm is None else next(on_host) for step in steps]
-
-
-def check_trained(state: RunProgress, total_steps: int) -> None:
-    """Raise TrainingError where the training has ended and no step has changed the weights."""
-    if state.is_trained(total_steps) and not state.updates:
-        raise TrainingError(
-            f"all {state.step} steps were skipped, because their losses or gradients were not finite: "
-            f"nothing was trained, and there is no report; {REMEDY}"
-        )
 
 
 def named_rows(split: Split, positions: np.ndarray) -> str:

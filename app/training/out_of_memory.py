@@ -10,7 +10,6 @@ from ..batching.plan import TokenLimit, micro_batches
 from ..config.schema import TrainConfig
 from ..errors import TrainingError, first_line
 from ..runtime.host_memory import give_back_memory
-from .progress import RunProgress
 from .step import StepResult, TrainingStep
 
 logger = logging.getLogger(__name__)
@@ -29,7 +28,8 @@ class RetryOutOfMemory:
     """Makes steps, and where memory runs out the same step again with smaller micro-batches.
 
     Each rank's rows of a global batch are cut into micro-batches of at most `limit` rows; None: no limit yet.
-    Where memory runs out `limit` is halved, for this step and all later ones, also in `progress`.
+    Where memory runs out `limit` is halved, for this step and all later ones. `fits` is the last half, None
+    where memory has never run out; a run that resumes passes it in.
 
     One process just repeats the step. Several processes need a mode that `can_retry` and
     `train.micro_batch_size auto`: they then exchange gradients in a pass of no rows, after the micro-batches,
@@ -37,12 +37,12 @@ class RetryOutOfMemory:
     the others.
     """
 
-    def __init__(self, step: TrainingStep, config: TrainConfig, progress: RunProgress) -> None:
+    def __init__(self, step: TrainingStep, config: TrainConfig, fits: int | None) -> None:
         self.step = step
         self.strategy = step.strategy
         self.config = config
-        self.progress = progress
-        limits = [progress.micro_batch_size, config.micro_batch_size]
+        self.fits = fits
+        limits = [fits, config.micro_batch_size]
         self.limit: int | None = min((limit for limit in limits if isinstance(limit, int)), default=None)
         is_alone = self.strategy.group.world_size == 1
         self.asks_others = not is_alone and self.strategy.can_retry and config.micro_batch_size == "auto"
@@ -124,7 +124,7 @@ class RetryOutOfMemory:
                 f"memory ran out in step {step} with micro-batches of one row; lower data.max_length (with "
                 "data.long windows also data.max_windows), or use a smaller model"
             )
-        self.limit = self.progress.micro_batch_size = -(-largest // 2)
+        self.limit = self.fits = -(-largest // 2)
         give_back_memory(self.strategy.device)
         logger.info(
             "memory ran out in step %d with micro-batches of %d rows; the step is repeated, and from now on "

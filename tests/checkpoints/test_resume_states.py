@@ -27,8 +27,8 @@ from app.runtime.disk import checksum
 from app.runtime.group import Group
 from app.runtime.signals import StopSignals
 from app.strategies.single import Single
+from app.training.loop import RunProgress
 from app.training.non_finite import FiniteCheck
-from app.training.progress import RunProgress
 from app.training.step import StepResult
 from tests.tiny import loaders_of, open_tiny, tiny_model
 from tests.training.tiny_training import step_result

@@ -55,9 +55,8 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     from app.outcomes import prepare_outcome
     from app.run.assembly import choose_packed, choose_varlen
     from app.training.evaluate import evaluate
-    from app.training.loop import train
+    from app.training.loop import RunProgress, train
     from app.training.optimizer import build_optimizer
-    from app.training.progress import RunProgress
 
     case, config = CASES[case_name], strategy.config.train
     cache = str(Path(data).parent / "cache")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PROBE = Path(__file__).resolve().parents[3] / "shared" / "gpu_check" / "probe.py"
-# Replaced by app.training.step and app.training.progress; the casts of several weights by one operation
+# Replaced by app.training.step and app.training.loop; the casts of several weights by one operation
 # gained too little and are gone. The parts of the check that train must be rewritten.
 REPLACED = {
     ("app.training.forward_backward", "ForwardBackward"),

@@ -19,9 +19,8 @@ from app.outcomes.losses import BinaryCrossEntropy, CrossEntropy, NumberLoss
 from app.strategies.single import Single
 from app.training.adversarial import movement
 from app.training.evaluate import evaluate
-from app.training.loop import train
+from app.training.loop import RunProgress, train
 from app.training.optimizer import build_optimizer
-from app.training.progress import RunProgress
 from tests.strategies.contract_worker import two_masks
 from tests.tiny import loaders_of, open_tiny, tiny_model
 

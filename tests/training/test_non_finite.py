@@ -9,8 +9,8 @@ import torch
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
 from app.strategies.single import Single
-from app.training.non_finite import MAX_SKIPPED, FiniteCheck, check_trained, norms_on_host
-from app.training.progress import RunProgress
+from app.training.loop import RunProgress
+from app.training.non_finite import MAX_SKIPPED, FiniteCheck, norms_on_host
 from app.training.step import StepResult
 from tests.tiny import loaders_of, open_tiny, tiny_model
 from tests.training.tiny_training import step_result
@@ -71,10 +71,10 @@ def test_the_norms_of_a_window_are_copied_at_once(loader):
 
 
 def test_a_training_without_an_update_has_no_report():
-    check_trained(RunProgress(step=3), 5)
-    check_trained(RunProgress(step=5, updates=1), 5)
+    RunProgress(step=3).check_trained(5)
+    RunProgress(step=5, updates=1).check_trained(5)
     for state in (RunProgress(step=5), RunProgress(step=2, stopped_early=True)):
         with pytest.raises(
             TrainingError, match=f"all {state.step} steps were skipped, .* nothing was trained"
         ):
-            check_trained(state, 5)
+            state.check_trained(5)

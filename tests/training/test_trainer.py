@@ -17,9 +17,8 @@ from app.runtime.group import Group
 from app.strategies.single import Single
 from app.strategies.strategy import Strategy
 from app.training.evaluate import evaluate
-from app.training.loop import planned_steps, train
+from app.training.loop import RunProgress, planned_steps, train
 from app.training.optimizer import build_optimizer
-from app.training.progress import RunProgress
 from app.training.step import StepResult, step_seed
 from tests.tiny import SIZES, loaders_of, open_tiny, tiny_model
 

@@ -12,9 +12,8 @@ from app.model.memory import checkpoint_layers
 from app.outcomes.losses import CrossEntropy
 from app.strategies.single import Single
 from app.training.evaluate import evaluate
-from app.training.loop import train
+from app.training.loop import RunProgress, train
 from app.training.optimizer import build_optimizer
-from app.training.progress import RunProgress
 from app.training.step import StepResult
 from tests.tiny import loaders_of, tiny_model
 

@@ -19,8 +19,7 @@ from ...runtime.precision import DTYPES
 from ...strategies import open_strategy
 from ...strategies.strategy import Strategy
 from ...training.evaluate import evaluate
-from ...training.loop import planned_steps, train
-from ...training.progress import RunProgress
+from ...training.loop import RunProgress, planned_steps, train
 from ...training.step import StepResult
 from ..assembly import Components, assemble, set_up
 
