@@ -89,9 +89,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         temporary = TemporaryDirectory(prefix="chinese-text-classifier-")
         try:
             data = write_rows(Path(temporary.name), rows, [names[label] for label in ids])
-            run = train_folder(
-                Path(temporary.name), self._settings() | data, names, self.cache_dir, self.verbose
-            )
+            settings = self._settings() | data
+            run = train_folder(Path(temporary.name), settings, names, len(rows), self.cache_dir, self.verbose)
             model = Model(run, ComputeOptions(self.device), temporary if self.output_dir is None else None)
         except BaseException:
             temporary.cleanup()

@@ -39,10 +39,16 @@ def write_rows(folder: Path, rows: list[Row], labels: list[str]) -> dict[str, An
 
 
 def train_folder(
-    folder: Path, settings: dict[str, Any], names: list[str], cache_dir: str | Path | None, verbose: bool
+    folder: Path,
+    settings: dict[str, Any],
+    names: list[str],
+    num_rows: int,
+    cache_dir: str | Path | None,
+    verbose: bool,
 ) -> Path:
     """Train with `settings`, by their dotted names, and return the run's folder; the labels are `names`.
     Without output.dir the run is in `folder`, without a report. Raises KeyboardInterrupt after Ctrl-C."""
+    from ..model.few_rows import with_head
     from ..model.source import checkpoint_place
 
     has_folder = "output.dir" in settings
@@ -50,6 +56,9 @@ def train_folder(
         settings = settings | {"output.dir": str(folder / "run"), "output.tensorboard": False}
         settings["output.keep_final_state"] = False
     config = build_config(folder, settings, names)
+    with shown_log(verbose):
+        # While the model has its name
+        config = with_head(config, num_rows, len(names), "data.text_pair_column" in settings)
     encoders = str(cache_dir or config.data.cache_dir)
     place = checkpoint_place(config.model, encoders)
     model = config.model if place is None else replace(config.model, name=str(place))

@@ -34,6 +34,12 @@ LOG_LINES = (
         "not here: {2}, or {3}.",
         "模型的权重是随机的。预训练模型 {1} 会更准，但这里没有它的数据文件：{2}，或者 {3}。",
     ),
+    (
+        "Few rows, {1} for {2} labels: a linear head is fitted on the encoder as it is, and no row is held "
+        "out as dev, as with --config {3}; --model.head random trains the encoder.",
+        "样本很少：{2} 个标签共 {1} 行。编码器保持不变，只拟合线性分类头，也不留出验证集，"
+        "等同于 --config {3}；如要训练编码器，请加 --model.head random。",
+    ),
     ("train.epochs auto: {1} epochs of {2} steps, {m}.", "train.epochs auto：{1} 轮，每轮 {2} 步，{m}。"),
     ("as usual for {m}", "{m}通常如此"),
     ("because the smallest class has only {1} training rows", "因为最小的类别只有 {1} 行训练样本"),

@@ -20,10 +20,11 @@ class Rule:
 @dataclass(frozen=True)
 class Needs:
     """A setting that keeps its default unless data.task has `what`, one of `Task.has`; `instead` is the
-    setting of the other tasks."""
+    setting of the other tasks, and `also` are values that they may have."""
 
     what: str
     instead: str = ""
+    also: tuple[str, ...] = ()
 
 
 def at_least(minimum: int, unit: str = "") -> Rule:
@@ -75,7 +76,7 @@ def check_task(settings: Any, group: str, task: str, tasks: Mapping[str, frozens
                 is_rare = len(having) < len(tasks) / 2
                 words = f"unless data.task is {' or '.join(having)}" if is_rare else f"with data.task {task}"
                 instead = f"; set {rule.instead} instead" if rule.instead else ""
-                require(key, value, value == default, f"left out {words}{instead}")
+                require(key, value, value in (default, *rule.also), f"left out {words}{instead}")
 
 
 def require(key: str, value: Any, is_valid: bool, rule: str) -> None:

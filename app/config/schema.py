@@ -12,7 +12,7 @@ from .data_settings import DataConfig
 from .rules import FROM_0_BELOW_1, Count, CountOrNone, Needs, Rule
 from .train_settings import TrainConfig
 
-Head = Annotated[Literal["random", "linear"], Needs("unordered")]
+Head = Annotated[Literal["auto", "random", "linear"], Needs("unordered", also=("random",))]
 # Not Any: given a mapping with a `class_path`, jsonargparse would import that class and create an object.
 PlainValue = bool | int | float | str | list | dict | None
 Freeze = Annotated[
@@ -61,9 +61,11 @@ class ModelConfig:
     tokenizer. Of a pair, the first text has them. "": none; none: as in the checkpoint."""
     dropout: Annotated[float | None, FROM_0_BELOW_1] = None
     """All dropout probabilities of the model; none: as in the model's configuration."""
-    head: Head = "random"
+    head: Head = "auto"
     """How a new head starts: random, or linear, for few rows: as a logistic regression on the means of the
-    states of the tokens (of a BERT, which gets one more layer for it)."""
+    states of the tokens (of a BERT, which gets one more layer for it); auto: random, or for few rows of the
+    default model all settings of configs/few_labels.yaml (docs/few_labels.md).
+    """
     freeze: Freeze = None
     """Train without changing the embeddings (embeddings), these and so many of the lowest layers (a number),
     or these and all layers, so only the head is trained (encoder); none: train all."""

@@ -12,6 +12,8 @@ ROOT = INSTALLED if INSTALLED.is_dir() else PACKAGE.parent
 DEFAULT_CONFIG = ROOT / "configs" / "default.yaml"
 RANDOM_CONFIG = ROOT / "configs" / "small_bert.yaml"
 DEFAULT_CONFIGS = (DEFAULT_CONFIG, RANDOM_CONFIG)
+# Its settings are chosen where rows are few
+FEW_LABELS_CONFIG = ROOT / "configs" / "few_labels.yaml"
 # What to do where accuracy is low; not in an installed package
 GUIDE = "docs/guide.md"
 SAMPLE_FOLDER = ROOT / "data" / "sample"

@@ -38,10 +38,9 @@ SENTENCES = {
     ),
     "few_rows": (
         "Classes with fewer than {limit} training rows: {classes}, the smallest {shown}. Label more texts; "
-        "this chooses the rows of a file without labels that are worth it. --config configs/few_labels.yaml "
-        "learns from few rows.",
+        "this chooses the rows of a file without labels that are worth it.",
         "训练样本不足 {limit} 行的类别有 {classes} 个，最少的是 {shown}。请多标注一些；"
-        "下面的命令从没有标签的文件里挑出值得标注的行。--config configs/few_labels.yaml 适合样本很少的数据。",
+        "下面的命令从没有标签的文件里挑出值得标注的行。",
     ),
     "cut_texts": (
         "{share:.0%} of the texts are not read whole, and the model is worse on them: {metric} {cut:.4f}, "

@@ -17,6 +17,7 @@ from ..data.tokenizer import load_tokenizer
 from ..data.tokens import TokenStore, open_store
 from ..errors import InputError
 from ..model.classifier import check_passes
+from ..model.few_rows import with_head
 from ..model.freezing import freeze
 from ..model.lora import add_lora
 from ..model.memory import checkpoint_layers
@@ -51,9 +52,9 @@ class Components:
 
 def assemble(config: Config, strategy: Strategy) -> Components:
     """Open the data and build the seeded model, the same on every rank; raises InputError for bad input."""
+    make_deterministic(config.train.deterministic)
+    config, dataset = open_data(config)
     data, settings = config.data, config.train
-    make_deterministic(settings.deterministic)
-    dataset = open_dataset(data)
     model_settings = replace(config.model, name=checkpoint_place(config.model, data.cache_dir))
     tokenizer = load_tokenizer(model_settings, dataset, data.max_length, data.cache_dir)
     outcome = prepare_outcome(replace(config, model=model_settings), dataset, tokenizer, strategy.device)
@@ -93,6 +94,14 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     config = with_epochs(config, plan.steps_per_epoch, class_sizes, has_pairs)
     config = with_recipe(config, plan.steps_per_epoch, has_pairs)
     return Components(config, dataset, tokenizer, stores, model, layout, loaders, plan, outcome)
+
+
+def open_data(config: Config) -> tuple[Config, Dataset]:
+    """Return the dataset, and the configuration with the head that its rows call for."""
+    dataset = open_dataset(config.data)
+    train = dataset.files["train"]
+    chosen = with_head(config, train.num_rows, len(dataset.label_names), train.has_pairs)
+    return chosen, dataset if chosen.data == config.data else open_dataset(chosen.data)
 
 
 def set_up(strategy: Strategy, components: Components) -> None:

@@ -55,13 +55,13 @@ def work(config: Config, mode: str) -> int:
     from ..strategies import open_strategy
     from .log.setup import start_logging
     from .memory_errors import Remedy, memory_for
-    from .resuming import with_saved_precision
+    from .resuming import with_saved_choices
 
     language = config.output.language
     try:
         start_logging(launched_rank() == 0, language)
         set_up = memory_for("the device and the processes were set up", Remedy.PREPARING)
-        with set_up, open_strategy(mode, with_saved_precision(config)) as strategy:
+        with set_up, open_strategy(mode, with_saved_choices(config)) as strategy:
             return Job(mode, strategy, ends_process=True).run()
     except InputError as error:
         return _refuse(error, 2, language)

@@ -20,6 +20,7 @@ from ..checkpoints.training_state import (
 )
 from ..config.schema import Config
 from ..errors import InputError
+from ..model.few_rows import with_few_labels, with_head_random
 from ..model.freezing import has_frozen
 from ..model.lora import WEIGHTS, load_adapter
 from ..model.pretrained import add_prefix
@@ -42,12 +43,21 @@ def check_not_done(config: Config) -> None:
         raise finished_error(folder)
 
 
-def with_saved_precision(config: Config) -> Config:
-    """Return the configuration with the precision of the run that it resumes, where train.precision is auto.
-    Measured again, another one could be the fastest."""
-    folder = run_to_resume(config.output) if config.train.precision == "auto" else None
-    precision = read_settings(folder).get("train", {}).get("precision") if folder else None
-    if precision not in ("fp32", "bf16"):
+def with_saved_choices(config: Config) -> Config:
+    """Return the configuration with the head and the precision of the run that it resumes, where they are
+    auto. Measured again, another precision could be the fastest; another version may call other rows few."""
+    if "auto" not in (config.train.precision, config.model.head):
+        return config
+    folder = run_to_resume(config.output)
+    saved = read_settings(folder) if folder else {}
+    precision, head = (
+        saved.get(group, {}).get(key) for group, key in (("train", "precision"), ("model", "head"))
+    )
+    if config.model.head == "auto" and head == "linear":
+        config = with_few_labels(config)
+    elif config.model.head == "auto" and head == "random":
+        config = with_head_random(config)
+    if config.train.precision != "auto" or precision not in ("fp32", "bf16"):
         return config
     return replace(config, train=replace(config.train, precision=precision))
 

@@ -27,13 +27,15 @@ def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, m
     write_tiny_file(path)
     monkeypatch.setattr(local, "SHA256", checksum(path))
     data = ["--data.train", str(write_tiny(tmp_path / "rows.tsv", 20)), "--data.max_length", "16"]
-    assert (
-        main(
-            "single", "", [*data, "--train.device", "cpu", "--train.precision", "fp32", "--output.dir", "run"]
-        )
-        == 0
-    )
+    data += ["--train.device", "cpu", "--train.precision", "fp32"]
+    assert main("single", "", [*data, "--output.dir", "few"]) == 0
+    assert "Few rows, 60 for 3 labels" in capsys.readouterr().err
+    settings = yaml.safe_load((tmp_path / "few" / "config.yaml").read_text(encoding="utf-8"))
+    assert (settings["model"]["head"], settings["data"]["dev_size"]) == ("linear", 0)
+
+    assert main("single", "", [*data, "--model.head", "random", "--output.dir", "run"]) == 0
     shown = capsys.readouterr().err
+    assert "Few rows" not in shown
     assert "Settings chosen for you: train.learning_rate 0.0002" in shown
     assert "(for e5-small-zh, single texts, 2 steps in an epoch)" in shown
     settings = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ import pytest
 
 from app.checkpoints.run_history import HISTORY, write_config
 from app.config.schema import Config, OutputConfig, TrainConfig
-from app.run.resuming import with_saved_precision
+from app.run.resuming import with_saved_choices
 from app.runtime import devices
 from app.strategies import open_strategy
 
@@ -32,9 +32,9 @@ def test_a_resumed_run_keeps_the_precision_that_it_was_started_with(tmp_path, pr
     (tmp_path / HISTORY).write_text("{}")
     write_config(tmp_path, started)
     again = replace(AUTO, output=OutputConfig(dir=str(tmp_path), resume="auto"))
-    assert with_saved_precision(again).train.precision == precision
+    assert with_saved_choices(again).train.precision == precision
     assert (
-        with_saved_precision(replace(again, output=OutputConfig(dir=str(tmp_path)))).train.precision == "auto"
+        with_saved_choices(replace(again, output=OutputConfig(dir=str(tmp_path)))).train.precision == "auto"
     )
     other = replace(again, output=replace(again.output, dir=str(tmp_path / "new")))
-    assert with_saved_precision(other).train.precision == "auto"
+    assert with_saved_choices(other).train.precision == "auto"

@@ -1,0 +1,79 @@
+"""Which runs get the settings for few rows: python -m pytest tests/model/test_few_rows.py"""
+
+from dataclasses import replace
+
+import pytest
+
+from app.checkpoints.run_history import HISTORY, write_config
+from app.config.command_line import load_config
+from app.config.schema import Config
+from app.config.shipped import DEFAULT_CONFIG, FEW_LABELS_CONFIG
+from app.model.few_rows import with_head
+from app.run.resuming import with_saved_choices
+
+NEW = "--data.train=new.csv"
+FEW = 2 * 8
+
+
+def load(*words: str) -> Config:
+    return load_config(["--config", str(DEFAULT_CONFIG), NEW, *words])
+
+
+def test_few_rows_of_a_plain_run_have_the_settings_of_the_file(caplog):
+    caplog.set_level("INFO")
+    chosen = with_head(load("--train.seed=3", "--data.max_length=64"), FEW, 2, False)
+    wanted = load_config(["--config", str(FEW_LABELS_CONFIG), NEW, "--train.seed=3", "--data.max_length=64"])
+    assert replace(chosen, output=wanted.output) == wanted
+    assert "Few rows, 16 for 2 labels" in caplog.text
+    assert "--model.head random trains the encoder" in caplog.text
+    # A choice that was made is not made again
+    assert with_head(chosen, 10**6, 2, False) == chosen
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--model.head=random",
+        "--model.freeze=embeddings",
+        "--model.name=hfl/chinese-macbert-base",
+        "--model.lora.rank=8",
+        "--train.epochs=3",
+        "--train.max_steps=9",
+        "--train.learning_rate=1e-4",
+        "--train.class_weights=balanced",
+        "--data.dev=dev.csv",
+        "--data.dev_size=0.2",
+        "--data.use_test=false",
+        "--data.task=multi_label",
+        "--data.task=ordinal",
+    ],
+)
+def test_a_setting_that_says_how_to_train_wins(words, caplog):
+    caplog.set_level("INFO")
+    config = load(words)
+    unchanged = replace(config, model=replace(config.model, head="random"))
+    assert with_head(config, FEW, 2, False) == unchanged
+    assert "Few rows" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "has_pairs"), [(10_000, 2, False), (FEW, 1, False), (FEW, 2, True)]
+)
+def test_other_rows_are_trained_as_before(rows, labels, has_pairs):
+    assert with_head(load(), rows, labels, has_pairs).model.head == "random"
+
+
+def test_the_sample_set_is_trained_as_before():
+    assert with_head(load_config(["--config", str(DEFAULT_CONFIG)]), FEW, 6, False).model.head == "random"
+
+
+@pytest.mark.parametrize("head", ["linear", "random"])
+def test_a_resumed_run_keeps_its_head(tmp_path, head):
+    rows = FEW if head == "linear" else 10_000
+    started = with_head(load(f"--output.dir={tmp_path}"), rows, 2, False)
+    (tmp_path / HISTORY).write_text("{}")
+    write_config(tmp_path, started)
+    again = with_saved_choices(load(f"--output.dir={tmp_path}", "--output.resume=auto"))
+    for rows in (FEW, 10_000):
+        resumed = with_head(again, rows, 2, False)
+        assert replace(resumed, output=started.output) == started
