@@ -59,7 +59,10 @@ def is_open(config: Config) -> bool:
 
 def with_few_labels(config: Config) -> Config:
     """Return the configuration with the settings of configs/few_labels.yaml where it has the defaults."""
-    return _filled(config, read_yaml(FEW_LABELS_CONFIG)[1])
+    values = read_yaml(FEW_LABELS_CONFIG)[1]
+    # The device has chosen it
+    del values["train"]["precision"]
+    return _filled(config, values)
 
 
 def _filled(settings: Any, values: dict[str, Any]) -> Any:
