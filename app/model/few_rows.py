@@ -5,7 +5,7 @@ import logging
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from ..config.schema import Config, ModelConfig, TrainConfig
+from ..config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from ..config.shipped import E5_SMALL, FEW_LABELS_CONFIG
 from ..config.yaml_files import read_yaml
 
@@ -46,14 +46,14 @@ def with_head_random(config: Config) -> Config:
 def is_open(config: Config) -> bool:
     """Return whether no setting says how to train: a plain run of one label a row on a file of the user's,
     whose dev rows nothing needs."""
-    data, usual = config.data, TrainConfig()
+    data, usual_data, usual = config.data, DataConfig(), TrainConfig()
     says_nothing = all(
         getattr(config.train, field.name) == getattr(usual, field.name)
         for field in fields(usual)
         if field.name not in FREE
     )
-    has_dev = data.dev is not None or data.dev_size not in (0, type(data)().dev_size) or not data.use_test
-    is_plain = data.task == "single_label" and data.train is not None and not has_dev
+    has_dev = data.dev is not None or data.dev_size not in (0, usual_data.dev_size) or not data.use_test
+    is_plain = data.task == usual_data.task and data.train is not None and not has_dev
     return is_plain and says_nothing and config.model == ModelConfig(name=E5_SMALL)
 
 
