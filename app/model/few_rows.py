@@ -45,15 +45,15 @@ def with_head_random(config: Config) -> Config:
 
 def is_open(config: Config) -> bool:
     """Return whether no setting says how to train: a plain run of one label a row on a file of the user's,
-    whose dev rows nothing needs."""
+    whose held-out dev rows nothing needs. A dev file of the user's stays one."""
     data, usual_data, usual = config.data, DataConfig(), TrainConfig()
     says_nothing = all(
         getattr(config.train, field.name) == getattr(usual, field.name)
         for field in fields(usual)
         if field.name not in FREE
     )
-    has_dev = data.dev is not None or data.dev_size not in (0, usual_data.dev_size) or not data.use_test
-    is_plain = data.task == usual_data.task and data.train is not None and not has_dev
+    needs_dev = data.dev_size not in (0, usual_data.dev_size) or not data.use_test
+    is_plain = data.task == usual_data.task and data.train is not None and not needs_dev
     return is_plain and says_nothing and config.model == ModelConfig(name=E5_SMALL)
 
 

@@ -26,6 +26,8 @@ def test_few_rows_of_a_plain_run_have_the_settings_of_the_file(caplog):
     assert replace(chosen, output=wanted.output) == wanted
     assert "Few rows, 16 for 2 labels" in caplog.text
     assert "--model.head random trains the encoder" in caplog.text
+    with_dev = with_head(load("--data.dev=dev.csv"), FEW, 2, False)
+    assert (with_dev.model.head, with_dev.data.dev) == ("linear", "dev.csv")
     # A choice that was made is not made again
     assert with_head(chosen, 10**6, 2, False) == chosen
 
@@ -41,7 +43,6 @@ def test_few_rows_of_a_plain_run_have_the_settings_of_the_file(caplog):
         "--train.max_steps=9",
         "--train.learning_rate=1e-4",
         "--train.class_weights=balanced",
-        "--data.dev=dev.csv",
         "--data.dev_size=0.2",
         "--data.use_test=false",
         "--data.task=multi_label",
