@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from app.training.progress import RunProgress
 
 from app.batching.plan import BatchPlan, micro_batches
 from app.config.command_line import load_config
@@ -16,7 +15,7 @@ from app.run.job import Job as Run
 from app.run.log.setup import start_logging
 from app.runtime.signals import StopSignals
 from app.strategies import open_strategy
-from app.training.loop import train
+from app.training.loop import RunProgress, train
 from app.training.step import StepResult
 from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.reference_job.job import Job
