@@ -28,8 +28,8 @@ class RetryOutOfMemory:
     """Makes steps, and where memory runs out the same step again with smaller micro-batches.
 
     Each rank's rows of a global batch are cut into micro-batches of at most `limit` rows; None: no limit yet.
-    Where memory runs out `limit` is halved, for this step and all later ones. `fits` is the last half, None
-    where memory has never run out; a run that resumes passes it in.
+    Where memory runs out `limit` is halved, for this step and all later ones. `fits` is the limit found so,
+    None where memory has never run out; a run that resumes passes it in.
 
     One process just repeats the step. Several processes need a mode that `can_retry` and
     `train.micro_batch_size auto`: they then exchange gradients in a pass of no rows, after the micro-batches,

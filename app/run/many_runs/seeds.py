@@ -8,13 +8,12 @@ from ...data.dataset import open_dataset
 from ...evaluation.text_table import text_table
 from ...outcomes.metrics import BY_KEY
 from ...outcomes.resampling import seed_variance
-from .cross_validation import note_of
+from .cross_validation import SENTENCES, note_of
 from .series import Series, scores_of_runs
 
 # English and Chinese
 WORDS = {
     "seed": ("seed {0}", "种子 {0}"),
-    "mean": ("mean", "平均"),
     "seeds": ("{0} seeds, the same {1:,} rows of {2}", "{0} 个种子，{2} 的相同 {1:,} 行"),
     "spread": (
         "{0}: another seed moves it by ±{seed_standard_deviation:.4f} (standard deviation of a single run, "
@@ -56,7 +55,7 @@ def render_seeds(figures: dict, language: str = "en") -> str:
         [say(WORDS, language, "seed", seed), *(f"{figures[key]['values'][at]:.4f}" for key in keys)]
         for at, seed in enumerate(figures["seeds"])
     ]
-    rows.append([say(WORDS, language, "mean"), *(f"{figures[key]['mean']:.4f}" for key in keys)])
+    rows.append([say(SENTENCES, language, "mean"), *(f"{figures[key]['mean']:.4f}" for key in keys)])
     lines = [
         say(WORDS, language, "seeds", len(rows) - 1, figures["rows"], figures["split"]),
         text_table(["", *names.values()], rows),
