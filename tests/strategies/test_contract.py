@@ -1,12 +1,13 @@
 """The contract of all modes: the same job as one process. Finds the strategies by itself; real processes over
 gloo: forked with what torchrun sets, or started by the mode's own launcher.
 
-python -m pytest tests/strategies/test_contract.py   DataParallel, and a few cases of DDP
+python -m pytest tests/strategies/test_contract.py   a few cases of DataParallel and of DDP
 python -m pytest tests/strategies/test_contract.py -m "slow or not slow"  all modes, broken ones too
 """
 
 import os
 import random
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -26,6 +27,18 @@ WORKER = str(ROOT / "tests" / "strategies" / "contract_worker.py")
 # Accelerate refuses fp16 on the CPU
 NOT_ON_CPU = {"accelerate": ("fp16", "fp16_overflow")}
 TOLERANCES = {"sgd": 1e-6, "adamw": 1e-5}
+# What the quick suite compares, and what the reference itself is checked on
+FEW = ["accumulation_3", "clipped", "fp16_overflow", "tiny_last_batch", "r_drop"]
+OF_THE_REFERENCE = [
+    "sgd",
+    "accumulation_2",
+    "accumulation_3",
+    "padded",
+    "varlen",
+    "clipped",
+    "fp16",
+    "fp16_overflow",
+]
 
 
 def launch(
@@ -101,8 +114,25 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def single(data) -> Path:
+    """One process, the cases of the quick suite."""
     out = data.parent / "single"
-    launch(load_strategy("single"), 1, data, out, list(CASES))
+    launch(load_strategy("single"), 1, data, out, list(dict.fromkeys([*FEW, *OF_THE_REFERENCE])))
+    return out
+
+
+@pytest.fixture(scope="module")
+def single_all(data, single) -> Path:
+    """One process, all cases."""
+    out = data.parent / "single_all"
+    launch(
+        load_strategy("single"),
+        1,
+        data,
+        out,
+        [case for case in CASES if not (single / f"{case}.pt").exists()],
+    )
+    for path in single.glob("*.pt"):
+        shutil.copy(path, out)
     return out
 
 
@@ -115,13 +145,8 @@ def modes() -> list:
         launcher = load_strategy(name).launcher
         # One that starts the processes of another mode is that mode
         counts = (1,) if launcher.one_process else (2,) if launcher.starts_processes else (2, 1, 3)
-        for nprocs in counts:
-            marks = [] if launcher.one_process else [pytest.mark.slow]
-            found.append(pytest.param(name, nprocs, 2, marks=marks, id=f"{name}-{nprocs}"))
-    for stage in (0, 1, 3):
-        found.append(
-            pytest.param("deepspeed", 2, stage, marks=pytest.mark.slow, id=f"deepspeed-2-stage{stage}")
-        )
+        found += [pytest.param(name, nprocs, 2, id=f"{name}-{nprocs}") for nprocs in counts]
+    found += [pytest.param("deepspeed", 2, stage, id=f"deepspeed-2-stage{stage}") for stage in (0, 1, 3)]
     return found
 
 
@@ -131,8 +156,9 @@ def test_every_strategy_is_in_the_suite():
     assert len(names) >= 6, f"only {sorted(names)} were found"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "nprocs", "stage"), modes())
-def test_same_job_as_single(mode, nprocs, stage, data, single, tmp_path):
+def test_same_job_as_single(mode, nprocs, stage, data, single_all, tmp_path):
     strategy = load_strategy(mode)
     if lacks := strategy.unavailable_reason():
         pytest.skip(lacks)
@@ -146,7 +172,7 @@ def test_same_job_as_single(mode, nprocs, stage, data, single, tmp_path):
         chosen = list(dict.fromkeys([*OF_THE_MODE, *OF_THE_ROWS]))
     cases = [case for case in chosen if case in CASES and case not in NOT_ON_CPU.get(mode, ())]
     launch(strategy, nprocs, data, tmp_path / "out", cases, stage)
-    assert_same_job(single, tmp_path / "out", cases, nprocs)
+    assert_same_job(single_all, tmp_path / "out", cases, nprocs)
 
 
 def assert_same_job(single: Path, other: Path, cases: list[str], nprocs: int) -> None:
@@ -161,11 +187,11 @@ def assert_same_job(single: Path, other: Path, cases: list[str], nprocs: int) ->
     assert len(problems) == len(cases)
 
 
-def test_a_few_cases_in_two_processes(data, single, tmp_path):
-    """What the quick suite knows of DDP; the slow one has all cases."""
-    cases = ["accumulation_3", "clipped", "fp16_overflow", "tiny_last_batch", "r_drop"]
-    launch(load_strategy("ddp"), 2, data, tmp_path / "out", cases)
-    assert_same_job(single, tmp_path / "out", cases, 2)
+@pytest.mark.parametrize(("mode", "nprocs"), [("dp", 1), ("ddp", 2)])
+def test_a_few_cases(mode, nprocs, data, single, tmp_path):
+    """What the quick suite knows of the modes; the slow one has all cases."""
+    launch(load_strategy(mode), nprocs, data, tmp_path / "out", FEW)
+    assert_same_job(single, tmp_path / "out", FEW, nprocs)
 
 
 def test_single_does_what_its_cases_say(single):
