@@ -30,7 +30,6 @@ VERBS = {
     "prepare": (".prepare", "read and tokenise the data of a run once, before it starts"),
     "benchmark": (".benchmark", "time the same job in every mode"),
     "fetch": (".fetch", "fetch the public data sets that the ready configurations use"),
-    "fetch-encoder": (".fetch_encoder", "fetch e5-small-zh where its package cannot be installed"),
 }
 
 

