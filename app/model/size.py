@@ -1,21 +1,17 @@
 """How large a model its configuration asks for, measured before any memory is allocated."""
 
 import copy
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 import torch
-from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig, initialization
 
 from ..errors import InputError, excerpt
 
 MAX_LABELS = 1_000_000
-MAX_LAYERS = 10_000
-# A thousand layers and more; each costs time and memory besides its values
-MAX_TENSORS = 20_000
+MAX_LAYERS = 1_000
 # Weights are fp32
 BYTES = 4
 # Bytes of new weights that a checkpoint's files need not hold: a head, a pooler
@@ -43,40 +39,21 @@ def check_size(config: PreTrainedConfig, folder: Path | None = None, trust_remot
         # Half a byte a weight is the least that any format has.
         limits[f"the files in {folder} hold {_gib(held)}"] = 2 * BYTES * held + SLACK
     reason, limit = min(limits.items(), key=lambda item: item[1])
-    with _limited(limit, reason), torch.device("meta"), initialization.no_init_weights():
-        AutoModelForSequenceClassification.from_config(
+    with torch.device("meta"), initialization.no_init_weights():
+        model = AutoModelForSequenceClassification.from_config(
             copy.deepcopy(config), trust_remote_code=trust_remote_code
         )
-
-
-@contextmanager
-def _limited(limit: int, reason: str) -> Iterator[None]:
-    """Raise InputError as soon as parameters of modules made inside need more than `limit` bytes."""
-    bytes_needed = tensors = 0
-
-    def count(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
-        nonlocal bytes_needed, tensors
-        if parameter is None:
-            return
+    for name, parameter in model.named_parameters():
         if not parameter.numel():
             raise InputError(
-                f"the configuration makes {type(module).__name__}.{name} of shape {tuple(parameter.shape)}, "
-                "without any value; correct its sizes"
+                f"the configuration makes {name} of shape {tuple(parameter.shape)}, without any value; "
+                "correct its sizes"
             )
-        bytes_needed += BYTES * parameter.numel()
-        tensors += 1
-        if bytes_needed > limit or tensors > MAX_TENSORS:
-            rule = reason if bytes_needed > limit else f"a model has at most {MAX_TENSORS:,}"
-            raise InputError(
-                f"the configuration asks for a model of at least {_gib(bytes_needed)} in {tensors:,} tensors "
-                f"of weights, but {rule}; correct its sizes"
-            )
-
-    hook = register_module_parameter_registration_hook(count)
-    try:
-        yield
-    finally:
-        hook.remove()
+    needed = BYTES * sum(parameter.numel() for parameter in model.parameters())
+    if needed > limit:
+        raise InputError(
+            f"the configuration asks for a model of {_gib(needed)}, but {reason}; correct its sizes"
+        )
 
 
 def _gib(count: int) -> str:

@@ -39,13 +39,13 @@ def build(values: dict, architecture: str = "bert", **settings):
 
 HUGE = {
     "num_labels": (10**12, "num_labels must be at most 1,000,000, found 1000000000000"),
-    "num_hidden_layers": (10**12, "num_hidden_layers must be at most 10,000"),
+    "num_hidden_layers": (10**12, "num_hidden_layers must be at most 1,000"),
     # 4 GiB: this machine has it, the file does not
-    "hidden_size": (2**15, "asks for a model of at least"),
-    "vocab_size": (10**12, "asks for a model of at least"),
-    "max_position_embeddings": (10**12, "asks for a model of at least"),
-    "type_vocab_size": (10**10, "asks for a model of at least"),
-    "intermediate_size": (10**9, "asks for a model of at least"),
+    "hidden_size": (2**15, "asks for a model of"),
+    "vocab_size": (10**12, "asks for a model of"),
+    "max_position_embeddings": (10**12, "asks for a model of"),
+    "type_vocab_size": (10**10, "asks for a model of"),
+    "intermediate_size": (10**9, "asks for a model of"),
 }
 
 
@@ -68,25 +68,20 @@ def test_a_strangers_configuration_cannot_take_all_memory(saved, tmp_path, key):
 )
 def test_settings_cannot_take_all_memory(architecture, key, value):
     with pytest.raises(
-        InputError, match=r"model\.config|num_hidden_layers must be at most 10,000, found 1000000000"
+        InputError, match=r"model\.config|num_hidden_layers must be at most 1,000, found 1000000000"
     ):
         build({key: value}, architecture)
 
 
-def test_measuring_a_model_allocates_nothing_and_draws_nothing(monkeypatch):
+def test_measuring_a_model_allocates_nothing_and_draws_nothing():
     config, state = AutoConfig.for_model("bert", num_hidden_layers=24, hidden_size=768), torch.get_rng_state()
     check_size(config)
     assert torch.equal(torch.get_rng_state(), state)
-    # The hook on new parameters is gone
-    torch.nn.Linear(3, 3)
-    monkeypatch.setattr("app.model.size.MAX_TENSORS", 100)
-    with pytest.raises(InputError, match=r"in 101 tensors of weights, but a model has at most 100; correct"):
-        check_size(config)
 
 
 VALUES = {
     "max_position_embeddings": (0, "at most the model's 0 positions, found 32"),
-    "type_vocab_size": (0, r"makes Embedding\.weight of shape \(0, 32\), without any value"),
+    "type_vocab_size": (0, r"makes .*embeddings\.weight of shape \(0, 32\), without any value"),
     "chunk_size_feed_forward": ("x", None),
     "dtype": ("float16", "set train.precision instead"),
     "num_attention_heads": (-1, "the model cannot classify a text"),
