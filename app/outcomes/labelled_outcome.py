@@ -10,6 +10,7 @@ from ..config.language import in_language
 from ..data.label_forms import label_form
 from ..errors import InputError
 from .fitted_outcome import FittedOutcome
+from .injected_errors import choose_errors
 
 if TYPE_CHECKING:
     import torch
@@ -171,8 +172,10 @@ class LabelledOutcome(FittedOutcome):
     def inject_errors(
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return positions of rows to change, and the wrong labels they get."""
-        raise NotImplementedError
+        """Return positions of rows to change, and the wrong labels they get: those of other rows."""
+        ids = self.form.ids(labels)
+        at, others = choose_errors(ids, hashes, lambda one, other: ids[one] != ids[other], fraction, seed)
+        return at, labels[others]
 
     # Files
 

@@ -13,7 +13,6 @@ from ..evaluation.measures.selective import RowDecisions
 from ..evaluation.page.report_page import PageContent
 from ..evaluation.text_table import short_label
 from .baselines import multi_label_baselines
-from .injected_errors import inject_list_errors
 from .label_counts import LabelCounts, distinct_label_lists
 from .label_issues import flag_lists, in_chunks, list_quality, wrong_labels
 from .label_list_scores import LabelListScores
@@ -173,11 +172,6 @@ class MultiLabel(LabelledOutcome):
     def pattern_lines(self, patterns: dict) -> list[str]:
         wrong = patterns.get("wrong_labels", ())[:MAX_PRINTED]
         return [f"  {short_label(of['label'])}  {of['kind']}  {of['rows']:,}" for of in wrong]
-
-    def inject_errors(
-        self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return inject_list_errors(labels, hashes, fraction, seed)
 
     def answer(self, label: np.ndarray) -> list[str]:
         return [self.label_names[index] for index in np.flatnonzero(label)]

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..evaluation.page.report_page import PageContent
-from .injected_errors import LabelledTexts
+from .injected_errors import choose_errors
 from .label_report import interval_lines
 from .labelled_outcome import LabelledOutcome
 from .number_baselines import number_baselines
@@ -172,14 +172,15 @@ class Regression(LabelledOutcome):
         self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return rows that get the number of another row, at least a standard deviation away."""
-        generator, numbers, apart = np.random.default_rng(seed), np.asarray(labels), np.std(labels)
-
-        def others(row: int) -> np.ndarray:
-            return numbers[np.abs(numbers - numbers[row]) >= apart]
-
-        texts = LabelledTexts(self.form.ids(labels), hashes)
-        rows = texts.choose(fraction, generator, lambda text: len(others(texts.first[text])) > 0)
-        return rows, np.array([generator.choice(others(row)) for row in rows], np.float64)
+        apart = np.std(labels)
+        at, others = choose_errors(
+            np.zeros(len(labels)),
+            hashes,
+            lambda one, other: abs(labels[one] - labels[other]) >= apart,
+            fraction,
+            seed,
+        )
+        return at, labels[others]
 
     def answer(self, label: np.ndarray) -> float:
         return float(f"{float(label):.{DIGITS}g}")

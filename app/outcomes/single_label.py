@@ -14,7 +14,6 @@ from ..evaluation.page.report_page import PageContent
 from ..evaluation.text_table import short_label
 from .baselines import LinearModel, measured
 from .class_scores import ClassScores, score_classes, softmax
-from .injected_errors import inject_class_errors
 from .label_counts import LabelCounts, distinct_classes
 from .label_issues import class_quality, flag_classes, in_chunks
 from .label_metrics import MixedPair, confusions, label_metrics, mixed_pairs
@@ -167,11 +166,6 @@ class SingleLabel(LabelledOutcome):
     def pattern_lines(self, patterns: dict) -> list[str]:
         pairs = patterns.get("overlapping_classes", ())[:MAX_PRINTED]
         return [f"  {' / '.join(map(short_label, pair['classes']))}  {pair['rows']:,}" for pair in pairs]
-
-    def inject_errors(
-        self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return inject_class_errors(labels, hashes, len(self.label_names), fraction, seed)
 
     def answer(self, label: np.ndarray) -> str:
         return self.label_names[int(label)]

@@ -73,13 +73,11 @@ SENTENCES = {
         "{folds} fold(s) trained and tested so.\n"
         "  Of the first {k:,} places {found:,} are injected errors: precision {precision_at_k:.4f} (95 % "
         "interval {low:.4f} to {high:.4f}); in random order {random:.4f}\n"
-        "  Of the first {half_k:,} places: precision {precision_at_half_k:.4f}\n"
         "  The other places may be real errors of the data. Real errors are harder to find than these, "
         "because they are more plausible.",
         "这个排序有多好？随机改错了 {fraction:.1%} 的行的标签，用 {folds} 折这样训练并测试。\n"
         "  前 {k:,} 名里有 {found:,} 个是注入的错误：精确率 {precision_at_k:.4f}（95% 区间 {low:.4f} 到 "
         "{high:.4f}）；随机排序时 {random:.4f}\n"
-        "  前 {half_k:,} 名：精确率 {precision_at_half_k:.4f}\n"
         "  其余的可能是数据里真正的错误。真正的错误更像是对的，所以比这些更难找。",
     ),
 }

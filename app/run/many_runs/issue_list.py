@@ -95,7 +95,7 @@ def measure_ranking(
     split, outcome = oof_rows.split, oof_rows.outcome
     at, wrong = outcome.inject_errors(split.labels, split.hashes, fraction, config.data.split_seed)
     if not len(at):
-        return measure_injected(at, np.zeros(len(split), bool)).to_dict(), 0
+        return measure_injected(at, np.zeros(len(split), bool)), 0
     name, data = INJECTED.format(fraction=fraction), config.data
     path = series.folder / f"{name}.csv"
     write_injected(path, oof_rows, at, wrong, configured_fixes(data))
@@ -108,8 +108,7 @@ def measure_ranking(
     again = gather_folds(runs, changed)
     tested = again.split
     order = rank_issues(outcome, again.scores(), tested.logits)
-    result = measure_injected(order, np.isin(tested.hashes, split.hashes[at]))
-    return result.to_dict(), len(chosen)
+    return measure_injected(order, np.isin(tested.hashes, split.hashes[at])), len(chosen)
 
 
 def write_injected(
