@@ -43,11 +43,10 @@ def load(
     precision: str = "fp32",
     batch_tokens: int | None = None,
     calibrate: bool = True,
-    runtime: str = "auto",
 ) -> Model:
     """Return the model in a folder: a run, a checkpoint or an export; None: the run that finished last.
     Options are those of `python -m app predict`. Raises InputError, a ValueError, for a wrong folder."""
-    options = ComputeOptions(device, precision, batch_tokens, calibrate, runtime)
+    options = ComputeOptions(device, precision, batch_tokens, calibrate)
     return Model(None if folder is None else Path(folder), options)
 
 

@@ -35,7 +35,7 @@ from .predict_steps import (
 
 # Options that change no prediction beyond rounding: another machine may continue a folder
 FREE = {"input", "output", "output_format", "checkpoint", "nprocs", "merge", "is_bulk", "texts", "report"}
-FREE |= {"language", "device", "batch_tokens", "runtime"}
+FREE |= {"language", "device", "batch_tokens"}
 # Seconds between lines that say how far all processes are
 TELL = 30.0
 

@@ -12,7 +12,6 @@ from ..config.language import LANGUAGES
 from ..config.rules import at_least, between
 from ..errors import nearest
 from ..prediction.beside import MAX_EVIDENCE
-from ..prediction.open_model import RUNTIMES
 from ..prediction.output import FORMATS as OUTPUT_FORMATS
 from ..prediction.sources import ON_BAD_ROW, is_pipe
 from .bulk_options import add_bulk_options, check_bulk_options
@@ -145,8 +144,6 @@ def add_decision_options(add: Callable) -> None:
 
 def add_device_options(add: Callable) -> None:
     """Add the options that decide on what the model computes."""
-    runtimes = "what computes: auto is onnx for an exported folder, else torch (default: auto)"
-    add("--runtime", choices=RUNTIMES, default="auto", help=runtimes)
     add("--device", default="auto", help=DEVICES)
     add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
     tokens = (

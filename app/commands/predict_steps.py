@@ -53,8 +53,7 @@ def chosen_folder(args: argparse.Namespace, tell: Callable[[str], None] = say) -
 
 def compute_options(args: argparse.Namespace) -> ComputeOptions:
     """Return on what the model computes, as the command line says."""
-    calibrate = args.calibrate == "auto"
-    return ComputeOptions(args.device, args.precision, args.batch_tokens, calibrate, args.runtime)
+    return ComputeOptions(args.device, args.precision, args.batch_tokens, args.calibrate == "auto")
 
 
 def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:

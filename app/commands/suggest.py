@@ -170,7 +170,7 @@ def run(argv: list[str], program: str) -> None:
     rows = new_rows(source, folder)
     check_pairs(folder, recorded, source.has_pairs, "name a pool of the same form")
     with quick_imports(f"{MODULE}.prediction.torch_runtime"):
-        opened = open_model(folder, ComputeOptions(args.device, runtime="torch"))
+        opened = open_model(folder, ComputeOptions(args.device))
     chosen = choose(args, opened, rows)
     write(args, opened, source, chosen)
     say(f"{len(chosen):,} rows in {args.target}")

@@ -6,15 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config.shipped import PROGRAM
 from ..errors import InputError
 from .exported_model import is_exported
 
 if TYPE_CHECKING:
     # Imports numpy, which --help does without
     from .predictor import Predictor
-
-RUNTIMES = ("auto", "torch", "onnx")
 
 
 @dataclass(frozen=True)
@@ -47,13 +44,12 @@ class OpenedModel:
 @dataclass(frozen=True)
 class ComputeOptions:
     """On what a model computes: `device` and `precision` as in training, `batch_tokens` (None: as usual
-    there), whether to `calibrate` probabilities as fitted on dev, `runtime`, one of RUNTIMES."""
+    there), whether to `calibrate` probabilities as fitted on dev."""
 
     device: str = "auto"
     precision: str = "fp32"
     batch_tokens: int | None = None
     calibrate: bool = True
-    runtime: str = "auto"
 
 
 def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
@@ -65,11 +61,6 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
     from .recorded_settings import run_long_texts, run_settings
 
     folder = newest_run() if folder is None else folder
-    if options.runtime == "onnx":
-        raise InputError(
-            f"{folder}: --runtime onnx needs an exported folder; make one with {PROGRAM} export {folder} "
-            "--to onnx"
-        )
     from .torch_runtime import load_predictor
 
     settings = run_settings(folder)
@@ -88,10 +79,6 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
 def _open_exported(folder: Path, options: ComputeOptions) -> OpenedModel:
     from .onnx_runtime import load_exported
 
-    if options.runtime == "torch":
-        raise InputError(
-            f"{folder}: --runtime torch needs a run or a checkpoint, found an exported folder; set it to auto"
-        )
     if options.device not in ("auto", "cpu"):
         raise InputError(
             f"{folder}: an exported model computes on the CPU, found --device {options.device}; leave it out"

@@ -112,7 +112,7 @@ def test_predict_needs_only_the_packages_of_the_image_and_writes_the_same(export
     source, home = texts_file(tmp_path), tmp_path / "home"
     home.mkdir()
     code = "from app.commands import run_verb\nsys.exit(run_verb('predict'))"
-    ended = run_in_image(code, "--checkpoint", str(folder), "--input", source, "--runtime", "onnx", home=home)
+    ended = run_in_image(code, "--checkpoint", str(folder), "--input", source, home=home)
     assert not list(home.iterdir()), "ONNX Runtime keeps an id of the machine there, for its telemetry"
     assert predict(["--checkpoint", str(checkpoint), "--input", source, "--device", "cpu"]) == 0
     lines, wanted = ended.stdout.splitlines(), capsys.readouterr().out.splitlines()
@@ -209,7 +209,6 @@ def test_a_damaged_folder(exported, tmp_path, damage, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"runtime": "torch"}, "--runtime torch needs a run"),
         ({"device": "cuda"}, "computes on the CPU, found --device cuda"),
         ({"precision": "bf16"}, "is chosen in its export"),
     ],
@@ -217,8 +216,6 @@ def test_a_damaged_folder(exported, tmp_path, damage, message):
 def test_options_that_do_not_go_with_an_exported_folder(exported, options, message):
     with pytest.raises(InputError, match=message):
         open_model(exported[1], ComputeOptions(**options))
-    with pytest.raises(InputError, match="--runtime onnx needs an exported folder"):
-        open_model(exported[0], ComputeOptions(runtime="onnx"))
 
 
 @pytest.mark.parametrize(

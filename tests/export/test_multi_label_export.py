@@ -51,8 +51,6 @@ def test_predict_gives_the_labels_of_the_run(exported, tmp_path):
     options = [
         "--checkpoint",
         str(folder),
-        "--runtime",
-        "onnx",
         "--input",
         str(source),
         "--output",
