@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .label_counts import DrawnRows, LabelCounts
+from .label_counts import LabelCounts
 
 
 class Hierarchy:
@@ -102,50 +102,33 @@ def _scores(right: float, true: float, predicted: float) -> dict:
 
 
 class PathCounts(LabelCounts):
-    """Distinct rows whose labels are paths; `nodes` are those of a row at each level that are right, true and
+    """Rows whose labels are paths. `rows_nodes` are those of a row at each level that are right, true and
     predicted, each (num_distinct, depth)."""
 
-    nodes: list[np.ndarray]
-
-    @classmethod
-    def of(
-        cls, counts: LabelCounts, tree: Hierarchy, labels: np.ndarray, predicted: np.ndarray
-    ) -> PathCounts:
-        """Return the counts of the same rows, with those of the nodes."""
-        path_counts = cls(counts.right, counts.both, counts.is_right)
+    def __init__(
+        self, counts: LabelCounts, tree: Hierarchy, labels: np.ndarray, predicted: np.ndarray
+    ) -> None:
+        super().__init__(counts.rows_right, counts.rows_both, counts.is_right)
         truth, answers = tree.nodes_of(labels), tree.nodes_of(predicted)
         of_level = np.eye(tree.depth)[tree.levels]
         nodes = (truth.multiply(answers).tocsr(), truth, answers)
-        path_counts.nodes = [np.asarray(of @ of_level) for of in nodes]
-        return path_counts
-
-    @cached_property
-    def right_down_to(self) -> np.ndarray:
-        """Whether a row is right down to each level, below which paths are cut, (num_distinct, depth)."""
-        common, true, answered = (np.cumsum(of, 1) for of in self.nodes)
-        return ((common == true) & (common == answered)).astype(np.float64)
-
-    def draw(self, counts: np.ndarray) -> DrawnPaths:
-        return DrawnPaths(self, counts)
-
-
-class DrawnPaths(DrawnRows):
-    """Resamples of rows whose labels are paths; every property is (num_resamples,)."""
-
-    rows: PathCounts
+        self.rows_nodes = [np.asarray(of @ of_level) for of in nodes]
+        common, true, answered = (np.cumsum(of, 1) for of in self.rows_nodes)
+        # Down to each level, below which paths are cut, (num_distinct, depth)
+        self.right_down_to = ((common == true) & (common == answered)).astype(np.float64)
 
     def level_accuracy(self, level: int) -> np.ndarray:
         """The share of rows that are right down to a level, from 1."""
-        return self.counts @ self.rows.right_down_to[:, level - 1] / self.num_rows
+        return self.counts @ self.right_down_to[:, level - 1] / self.num_rows
 
     def level_f1(self, level: int) -> np.ndarray:
         """The F1 over all nodes of a level, from 1."""
-        return _f1(*(self.counts @ of[:, level - 1] for of in self.rows.nodes))
+        return _f1(*(self.counts @ of[:, level - 1] for of in self.rows_nodes))
 
     @cached_property
     def nodes(self) -> list[np.ndarray]:
         """How many nodes are right, true and predicted, each (num_resamples,)."""
-        return [self.counts @ of.sum(axis=1) for of in self.rows.nodes]
+        return [self.counts @ of.sum(axis=1) for of in self.rows_nodes]
 
     @property
     def hierarchical_precision(self) -> np.ndarray:

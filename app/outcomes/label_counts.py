@@ -3,25 +3,38 @@ so a million rows cost no more than those with different labels and predictions.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 
-class LabelCounts:
-    """Distinct rows: for each, which labels it has, which of them are predicted, and whether it is right.
+class CountedRows:
+    """Distinct rows, of which resamples are drawn: `counts` (num_resamples, num_distinct) is how often each
+    has each row, `num_rows` (num_resamples,) how many rows it has. Metrics are (num_resamples,)."""
 
-    `right` (num_distinct, num_labels), sparse: 1 for a label that the row has and that is predicted. `both`,
-    of the same shape: how often the label is among true and predicted labels, 0 to 2.
-    """
+    counts: np.ndarray
+    num_rows: np.ndarray
 
-    def __init__(self, right, both, is_right: np.ndarray) -> None:
-        self.right = right
-        self.both = both
+    def draw(self, counts: np.ndarray) -> Self:
+        """Return the same rows with other counts."""
+        drawn = copy(self)
+        drawn.counts, drawn.num_rows = counts, counts.sum(axis=1)
+        return drawn
+
+
+class LabelCounts(CountedRows):
+    """Rows with labels. `rows_right` (num_distinct, num_labels), sparse: 1 for a label that a row has and is
+    predicted with. `rows_both`, of the same shape: how often a label is true or predicted, 0 to 2."""
+
+    def __init__(self, rows_right, rows_both, is_right: np.ndarray) -> None:
+        self.rows_right = rows_right
+        self.rows_both = rows_both
         self.is_right = is_right.astype(np.float64)
 
     @classmethod
-    def of_classes(cls, labels: np.ndarray, predicted: np.ndarray, num_labels: int) -> LabelCounts:
+    def of_classes(cls, labels: np.ndarray, predicted: np.ndarray, num_labels: int) -> Self:
         """Return the counts of class ids, both (num_distinct,)."""
         from scipy.sparse import csr_array
 
@@ -31,7 +44,7 @@ class LabelCounts:
         return cls(csr_array((is_right * 1.0, (rows, labels)), shape), both, is_right)
 
     @classmethod
-    def of_label_lists(cls, labels: np.ndarray, predicted: np.ndarray) -> LabelCounts:
+    def of_label_lists(cls, labels: np.ndarray, predicted: np.ndarray) -> Self:
         """Return the counts of several labels a row, both (num_distinct, num_labels) bool."""
         from scipy.sparse import csr_array
 
@@ -40,33 +53,14 @@ class LabelCounts:
         return cls(right, both, (labels == predicted).all(axis=1))
 
     @cached_property
-    def row_f1(self) -> np.ndarray:
-        """The F1 of each row over its labels, (num_distinct,); 1 for a row without labels that gets none."""
-        right, both = (np.asarray(counts.sum(axis=1)).ravel() for counts in (self.right, self.both))
-        return np.where(both > 0, 2 * right / np.maximum(both, 1), 1.0)
-
-    def draw(self, counts: np.ndarray) -> DrawnRows:
-        """Return resamples, given how often each has each distinct row, (num_resamples, num_distinct)."""
-        return DrawnRows(self, counts)
-
-
-class DrawnRows:
-    """Resamples of rows; every property is (num_resamples,) but `label_f1`."""
-
-    def __init__(self, rows: LabelCounts, counts: np.ndarray) -> None:
-        self.rows = rows
-        self.counts = counts
-        self.num_rows = counts.sum(axis=1)
-
-    @cached_property
     def right(self) -> np.ndarray:
         """How often each label is right, (num_resamples, num_labels)."""
-        return self.counts @ self.rows.right
+        return self.counts @ self.rows_right
 
     @cached_property
     def both(self) -> np.ndarray:
         """How often each label is true or predicted, (num_resamples, num_labels)."""
-        return self.counts @ self.rows.both
+        return self.counts @ self.rows_both
 
     @property
     def label_f1(self) -> np.ndarray:
@@ -80,13 +74,14 @@ class DrawnRows:
 
     @property
     def row_f1(self) -> np.ndarray:
-        """The mean F1 of the rows."""
-        return self.counts @ self.rows.row_f1 / self.num_rows
+        """The mean F1 of the rows, of each over its labels; 1 for a row without labels that gets none."""
+        right, both = (np.asarray(of.sum(axis=1)).ravel() for of in (self.rows_right, self.rows_both))
+        return self.counts @ np.where(both > 0, 2 * right / np.maximum(both, 1), 1.0) / self.num_rows
 
     @property
     def accuracy(self) -> np.ndarray:
         """The share of rows with all labels right."""
-        return self.counts @ self.rows.is_right / self.num_rows
+        return self.counts @ self.is_right / self.num_rows
 
 
 def distinct_classes(

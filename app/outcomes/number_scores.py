@@ -7,6 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from .label_counts import CountedRows
+
 # Of standard deviations of the numbers: a prediction that is not further off counts as right
 NEAR = 0.5
 
@@ -46,46 +48,33 @@ class NumberScores:
         return "error", self.error
 
 
-class Numbers:
-    """True and predicted numbers of rows, to draw rows again."""
+class Numbers(CountedRows):
+    """True and predicted numbers of rows."""
 
     def __init__(self, labels: np.ndarray, predicted: np.ndarray) -> None:
         self.error = np.abs(predicted - labels)
         # Around 0, so that products of large numbers lose nothing
         self.values = [np.asarray(of, np.float64) - np.mean(of) for of in (labels, predicted)]
 
-    def draw(self, counts: np.ndarray) -> DrawnNumbers:
-        """Return resamples, given how often each has each row, (num_resamples, num_rows)."""
-        return DrawnNumbers(self, counts)
-
-
-class DrawnNumbers:
-    """Resamples of rows; every property is (num_resamples,)."""
-
-    def __init__(self, rows: Numbers, counts: np.ndarray) -> None:
-        self.rows = rows
-        self.counts = counts
-        self.num_rows = counts.sum(axis=1)
-
     @property
     def mae(self) -> np.ndarray:
         """The mean absolute error."""
-        return self.counts @ self.rows.error / self.num_rows
+        return self.counts @ self.error / self.num_rows
 
     @property
     def rmse(self) -> np.ndarray:
         """The root of the mean squared error."""
-        return np.sqrt(self.counts @ self.rows.error**2 / self.num_rows)
+        return np.sqrt(self.counts @ self.error**2 / self.num_rows)
 
     @property
     def pearson(self) -> np.ndarray:
         """The correlation; 0 where one of the two is the same in all rows."""
-        return self._correlation(*self.rows.values)
+        return self._correlation(*self.values)
 
     @property
     def spearman(self) -> np.ndarray:
         """The correlation of the ranks; equal numbers share the mean of their ranks."""
-        return self._correlation(*map(self._ranks, self.rows.values))
+        return self._correlation(*map(self._ranks, self.values))
 
     def _ranks(self, values: np.ndarray) -> np.ndarray:
         """Return the rank of each row in each resample, from -1/2 to 1/2, (num_resamples, num_rows)."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from .class_scores import ClassScores, softmax
 from .cumulative_logits import CumulativeLoss, bias_of_shares, class_log_probabilities, class_logits
-from .label_counts import DrawnRows, LabelCounts
+from .label_counts import LabelCounts
 from .resampling import answer_values
 from .single_label import SingleLabel
 from .words import SINGLE_LABEL
@@ -95,24 +95,15 @@ class Ordinal(SingleLabel):
 
 
 class OrderedCounts(LabelCounts):
-    """Distinct rows of ordered classes; `labels` and `predicted` are class ids, (num_distinct,)."""
+    """Rows of ordered classes; `labels` and `predicted` are class ids, (num_distinct,)."""
 
     labels: np.ndarray
     predicted: np.ndarray
 
-    def draw(self, counts: np.ndarray) -> DrawnOrdered:
-        return DrawnOrdered(self, counts)
-
-
-class DrawnOrdered(DrawnRows):
-    """Resamples of rows of ordered classes; every property is (num_resamples,)."""
-
-    rows: OrderedCounts
-
     @property
     def distance(self) -> np.ndarray:
         """How many labels a prediction is off, of each distinct row, (num_distinct,)."""
-        return np.abs(self.rows.predicted - self.rows.labels)
+        return np.abs(self.predicted - self.labels)
 
     @property
     def within_one(self) -> np.ndarray:
@@ -122,7 +113,7 @@ class DrawnOrdered(DrawnRows):
     @property
     def macro_mae(self) -> np.ndarray:
         """The mean number of labels that predictions are off, as the mean over the true labels."""
-        of_label = np.eye(int(self.rows.labels.max()) + 1)[self.rows.labels]
+        of_label = np.eye(int(self.labels.max()) + 1)[self.labels]
         support = self.counts @ of_label
         means = self.counts @ (of_label * self.distance[:, None]) / np.maximum(support, 1)
         return means.sum(axis=1) / (support > 0).sum(axis=1)
@@ -134,7 +125,7 @@ class DrawnOrdered(DrawnRows):
         def mean(values: np.ndarray) -> np.ndarray:
             return self.counts @ values.astype(np.float64) / self.num_rows
 
-        truth, predicted = self.rows.labels, self.rows.predicted
+        truth, predicted = self.labels, self.predicted
         by_chance = mean(truth**2) + mean(predicted**2) - 2 * mean(truth) * mean(predicted)
         is_constant = by_chance < 1e-12
         kappa = 1 - mean(self.distance**2) / np.where(is_constant, 1.0, by_chance)

@@ -14,7 +14,6 @@ from ..errors import InputError
 from ..evaluation.page.report_page import PageContent
 from ..evaluation.text_table import short_label
 from .hierarchy import Hierarchy, PathCounts
-from .label_counts import LabelCounts
 from .label_report import label_table
 from .labelled_outcome import LabelledOutcome
 from .metrics import Metric, metrics_of
@@ -83,11 +82,7 @@ class PathOutcome(LabelledOutcome):
         return of_answers | super().measure(scores) | {"parents": parents}
 
     def count(self, labels: np.ndarray, predicted: np.ndarray) -> PathCounts:
-        return PathCounts.of(self.label_counts(labels, predicted), self.tree, labels, predicted)
-
-    def label_counts(self, labels: np.ndarray, predicted: np.ndarray) -> LabelCounts:
-        """Return the counts of the labels alone."""
-        return super().count(labels, predicted)
+        return PathCounts(super().count(labels, predicted), self.tree, labels, predicted)
 
     def node_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
         """Return the probability of each node, (num_rows, num_nodes), of those of the labels."""
