@@ -511,4 +511,4 @@ def test_help_lists_every_default_without_torch():
     text = ended.stdout.decode()
     assert text.endswith("False\n")
     options = text[text.index("options:") :]
-    assert options.count("(default") == options.count("\n  --") == 29
+    assert options.count("(default") == options.count("\n  --") == 28
