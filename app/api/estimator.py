@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from ..errors import InputError, excerpt
 from ..prediction.open_model import ComputeOptions
@@ -103,10 +103,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Iterable) -> np.ndarray:
         """Return the probability of each class, (num_texts, num_classes) float64, as in `classes_`."""
-        if not hasattr(self, "model_"):
-            raise NotFittedError(
-                "a TextClassifier classifies texts after fit(texts, labels), which has not been called"
-            )
+        check_is_fitted(self, "model_")
         return self.model_.predict_proba(X)[:, self._columns]
 
     def predict(self, X: Iterable) -> np.ndarray:

@@ -2,7 +2,7 @@
 
     python -m app benchmark
     python -m app benchmark --config configs/weibo_emotion6.yaml --train.max_steps 40 --processes 2
-    python -m app benchmark --modes single ddp horovod --output modes.json --chart modes.png
+    python -m app benchmark --modes single ddp horovod --output modes.json
 
 Prints mode, processes, global batch, minutes of the whole command, rows per second while training, speed-up
 over single, highest memory of a process, accuracy of the report. With --rounds the modes take turns, and the
@@ -36,7 +36,7 @@ def run(argv: list[str], program: str) -> int:
     options, settings = parse(argv, program)
     config = load_config(settings)
     modes = plan_modes(options.modes, options.processes, config.train.device)
-    from ..run.modes.timing import draw, over_rounds, render
+    from ..run.modes.timing import over_rounds, render
 
     rounds = time_rounds(modes, options, settings)
     timings = over_rounds(rounds)
@@ -47,8 +47,6 @@ def run(argv: list[str], program: str) -> int:
         Path(options.output).write_text(
             json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
-    if options.chart:
-        draw(timings, options.chart, f"{config.output.name}, global batch {config.train.batch_size}")
     available = {mode.name for mode in modes if not mode.unavailable}
     return 1 if any(timing.rows_per_second is None for timing in timings if timing.mode in available) else 0
 
@@ -58,8 +56,6 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
     parser = modes_parser(program, __doc__, timeout=7200)
     rounds = "times that each mode runs, in turns (default: 1)"
     parser.add_argument("--rounds", type=number(int, at_least(1)), default=1, help=rounds)
-    chart = "also draw a bar chart into this file (.png, .svg); needs matplotlib"
-    parser.add_argument("--chart", metavar="FILE", help=chart)
     return parser.parse_known_args(argv)
 
 

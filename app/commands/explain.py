@@ -14,7 +14,6 @@ also then; 1 for a model that gives no numbers, 2 for bad input.
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +26,6 @@ from .parser import DEVICES, Parser, number
 if TYPE_CHECKING:
     from ..explanation.sentences import KnownLabel
     from ..outcomes.labelled_outcome import LabelledOutcome
-
-# Bytes of standard input
-MAX_INPUT = 1 << 24
 
 
 def build_parser(program: str) -> Parser:
@@ -52,26 +48,14 @@ def build_parser(program: str) -> Parser:
     return parser
 
 
-def read_text(text: str, encoding: str) -> str:
-    """Return the text, or standard input for `-`, in UTF-8, the encoding of the run's files, or GB18030 by
-    its content; raises InputError for other bytes, and for more than `MAX_INPUT` of them."""
+def read_text(text: str) -> str:
+    """Return the text, or standard input for `-`; raises InputError unless that is UTF-8."""
     if text != "-":
         return text
-    content = sys.stdin.buffer.read(MAX_INPUT + 1) if sys.stdin is not None else b""
-    if len(content) > MAX_INPUT:
-        raise InputError(f"<stdin>: a text of at most {MAX_INPUT:,} bytes is needed, found more; cut it")
-    from ..data.file_encoding import FOUND, is_gb18030
-
-    # UTF-8 first: what is valid in it is hardly ever anything else
-    encodings = dict.fromkeys(("utf-8-sig", encoding))
-    if is_gb18030(content.splitlines(keepends=True)):
-        encodings[FOUND] = None
-    for name in encodings:
-        with suppress(UnicodeDecodeError):
-            return content.decode(name).strip()
-    raise InputError(
-        f"<stdin>: a text in {' or '.join(encodings)} is needed, found other bytes; convert it first"
-    )
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise InputError("<stdin>: a text in UTF-8 is needed, found other bytes; convert it first") from error
 
 
 def run(argv: list[str], program: str) -> None:
@@ -88,7 +72,7 @@ def run(argv: list[str], program: str) -> None:
 
     settings = run_settings(args.model)
     check_pairs(args.model, settings, args.text_pair is not None, "a pair is a text and --text_pair")
-    text = read_text(args.text, settings.get("encoding") or "utf-8")
+    text = read_text(args.text)
     texts = (text,) if args.text_pair is None else (text, args.text_pair)
     model = load_plain_model(args.model, args.device)
     explanations = explain(

@@ -44,14 +44,6 @@ class Explanation:
         """What the attributions give to tokens that stand for no character."""
         return float(self.attributions.values.sum() - self.values.sum())
 
-    def of_characters(self, part: int) -> np.ndarray:
-        """Return the value of each character, (num_characters,); those of a unit share its value."""
-        attributions = np.zeros(len(self.text.texts[part]))
-        for unit, value in zip(self.text.units, self.values, strict=True):
-            if unit.part == part:
-                attributions[unit.start : unit.end] += value / (unit.end - unit.start)
-        return attributions
-
     @property
     def is_explanation(self) -> bool:
         """Whether the attributions add up, and pass the deletion test."""

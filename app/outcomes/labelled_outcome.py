@@ -114,8 +114,7 @@ class LabelledOutcome(FittedOutcome):
             raise InputError("this model gives no probability; leave out --threshold and --abstain")
 
     def held_out_decisions(self, dev: SplitLogits) -> RowDecisions:
-        """Return `confidence` and `correct` of dev rows, each decided without having been fitted on; a
-        threshold of confidence may be chosen on them."""
+        """Return `confidence` and `correct` of dev rows, each decided without having been fitted on."""
         raise NotImplementedError
 
     def label_rule(self) -> dict | None:
@@ -227,8 +226,7 @@ class LabelledOutcome(FittedOutcome):
         raise NotImplementedError
 
     def log_odds(self, logits: torch.Tensor, label: int) -> torch.Tensor:
-        """Return log(p / (1 - p)) of a label, (num_rows,), for logits (num_rows, num_labels) as
-        `scale_logits` returns them; of an outcome without probabilities, its number."""
+        """Return log(p / (1 - p)) of a label, or a number's value, (num_rows,), of `scale_logits`."""
         raise NotImplementedError
 
     def scale_logits(self, logits: torch.Tensor) -> torch.Tensor:

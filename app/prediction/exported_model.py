@@ -1,14 +1,13 @@
 """An exported folder: which files it has, and what its record says. It is read without torch."""
 
 import json
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ..errors import InputError, excerpt
+from ..errors import InputError
 from ..runtime.disk import write_json
 
 RECORD, GRAPH, WEIGHTS, TOKENIZER = "export.json", "model.onnx", "model.onnx.data", "tokenizer.json"
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,6 @@ class ExportRecord:
     proof: dict
     made: dict
     cpu_check: dict = field(default_factory=dict)
-    format: int = FORMAT
 
 
 def is_exported(folder: Path) -> bool:
@@ -52,32 +50,13 @@ def read_record(folder: Path) -> ExportRecord:
     """Return the record of an exported folder; raises InputError for damaged files."""
     path = folder / RECORD
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        record = ExportRecord(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path}: the record of an exported model cannot be read ({error}); export again"
         ) from error
-    version = values.get("format") if isinstance(values, dict) else None
-    if version != FORMAT:
-        raise InputError(
-            f"{path}: format must be {FORMAT}, found {excerpt(version)}; export again with this version"
-        )
-    known = fields(ExportRecord)
-    needed = [entry.name for entry in known if entry.default is entry.default_factory is MISSING]
-    damaged = [name for name in needed if name not in values] or _damaged(values)
-    if damaged:
-        raise InputError(f"{path}: the record is damaged ({', '.join(damaged)}); export again")
-    record = ExportRecord(**{entry.name: values[entry.name] for entry in known if entry.name in values})
     _check_files(folder, record.files)
     return record
-
-
-def _damaged(values: dict) -> list[str]:
-    """Return the names of values of a wrong type."""
-    labels = values["labels"]
-    if not isinstance(labels, list) or not labels or not all(isinstance(name, str) for name in labels):
-        return ["labels"]
-    return [name for name in ("data", "files") if not isinstance(values[name], dict)]
 
 
 def _check_files(folder: Path, files: dict[str, int | None]) -> None:

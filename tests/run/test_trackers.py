@@ -124,15 +124,6 @@ def test_one_that_does_not_answer_holds_nothing_up(run, caplog):
     assert not tracker.thread.is_alive()
 
 
-def test_a_damaged_note_begins_a_new_run(run, caplog):
-    (run.folder / "trackers").mkdir()
-    (run.folder / "trackers" / "x.json").write_text("{")
-    kind = recorder()
-    BackgroundTracker("x", lambda: kind, run).close("finished", 120)
-    assert kind.started == [None]
-    assert "cannot be read" in caplog.text
-
-
 def test_settings_are_checked():
     wrong = load_config(["--output.trackers", "[mlfow]"]).output
     with pytest.raises(

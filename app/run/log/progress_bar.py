@@ -26,10 +26,6 @@ class ProgressBar:
             disable=not self.is_shown,
         )
 
-    def advance(self) -> None:
-        """Show one step more."""
-        self.bar.update()
-
     def show(self, loss: float, learning_rate: float, rows_per_second: float) -> None:
         """Show these numbers after the bar."""
         self.bar.set_postfix(

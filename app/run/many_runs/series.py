@@ -165,16 +165,10 @@ def open_series(series: Series, config: Config, searched: dict[str, str] | None 
     job["settings"] |= searched or {}
     folder, record = series.folder, series.folder / JOB
     if record.is_file():
-        try:
-            saved = json.loads(record.read_text(encoding="utf-8"))
-            before = (
-                None
-                if saved.get("kind") == series.kind
-                else [f"it was {saved.get('kind')} and is {series.kind}"]
-            )
-            changed = before or changes(saved["settings"], job["settings"], FREE)
-        except (ValueError, LookupError, AttributeError, TypeError) as error:
-            raise InputError(f"{record} is damaged ({error!r}); choose another output.dir") from error
+        saved = json.loads(record.read_text(encoding="utf-8"))
+        changed = changes(saved["settings"], job["settings"], FREE)
+        if saved["kind"] != series.kind:
+            changed = [f"it was {saved['kind']} and is {series.kind}"]
         if changed and not series.overwrite:
             raise InputError(
                 f"{folder} holds these runs with other settings or data: {listed_changes(changed)}; change "

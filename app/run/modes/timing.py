@@ -1,5 +1,5 @@
 """The same job in every mode, each by its own launcher: time, rows per second while training, memory.
-`run_mode` starts a run and watches its processes; `render` and `draw` show the timings."""
+`run_mode` starts a run and watches its processes; `render` shows the timings."""
 
 import json
 import os
@@ -136,24 +136,3 @@ def render(timings: list[Timing]) -> str:
         rows.append({**values, **shown, "global_batch": values["global_batch"] or "-"})
     names = {"global_batch": "global batch", "rows_per_second": "rows/s", "speed_up": "speed-up"}
     return pd.DataFrame(rows).rename(columns=names | {"memory_mib": "MiB a process"}).to_string(index=False)
-
-
-def draw(timings: list[Timing], path: str, title: str) -> None:
-    """Write a bar chart of rows per second as a picture."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    done = [timing for timing in timings if timing.rows_per_second]
-    figure, axes = pyplot.subplots(figsize=(7, 0.6 + 0.42 * len(done)), layout="constrained")
-    labels = [f"{timing.mode} \u00d7 {timing.processes}" for timing in done]
-    bars = axes.barh(labels, [timing.rows_per_second for timing in done], color="#4878a8")
-    axes.bar_label(bars, [f"{timing.rows_per_second:.0f}" for timing in done], padding=3)
-    axes.invert_yaxis()
-    axes.margins(x=0.12)
-    axes.set_xlabel("rows per second while training (mode \u00d7 processes)")
-    axes.set_title(title, fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)

@@ -99,16 +99,7 @@ class BackgroundTracker:
 
     def read(self) -> dict[str, Any]:
         """Return what an earlier start of this run has written, or nothing."""
-        try:
-            known = json.loads(self.path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            logger.warning(
-                "%s cannot be read, so %s begins a new run: %s", self.path, self.name, first_line(error)
-            )
-            return {}
-        return known if isinstance(known, dict) and isinstance(known.get("steps", {}), dict) else {}
+        return json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else {}
 
     def write(self, tracker: Tracker, last: dict[str, int]) -> None:
         """Keep the name of the run in the service, and the last points."""
