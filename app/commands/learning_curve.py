@@ -4,9 +4,9 @@
     python -m app learning-curve --mode ddp --processes 2 --data.train reviews.csv
 
 Each part holds the smaller ones, and has the classes in the same proportions; dev and test rows are the same
-for all. Written: the table with 95 % intervals, what the curve says in one sentence (learning_curve.txt and
-.json), and a picture (learning_curve.html). The same command again continues what was interrupted. Any
-setting of the trainer (--group.key) may follow.
+for all. Written: the table with 95 % intervals, and what the curve says in one sentence (learning_curve.txt
+and .json). The same command again continues what was interrupted. Any setting of the trainer (--group.key)
+may follow.
 """
 
 from ..config.command_line import load_config

@@ -14,8 +14,6 @@ from ..runtime.disk import sync
 
 LOGITS = "logits.safetensors"
 METADATA = "logits"
-TYPES = {"I64": np.int64, "F32": np.float32}
-MAX_HEADER_BYTES = 100_000_000
 ARRAYS = ("rows", "labels", "hashes", "logits")
 
 
@@ -57,50 +55,41 @@ def write_logits(
     path: Path, splits: dict[str, SplitLogits], label_names: list[str], step: int, task: str
 ) -> None:
     """Write the logits of splits, by name, that the model of `step` gave; whole or not at all."""
-    import torch
-    from safetensors.torch import save_file
+    from safetensors.numpy import save_file
 
-    tensors = {}
+    arrays = {}
     for name, split in splits.items():
         for key in ARRAYS:
             values = getattr(split, key)
-            # The rest is small, may be read-only, and two arrays in one file must not share memory
-            if key != "logits":
-                values = np.array(values).view(np.int64) if key == "hashes" else _numbers(values)
-            tensors[f"{name}.{key}"] = torch.from_numpy(np.ascontiguousarray(values))
+            # The rest is small, and may be read-only
+            values = values if key in ("logits", "hashes") else _numbers(values)
+            arrays[f"{name}.{key}"] = np.ascontiguousarray(values)
     aside = path.with_name(f".{path.name}")
     aside.touch()
     # The library makes files that only their owner can read
     mode = aside.stat().st_mode
     # One key only: the library writes several in any order, and equal runs shall leave equal files.
     metadata = {"label_names": label_names, "step": step, "task": task}
-    save_file(tensors, aside, {METADATA: json.dumps(metadata)})
+    save_file(arrays, aside, {METADATA: json.dumps(metadata)})
     aside.chmod(mode)
     sync(aside)
     aside.replace(path)
 
 
 def read_logits(path: Path) -> RunLogits:
-    """Return what the file has, memory-mapped; raises InputError for another file."""
+    """Return what the file has; raises InputError for another file."""
+    from safetensors import SafetensorError, safe_open
+
     try:
-        # https://github.com/huggingface/safetensors#format; the library would import torch
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size) if size < MAX_HEADER_BYTES else b"")
-        metadata = json.loads(header.pop("__metadata__")[METADATA])
-        label_names, task = metadata["label_names"], metadata["task"]
-        arrays = {
-            key: np.memmap(
-                path, TYPES[entry["dtype"]], "r", 8 + size + entry["data_offsets"][0], tuple(entry["shape"])
-            )
-            for key, entry in header.items()
-        }
-        names = dict.fromkeys(key.partition(".")[0] for key in arrays)
-        splits = {}
-        for name in names:
-            rows, labels, hashes, logits = (arrays[f"{name}.{key}"] for key in ARRAYS)
-            splits[name] = SplitLogits(rows, labels, hashes.view(np.uint64), logits)
-    except (OSError, LookupError, ValueError, TypeError) as error:
+        with safe_open(path, framework="numpy") as file:
+            metadata = json.loads(file.metadata()[METADATA])
+            label_names, task = metadata["label_names"], metadata["task"]
+            keys = file.keys()
+            names = dict.fromkeys(key.partition(".")[0] for key in keys)
+            splits = {
+                name: SplitLogits(*(file.get_tensor(f"{name}.{key}") for key in ARRAYS)) for name in names
+            }
+    except (OSError, LookupError, ValueError, TypeError, SafetensorError) as error:
         raise InputError(
             f"{path}: the logits of a run are needed, and this file cannot be read: {error!r}"
         ) from error

@@ -186,26 +186,18 @@ class Predictor:
         num_windows = len(windows.rows)
         lengths = np.array([len(window) for window in windows.rows])
         order = token_batches(lengths, self.runtime.batch_tokens) if sort else [np.arange(num_windows)]
-        progress = RowsDone(len(tokens.rows), num_windows, on_batch)
-        by_length = self.runtime.logits(map(windows.take, order), progress)
+        num_rows, done = len(tokens.rows), 0
+
+        def on_windows(count: int) -> None:
+            """Pass on about how many more rows are done."""
+            nonlocal done
+            before, done = done, done + count
+            on_batch(done * num_rows // num_windows - before * num_rows // num_windows)
+
+        by_length = self.runtime.logits(map(windows.take, order), on_windows)
         logits = np.empty_like(by_length)
         logits[np.concatenate(order)] = by_length
         return tokens.pooled(logits)
-
-
-class RowsDone:
-    """Takes the numbers of windows that are done, and passes on how many more rows that is about."""
-
-    def __init__(self, num_rows: int, num_windows: int, on_rows: Callable[[int], None]) -> None:
-        self.num_rows = num_rows
-        self.num_windows = num_windows
-        self.on_rows = on_rows
-        self.windows = 0
-
-    def __call__(self, windows: int) -> None:
-        before = self.windows * self.num_rows // self.num_windows
-        self.windows += windows
-        self.on_rows(self.windows * self.num_rows // self.num_windows - before)
 
 
 def _chunks(rows: Iterable[Row | BadRow], chunk_rows: int) -> Iterator[list]:

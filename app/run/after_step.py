@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from .memory_errors import Remedy, memory_for
 from .saving import Saver
 
 
+@dataclass
 class AfterStep:
     """Called on every rank after each step, with the same steps; all ranks do the same in the same order.
 
@@ -32,33 +34,24 @@ class AfterStep:
     write is the `failure` with which all ranks end after their next step.
     """
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        components: Components,
-        config: TrainConfig,
-        progress: RunProgress,
-        total_steps: int,
-        log: RunLog,
-        saver: Saver,
-        signals: StopSignals,
-    ) -> None:
-        self.strategy = strategy
-        self.components = components
-        self.config = config
-        self.progress = progress
-        self.total_steps = total_steps
-        self.log = log
-        self.saver = saver
-        self.signals = signals
-        self.eval_every = config.eval_every or components.plan.steps_per_epoch
-        self.save_every = config.save_every or self.eval_every
-        self.losses = Losses(strategy, progress.loss_window)
-        self.check_finite = FiniteCheck(strategy, components.loaders["train"], config.on_nonfinite)
-        self.best = BestCheckpoint(progress, components.outcome.best_metric, config.early_stopping)
-        self.stopped_by = 0
-        self.failure: Exception | None = None
-        self.best_dev_logits: np.ndarray | None = None
+    strategy: Strategy
+    components: Components
+    config: TrainConfig
+    progress: RunProgress
+    total_steps: int
+    log: RunLog
+    saver: Saver
+    signals: StopSignals
+    stopped_by: int = 0
+    failure: Exception | None = None
+    best_dev_logits: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        self.eval_every = self.config.eval_every or self.components.plan.steps_per_epoch
+        self.save_every = self.config.save_every or self.eval_every
+        self.losses = Losses(self.strategy, self.progress.loss_window)
+        train = self.components.loaders["train"]
+        self.check_finite = FiniteCheck(self.strategy, train, self.config.on_nonfinite)
 
     def __call__(self, progress: RunProgress, step: StepResult) -> None:
         self.log_step(step)
@@ -160,18 +153,29 @@ class AfterStep:
                 metrics, logits = evaluate_split(
                     self.strategy, self.components, "dev", batch_size, self.log, progress.step
                 )
-            is_best = self.best.update(metrics)
+            is_best = self.is_best(metrics)
             metrics |= self.take_train_loss()
             self.best_dev_logits = logits if is_best else self.best_dev_logits
             with self.failure_of_rank_0():
                 self.log.evaluation(progress.step, "dev", metrics, is_best, time.perf_counter() - started)
-        if self.best.should_stop:
+        metric, evaluations = self.components.outcome.best_metric, progress.evaluations_without_improvement
+        if self.config.early_stopping and evaluations >= self.config.early_stopping:
             progress.stopped_early = True
             self.log.bar.say(
-                f"Stopped early after step {progress.step}: {self.best.metric} has not been better than at "
-                f"step {progress.best_step} in {progress.evaluations_without_improvement} evaluations."
+                f"Stopped early after step {progress.step}: {metric} has not been better than at step "
+                f"{progress.best_step} in {evaluations} evaluations."
             )
         return is_best
+
+    def is_best(self, metrics: dict) -> bool:
+        """Return whether the evaluation at the current step is the best so far; the progress keeps it."""
+        progress, metric = self.progress, self.components.outcome.best_metric
+        if not is_better(metrics[metric], progress.best_value, metric):
+            progress.evaluations_without_improvement += 1
+            return False
+        progress.best_value, progress.best_step = metrics[metric], progress.step
+        progress.evaluations_without_improvement = 0
+        return True
 
     def take_train_loss(self) -> dict[str, float]:
         """Return the mean loss of training since the last evaluation, where it is finite, and reset it."""
@@ -186,29 +190,3 @@ class AfterStep:
             self.collect_losses()
             with self.failure_of_rank_0():
                 self.saver.save(self.progress, is_best, with_state, is_trained)
-
-
-class BestCheckpoint:
-    """Chooses the checkpoint to keep, by `metric` on dev; its place is kept in the run's progress."""
-
-    def __init__(self, progress: RunProgress, metric: str, early_stopping: int | None) -> None:
-        self.progress = progress
-        self.metric = metric
-        self.early_stopping = early_stopping
-
-    def update(self, metrics: dict) -> bool:
-        """Take in the evaluation at the current step; return whether it is the best so far."""
-        progress, value = self.progress, metrics[self.metric]
-        if not is_better(value, progress.best_value, self.metric):
-            progress.evaluations_without_improvement += 1
-            return False
-        progress.best_value, progress.best_step = value, progress.step
-        progress.evaluations_without_improvement = 0
-        return True
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether the last `early_stopping` evaluations have not been better."""
-        return (
-            bool(self.early_stopping) and self.progress.evaluations_without_improvement >= self.early_stopping
-        )

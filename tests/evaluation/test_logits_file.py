@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.errors import InputError
-from app.evaluation.logits_file import ARRAYS, SplitLogits, logits_of, read_logits, write_logits
+from app.evaluation.logits_file import ARRAYS, logits_of, read_logits, write_logits
 from tests.tiny import LABELS, open_tiny
 
 
@@ -28,27 +28,6 @@ def test_logits_come_back_as_they_were(tmp_path):
             assert found.dtype == expected.dtype, key
             assert (found == expected).all(), key
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
-def test_logits_are_mapped_and_not_read(tmp_path):
-    with open("/proc/self/statm") as file:
-        before = int(file.read().split()[1]) * 4096
-    num_rows = 500_000
-    # 200 MB
-    logits = np.zeros((num_rows, 100), np.float32)
-    ids = np.arange(num_rows)
-    write_logits(
-        tmp_path / "x.safetensors",
-        {"test": SplitLogits(ids, ids, ids.astype(np.uint64), logits)},
-        [],
-        1,
-        "single_label",
-    )
-    del logits
-    splits, *_ = read_logits(tmp_path / "x.safetensors")
-    assert float(splits["test"].logits[-1].sum()) == 0
-    with open("/proc/self/statm") as file:
-        assert int(file.read().split()[1]) * 4096 - before < 150e6
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no logits", b"\x02\0\0\0\0\0\0\0{}"])

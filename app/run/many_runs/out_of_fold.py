@@ -16,8 +16,6 @@ from ...outcomes.finished_run import read_run
 from ...outcomes.labelled_outcome import LabelledOutcome
 
 OOF = "oof.parquet"
-# Logits in memory at once
-CHUNK_NUMBERS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -60,16 +58,10 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
     rows = np.concatenate([part.rows for part in parts])
     order = np.argsort(rows, kind="stable")
     folds = np.repeat(list(runs), [len(part) for part in parts])[order]
-    labels, hashes = (
-        np.concatenate([getattr(part, name) for part in parts])[order] for name in ("labels", "hashes")
+    labels, hashes, logits = (
+        np.concatenate([getattr(part, name) for part in parts])[order]
+        for name in ("labels", "hashes", "logits")
     )
-    logits = np.empty((len(rows), parts[0].logits.shape[1]), np.float32)
-    places = np.empty(len(rows), np.int64)
-    places[order] = np.arange(len(rows))
-    start = 0
-    for part in parts:
-        logits[places[start : start + len(part)]] = part.logits
-        start += len(part)
     split = SplitLogits(rows[order], labels, hashes, logits)
     table, answers = datasets[0].splits["test"].table, np.concatenate(predicted)[order]
     return OutOfFold(table, outcome.without_fit(), folds, split, answers)
@@ -81,38 +73,19 @@ def write_oof(path: Path, rows_of_folds: OutOfFold) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    outcome, split = rows_of_folds.outcome, rows_of_folds.split
-    label_type, num_logits = outcome.arrow_type(), split.logits.shape[1]
-    schema = pa.schema(
-        {
-            "row_id": pa.int64(),
-            "file": pa.dictionary(pa.int32(), pa.string()),
-            "line": pa.int64(),
-            "text_hash": pa.string(),
-            "fold": pa.int32(),
-            outcome.label_column: label_type,
-            "predicted": label_type,
-            "logits": pa.list_(pa.float32(), num_logits),
-        },
-        {"label_names": json.dumps(outcome.label_names, ensure_ascii=False)},
-    )
-    table, step = rows_of_folds.table, max(1, CHUNK_NUMBERS // num_logits)
+    outcome, split, table = rows_of_folds.outcome, rows_of_folds.split, rows_of_folds.table
+    files = pa.array(map(table.file_of, split.rows.tolist()), pa.string())
+    columns = {
+        "row_id": split.rows,
+        "file": files.dictionary_encode(),
+        "line": table.lines[split.rows],
+        "text_hash": [written_hash(value) for value in split.hashes.tolist()],
+        "fold": rows_of_folds.folds.astype(np.int32),
+        outcome.label_column: outcome.arrow_array(split.labels),
+        "predicted": outcome.arrow_array(rows_of_folds.predicted),
+        "logits": pa.FixedSizeListArray.from_arrays(split.logits.ravel(), split.logits.shape[1]),
+    }
+    names = {"label_names": json.dumps(outcome.label_names, ensure_ascii=False)}
     aside = path.with_name(f".{path.name}")
-    with parquet.ParquetWriter(aside, schema) as writer:
-        for start in range(0, len(split), step):
-            part = slice(start, start + step)
-            rows, logits = split.rows[part], split.logits[part]
-            labels = (
-                outcome.arrow_array(of_rows[part]) for of_rows in (split.labels, rows_of_folds.predicted)
-            )
-            columns = [
-                pa.array(rows),
-                pa.array(map(table.file_of, rows.tolist()), pa.string()).dictionary_encode(),
-                pa.array(table.lines[rows]),
-                pa.array([written_hash(value) for value in split.hashes[part].tolist()]),
-                pa.array(rows_of_folds.folds[part].astype(np.int32)),
-                *labels,
-                pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), num_logits),
-            ]
-            writer.write_batch(pa.record_batch(columns, schema=schema))
+    parquet.write_table(pa.table(columns, metadata=names), aside)
     aside.replace(path)

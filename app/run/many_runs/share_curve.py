@@ -1,15 +1,11 @@
 """A learning curve: parts of the training rows, each trained and tested on the same rows."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
-from ...config.language import in_language, say
+from ...config.language import say
 from ...config.schema import Config
 from ...data.dataset import open_dataset
-from ...evaluation.page.charts import Axes, around
-from ...evaluation.page.page_words import words
-from ...evaluation.page.report_page import page_environment
 from ...evaluation.text_table import text_table
 from ...outcomes.metrics import BY_KEY
 from ...outcomes.resampling import all_metrics, compare
@@ -17,7 +13,7 @@ from ...runtime.disk import write_json, write_text
 from .series import Series, scores_of_runs
 
 SHARES = (0.12, 0.25, 0.5, 1.0)
-FIGURES, TEXT, PAGE = "learning_curve.json", "learning_curve.txt", "learning_curve.html"
+FIGURES, TEXT = "learning_curve.json", "learning_curve.txt"
 # Below this change by twice the rows, more rows hardly help
 FLAT = 0.01
 # English and Chinese
@@ -42,12 +38,11 @@ SENTENCES = {
     ),
 }
 WORDS = {
-    "title": ("Learning curve", "学习曲线"),
     "rows": ("training rows", "训练样本数"),
     "note": (
-        "Bars and brackets: 95 % bootstrap interval over the {0} rows of {1}, the same for all. It does not "
-        "contain the spread of random seeds.",
-        "竖线和括号：对 {1} 的 {0} 行（各次相同）做自助法得到的 95% 区间，不包含随机种子带来的波动。",
+        "95 % bootstrap intervals over the {0} rows of {1}, the same for all. They do not contain the spread "
+        "of random seeds.",
+        "对 {1} 的 {0} 行（各次相同）做自助法得到的 95% 区间，不包含随机种子带来的波动。",
     ),
 }
 
@@ -110,35 +105,8 @@ def _interval(point: dict) -> str:
 
 
 def write_curve(folder: Path, figures: dict, language: str) -> str:
-    """Write text, figures and page; return the text."""
+    """Write text and figures; return the text."""
     text = render_curve(figures, language)
     write_json(folder / FIGURES, figures)
     write_text(folder / TEXT, text + "\n")
-    write_text(folder / PAGE, render_page(folder.name, figures, language))
     return text
-
-
-def render_page(title: str, figures: dict, language: str) -> str:
-    """Return learning_curve.html: the sentence, the curve with its intervals, and the table."""
-    key, points = figures["metric"], figures["points"]
-    # Each doubling is as wide as another one
-    places = [math.log2(point["share"]) for point in points]
-    ends = [end for point in points for end in point["interval"]]
-    axes = Axes(places[0], places[-1], *around(ends))
-    marks = [
-        (axes.x(place), axes.y(point[key]), *map(axes.y, point["interval"]), point)
-        for place, point in zip(places, points, strict=True)
-    ]
-    page = {
-        "language": language,
-        "t": words(language) | in_language(WORDS, language),
-        "page_title": title,
-        "sentence": conclusion(figures, language),
-        "metric": BY_KEY[key].name(language),
-        "key": key,
-        "figures": figures,
-        "axes": axes,
-        "marks": marks,
-        "line": axes.line(places, [point[key] for point in points]),
-    }
-    return page_environment(Path(__file__).parent).get_template("learning_curve.html.jinja").render(page)
