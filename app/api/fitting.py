@@ -11,11 +11,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..config.command_line import MAX_LIST, load_config
 from ..config.schema import Config
-from ..config.shipped import MODULE, default_config
+from ..config.shipped import MODULE
 from ..data.rows import Row
 from ..errors import InputError, TrainingError
 
@@ -55,7 +53,7 @@ def train_folder(
     if not has_folder:
         settings = settings | {"output.dir": str(folder / "run"), "output.tensorboard": False}
         settings["output.keep_final_state"] = False
-    config = build_config(folder, settings, names)
+    config = build_config(settings, names)
     with shown_log(verbose):
         # While the model has its name
         config = with_head(config, num_rows, len(names), "data.text_pair_column" in settings)
@@ -72,32 +70,14 @@ def train_folder(
     return Path(config.output.dir)
 
 
-def build_config(folder: Path, settings: dict[str, Any], names: list[str]) -> Config:
+def build_config(settings: dict[str, Any], names: list[str]) -> Config:
     """Return the configuration of dotted settings, on top of the usual default file."""
     if len(names) <= MAX_LIST:
         settings = settings | {"data.labels": names}
-    path = folder / "settings.yaml"
-    path.write_text(yaml.safe_dump(nested(settings), allow_unicode=True, sort_keys=False), encoding="utf-8")
-    files = ["--config", str(default_config(set(settings))), "--config", str(path)]
-    try:
-        return load_config([*files, "--output.progress", "false", "--output.name", "fit"])
-    except InputError as error:
-        raise InputError(str(error).replace(str(path), "TextClassifier")) from error
-
-
-def nested(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return dotted settings as mappings in mappings; raises InputError for a name without a group."""
-    tree: dict[str, Any] = {}
+    words = ["--output.progress=false", "--output.name=fit"]
     for name, value in settings.items():
-        group, _, key = str(name).partition(".")
-        if not key:
-            raise InputError(f"settings are named group.key, as train.epochs, found '{name}'")
-        branch = tree.setdefault(group, {})
-        *parents, last = ["config", key.removeprefix("config.")] if key.startswith("config.") else [key]
-        for parent in parents:
-            branch = branch.setdefault(parent, {})
-        branch[last] = value
-    return tree
+        words.append(f"--{name}={value if isinstance(value, str) else json.dumps(value, default=str)}")
+    return load_config(words)
 
 
 def check_settings(settings: dict[str, Any] | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -16,24 +15,11 @@ from ..errors import InputError
 from ..prediction.input_columns import NumberedTexts
 from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.prediction_writer import PredictionWriter
-from ..prediction.recorded_settings import check_pairs
+from ..prediction.recorded_settings import check_pairs, model_files
 from .checked_texts import rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# The files of a run folder that its predictions depend on.
-KEPT = (
-    "config.json",
-    "*.yaml",
-    "calibration.json",
-    "thresholds.json",
-    "model*.safetensors",
-    "model*.json",
-    "*token*",
-    "*vocab*",
-)
-KEPT += ("merges.txt", "*.model", "*.onnx", "export.json")
 
 
 def load(
@@ -127,10 +113,7 @@ class Model:
         return folder
 
     def _files(self) -> dict[str, bytes]:
-        paths = [path for path in sorted(self.folder.iterdir()) if path.is_file()]
-        return {
-            path.name: path.read_bytes() for path in paths if any(fnmatch(path.name, kept) for kept in KEPT)
-        }
+        return {path.name: path.read_bytes() for path in model_files(self.folder)}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"files": self._files(), "options": self.options}

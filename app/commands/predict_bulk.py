@@ -13,12 +13,12 @@ from typing import Any, TextIO
 
 from ..data.readers import ReadOptions
 from ..errors import InputError, listed
-from ..prediction.bulk_input import described_files, input_files, make_plan, model_files, renew_plan
+from ..prediction.bulk_input import described_files, input_files, make_plan, renew_plan
 from ..prediction.exported_model import is_exported
 from ..prediction.merged_parts import merge_parts
 from ..prediction.open_model import OpenedModel
 from ..prediction.parts import Part, PartsFolder
-from ..prediction.recorded_settings import check_pairs, recorded_settings
+from ..prediction.recorded_settings import check_pairs, model_files, recorded_settings
 from ..prediction.sources import file_options, open_file
 from ..runtime.cores import num_cores
 from ..runtime.processes import end_with_launcher, launched_number, launched_rank

@@ -19,11 +19,6 @@ from .predictor import CHUNK_ROWS
 # A part is whole chunks, so that rows are computed together with the same rows however many processes there
 # are: as many as give this number of parts, but not more than that many chunks.
 PARTS, MAX_CHUNKS = 64, 10
-# What predictions depend on in the folder of a model
-MODEL_FILES = (
-    *("*.safetensors", "model.onnx*", "config.json", "config.yaml", "export.json", "calibration.json"),
-    *("thresholds.json", "tokenizer*", "vocab*", "*.model", "special_tokens_map.json", "added_tokens.json"),
-)
 
 
 def input_files(given: str, output: Path) -> list[Path]:
@@ -36,11 +31,6 @@ def input_files(given: str, output: Path) -> list[Path]:
             f"--input {given}: {inside[0]} is in the folder of the output, {output}; choose another one"
         )
     return files
-
-
-def model_files(folder: Path) -> list[Path]:
-    """Return the files of a model that its predictions depend on."""
-    return sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()})
 
 
 def described_files(files: list[Path], known: list[dict] = ()) -> list[dict[str, Any]]:

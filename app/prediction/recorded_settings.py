@@ -13,11 +13,21 @@ from ..errors import InputError, excerpt
 from .exported_model import is_exported, read_record
 
 MODEL = "model.safetensors"
+# What predictions depend on in the folder of a model
+MODEL_FILES = (
+    *("model*.safetensors", f"{MODEL}.index.json", "model.onnx*", "config.json", CONFIG, "export.json"),
+    *("calibration.json", "thresholds.json", "scale.json", "*token*", "*vocab*", "merges.txt", "*.model"),
+)
 # The groups of settings that are asked for
 GROUPS = ("data", "model", "train")
 # Settings that say how the model reads a file again; an exported folder has them too
 READING = ("train", "long", "stride", "max_windows")
 READING += tuple(field.name for field in fields(ReadOptions))
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Return the files of a model that its predictions depend on."""
+    return sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()})
 
 
 def recorded_settings(folder: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ...data.dataset import Dataset
 from ...data.relabel import Fixes, configured_fixes, written_hash
 from ...outcomes.injected_errors import measure_injected
 from ...outcomes.label_issues import LabelIssues, find_issues, judge, rank_issues
+from ...runtime.disk import whole_file
 from .cross_validation import fold_datasets, train_folds
 from .out_of_fold import OutOfFold, gather_folds
 from .series import Series
@@ -44,8 +45,7 @@ def write_issues(path: Path, oof_rows: OutOfFold, issues: LabelIssues) -> None:
     header = [*("rank", "file", "line", "row_id", "text"), *pairs]
     header += ["given", "suggested", "score", "flagged", "text_hash", "label"]
     filled = filled_rows(path, header)
-    aside = path.with_name(f".{path.name}")
-    with aside.open("w", encoding="utf-8", newline="") as file:
+    with whole_file(path, encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(header)
         carried = set()
@@ -59,7 +59,6 @@ def write_issues(path: Path, oof_rows: OutOfFold, issues: LabelIssues) -> None:
             carried.add(text_hash)
             writer.writerow([rank, table.file_of(row), line, row, *texts, *about, text_hash, label])
         writer.writerows(row for text_hash, row in filled.items() if text_hash not in carried)
-    aside.replace(path)
 
 
 def filled_rows(path: Path, header: list[str]) -> dict[str, list[str]]:
@@ -121,9 +120,7 @@ def write_injected(
         for row, label in zip(at.tolist(), wrong, strict=True)
     }
     kept = dict(zip(own.hashes.tolist(), own.labels, strict=True)) if own else {}
-    aside = path.with_name(f".{path.name}")
-    with aside.open("w", encoding="utf-8", newline="") as file:
+    with whole_file(path, encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["text_hash", "label"])
         writer.writerows([written_hash(key), label] for key, label in (kept | injected).items())
-    aside.replace(path)

@@ -14,6 +14,7 @@ from ...errors import InputError
 from ...evaluation.logits_file import LOGITS, SplitLogits
 from ...outcomes.finished_run import read_run
 from ...outcomes.labelled_outcome import LabelledOutcome
+from ...runtime.disk import whole_file
 
 OOF = "oof.parquet"
 
@@ -86,6 +87,5 @@ def write_oof(path: Path, rows_of_folds: OutOfFold) -> None:
         "logits": pa.FixedSizeListArray.from_arrays(split.logits.ravel(), split.logits.shape[1]),
     }
     names = {"label_names": json.dumps(outcome.label_names, ensure_ascii=False)}
-    aside = path.with_name(f".{path.name}")
-    parquet.write_table(pa.table(columns, metadata=names), aside)
-    aside.replace(path)
+    with whole_file(path, "wb") as file:
+        parquet.write_table(pa.table(columns, metadata=names), file)
