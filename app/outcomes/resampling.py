@@ -2,7 +2,6 @@
 Everything here follows from the table of metrics and the outcome's `distinct_rows` and `count`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -89,41 +88,18 @@ def compare(outcome: LabelledOutcome, one: Any, other: Any, seed: int = 0) -> Co
     return Comparison(one, other, *won_and_lost(one.correct, other.correct), differences)
 
 
-@dataclass(frozen=True)
-class SeedVariance:
-    """One metric of several seeds on the same rows: `values` of each, the 95 % bootstrap `interval` of their
-    mean over the rows, and `sampling`, the standard deviation of that mean over resamples."""
-
-    values: list[float]
-    interval: Interval
-    sampling: float
-
-    @property
-    def mean(self) -> float:
-        """The mean over the seeds."""
-        return float(np.mean(self.values))
-
-    @property
-    def of_seeds(self) -> float:
-        """The standard deviation of a single seed's metric, on the same rows."""
-        return float(np.std(self.values, ddof=1))
-
-    def to_dict(self) -> dict:
-        """Return the numbers as JSON has them."""
-        return {
-            "mean": self.mean,
-            "values": self.values,
-            "seed_standard_deviation": self.of_seeds,
-            "sampling_standard_deviation": self.sampling,
-            "sampling_interval": list(self.interval),
-        }
-
-
-def seed_variance(outcome: LabelledOutcome, scores: Sequence[Any], seed: int = 0) -> dict[str, SeedVariance]:
-    """Return the variance of the compared metrics over `scores` of the same rows by several seeds. A resample
-    has the same rows for all seeds, so what is left of their difference is the seeds'."""
+def seed_variance(outcome: LabelledOutcome, scores: Sequence[Any], seed: int = 0) -> dict[str, dict]:
+    """Return how far the compared metrics vary over `scores` of the same rows by several seeds: the mean, the
+    values, and two standard deviations: of a single seed's metric on the same rows, and of the mean over
+    resamples of the rows, with its 95 % bootstrap interval. A resample has the same rows for all seeds."""
     return {
-        key: SeedVariance(values, percentiles(resampled), float(resampled.std(ddof=1)))
+        key: {
+            "mean": float(np.mean(values)),
+            "values": values,
+            "seed_standard_deviation": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+            "sampling_standard_deviation": float(resampled.std(ddof=1)),
+            "sampling_interval": list(percentiles(resampled)),
+        }
         for key, values, resampled in _resampled_together(
             outcome, scores, lambda values: np.mean(values, axis=0), seed
         )

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoTokenizer
 
 from ..data.encoding import check_tokenizer, guarded, highest_id
-from ..errors import InputError, excerpt, first_line, nearest, shorten
+from ..errors import InputError, excerpt, first_line, nearest
 from ..model.encoder_config import check_vocabulary, checkpoint_config
 from ..model.lora import base_model, with_adapter
 from ..model.packed_model import max_positions
@@ -68,11 +68,6 @@ def check_folder(folder: Path) -> None:
         )
         problem = "found a file" if folder.exists() else "there is no such folder"
         raise InputError(f"{folder}: {rule}; {problem}{nearest(str(folder), names)}")
-    # safetensors cannot open files there
-    if str(folder).encode(errors="ignore").decode() != str(folder):
-        raise InputError(
-            f"{shorten(str(folder), 200)}: {rule}, whose name is UTF-8, found other bytes; rename the folder"
-        )
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     if not (folder / "config.json").is_file():
         raise InputError(

@@ -135,7 +135,7 @@ def test_a_metric_is_one_entry_of_the_table(task, monkeypatch):
     assert f"| error rate | {shown} | {low:.4f} to {high:.4f} |" in card
     assert f"| 错误率 | {shown} | {low:.4f} 至 {high:.4f} |" in card
     assert "error_rate" in compare(outcome, scores, scores).differences
-    assert seed_variance(outcome, [scores, scores])["error_rate"].values == [metrics["error_rate"]] * 2
+    assert seed_variance(outcome, [scores, scores])["error_rate"]["values"] == [metrics["error_rate"]] * 2
     assert "error_rate" in values(outcome, scores)
     assert is_better(0.1, 0.2, "error_rate")
 

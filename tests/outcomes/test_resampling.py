@@ -174,10 +174,10 @@ def test_seed_variance_is_that_of_each_seed(task):
     by_seed = [sklearn_values(task, of_seed.labels, of_seed.predicted) for of_seed in scores]
     for key in by_seed[0]:
         expected = [of_seed[key] for of_seed in by_seed]
-        assert found[key].values == pytest.approx(expected)
-        assert found[key].mean == pytest.approx(np.mean(expected))
-        assert found[key].of_seeds == pytest.approx(np.std(expected, ddof=1))
-    assert found["loss"].values == pytest.approx([of_seed.loss.mean() for of_seed in scores])
+        assert found[key]["values"] == pytest.approx(expected)
+        assert found[key]["mean"] == pytest.approx(np.mean(expected))
+        assert found[key]["seed_standard_deviation"] == pytest.approx(np.std(expected, ddof=1))
+    assert found["loss"]["values"] == pytest.approx([of_seed.loss.mean() for of_seed in scores])
 
 
 @pytest.mark.parametrize(("task", "key"), [("single_label", "accuracy"), ("multi_label", "subset_accuracy")])
@@ -185,13 +185,16 @@ def test_sampling_is_that_of_the_rows_and_not_of_the_seeds(task, key):
     outcome, scores = seeds_of(task, 2000)
     found = seed_variance(outcome, scores)[key]
     of_row = np.mean([of_seed.correct for of_seed in scores], axis=0)
-    assert found.sampling == pytest.approx(of_row.std() / np.sqrt(2000), rel=0.1)
-    ends = found.mean - 1.96 * found.sampling, found.mean + 1.96 * found.sampling
-    assert found.interval == pytest.approx(ends, abs=0.004)
+    assert found["sampling_standard_deviation"] == pytest.approx(of_row.std() / np.sqrt(2000), rel=0.1)
+    ends = (
+        found["mean"] - 1.96 * found["sampling_standard_deviation"],
+        found["mean"] + 1.96 * found["sampling_standard_deviation"],
+    )
+    assert found["sampling_interval"] == pytest.approx(ends, abs=0.004)
 
 
 def test_equal_seeds_have_no_variance_but_rows_still_do():
     outcome, scores = seeds_of("single_label", 300, num_seeds=1)
     found = seed_variance(outcome, scores * 3)["macro_f1"]
-    assert found.of_seeds == pytest.approx(0, abs=1e-12)
-    assert found.sampling > 0.005
+    assert found["seed_standard_deviation"] == pytest.approx(0, abs=1e-12)
+    assert found["sampling_standard_deviation"] > 0.005

@@ -109,7 +109,7 @@ def search_figures(search: Search, trial: FrozenTrial, name: str) -> dict:
     sign = 1 if BY_KEY[metric].higher_is_better else -1
     optimism = {"value": sign * (trial.value - test)}
     if variances["test"]:
-        error = NORMAL * math.hypot(*(variance.sampling for variance in variances.values()))
+        error = NORMAL * math.hypot(*(of["sampling_standard_deviation"] for of in variances.values()))
         optimism["interval"] = [optimism["value"] - error, optimism["value"] + error]
     finished = [one.value for one in search.trials if one.state == TrialState.COMPLETE]
     states = [SHOWN[one.state] for one in search.trials]
@@ -124,7 +124,7 @@ def search_figures(search: Search, trial: FrozenTrial, name: str) -> dict:
         "final_run": name,
         "final_dev": measured["dev"].get(metric),
         "final_test": test,
-        "test_interval": list(variances["test"].interval) if variances["test"] else None,
+        "test_interval": variances["test"] and variances["test"]["sampling_interval"],
         "rows": {split: len(of_split) for split, of_split in splits.items()},
         "optimism": optimism,
         "final_runs": sorted(path.name for path in search.series.folder.glob("final-*") if path.is_dir()),

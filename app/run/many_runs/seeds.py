@@ -37,13 +37,12 @@ def train_seeds(series: Series, config: Config, count: int) -> dict:
     for seed in seeds:
         series.run(f"seed-{seed}", ["--train.seed", str(seed)])
     outcome, name, num_rows, scores = scores_of_runs(series.folder, [f"seed-{seed}" for seed in seeds])
-    variances = seed_variance(outcome, scores)
     language = spoken(config.output.language)
     return note_of(outcome, language, "dev_rows_above" if name == "dev" else None) | {
         "seeds": seeds,
         "split": name,
         "rows": num_rows,
-        **{key: variance.to_dict() for key, variance in variances.items()},
+        **seed_variance(outcome, scores),
     }
 
 
