@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..evaluation.page.charts import Axes, around
-from ..evaluation.page.report_page import visible
+from ..evaluation.page.report_page import page_environment, visible
 from ..runtime.disk import write_text
 from .explanation import Explanation
 from .explanation_words import words
@@ -44,19 +44,14 @@ def render_page(
     explanations: list[Explanation], language: str = "en", known: KnownLabel | None = None
 ) -> str:
     """Return the page as HTML, in which texts of strangers cannot act; `language` is en or zh."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     t = words(language, explanations[0].is_number)
     context = {"language": language, "t": t, "made_by": MADE_BY}
+    context["page_title"] = heading(explanations[0], language)
     context["explanations"] = [
         explanation_shown(explanation, language, known) | {"chart": _chart(explanation)}
         for explanation in explanations
     ]
-    return environment.get_template("explanation.html.jinja").render(context)
+    return page_environment(Path(__file__).parent).get_template("explanation.html.jinja").render(context)
 
 
 def explanation_shown(explanation: Explanation, language: str, known: KnownLabel | None = None) -> dict:
@@ -109,7 +104,6 @@ def _chart(explanation: Explanation) -> dict | None:
     low, high = (np.append(0, np.quantile(test.random_drops, share, axis=0)) for share in (0.05, 0.95))
     ours, mean = np.append(0, test.drops), np.append(0, test.random_drops.mean(axis=0))
     axes = Axes(0, int(counts[-1]), *around([*ours, *low, *high]))
-    ticks = [count for count in counts.tolist() if count == 0 or count in test.counts]
     band = f"{axes.line(counts, high)} {axes.line(counts[::-1], low[::-1])}"
     lines = {"ours": axes.line(counts, ours), "random": axes.line(counts, mean), "band": band}
-    return lines | {"axes": axes, "ticks": ticks, "draws": len(test.random_drops)}
+    return lines | {"axes": axes, "draws": len(test.random_drops)}
