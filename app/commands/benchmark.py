@@ -13,11 +13,8 @@ may follow.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import tempfile
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,17 +33,18 @@ def run(argv: list[str], program: str) -> int:
     options, settings = parse(argv, program)
     config = load_config(settings)
     modes = plan_modes(options.modes, options.processes, config.train.device)
+    from ..checkpoints.run_history import describe_start
     from ..run.modes.timing import over_rounds, render
+    from ..runtime.devices import choose_device
+    from ..runtime.disk import write_json
 
     rounds = time_rounds(modes, options, settings)
     timings = over_rounds(rounds)
     print(render(timings))
     if options.output:
-        tables = {"modes": as_dicts(timings), "rounds": [as_dicts(one_round) for one_round in rounds]}
-        report = {"machine": describe_machine(config.train.device), "command": argv, **tables}
-        Path(options.output).write_text(
-            json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        start = describe_start("single", 1, str(choose_device(config.train.device)))
+        modes, *by_round = ([asdict(timing) for timing in table] for table in (timings, *rounds))
+        write_json(Path(options.output), {"machine": start, "modes": modes, "rounds": by_round})
     available = {mode.name for mode in modes if not mode.unavailable}
     return 1 if any(timing.rows_per_second is None for timing in timings if timing.mode in available) else 0
 
@@ -75,21 +73,3 @@ def time_rounds(
         return [
             [time_mode(mode, turn, Path(folder)) for mode in modes] for turn in range(1, options.rounds + 1)
         ]
-
-
-def describe_machine(device: str) -> dict:
-    """Return what the timings depend on: time, platform, torch, number of accelerators."""
-    import torch
-
-    from ..runtime.devices import count_devices
-
-    return {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "platform": platform.platform(),
-        "torch": torch.__version__,
-        "devices": count_devices(device),
-    }
-
-
-def as_dicts(timings: list[Timing]) -> list[dict]:
-    return [asdict(timing) for timing in timings]

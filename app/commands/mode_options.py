@@ -80,9 +80,10 @@ def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> 
     for mode in sorted(set(wanted or strategy_names()), key=lambda name: (name != "single", name)):
         strategy = load_strategy(mode)
         count = 1 if strategy.launcher.one_process else processes or devices or 2
-        planned.append(
-            PlannedMode(mode, count, strategy.unavailable_reason() or _too_few_devices(devices, count))
-        )
+        too_few = None
+        if 0 < devices < count:
+            too_few = f"{count} processes need as many accelerators, this machine has {devices}"
+        planned.append(PlannedMode(mode, count, strategy.unavailable_reason() or too_few))
     return planned
 
 
@@ -92,9 +93,3 @@ def plan_mode(options: argparse.Namespace, config: Config) -> PlannedMode:
     if planned.unavailable:
         raise InputError(f"--mode {options.mode}: {planned.unavailable}")
     return planned
-
-
-def _too_few_devices(devices: int, processes: int) -> str | None:
-    if not 0 < devices < processes:
-        return None
-    return f"{processes} processes need as many accelerators, this machine has {devices}"

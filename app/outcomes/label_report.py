@@ -24,7 +24,7 @@ def label_table(
             short_label(name),
             *(f"{scores[key]:.4f}" for key in SCORES),
             str(scores["support"]),
-            *([_threshold(scores)] if has_thresholds else []),
+            *([f"{scores['threshold']:.4f}" if "threshold" in scores else ""] if has_thresholds else []),
         ]
         for name, scores in rows.items()
     ]
@@ -32,10 +32,6 @@ def label_table(
     header = ["", *(say(language, key) for key in keys)]
     heading = say(language, "worst", len(shown), len(classes), say(language, noun))
     return [*([heading] if is_long else []), text_table(header, lines)]
-
-
-def _threshold(scores: dict) -> str:
-    return f"{scores['threshold']:.4f}" if "threshold" in scores else ""
 
 
 def multi_label_lines(metrics: dict, rule: str, language: str = "en") -> list[str]:

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -24,6 +25,7 @@ REASON, TAKEN = "reason", "predicted_"
 MAX_LABELS = 10
 
 
+@dataclass
 class PredictionWriter:
     """Writes predictions of an outcome in one of `FORMATS`.
 
@@ -34,23 +36,18 @@ class PredictionWriter:
     those that a spreadsheet would run as formulas: see docs/data.md.
     """
 
-    def __init__(
-        self,
-        outcome: LabelledOutcome,
-        columns: KeptColumns | NumberedTexts,
-        threshold: float | None = None,
-        place: str | None = None,
-        beside: Iterable[Beside] = (),
-    ) -> None:
-        self.outcome = outcome
-        self.columns = columns
-        self.threshold = threshold
-        self.place = place
-        self.sample = outcome.columns(np.full(len(outcome.label_names), 0.5), threshold)
-        for one in beside:
+    outcome: LabelledOutcome
+    columns: KeptColumns | NumberedTexts
+    threshold: float | None = None
+    place: str | None = None
+    beside: Iterable[Beside] = ()
+
+    def __post_init__(self) -> None:
+        self.sample = self.outcome.columns(np.full(len(self.outcome.label_names), 0.5), self.threshold)
+        for one in self.beside:
             self.sample |= one.sample
-        names = [outcome.label_column, *self.sample, *([REASON] if place else [])]
-        self.added = free_names(names, TAKEN, columns.names)
+        names = [self.outcome.label_column, *self.sample, *([REASON] if self.place else [])]
+        self.added = free_names(names, TAKEN, self.columns.names)
 
     def write(self, format: str, file: TextIO, predictions: Iterable[Prediction]) -> None:
         """Write predictions as they come; an Excel file all at the end."""

@@ -115,7 +115,7 @@ class AfterStep:
 
     def log_step(self, step: StepResult) -> None:
         """Count a step, and show those since the last line where a line is due."""
-        self.losses.add(step)
+        self.losses.on_device.append(step)
         self.log.count(step)
         if self.log.is_due(step.step):
             self.collect_losses()

@@ -31,7 +31,7 @@ def test_logged_loss_is_a_mean_over_rows_not_of_means(tmp_path, capsys):
     losses = Losses(Single(Config()), [])
     entries = [step_log(1, 4.0, 1), step_log(2, 8.0, 8), step_log(3, 1.0, 2, skipped=True)]
     for entry in entries:
-        losses.add(entry)
+        losses.on_device.append(entry)
         log.count(entry)
         if log.is_due(entry.step):
             losses.collect()
@@ -51,10 +51,10 @@ def test_losses_are_collected_once_and_kept_until_they_are_shown():
     window = [(3.0, 2)]
     losses = Losses(Single(Config()), window)
     entries = [step_log(1, 4.0, 1), step_log(2, 8.0, 8)]
-    losses.add(entries[0])
+    losses.on_device.append(entries[0])
     assert losses.collect() == (entries[:1], [4.0])
     assert losses.collect() == ([], [])
-    losses.add(entries[1])
+    losses.on_device.append(entries[1])
     assert losses.collect() == (entries[1:], [8.0])
     assert window == [(3.0, 2), (4.0, 1), (8.0, 8)]
     assert losses.take_mean() == 15 / 11

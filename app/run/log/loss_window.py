@@ -1,22 +1,21 @@
 """The losses of the last steps: they stay on the devices until they are needed, then ranks add up."""
 
+from dataclasses import dataclass, field
+
 import torch
 
 from ...strategies.strategy import Strategy
 from ...training.step import StepResult
 
 
+@dataclass
 class Losses:
-    """`window` is the run's list of (sum of losses, targets) of the steps since the last log line."""
+    """`window` is the run's list of (sum of losses, targets) of the steps since the last log line; the losses
+    of the steps `on_device` are not in it yet."""
 
-    def __init__(self, strategy: Strategy, window: list[tuple[float, int]]) -> None:
-        self.strategy = strategy
-        self.window = window
-        self.on_device: list[StepResult] = []
-
-    def add(self, step: StepResult) -> None:
-        """Take in a step; its loss stays on the device."""
-        self.on_device.append(step)
+    strategy: Strategy
+    window: list[tuple[float, int]]
+    on_device: list[StepResult] = field(default_factory=list)
 
     def collect(self) -> tuple[list[StepResult], list[float]]:
         """Return the steps since the last call and the sums of their losses over all ranks; extend the
