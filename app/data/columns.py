@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import InputError, excerpt, listed, shorten
+from ..errors import InputError, listed, shorten
 from .column_values import MIN_ROWS, are_pairs, text_like, zero_one_columns
 from .headers import PAIR_NAMES, TEXT_NAMES, find_column, find_label
-from .json_values import RepeatedKeys
 from .readers import ReadOptions
 
 
@@ -28,13 +27,7 @@ class Columns:
     assumed: dict[str, int | str] = field(default_factory=dict)
 
     def pick(self, record: list | dict) -> tuple[Any, Any, Any]:
-        """Return (text, pair, label); raises LookupError without a column, ValueError for repeated keys."""
-        if isinstance(record, RepeatedKeys):
-            for key in (self.text, self.pair, *self.labels):
-                if key in record.repeated:
-                    raise ValueError(
-                        f"each key must be in an object once, found {excerpt(key)} again; fix the row"
-                    )
+        """Return (text, pair, label); raises LookupError without a column."""
         pair = None if self.pair is None else record[self.pair]
         if isinstance(self.label, tuple):
             return record[self.text], pair, [record[column] for column in self.label]

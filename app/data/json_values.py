@@ -1,32 +1,18 @@
-"""What JSON text holds: objects with repeated keys marked, the rows of one value, one value or lines."""
+"""What JSON text holds: the rows of one value, one value or lines."""
 
 import json
-from collections import Counter
 from typing import Any
+
+from ..runtime.disk import unique_keys
 
 # ValueError also: an integer of thousands of digits
 JSON_ERRORS = (ValueError, RecursionError)
 
 
-class RepeatedKeys(dict):
-    """A JSON object in which keys are `repeated`; it has the last value of each."""
-
-    repeated: frozenset[str]
-
-
 def parse_json(text: str) -> Any:
-    """Return the value of JSON text; raises ValueError (JSONDecodeError for its syntax), RecursionError."""
-    return json.loads(text, object_pairs_hook=_json_object)
-
-
-def _json_object(pairs: list[tuple[str, Any]]) -> dict:
-    values = dict(pairs)
-    if len(values) == len(pairs):
-        return values
-    counts = Counter(key for key, _ in pairs)
-    marked = RepeatedKeys(values)
-    marked.repeated = frozenset(key for key, count in counts.items() if count > 1)
-    return marked
+    """Return the value of JSON text; raises ValueError (JSONDecodeError for its syntax), also for a key that
+    is twice in an object, and RecursionError."""
+    return json.loads(text, object_pairs_hook=unique_keys)
 
 
 def rows_of(value: Any) -> list | None:

@@ -91,9 +91,8 @@ def describe_unknown_path(label: str, names: list[str], separator: str) -> str:
     """Return an unknown label with its first level that no label has there, the nearest name, and those that
     are known there."""
     levels, paths = label.split(separator), [name.split(separator) for name in names]
-    depth = next(
-        (at for at in range(len(levels)) if levels[: at + 1] not in _cut(paths, at + 1)), len(levels)
-    )
+    beginnings = [[path[:end] for path in paths] for end in range(1, len(levels) + 1)]
+    depth = next((at for at, known in enumerate(beginnings) if levels[: at + 1] not in known), len(levels))
     known = list(
         dict.fromkeys(path[depth] for path in paths if path[:depth] == levels[:depth] and path[depth:])
     )
@@ -107,10 +106,6 @@ def describe_unknown_path(label: str, names: list[str], separator: str) -> str:
     elsewhere = [name for name, path in zip(names, paths, strict=True) if levels[depth] in path]
     near = near or (f"; did you mean '{elsewhere[0]}'?" if elsewhere else "")
     return f"{excerpt(label)}, level {depth + 1} {excerpt(levels[depth])}{near} {shown}"
-
-
-def _cut(paths: list[list[str]], depth: int) -> list[list[str]]:
-    return [path[:depth] for path in paths]
 
 
 class OnePath(OneLabel):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .splits import text_groups
+from .splits import parts_of_rows, text_groups
 
 
 def label_list_ids(labels: np.ndarray) -> np.ndarray:
@@ -32,8 +32,7 @@ def deal_multi_label(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray,
     set with too few texts for all parts, to the one that lacks most rows of its rarest label (iterative
     stratification, Sechidis et al. 2011).
     """
-    first, order, starts = text_groups(hashes)
-    sizes = np.diff(starts)
+    first, order, sizes = text_groups(hashes)
     of_text, sets = labels[first].astype(np.int64), label_list_ids(labels[first])
     num_sets = int(sets.max()) + 1
     set_need = np.bincount(sets, sizes, num_sets)[:, None] * shares
@@ -57,6 +56,4 @@ def deal_multi_label(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray,
         set_need[sets[text], part] -= sizes[text]
         label_need[of_text[text].astype(bool), part] -= sizes[text]
         need[part] -= sizes[text]
-    parts = np.empty(len(labels), dtype=np.int64)
-    parts[order] = np.repeat(chosen, sizes)
-    return parts
+    return parts_of_rows(chosen, order, sizes)

@@ -69,7 +69,11 @@ class RowEncoder:
             )
         encodings = self.encoder.encode(texts, place)
         if self.long.way == "windows":
-            return [_windows(encoding, self.long.max_windows) for encoding in encodings]
+            most = self.long.max_windows
+            return [
+                EncodedRow([e.ids, *(part.ids for part in e.overflowing)][:most], len(e.overflowing) >= most)
+                for e in encodings
+            ]
         if texts and not isinstance(texts[0], str):
             return [EncodedRow([e.ids], bool(e.overflowing), _second_start(e)) for e in encodings]
         rows = [EncodedRow([encoding.ids], bool(encoding.overflowing)) for encoding in encodings]
@@ -124,11 +128,6 @@ def ranges_of(parts: list[list[Token]], text: int) -> list[tuple[int, int]]:
 def _tokens(encoding: Encoding) -> list[Token]:
     columns = encoding.ids, encoding.type_ids, encoding.sequence_ids, encoding.offsets
     return [Token(id, type, text, *at) for id, type, text, at in zip(*columns, strict=True)]
-
-
-def _windows(encoding: Encoding, most: int) -> EncodedRow:
-    parts = encoding.overflowing
-    return EncodedRow([encoding.ids, *(part.ids for part in parts[: most - 1])], len(parts) >= most)
 
 
 def _second_start(encoding: Encoding) -> int:

@@ -67,9 +67,9 @@ def stratified_split(
     classes: then something else was taken for the label.
     """
     sizes_wanted = {name: size for name, size in (("test", test), ("dev", dev)) if size}
-    split_groups: dict[str, list[np.ndarray]] = {"train": [], "dev": [], "test": []}
-    first, order, starts = text_groups(hashes)
-    sizes = np.diff(starts)
+    first, order, sizes = text_groups(hashes)
+    part_of = {"train": 0, "dev": 1, "test": 2}
+    parts = np.zeros(len(first), np.int64)
     generator = np.random.default_rng(seed)
     proportions = {name: size / len(labels) for name, size in sizes_wanted.items()}
     owed = dict.fromkeys(sizes_wanted, 0.0)
@@ -82,34 +82,28 @@ def stratified_split(
         groups = np.flatnonzero(labels[first] == label)
         if is_rare[label]:
             groups = generator.permutation(groups)
-            split_groups["train"].append(groups[:1])
             for name, group in zip(sizes_wanted, groups[1:], strict=False):
-                split_groups[name].append(groups[groups == group])
+                parts[group] = part_of[name]
                 owed[name] -= int(sizes[group])
             continue
         for name, dealt in _deal(generator.permutation(groups), sizes, proportions, owed).items():
-            split_groups[name].append(dealt)
-    return {
-        name: np.sort(rows_of_groups(np.concatenate(groups), order, starts))
-        if groups
-        else np.empty(0, np.int64)
-        for name, groups in split_groups.items()
-    }
+            parts[dealt] = part_of[name]
+    of_row = parts_of_rows(parts, order, sizes)
+    return {name: np.flatnonzero(of_row == part) for name, part in part_of.items()}
 
 
 def text_groups(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows of each text as `first`, `order` and `starts`. `first` (num_texts,) is the first row of
-    each text; text g has the rows `order[starts[g]:starts[g + 1]]`."""
-    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
-    order = np.argsort(group, kind="stable")
-    return first, order, np.r_[np.flatnonzero(np.diff(group[order], prepend=-1)), len(order)]
+    """Return the rows of each text as `first`, its first row, `order` and `sizes`: `order` (num_rows,) has
+    the `sizes` (num_texts,) rows of the first text, then those of the next."""
+    _, first, group, sizes = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
+    return first, np.argsort(group, kind="stable"), sizes
 
 
-def rows_of_groups(groups: np.ndarray, order: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Return the ids of all rows in `groups`; group g has the rows `order[starts[g]:starts[g + 1]]`."""
-    lengths = starts[groups + 1] - starts[groups]
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return order[np.repeat(starts[groups], lengths) + within].astype(np.int64)
+def parts_of_rows(parts: np.ndarray, order: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the part of each row, (num_rows,), of those of texts, (num_texts,), as in `text_groups`."""
+    of_row = np.empty(len(order), np.int64)
+    of_row[order] = np.repeat(parts, sizes)
+    return of_row
 
 
 def part_of_rows(rows: np.ndarray, classes: np.ndarray, share: float, seed: int) -> np.ndarray:

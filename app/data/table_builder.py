@@ -157,17 +157,11 @@ def _other_separator(path: str, format: str) -> str:
 
 
 def _bad_rows_message(path: str, unit: str, bad: list[BadRow], num_bad: int, all_bad: bool) -> str:
-    if all_bad:
-        left = f"{path}: there are no rows left: all {num_bad:,} are invalid\n"
-        return left + _list_bad_rows(path, unit, bad, num_bad)
-    if num_bad == 1:
+    if num_bad == 1 and not all_bad:
         return f"{path}, {unit} {bad[0].line}: {bad[0].problem} (or --data.on_bad_row skip)"
-    return (
-        f"{path}: {num_bad:,} rows are invalid; fix them, or skip them with --data.on_bad_row skip\n"
-        + _list_bad_rows(path, unit, bad, num_bad)
-    )
-
-
-def _list_bad_rows(path: str, unit: str, bad: list[BadRow], num_bad: int) -> str:
-    more = [f"  ... and {num_bad - len(bad):,} more"] if num_bad > len(bad) else []
-    return "\n".join([f"  {path}, {unit} {row.line}: {row.problem}" for row in bad] + more)
+    lines = [f"{path}: {num_bad:,} rows are invalid; fix them, or skip them with --data.on_bad_row skip"]
+    if all_bad:
+        lines = [f"{path}: there are no rows left: all {num_bad:,} are invalid"]
+    lines += [f"  {path}, {unit} {row.line}: {row.problem}" for row in bad]
+    lines += [f"  ... and {num_bad - len(bad):,} more"] if num_bad > len(bad) else []
+    return "\n".join(lines)

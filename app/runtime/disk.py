@@ -80,12 +80,13 @@ def read_json(path: Path) -> Any:
         what = "a directory" if path.is_dir() else "a pipe or a device"
         raise InputError(f"{path}: a regular file is needed, found {what}")
     try:
-        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique_keys)
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid JSON: {error}") from error
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict:
+    """Return a JSON object, as json's `object_pairs_hook`; raises ValueError for a key that is twice."""
     if (key := repeated_key(pairs)) is not None:
         raise ValueError(f"the key '{shorten(key)}' is twice in an object; keep one of them")
     return dict(pairs)

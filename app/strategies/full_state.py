@@ -1,25 +1,12 @@
 """The full, unsharded state of training by parameter name, on the CPU: weights, optimizer, gradients, loss
 scale. It has one form, so a run can be resumed in another mode or number of processes."""
 
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
-from ..runtime.group import Group
-
 Tensors = dict[str, torch.Tensor]
-
-
-class TrainedModel(Protocol):
-    """What a full state needs of a strategy."""
-
-    group: Group
-    optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler | None
-
-    def unwrapped_module(self) -> nn.Module:
-        """Return the model without the mode's wrapper."""
 
 
 class FullState:
@@ -29,7 +16,7 @@ class FullState:
     what is loaded is passed in on rank 0 only; `gradients` has values on every rank.
     """
 
-    def __init__(self, strategy: TrainedModel) -> None:
+    def __init__(self, strategy: Any) -> None:
         self.strategy = strategy
         self.group = strategy.group
 

@@ -74,20 +74,15 @@ class Strategy:
         if has_memory(self.device):
             torch.accelerator.set_device_index(self.device)
         self.group.join(self.device, self.config.train.timeout)
-        self.config = replace(
-            self.config, train=replace(self.config.train, precision=self.agreed_precision())
-        )
+        precision = self.config.train.precision
+        if precision == "auto" and self.group.rank == 0:
+            precision = fastest_precision(self.device)
+        train = replace(self.config.train, precision=self.group.broadcast(precision))
+        self.config = replace(self.config, train=train)
         return self
 
     def __exit__(self, *failure: Any) -> None:
         self.group.leave(has_failed=failure[0] is not None)
-
-    def agreed_precision(self) -> str:
-        """Return the configured precision; auto: what is fastest on rank 0. The same on all ranks."""
-        precision = self.config.train.precision
-        if precision == "auto" and self.group.rank == 0:
-            precision = fastest_precision(self.device)
-        return self.group.broadcast(precision)
 
     def setup(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         """Move the model to the device, wrap it and build its optimizer; every rank calls it."""
@@ -159,7 +154,9 @@ class Strategy:
         parameters = list(self.module.parameters())
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         norm = full_tensor(nn.utils.get_total_norm(gradients))
-        if max_norm and not is_known_below(norm, max_norm):
+        # Not by exactly 1, where no device is waited for to know; the factor is that of clip_grads_with_norm_
+        is_below = norm.device.type == "cpu" and bool(max_norm / (norm + 1e-6) >= 1)
+        if max_norm and not is_below:
             nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
         return norm
 
@@ -182,9 +179,3 @@ class Strategy:
     def zero_grad(self) -> None:
         """Free all gradients."""
         self.optimizer.zero_grad()
-
-
-def is_known_below(norm: torch.Tensor, max_norm: float) -> bool:
-    """Return whether clipping to `max_norm` multiplies by exactly 1; only where no device is waited for."""
-    # The factor of clip_grads_with_norm_
-    return norm.device.type == "cpu" and bool(max_norm / (norm + 1e-6) >= 1)
