@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..config.file_formats import FORMATS
 from ..errors import InputError, excerpt
 from .annotation_export import label_list, new_file
-from .formats import read_records, row_unit
+from .formats import read_records
 from .label_cells import encode_labels
 from .readers import BadRow, ReadOptions
 from .text_files import read_start
@@ -56,7 +57,7 @@ def read_export(source: Path) -> Iterator[tuple[str, dict[str, str], list[list[s
             f"needed, found a file that begins with {excerpt(start)}"
         )
     for place, record in read_records(source, ReadOptions(), format):
-        where = f"{source}, {row_unit(format)} {place}"
+        where = f"{source}, {FORMATS[format].row_unit} {place}"
         if isinstance(record, BadRow):
             raise InputError(f"{where}: {record.problem}")
         if not isinstance(record, dict):

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..config.file_formats import FORMATS
 from ..errors import InputError
 from .first_rows import Looks, open_records
-from .formats import open_reader, row_unit
+from .formats import open_reader
 from .readers import BadRow, Reader, ReadOptions
 from .readers.parquet import ParquetReader
 from .text_files import Span, ends_lines_with_lf
@@ -58,7 +58,7 @@ def cut_file(path: Path, options: ReadOptions, rows: int) -> CutFile:
 
 def _read_once(path: Path, reader: Reader, options: ReadOptions, rows: int) -> CutFile:
     looks = Looks(need_label=False, find_pairs=False, keep_records=True)
-    notes = {"place": row_unit(options.format)}
+    notes = {"place": FORMATS[options.format].row_unit}
     _, _, records = open_records(path, reader, FORMATS[options.format], options, looks, notes)
     cut, lines, counts, num_rows, due = CutFile(), [], [], 0, 0
     for line, record in records:

@@ -26,7 +26,8 @@ def file_format(path: Source, format: str, encoding: str) -> str:
     by the separator that gives all of its first lines the same number of fields."""
     if format != "auto":
         return format
-    recognised = content_format(path, encoding) or separated_format(path, encoding) or named_format(path)
+    by_content = content_format(path, encoding) or separated_format(path, encoding)
+    recognised = by_content or SUFFIXES.get(path.suffix.lower())
     if recognised is None:
         # A more useful error for a compressed file
         check_file(path, "auto", encoding)
@@ -42,24 +43,13 @@ def unlabelled_format(path: Source, encoding: str) -> str:
     return "text" if path.suffix.lower() == ".txt" and content_format(path, encoding) is None else "auto"
 
 
-def named_format(path: Source) -> str | None:
-    """Return the format that the ending of a file's name stands for."""
-    return SUFFIXES.get(path.suffix.lower())
-
-
 def content_format(path: Source, encoding: str) -> str | None:
     """Return the format that the first bytes of a file show, whatever its name; None where they show none.
     None also for a stream, which is not waited for. Raises InputError for a file that cannot be read."""
     codec = codec_name(encoding)
     if isinstance(path, Stream):
         return None
-    content = read_start(path, START)
-    decoder = codecs.getincrementaldecoder(codec)(errors="replace")
-    try:
-        text = decoder.decode(content)
-    except UnicodeError:
-        # Some encodings cannot replace what they do not know
-        text = None
+    content, text = _start_of(path, codec)
     start = FileStart(path, content, text, len(content) < START)
     return next((name for name in FORMATS if reader_class(name).recognises(start)), None)
 
@@ -67,15 +57,11 @@ def content_format(path: Source, encoding: str) -> str | None:
 def separated_format(path: Source, encoding: str) -> str | None:
     """Return the format of a table whose separator is not that of its name, else None: that of the name gives
     no columns, and the other one the same number in each of the first lines."""
-    named = named_format(path)
+    named = SUFFIXES.get(path.suffix.lower())
     if named is None or not FORMATS[named].is_delimited or isinstance(path, Stream):
         return None
-    content = read_start(path, START)
-    try:
-        text = codecs.getincrementaldecoder(codec_name(encoding))(errors="replace").decode(content)
-    except UnicodeError:
-        return None
-    lines = text.splitlines()
+    content, text = _start_of(path, codec_name(encoding))
+    lines = (text or "").splitlines()
     # The last one may be cut
     lines = [line for line in (lines if len(content) < START else lines[:-1])[:SEEN_LINES] if line.strip()]
     others = [name for name, format in FORMATS.items() if format.is_delimited and name != named]
@@ -88,9 +74,14 @@ def separated_format(path: Source, encoding: str) -> str | None:
         return None
 
 
-def row_unit(format: str) -> str:
-    """Return what a row's number counts in a file of this format: lines, elements of an array, or rows."""
-    return FORMATS[format].row_unit
+def _start_of(path: Path, codec: str) -> tuple[bytes, str | None]:
+    """Return the first bytes of a file, and the same decoded."""
+    content = read_start(path, START)
+    try:
+        return content, codecs.getincrementaldecoder(codec)(errors="replace").decode(content)
+    except UnicodeError:
+        # Some encodings cannot replace what they do not know
+        return content, None
 
 
 def reader_class(format: str) -> type[Reader]:
@@ -110,5 +101,5 @@ def open_reader(path: Source, options: ReadOptions, format: str) -> Reader:
 
 
 def read_records(path: Path, options: ReadOptions, format: str) -> Iterator[tuple[int, Any]]:
-    """Yield (number, record) for each record of a file; `row_unit(format)` is what the number counts."""
+    """Yield (number, record) for each record of a file; `FileFormat.row_unit` says what the number counts."""
     return open_reader(path, options, format).records()

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from ..config.file_formats import FORMATS
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, printable_path
 from .cells import string_of
 from .file_encoding import file_encoding
-from .formats import file_format, read_records, row_unit
+from .formats import file_format, read_records
 from .label_form import LabelForm
 from .label_forms import label_form
 from .readers import BadRow, ReadOptions
@@ -77,7 +78,7 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
     file, form = Path(path), label_form(data.task)
     options = ReadOptions(encoding="utf-8" if is_utf8(file) else file_encoding(file, data.encoding))
     format = file_format(file, "auto", options.encoding)
-    unit, source = row_unit(format), printable_path(str(path))
+    unit, source = FORMATS[format].row_unit, printable_path(str(path))
     label_and_line: dict[int, tuple[str, int]] = {}
     for line, values in _rows(file, options, format):
         where = f"{source}, {unit} {line}"
@@ -105,7 +106,7 @@ def _rows(path: Path, options: ReadOptions, format: str) -> Iterator[tuple[int, 
         raise InputError(f"{path}: fixes are read from CSV, TSV, Excel, JSON and JSON Lines, found {format}")
     names: list[str] | None = None
     for line, record in read_records(path, options, format):
-        where = f"{path}, {row_unit(format)} {line}"
+        where = f"{path}, {FORMATS[format].row_unit} {line}"
         if isinstance(record, BadRow):
             raise InputError(f"{where}: {record.problem}")
         if isinstance(record, list) and names is None:

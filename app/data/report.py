@@ -78,7 +78,10 @@ def render(dataset: Dataset, stores: dict[str, TokenStore], language: str = "en"
         if table.multiline:
             lines.append(f"    {t('multiline', table.multiline, table.first_multiline)}")
     if dataset.relabelled:
-        lines += _relabelled_lines(dataset.relabelled, t)
+        effect = dataset.relabelled
+        line = t("relabelled", effect["source"], effect["fixes"], effect["rows"], effect["changed"])
+        unused = t("unused_labels", effect["unused"], effect["first_unused"]) if effect["unused"] else ""
+        lines.append(f"  {line}{unused}")
     lines += _label_lines(dataset.label_names, t)
     if len(dataset.tables) == 1 and len(dataset.splits) > 1:
         rows = ", ".join(t("of_split", len(split), name) for name, split in dataset.splits.items())
@@ -87,13 +90,6 @@ def render(dataset: Dataset, stores: dict[str, TokenStore], language: str = "en"
     for name, statistics in dataset.statistics.items():
         lines += _split_lines(name, statistics, tokens[name], t)
     return "\n".join(lines)
-
-
-def _relabelled_lines(effect: dict, t: Say) -> list[str]:
-    """Return what the corrected labels of data.relabel did."""
-    line = t("relabelled", effect["source"], effect["fixes"], effect["rows"], effect["changed"])
-    unused = t("unused_labels", effect["unused"], effect["first_unused"]) if effect["unused"] else ""
-    return [f"  {line}{unused}"]
 
 
 def _label_lines(label_names: list[str], t: Say) -> list[str]:

@@ -14,7 +14,7 @@ from .cells import EmptyText, clean_text
 from .columns import Columns
 from .file_encoding import UTF_8, file_encoding
 from .first_rows import Looks, open_records
-from .formats import file_format, open_reader, row_unit
+from .formats import file_format, open_reader
 from .readers import BadRow, ReadOptions
 from .text_files import Source, Span, Stream
 
@@ -64,7 +64,7 @@ def read_rows(
     options = replace(options, encoding=file_encoding(path, options.encoding))
     format = file_format(path, options.format, options.encoding)
     reader, properties = open_reader(path, options, format), FORMATS[format]
-    notes.update(place=row_unit(format), multiline=0, is_first_row=False)
+    notes.update(place=properties.row_unit, multiline=0, is_first_row=False)
     looks = Looks(need_label, find_pairs, keep_records, span)
     # It imports NumPy, which predict --help does without
     from .label_forms import label_form
@@ -83,7 +83,7 @@ def read_rows(
         try:
             row = _row(line, record, columns, options, form)
         except InputError as error:
-            raise InputError(f"{path}, {row_unit(format)} {line}: {error}") from error
+            raise InputError(f"{path}, {properties.row_unit} {line}: {error}") from error
         if properties.is_delimited and isinstance(row, Row) and any("\n" in field for field in record):
             notes["multiline"] += 1
             notes.setdefault("first_multiline", line)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..config.file_formats import FORMATS
+from ..config.file_formats import FORMATS, SUFFIXES
 from ..errors import InputError, excerpt, printable_path
 from .cache import file_digest
-from .formats import named_format
 from .label_form import LabelForm
 from .label_forms import label_form
 from .readers import BadRow, ReadOptions
@@ -151,7 +150,7 @@ def _check_label(
 
 def _other_separator(path: str, format: str) -> str:
     """Return what format a table was read as, in words, where its name stands for another separator."""
-    named = named_format(Path(path))
+    named = SUFFIXES.get(Path(path).suffix.lower())
     delimited = [name for name, known in FORMATS.items() if known.is_delimited]
     return f"; read as {format}" if named in delimited and format in delimited and named != format else ""
 

@@ -61,7 +61,9 @@ class TextEncoder:
         # An added token may be made of as many words before its last character is there
         self.last_words = longest + 4
         reads_parts = max_length is not None and (side == "right" or reads_ends)
-        self.cuts = reads_parts and longest <= MAX_ADDED and _is_local(definition)
+        parts = [part for name in ("normalizer", "pre_tokenizer") for part in _parts(definition[name])]
+        is_local = all(part["type"] in LOCAL for part in parts)
+        self.cuts = reads_parts and longest <= MAX_ADDED and is_local
         self.side = side
         self.windows = windows
         needed, self.batch_characters = max_length or 0, BATCH_CHARACTERS
@@ -144,12 +146,6 @@ def batches_of(texts: list, characters: int = BATCH_CHARACTERS) -> Iterator[list
         size += length
     if texts[start:]:
         yield texts[start:]
-
-
-def _is_local(definition: dict) -> bool:
-    return all(
-        part["type"] in LOCAL for name in ("normalizer", "pre_tokenizer") for part in _parts(definition[name])
-    )
 
 
 def _parts(part: Any) -> Iterator[dict]:

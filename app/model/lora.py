@@ -18,7 +18,7 @@ from torch import nn
 
 from ..config.schema import LoRAConfig
 from ..errors import InputError, nearest
-from ..runtime.disk import sync
+from ..runtime.disk import whole_files
 from .dropout import replace_dropout
 from .freezing import trained_parameters
 from .packed_model import PackedModel
@@ -96,18 +96,13 @@ def peft_config(model: nn.Module, settings: LoRAConfig) -> tuple[LoraConfig, lis
 
 def save_adapter(folder: Path, config: LoraConfig, weights: dict[str, torch.Tensor]) -> None:
     """Write trained weights, by transformers' names, into `adapter` in a run folder, as peft reads them."""
-    target, aside = folder / FOLDER, folder / f".{FOLDER}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    config.save_pretrained(aside)
-    renamed = {PREFIX + name.replace(f".{NAME}.", "."): value for name, value in weights.items()}
-    save_file({name: value.contiguous() for name, value in renamed.items()}, aside / WEIGHTS)
-    shutil.copymode(aside / CONFIG, aside / WEIGHTS)
+    target = folder / FOLDER
     target.mkdir(exist_ok=True)
-    for path in aside.iterdir():
-        sync(path)
-        path.replace(target / path.name)
-    aside.rmdir()
+    with whole_files(folder / f".{FOLDER}", target) as aside:
+        config.save_pretrained(aside)
+        renamed = {PREFIX + name.replace(f".{NAME}.", "."): value for name, value in weights.items()}
+        save_file({name: value.contiguous() for name, value in renamed.items()}, aside / WEIGHTS)
+        shutil.copymode(aside / CONFIG, aside / WEIGHTS)
 
 
 def load_adapter(path: Path) -> dict[str, torch.Tensor]:

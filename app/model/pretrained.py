@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 from ..config.schema import ModelConfig
 from ..data.encoding import highest_id
 from ..errors import InputError, shorten
-from ..runtime.disk import sync
+from ..runtime.disk import whole_files
 from .classifier import Classifier
 from .encoder_config import cannot_load, check_fit, encoder_config, hub_options
 from .head import last_layer
@@ -54,7 +54,10 @@ def build_model(
         check_fit(config, highest_id(tokenizer.backend_tokenizer) + 1, max_length)
         model, info = make_model(settings, config, AutoModelForSequenceClassification, "classifier", HEADS)
         if settings.name is not None:
-            _start_pooler(model, info["missing_keys"])
+            if config.model_type == "bert" and "bert.pooler.dense.weight" in info["missing_keys"]:
+                # The identity
+                nn.init.eye_(model.bert.pooler.dense.weight)
+                nn.init.zeros_(model.bert.pooler.dense.bias)
             if earlier_labels != label_names:
                 _renew_head(settings.name, model, info, earlier_labels)
         if settings.head == "linear":
@@ -134,13 +137,6 @@ def check_weights(name: str, model: nn.Module, info: dict, heads: tuple[str, ...
         )
 
 
-def _start_pooler(model: nn.Module, missing: set[str]) -> None:
-    """Initialise the pooler of a BERT as the identity, if its checkpoint has none."""
-    if model.config.model_type == "bert" and "bert.pooler.dense.weight" in missing:
-        nn.init.eye_(model.bert.pooler.dense.weight)
-        nn.init.zeros_(model.bert.pooler.dense.bias)
-
-
 def _renew_head(name: str, model: nn.Module, info: dict, earlier_labels: list[str]) -> None:
     """Give a model that was trained on other labels a new last layer."""
     key, last = last_layer(model)
@@ -165,26 +161,18 @@ def _and_more(names: list[str]) -> str:
 def save_model(folder: Path, model, state: dict | None, tokenizer) -> None:
     """Write a transformers checkpoint into `folder`, each file whole or absent. `model` is transformers'
     model for its configuration, `state` its full weights by name; None: without weights."""
-    aside = folder / ".model"
-    shutil.rmtree(aside, ignore_errors=True)
-    # Not a new folder in the place of one that was renamed meanwhile
-    aside.mkdir()
-    with quiet_transformers():
-        # Under the names the model has now: older checkpoints name norms otherwise, and transformers would
-        # write it so. It empties the dictionary that it is given.
+    with whole_files(folder / ".model", folder) as aside, quiet_transformers():
         if state is None:
             model.config.save_pretrained(aside)
         else:
+            # Under the names the model has now: older checkpoints name norms otherwise, and transformers
+            # would write it so. It empties the dictionary that it is given.
             model.save_pretrained(aside, state_dict=dict(state), save_original_format=False)
-    aside.stat()
-    tokenizer.save_pretrained(aside)
-    if state is not None:
-        # Which safetensors lets only its owner read
-        shutil.copymode(aside / "config.json", aside / "model.safetensors")
-    for path in aside.iterdir():
-        sync(path)
-        path.replace(folder / path.name)
-    aside.rmdir()
+            # Which safetensors lets only its owner read
+            shutil.copymode(aside / "config.json", aside / "model.safetensors")
+        # Not a new folder in the place of one that was renamed meanwhile
+        aside.stat()
+        tokenizer.save_pretrained(aside)
 
 
 def strip_prefix(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config.addresses import is_address
 from ..config.data_settings import DataConfig
-from ..data.formats import row_unit
+from ..config.file_formats import FORMATS
 from ..data.readers import BadRow, ReadOptions
 from ..data.rows import Row, read_rows, text_rows
 from ..data.run_options import options_of_run
@@ -152,7 +152,7 @@ def open_file(
     is_stream, notes = isinstance(file, Stream), {}
     return Source(
         str(file),
-        row_unit(options.format),
+        FORMATS[options.format].row_unit,
         lambda: read_rows(file, options, need_label, notes, keep_records=keeps_columns, span=span),
         options.format,
         options.text_pair_column is not None,

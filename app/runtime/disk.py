@@ -51,6 +51,19 @@ def whole_file(path: Path, mode: str = "w", **encoding: str) -> Iterator[IO]:
         raise
 
 
+@contextmanager
+def whole_files(aside: Path, folder: Path) -> Iterator[Path]:
+    """Yield `aside`, an empty folder whose files are in `folder` once all are complete and on the disk."""
+    shutil.rmtree(aside, ignore_errors=True)
+    # Not a new folder in the place of one that was renamed meanwhile
+    aside.mkdir()
+    yield aside
+    for path in aside.iterdir():
+        sync(path)
+        path.replace(folder / path.name)
+    aside.rmdir()
+
+
 def write_marked(path: Path, mark: str, text: str) -> None:
     """Write a text file that begins with `mark` and a digest of the text below, for `is_marked`."""
     write_text(path, f"{mark}{hashlib.sha256(text.encode()).hexdigest()}\n{text}")

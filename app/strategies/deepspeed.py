@@ -40,7 +40,7 @@ class DeepSpeed(ProcessGroupStrategy):
             version("deepspeed")
         except PackageNotFoundError:
             return "DeepSpeed is not installed: DS_BUILD_OPS=0 pip install -r requirements-deepspeed.txt"
-        return super().unavailable_reason()
+        return None
 
     def __enter__(self) -> DeepSpeed:
         super().__enter__()

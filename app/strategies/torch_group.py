@@ -138,14 +138,6 @@ class ProcessGroupStrategy(Strategy):
     group_class = TorchGroup
     full_state_class = BroadcastState
 
-    @classmethod
-    def unavailable_reason(cls) -> str | None:
-        return (
-            None
-            if dist.is_available()
-            else "this torch is built without torch.distributed; install another build"
-        )
-
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients; the factor undoes the averaging over ranks, which would make a mean of means."""
         super().backward(loss * self.group.world_size)

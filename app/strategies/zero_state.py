@@ -78,7 +78,9 @@ class ZeroState(Stage0State):
     def load_optimizer(self, tensors: Tensors) -> None:
         tensors = self.group.broadcast_tensors(tensors)
         examples = {key.rpartition("/")[2]: value for key, value in tensors.items()}
-        for shard in self.flat_shards():
+        zero = self.zero
+        flat = zero.fp32_partitioned_groups_flat if self.is_stage_3 else zero.single_partition_of_fp32_groups
+        for shard in flat:
             self.zero.optimizer.state[shard] = {
                 name: value.clone() if value.dim() == 0 else torch.zeros_like(shard)
                 for name, value in examples.items()
@@ -120,14 +122,6 @@ class ZeroState(Stage0State):
         if not self.is_stage_3:
             self.zero._hp_optimizer_states_linked = False
             self.zero._lazy_init_hp_params_optimizer_state()
-
-    def flat_shards(self) -> list[torch.Tensor]:
-        """Return the flat tensors on which this rank's optimizer steps."""
-        return (
-            self.zero.fp32_partitioned_groups_flat
-            if self.is_stage_3
-            else self.zero.single_partition_of_fp32_groups
-        )
 
 
 class ZeroScaler(torch.amp.GradScaler):

@@ -7,7 +7,6 @@ similarities, rows = nearest(known, vectors.compute(new_texts), 3)
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from ..batching.collate import collate
 from ..batching.loader import means_of_rows, to_device
 from ..batching.plan import BATCH_TOKENS, CPU_BATCH_TOKENS, token_batches
 from ..config.schema import ModelConfig
-from ..data.cache import content_key
+from ..data.cache import build_once, content_key
 from ..data.encoding import guarded
 from ..data.row_encoder import RowEncoder
 from ..data.tokenizer import set_prefix
@@ -29,12 +28,12 @@ from ..model.pretrained import check_weights, load_weights
 from ..model.source import checkpoint_place
 from ..model.transformers_calls import attempt, quiet_transformers
 from ..runtime.devices import choose_device, fastest_precision
-from ..runtime.disk import sync
 from ..runtime.precision import Precision
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
-VERSION = 2
+VERSION = 3
 CHUNK_ROWS = 2048
+FILE = "vectors.npy"
 
 
 def open_vectors(
@@ -90,25 +89,22 @@ class TextVectors:
     def stored(
         self, texts: Texts, folder: str | Path, on_rows: Callable[[int], None] = lambda _: None
     ) -> np.ndarray:
-        """Return the vectors of `texts`, (num_texts, size) float32, mapped from a file in `folder`.
+        """Return the vectors of `texts`, (num_texts, size) float32, mapped from a file in `folder`, a cache.
 
-        They are computed once: the name of the file follows from the texts, the weights and the tokens.
-        Raises InputError as `compute`, and OSError where the file cannot be written.
+        They are computed once: its place follows from the texts, the weights and the tokens. Raises
+        InputError as `compute`, and the errors of `build_once`.
         """
-        path = Path(folder) / f"vectors-{content_key(self._key(), list(texts))}.npy"
-        if not path.is_file() and len(texts):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Of two processes that compute the same each has its own file; one of the two stays
-            aside = path.with_name(f".{path.stem}-{os.getpid()}.npy")
-            try:
-                vectors = np.lib.format.open_memmap(aside, "w+", np.float32, (len(texts), self.size))
-                self._write(vectors, texts, on_rows)
-                vectors.flush()
-                sync(aside)
-                aside.replace(path)
-            finally:
-                aside.unlink(missing_ok=True)
-        return np.load(path, mmap_mode="r") if len(texts) else np.empty((0, self.size), np.float32)
+        if not texts:
+            return self.compute(texts)
+
+        def build(aside: Path) -> None:
+            shape = (len(texts), self.size)
+            vectors = np.lib.format.open_memmap(aside / FILE, "w+", np.float32, shape)
+            self._write(vectors, texts, on_rows)
+            vectors.flush()
+
+        folder = Path(folder) / f"vectors-{content_key(self._key(), list(texts))}"
+        return np.load(build_once(folder, build, num_bytes=0) / FILE, mmap_mode="r")
 
     def _key(self) -> str:
         """Return what vectors depend on besides the texts."""

@@ -37,10 +37,10 @@ def test_vectors_are_the_means_of_the_states_and_are_computed_once(tmp_path, arc
     again = open_vectors(folder, tmp_path, 40).stored(texts, tmp_path / "cache", done.append)
     assert np.array_equal(again, stored)
     assert done == [30]
-    # Other texts, or another length, are another file
+    # Other texts, or another length, are another folder
     vectors.stored(texts[:5], tmp_path / "cache")
     open_vectors(folder, tmp_path, 20).stored(texts, tmp_path / "cache")
-    assert len([*(tmp_path / "cache").iterdir()]) == 3
+    assert len([*(tmp_path / "cache").glob("vectors-*/vectors.npy")]) == 3
 
 
 def test_a_loaded_classifier_serves_as_well_and_pairs_are_texts(tmp_path):
