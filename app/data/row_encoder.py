@@ -38,7 +38,7 @@ class RowEncoder:
         self.long = CUT if max_length is None else long
         self.tail: TextEncoder | None = None
         if self.long.way == "cut":
-            self.encoder = TextEncoder(tokenizer, max_length, side, reads_ends=True)
+            self.encoder = TextEncoder(tokenizer, max_length, side)
             return
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -55,7 +55,7 @@ class RowEncoder:
             return
         self.head_tokens = capacity // HEAD
         self.tail = TextEncoder(
-            type(tokenizer).from_str(tokenizer.to_str()), max_length - self.head_tokens, "left", True
+            type(tokenizer).from_str(tokenizer.to_str()), max_length - self.head_tokens, "left"
         )
         self.encoder = TextEncoder(tokenizer, max_length)
 

@@ -78,11 +78,6 @@ class Table:
         names = ["texts.bin", *["pairs.bin"] * self.has_pairs]
         return sum((self.folder / name).stat().st_size for name in names)
 
-    @property
-    def lines(self) -> np.ndarray:
-        """The line (or element, or row) of each row in the file, (num_rows,) int64."""
-        return self.array("lines")
-
     @cached_property
     def _texts(self) -> tuple[np.ndarray, np.ndarray]:
         return np.memmap(self.folder / "texts.bin", np.uint8, "r"), self.array("text_ends")
@@ -93,11 +88,11 @@ class Table:
 
     def text(self, row: int) -> str:
         """Return the cleaned text of one row."""
-        return _slice(*self._texts, row)
+        return _slices(*self._texts, np.array([row]))[0]
 
     def pair(self, row: int) -> str | None:
         """Return the cleaned second text of one row, or None if the table has single texts."""
-        return _slice(*self._pairs, row) if self.has_pairs else None
+        return _slices(*self._pairs, np.array([row]))[0] if self.has_pairs else None
 
     def texts(self, rows: np.ndarray) -> list[str]:
         """Return the cleaned texts of many rows, (num_rows,) increasing ids; faster than one by one."""
@@ -125,11 +120,11 @@ class Table:
     def where(self, row: int) -> str:
         """Return the file and line (or element, or row) of one row, for a message."""
         unit = self._units[bisect_right(self._ends, row)]
-        return f"{self.file_of(row)}, {unit} {int(self.lines[row])}"
+        return f"{self.file_of(row)}, {unit} {self.array('lines')[row]}"
 
     def place(self, row: int) -> str:
         """Return the line of one row, with its file where there are several."""
-        return self.where(row) if self.sources else f"{self.row_unit} {int(self.lines[row])}"
+        return self.where(row) if self.sources else f"{self.row_unit} {self.array('lines')[row]}"
 
     def file_of(self, row: int) -> str:
         """Return the name of the file that has a row."""
@@ -144,11 +139,6 @@ class Table:
             row["file"] = self.sources[part] if self.sources else self.source
             row["place"] = f"{row['file']}, " * bool(self.sources) + f"{self._units[part]} {row['line']}"
         return rows
-
-
-def _slice(content: np.ndarray, ends: np.ndarray, row: int) -> str:
-    start = int(ends[row - 1]) if row else 0
-    return content[start : int(ends[row])].tobytes().decode()
 
 
 def _slices(content: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> list[str]:

@@ -37,8 +37,8 @@ class TextEncoder:
     A tokenizer splits a text into words and each word into tokens, so the words of the first part of a text
     are those of the whole, but for the last few. A part is enough if its tokens fill `max_length` before
     these; else a larger one is encoded, in the end the whole. The token ids are always those of the whole
-    text. `side` is where texts are cut. With left, texts are read whole, or where `reads_ends`, the same is
-    done with their last part; the offsets of an encoding are then of that part.
+    text. `side` is where texts are cut. With left, the same is done with their last part, and the offsets of
+    an encoding are of that part.
 
     Where `windows` is above 1, the next windows of a text are the first of the `overflowing` encodings, each
     with `overlap` tokens of the one before; any others may not be those of the whole text.
@@ -49,7 +49,6 @@ class TextEncoder:
         tokenizer: Tokenizer,
         max_length: int | None,
         side: str = "right",
-        reads_ends: bool = False,
         windows: int = 1,
         overlap: int = 0,
     ) -> None:
@@ -60,10 +59,9 @@ class TextEncoder:
         longest = max((len(token["content"]) for token in definition["added_tokens"]), default=0)
         # An added token may be made of as many words before its last character is there
         self.last_words = longest + 4
-        reads_parts = max_length is not None and (side == "right" or reads_ends)
         parts = [part for name in ("normalizer", "pre_tokenizer") for part in _parts(definition[name])]
         is_local = all(part["type"] in LOCAL for part in parts)
-        self.cuts = reads_parts and longest <= MAX_ADDED and is_local
+        self.cuts = max_length is not None and longest <= MAX_ADDED and is_local
         self.side = side
         self.windows = windows
         needed, self.batch_characters = max_length or 0, BATCH_CHARACTERS
@@ -73,28 +71,22 @@ class TextEncoder:
             self.batch_characters = BATCH_CHARACTERS * (max_length - overlap) // max_length
         self.characters = needed * 3 // 2 + 2 * self.last_words
 
-    def encode(
-        self, texts: list[str] | list[tuple[str, str]], place: Place, with_offsets: bool = False
-    ) -> list[Encoding]:
-        """Return the encodings of single texts, or of pairs, which are always read whole.
-
-        `with_offsets`: with the characters of each token; this takes longer. Raises InputError for a text
-        that cannot be encoded or has no token, naming its `place`, which takes its index.
-        """
+    def encode(self, texts: list[str] | list[tuple[str, str]], place: Place) -> list[Encoding]:
+        """Return the encodings of single texts, or of pairs, which are always read whole. Raises InputError
+        for a text that cannot be encoded or has no token, naming its `place`, which takes its index."""
         if self.cuts and texts and isinstance(texts[0], str):
-            encodings = self._encode_parts(texts, place, with_offsets)
+            encodings = self._encode_parts(texts, place)
         else:
-            encodings = self._encode(texts, range(len(texts)), place, with_offsets)
+            encodings = self._encode(texts, range(len(texts)), place)
         check_has_tokens(encodings, texts, place)
         return encodings
 
-    def _encode_parts(self, texts: list[str], place: Place, with_words: bool) -> list[Encoding]:
+    def _encode_parts(self, texts: list[str], place: Place) -> list[Encoding]:
         size = self.characters
         short = [index for index, text in enumerate(texts) if len(text) <= size]
         unsettled = [index for index, text in enumerate(texts) if len(text) > size]
-        encodings = dict(
-            zip(short, self._encode([texts[index] for index in short], short, place, with_words), strict=True)
-        )
+        found = self._encode([texts[index] for index in short], short, place)
+        encodings = dict(zip(short, found, strict=True))
         num_long = len(unsettled)
         for attempt in range(ATTEMPTS):
             parts = [texts[i][:size] if self.side == "right" else texts[i][-size:] for i in unsettled]
@@ -105,7 +97,7 @@ class TextEncoder:
                 self.characters = min(self.characters * GROWTH, MAX_CHARACTERS)
             size *= GROWTH
         whole = [texts[index] for index in unsettled]
-        encodings |= zip(unsettled, self._encode(whole, unsettled, place, with_words), strict=True)
+        encodings |= zip(unsettled, self._encode(whole, unsettled, place), strict=True)
         return [encodings[index] for index in range(len(texts))]
 
     def _is_settled(self, encoding: Encoding) -> bool:
