@@ -62,7 +62,14 @@ def read_export(source: Path) -> Iterator[tuple[str, dict[str, str], list[list[s
             raise InputError(f"{where}: {record.problem}")
         if not isinstance(record, dict):
             raise InputError(f"{where}: an object is needed, found {excerpt(record)}")
-        yield where, _about(record), list(_decisions(where, record))
+        try:
+            decisions = list(_decisions(record))
+        except (AttributeError, LookupError, TypeError) as error:
+            raise InputError(
+                f"{where}: labels must be names, as in an export of Label Studio or doccano, found "
+                f"{excerpt(record)}; export with the names of the labels, from doccano as JSONL"
+            ) from error
+        yield where, _about(record), decisions
 
 
 def _add(imported: Imported, about: dict[str, str], decisions: list[list[str]], where: str) -> None:
@@ -97,40 +104,21 @@ def _about(record: dict) -> dict[str, str]:
     return fields
 
 
-def _decisions(where: str, record: dict) -> Iterator[list[str]]:
+def _decisions(record: dict) -> Iterator[list[str]]:
     """Yield the labels that each person chose for a row; only an annotation can say that it has none."""
     if "annotations" in record:
-        for annotation in _list(where, "annotations", record["annotations"]):
-            results = annotation.get("result") if isinstance(annotation, dict) else None
-            if results is None:
-                raise InputError(
-                    f"{where}: an annotation needs a result with choices, found {excerpt(annotation)}; "
-                    "export from doccano as JSONL with the names of the labels"
-                )
+        for annotation in record["annotations"]:
+            results = annotation["result"]
             if not annotation.get("was_cancelled"):
-                values = [
-                    result.get("value") if isinstance(result, dict) else None
-                    for result in _list(where, "result", results)
-                ]
-                choices = (value.get("choices") if isinstance(value, dict) else None for value in values)
-                yield [name for chosen in choices for name in _names(where, chosen)]
+                values = [result.get("value") or {} for result in results]
+                yield [name for value in values for name in _names(value.get("choices"))]
         return
-    if names := _names(where, record.get("label", record.get("labels"))):
+    if names := _names(record.get("label", record.get("labels"))):
         yield names
 
 
-def _names(where: str, value: Any) -> list[str]:
-    if isinstance(value, dict) and "choices" in value:
+def _names(value: Any) -> list[str]:
+    if isinstance(value, dict):
         value = value["choices"]
-    names = [] if value is None else [value] if isinstance(value, str) else value
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(
-            f"{where}: labels must be names, found {excerpt(value)}; export with the names of the labels"
-        )
+    names = [value] if isinstance(value, str) else value or []
     return [name for name in names if name.strip()]
-
-
-def _list(where: str, name: str, value: Any) -> list:
-    if not isinstance(value, list):
-        raise InputError(f"{where}: {name} must be a list, found {excerpt(value)}")
-    return value
