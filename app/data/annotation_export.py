@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 
 from ..errors import InputError, excerpt, listed
-from .formats import read_records
-from .readers import BadRow, ReadOptions
+from .formats import named_rows
+from .readers import ReadOptions
 
 NEEDED = ("text", "given", "suggested", "score", "text_hash")
 ABOUT = ("given", "suggested", "score", "file", "line", "text_hash")
@@ -21,32 +21,22 @@ ABOUT = ("given", "suggested", "score", "file", "line", "text_hash")
 
 def read_issues(path: Path) -> Iterator[dict[str, str]]:
     """Yield the rows of a label_issues.csv by column name; raises InputError with file and line."""
-    names: list[str] | None = None
-    for line, record in read_records(path, ReadOptions(), "csv"):
-        if isinstance(record, BadRow):
-            raise InputError(f"{path}, line {line}: {record.problem}")
-        if names is None:
-            names = record
-            if missing := [name for name in NEEDED if name not in names]:
-                raise InputError(
-                    f"{path}, line {line}: a label_issues.csv has the columns {listed(missing)}, found "
-                    f"{listed(names)}"
-                )
-        elif len(record) != len(names):
-            raise InputError(f"{path}, line {line}: {len(names)} columns are needed, found {len(record)}")
-        else:
-            issue = dict(zip(names, record, strict=True))
-            _check_score(f"{path}, line {line}", issue["score"])
-            yield issue
+    for line, issue in named_rows(path, ReadOptions(), "csv", _check_names):
+        try:
+            is_number = math.isfinite(float(issue["score"]))
+        except ValueError:
+            is_number = False
+        if not is_number:
+            found = excerpt(issue["score"])
+            raise InputError(f"{path}, line {line}: score must be a number, found {found}; correct it")
+        yield issue
 
 
-def _check_score(where: str, score: str) -> None:
-    try:
-        is_number = math.isfinite(float(score))
-    except ValueError:
-        is_number = False
-    if not is_number:
-        raise InputError(f"{where}: score must be a number, found {excerpt(score)}; correct it")
+def _check_names(where: str, names: list[str]) -> None:
+    if missing := [name for name in NEEDED if name not in names]:
+        raise InputError(
+            f"{where}: a label_issues.csv has the columns {listed(missing)}, found {listed(names)}"
+        )
 
 
 def export_issues(source: Path, target: Path, tool: str, limit: int | None = None) -> tuple[int, str | None]:

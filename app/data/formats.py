@@ -2,7 +2,7 @@
 
 import codecs
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,8 +10,8 @@ from typing import Any
 
 from ..config import file_formats
 from ..config.file_formats import FORMATS, SUFFIXES
-from ..errors import InputError
-from .readers import FileStart, Reader, ReadOptions
+from ..errors import InputError, excerpt
+from .readers import BadRow, FileStart, Reader, ReadOptions
 from .readers.delimited import num_fields
 from .text_files import Source, Stream, check_file, codec_name, read_start
 
@@ -103,3 +103,23 @@ def open_reader(path: Source, options: ReadOptions, format: str) -> Reader:
 def read_records(path: Path, options: ReadOptions, format: str) -> Iterator[tuple[int, Any]]:
     """Yield (number, record) for each record of a file; `FileFormat.row_unit` says what the number counts."""
     return open_reader(path, options, format).records()
+
+
+def named_rows(
+    path: Path, options: ReadOptions, format: str, check_names: Callable[[str, list[str]], None]
+) -> Iterator[tuple[int, dict]]:
+    """Yield number and values by column name of each row of a file of objects, or with a header, whose place
+    and names `check_names` gets. Raises InputError, with the place, for what is no row."""
+    names: list[str] | None = None
+    for number, record in read_records(path, options, format):
+        where = f"{path}, {FORMATS[format].row_unit} {number}"
+        if isinstance(record, BadRow):
+            raise InputError(f"{where}: {record.problem}")
+        if isinstance(record, list) and names is None:
+            names = [str(value).strip() for value in record]
+            check_names(where, names)
+            continue
+        if not isinstance(record, (list, dict)) or (isinstance(record, list) and len(record) != len(names)):
+            needed = f"a row of {len(names)} columns as in the header" if names else "an object"
+            raise InputError(f"{where}: {needed} is needed, found {excerpt(record)}; correct the row")
+        yield number, record if isinstance(record, dict) else dict(zip(names, record, strict=True))

@@ -9,7 +9,6 @@ data has them; the list [] is no label.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +19,10 @@ from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, printable_path
 from .cells import string_of
 from .file_encoding import file_encoding
-from .formats import file_format, read_records
+from .formats import file_format, named_rows
 from .label_form import LabelForm
 from .label_forms import label_form
-from .readers import BadRow, ReadOptions
+from .readers import ReadOptions
 from .table_builder import text_hash
 from .text_files import is_utf8
 
@@ -80,7 +79,9 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
     format = file_format(file, "auto", options.encoding)
     unit, source = FORMATS[format].row_unit, printable_path(str(path))
     label_and_line: dict[int, tuple[str, int]] = {}
-    for line, values in _rows(file, options, format):
+    if format in ("parquet", "text"):
+        raise InputError(f"{path}: fixes are read from CSV, TSV, Excel, JSON and JSON Lines, found {format}")
+    for line, values in named_rows(file, options, format, _check_names):
         where = f"{source}, {unit} {line}"
         try:
             label = form.text_of_fix(values.get("label"), data)
@@ -100,32 +101,12 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
     return Fixes(source, unit, np.array(hashes, np.uint64), labels, lines, form)
 
 
-def _rows(path: Path, options: ReadOptions, format: str) -> Iterator[tuple[int, dict]]:
-    """Yield line and values by column name of each row; raises InputError for what is no row."""
-    if format in ("parquet", "text"):
-        raise InputError(f"{path}: fixes are read from CSV, TSV, Excel, JSON and JSON Lines, found {format}")
-    names: list[str] | None = None
-    for line, record in read_records(path, options, format):
-        where = f"{path}, {FORMATS[format].row_unit} {line}"
-        if isinstance(record, BadRow):
-            raise InputError(f"{where}: {record.problem}")
-        if isinstance(record, list) and names is None:
-            names = _header(where, record)
-            continue
-        if not isinstance(record, (list, dict)) or (isinstance(record, list) and len(record) != len(names)):
-            needed = f"a row of {len(names)} columns as in the header" if names else "an object"
-            raise InputError(f"{where}: {needed} is needed, found {excerpt(record)}; correct the row")
-        yield line, record if isinstance(record, dict) else dict(zip(names, record, strict=True))
-
-
-def _header(where: str, record: list) -> list[str]:
-    names = [str(value).strip() for value in record]
+def _check_names(where: str, names: list[str]) -> None:
     if "label" not in names or not {"text_hash", "text"} & set(names):
         raise InputError(
             f"{where}: a file of fixes needs a header with the column label, and text_hash or text; found "
             f"{listed(names)}"
         )
-    return names
 
 
 def _key(values: dict, remove_spaces: bool) -> int:
