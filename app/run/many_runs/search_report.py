@@ -20,12 +20,13 @@ from ...evaluation.text_table import text_table
 from ...outcomes.finished_run import read_run
 from ...outcomes.metrics import BY_KEY, is_better
 from ...outcomes.resampling import seed_variance, values
-from ...runtime.disk import write_json, write_text
+from ...runtime.disk import write_text
 from .search import SHOWN, Search, settings_text, shown, words_of
 from .search_space import without_defaults
+from .series import write_figures
 from .study import own_lock
 
-BEST, TRIALS, FIGURES, TEXT, PAGE = "best.yaml", "trials.csv", "search.json", "search.txt", "search.html"
+BEST, TRIALS, PAGE = "best.yaml", "trials.csv", "search.html"
 TEMPLATES = Path(__file__).parent
 # Standard errors on each side of a 95 % interval
 NORMAL = 1.96
@@ -90,8 +91,7 @@ def finish(search: Search, language: str) -> str:
     search.series.run(name, words_of(trial.params))
     figures = search_figures(search, trial, name)
     text = render_search(figures)
-    write_json(folder / FIGURES, figures)
-    write_text(folder / TEXT, text + "\n")
+    write_figures(folder, "search", figures, text)
     write_text(folder / PAGE, render_search_page(search, figures, text, language))
     return f"{text}\n\nWritten into {folder}: {BEST}, {TRIALS}, {PAGE}, {name}"
 
