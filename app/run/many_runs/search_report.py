@@ -18,7 +18,7 @@ from ...evaluation.page.page_words import words
 from ...evaluation.page.report_page import page_environment
 from ...evaluation.text_table import text_table
 from ...outcomes.finished_run import read_run
-from ...outcomes.metrics import BY_KEY, is_better
+from ...outcomes.metrics import BY_KEY
 from ...outcomes.resampling import seed_variance, values
 from ...runtime.disk import write_text
 from .search import SHOWN, Search, settings_text, shown, words_of
@@ -35,15 +35,11 @@ TITLE = {"en": "Search for settings", "zh": "超参数搜索"}
 
 def best_trial(search: Search) -> FrozenTrial:
     """Return the trial with the best dev value, the first of equals; raises TrainingError without one."""
-    best = None
-    for trial in search.trials:
-        if trial.state == TrialState.COMPLETE and (
-            best is None or is_better(trial.value, best.value, search.metric)
-        ):
-            best = trial
-    if best is None:
+    finished = [trial for trial in search.trials if trial.state == TrialState.COMPLETE]
+    if not finished:
         raise TrainingError(f"no trial has finished; {TRIALS} says why; raise --trials, or set --pruner none")
-    return best
+    sign = 1 if BY_KEY[search.metric].higher_is_better else -1
+    return max(finished, key=lambda trial: sign * trial.value)
 
 
 def write_trials(search: Search) -> None:
