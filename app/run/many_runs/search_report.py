@@ -78,8 +78,8 @@ def finish_once(search: Search, language: str) -> str:
 def finish(search: Search, language: str) -> str:
     """Train the final run and write all files of the search; return the result as text. There is one final
     run for each best trial: with more trials another one may be the best."""
-    folder, trial = search.series.folder, best_trial(search)
     write_trials(search)
+    folder, trial = search.series.folder, best_trial(search)
     settings = [*search.series.settings, *words_of(trial.params)]
     best = yaml.safe_dump(without_defaults(load_config(settings)), allow_unicode=True, sort_keys=False)
     write_text(folder / BEST, f"# Trial {trial.number}: {search.metric} on dev {trial.value:.4f}\n{best}")
