@@ -46,7 +46,7 @@ def train_folder(
 ) -> Path:
     """Train with `settings`, by their dotted names, and return the run's folder; the labels are `names`.
     Without output.dir the run is in `folder`, without a report. Raises KeyboardInterrupt after Ctrl-C."""
-    from ..model.few_rows import with_head
+    from ..model.head_choice import with_head
     from ..model.source import checkpoint_place
 
     has_folder = "output.dir" in settings
@@ -76,8 +76,7 @@ def build_config(settings: dict[str, Any], names: list[str]) -> Config:
         settings = settings | {"data.labels": names}
     words = ["--output.progress=false", "--output.name=fit"]
     for name, value in settings.items():
-        is_json = value is None or isinstance(value, (bool, list, dict))
-        words.append(f"--{name}={json.dumps(value) if is_json else value}")
+        words.append(f"--{name}={value if isinstance(value, str) else json.dumps(value, default=str)}")
     return load_config(words)
 
 

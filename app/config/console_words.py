@@ -40,6 +40,11 @@ LOG_LINES = (
         "样本很少：{2} 个标签共 {1} 行。编码器保持不变，只拟合线性分类头，也不留出验证集，"
         "等同于 --config {3}；如要训练编码器，请加 --model.head random。",
     ),
+    (
+        "{1} rows for {2} labels: a linear head is fitted first, then all weights are trained; "
+        "--model.head random leaves out the first part.",
+        "{2} 个标签共 {1} 行：先拟合线性分类头，再训练全部权重；如要跳过前一步，请加 --model.head random。",
+    ),
     ("train.epochs auto: {1} epochs of {2} steps, {m}.", "train.epochs auto：{1} 轮，每轮 {2} 步，{m}。"),
     ("as usual for {m}", "{m}通常如此"),
     ("because the smallest class has only {1} training rows", "因为最小的类别只有 {1} 行训练样本"),

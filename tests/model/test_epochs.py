@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from app.config.command_line import load_config
-from app.config.schema import Config, TrainConfig
+from app.config.schema import Config, ModelConfig, TrainConfig
 from app.model.recipe import with_epochs
 from app.run.entry import work
 from tests.stopped_run import stop_after
@@ -43,6 +43,12 @@ def test_epochs_follow_from_rows_and_the_smallest_class(
     (line,) = caplog.messages
     assert line.startswith(f"train.epochs auto: {epochs} epochs of {steps_per_epoch:,} steps, ")
     assert reason in line
+
+
+def test_a_head_that_is_fitted_needs_no_more_epochs_for_small_classes():
+    config = replace(Config(), model=ModelConfig(head="linear"))
+    assert with_epochs(config, 112, (412, 458, 62), False).train.epochs == 3
+    assert with_epochs(config, 30_000, (500_000, 460_000), False).train.epochs == 2
 
 
 def test_a_number_of_epochs_is_kept():

@@ -90,6 +90,14 @@ def test_a_narrow_model_has_lower_rates_for_many_steps_and_for_pairs(
     assert wide.learning_rate == 3e-5
 
 
+@pytest.mark.parametrize(("steps_per_epoch", "warmup"), [(150, 0.3), (151, 0.1)])
+def test_a_head_that_is_fitted_has_the_rate_of_its_encoder(checkpoint, steps_per_epoch, warmup):
+    config = checkpoint(BertConfig(hidden_size=384, num_attention_heads=2))
+    config = replace(config, model=replace(config.model, head="linear"))
+    train = with_recipe(config, steps_per_epoch, False).train
+    assert (train.learning_rate, train.head_learning_rate, train.warmup) == (5e-5, None, warmup)
+
+
 @pytest.mark.parametrize("is_installed", [True, False])
 def test_random_weights_have_a_recipe_too_and_say_why_where_the_package_is_missing(
     monkeypatch, caplog, is_installed

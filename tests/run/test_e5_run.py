@@ -33,6 +33,13 @@ def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, m
     settings = yaml.safe_load((tmp_path / "few" / "config.yaml").read_text(encoding="utf-8"))
     assert (settings["model"]["head"], settings["data"]["dev_size"]) == ("linear", 0)
 
+    assert main("single", "", [*data, "--train.epochs", "1", "--output.dir", "linear"]) == 0
+    assert "60 rows for 3 labels: a linear head is fitted first" in capsys.readouterr().err
+    settings = yaml.safe_load((tmp_path / "linear" / "config.yaml").read_text(encoding="utf-8"))
+    model, train = settings["model"], settings["train"]
+    assert (model["head"], model["freeze"], model["prefix"]) == ("linear", None, "query: ")
+    assert (train["learning_rate"], train["head_learning_rate"], train["warmup"]) == (5e-5, None, 0.3)
+
     assert main("single", "", [*data, "--model.head", "random", "--output.dir", "run"]) == 0
     shown = capsys.readouterr().err
     assert "Few rows" not in shown

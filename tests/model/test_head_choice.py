@@ -1,4 +1,4 @@
-"""Which runs get the settings for few rows: python -m pytest tests/model/test_few_rows.py"""
+"""How a head starts that is chosen by itself: python -m pytest tests/model/test_head_choice.py"""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from app.checkpoints.run_history import HISTORY, write_config
 from app.config.command_line import load_config
 from app.config.schema import Config
 from app.config.shipped import DEFAULT_CONFIG, FEW_LABELS_CONFIG
-from app.model.few_rows import with_head
+from app.model.head_choice import MAX_ROWS, with_head, with_linear_start
 from app.run.resuming import with_saved_choices
 
 NEW = "--data.train=new.csv"
@@ -39,42 +39,60 @@ def test_few_rows_of_a_plain_run_have_the_settings_of_the_file(caplog):
         "--model.freeze=embeddings",
         "--model.name=hfl/chinese-macbert-base",
         "--model.lora.rank=8",
+        "--data.task=multi_label",
+        "--data.task=ordinal",
+    ],
+)
+def test_a_head_is_random_where_no_other_was_measured(words, caplog):
+    caplog.set_level("INFO")
+    config = load(words)
+    unchanged = replace(config, model=replace(config.model, head="random"))
+    assert with_head(config, FEW, 2, False) == unchanged
+    assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
         "--train.epochs=3",
         "--train.max_steps=9",
         "--train.learning_rate=1e-4",
         "--train.class_weights=balanced",
         "--data.dev_size=0.2",
         "--data.use_test=false",
-        "--data.task=multi_label",
-        "--data.task=ordinal",
     ],
 )
-def test_a_setting_that_says_how_to_train_wins(words, caplog):
+def test_the_encoder_of_few_rows_is_trained_where_a_setting_says_how(words, caplog):
     caplog.set_level("INFO")
     config = load(words)
-    unchanged = replace(config, model=replace(config.model, head="random"))
-    assert with_head(config, FEW, 2, False) == unchanged
-    assert "Few rows" not in caplog.text
+    assert with_head(config, FEW, 2, False) == with_linear_start(config)
+    assert "a linear head is fitted first, then all weights are trained" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("rows", "labels", "has_pairs"), [(10_000, 2, False), (FEW, 1, False), (FEW, 2, True)]
+    ("rows", "labels", "has_pairs", "head"),
+    [
+        (10_000, 2, False, "linear"),
+        (MAX_ROWS + 1, 2, False, "random"),
+        (FEW, 1, False, "random"),
+        (FEW, 2, True, "random"),
+    ],
 )
-def test_other_rows_are_trained_as_before(rows, labels, has_pairs):
-    assert with_head(load(), rows, labels, has_pairs).model.head == "random"
+def test_the_rows_decide(rows, labels, has_pairs, head):
+    model = with_head(load(), rows, labels, has_pairs).model
+    assert (model.head, model.freeze) == (head, None)
 
 
-def test_the_sample_set_is_trained_as_before():
+def test_the_head_of_the_sample_set_is_random():
     assert with_head(load_config(["--config", str(DEFAULT_CONFIG)]), FEW, 6, False).model.head == "random"
 
 
-@pytest.mark.parametrize("head", ["linear", "random"])
-def test_a_resumed_run_keeps_its_head(tmp_path, head):
-    rows = FEW if head == "linear" else 10_000
+@pytest.mark.parametrize("rows", [FEW, 10_000, MAX_ROWS + 1])
+def test_a_resumed_run_keeps_its_head(tmp_path, rows):
     started = with_head(load(f"--output.dir={tmp_path}"), rows, 2, False)
     (tmp_path / HISTORY).write_text("{}")
     write_config(tmp_path, started)
     again = with_saved_choices(load(f"--output.dir={tmp_path}", "--output.resume=auto"))
-    for rows in (FEW, 10_000):
-        resumed = with_head(again, rows, 2, False)
+    for other_rows in (FEW, 10_000, MAX_ROWS + 1):
+        resumed = with_head(again, other_rows, 2, False)
         assert replace(resumed, output=started.output) == started
