@@ -76,7 +76,8 @@ def build_config(settings: dict[str, Any], names: list[str]) -> Config:
         settings = settings | {"data.labels": names}
     words = ["--output.progress=false", "--output.name=fit"]
     for name, value in settings.items():
-        words.append(f"--{name}={value if isinstance(value, str) else json.dumps(value, default=str)}")
+        is_json = value is None or isinstance(value, (bool, list, dict))
+        words.append(f"--{name}={json.dumps(value) if is_json else value}")
     return load_config(words)
 
 

@@ -59,20 +59,20 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
 
 def train(options: argparse.Namespace, settings: list[str], config: Config, planned: PlannedMode) -> str:
     """Train all runs, write the figures and return them as text."""
-    from ..run.many_runs.series import Series, default_folder, open_series
+    from ..run.many_runs.series import Series, default_folder, open_series, write_figures
 
     kind = f"{options.seeds} seeds" if options.seeds else f"{options.folds} folds"
     folder = default_folder(config, kind)
     series = Series(folder, kind, planned.name, planned.processes, settings, config.output.overwrite)
     if options.seeds:
-        from ..run.many_runs.cross_validation import write_figures
+        from ..run.many_runs.cross_validation import NAME
         from ..run.many_runs.seeds import check_seeds, render_seeds, train_seeds
 
         check_seeds(config)
         open_series(series, config)
         figures = train_seeds(series, config, options.seeds)
         text = render_seeds(figures, spoken(config.output.language))
-        write_figures(folder, figures, text)
+        write_figures(folder, NAME, figures, text)
         return text
     return run_folds(series, options, config)
 
@@ -81,16 +81,16 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
     """Train all folds, list the label issues and measure how good the list is; return that as text."""
     from ..outcomes.label_issues import check_cleanlab
     from ..run.many_runs.cross_validation import (
+        NAME,
         SENTENCES,
         cross_validate,
         fold_datasets,
         render_folds,
         render_injected,
         render_label_issues,
-        write_figures,
     )
     from ..run.many_runs.issue_list import list_issues, measure_ranking
-    from ..run.many_runs.series import open_series, say
+    from ..run.many_runs.series import open_series, say, write_figures
 
     language = spoken(config.output.language)
     without_labels = None
@@ -103,7 +103,7 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
     open_series(series, config)
     oof_rows, figures = cross_validate(series, datasets, language)
     texts = [render_folds(figures, language)]
-    write_figures(series.folder, figures, texts[0])
+    write_figures(series.folder, NAME, figures, texts[0])
     if without_labels:
         return f"{texts[0]}\n\n{without_labels}"
     figures["labels"] = list_issues(series.folder, oof_rows)
@@ -112,7 +112,7 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
         result, folds = measure_ranking(series, config, datasets, oof_rows, options.injected_errors)
         figures["injected_errors"] = result | {"fraction": options.injected_errors, "folds": folds}
         texts.append(render_injected(result, options.injected_errors, folds, language))
-    write_figures(series.folder, figures, "\n\n".join(texts))
+    write_figures(series.folder, NAME, figures, "\n\n".join(texts))
     where = in_words(SENTENCES, language, "written", series.folder)
     if figures["labels"]["can_judge"]:
         where += in_words(SENTENCES, language, "fixes")

@@ -23,14 +23,18 @@ def run(argv: list[str], program: str) -> int:
     if config.data.train_share != 1:
         raise InputError("data.train_share is set by learning-curve; leave it out")
     planned = plan_mode(options, config)
-    from ..run.many_runs.series import Series, default_folder, open_series
-    from ..run.many_runs.share_curve import train_parts, write_curve
+    from ..run.many_runs.series import Series, default_folder, open_series, write_figures
+    from ..run.many_runs.share_curve import render_curve, train_parts
 
     kind = "learning curve"
     folder = default_folder(config, kind)
     series = Series(folder, kind, planned.name, planned.processes, settings, config.output.overwrite)
     open_series(series, config)
-    language = spoken(config.output.language)
-    return run_series(
-        lambda: f"{write_curve(folder, train_parts(series, config), language)}\nWritten into {folder}"
-    )
+
+    def train() -> str:
+        figures = train_parts(series, config)
+        text = render_curve(figures, spoken(config.output.language))
+        write_figures(folder, "learning_curve", figures, text)
+        return f"{text}\nWritten into {folder}"
+
+    return run_series(train)

@@ -156,10 +156,10 @@ def run(argv: list[str], program: str) -> None:
     """Choose and write; raises InputError for bad input, TrainingError where it cannot be done."""
     args = build_parser(program).parse_args(argv)
     check(args)
-    from ..prediction.choose_run import newest_run
+    from ..prediction.choose_run import choose_run
     from ..prediction.recorded_settings import check_pairs, recorded_settings
 
-    folder = args.checkpoint or newest_run()
+    folder = args.checkpoint or choose_run()[0]
     if args.add:
         from ..run.many_runs.next_round import add_round
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..data.dataset import Split
 from ..errors import InputError
-from ..runtime.disk import sync
+from ..runtime.disk import whole_file
 
 LOGITS = "logits.safetensors"
 METADATA = "logits"
@@ -55,7 +55,7 @@ def write_logits(
     path: Path, splits: dict[str, SplitLogits], label_names: list[str], step: int, task: str
 ) -> None:
     """Write the logits of splits, by name, that the model of `step` gave; whole or not at all."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     arrays = {}
     for name, split in splits.items():
@@ -64,16 +64,10 @@ def write_logits(
             # The rest is small, and may be read-only
             values = values if key in ("logits", "hashes") else _numbers(values)
             arrays[f"{name}.{key}"] = np.ascontiguousarray(values)
-    aside = path.with_name(f".{path.name}")
-    aside.touch()
-    # The library makes files that only their owner can read
-    mode = aside.stat().st_mode
     # One key only: the library writes several in any order, and equal runs shall leave equal files.
     metadata = {"label_names": label_names, "step": step, "task": task}
-    save_file(arrays, aside, {METADATA: json.dumps(metadata)})
-    aside.chmod(mode)
-    sync(aside)
-    aside.replace(path)
+    with whole_file(path, "wb") as file:
+        file.write(save(arrays, {METADATA: json.dumps(metadata)}))
 
 
 def read_logits(path: Path) -> RunLogits:

@@ -40,11 +40,6 @@ class Explanation:
         return unit_values(self.text, self.attributions.values)
 
     @property
-    def rest(self) -> float:
-        """What the attributions give to tokens that stand for no character."""
-        return float(self.attributions.values.sum() - self.values.sum())
-
-    @property
     def is_explanation(self) -> bool:
         """Whether the attributions add up, and pass the deletion test."""
         return self.attributions.has_converged and self.test.holds

@@ -29,11 +29,6 @@ class ClassScores:
     right_rows: ClassVar[str] = "rows"
 
     @property
-    def certainty(self) -> tuple[str, np.ndarray]:
-        """What a file of compared rows has beside a prediction: a name, and a number for each row."""
-        return "probability", self.confidence
-
-    @property
     def correct(self) -> np.ndarray:
         """Whether the prediction of each row is its label, (num_rows,) bool."""
         return self.predicted == self.labels

@@ -21,11 +21,6 @@ class LabelListScores:
     # What a row is whose prediction is right
     right_rows = "rows with all labels right"
 
-    @property
-    def certainty(self) -> tuple[str, np.ndarray]:
-        """What a file of compared rows has beside a prediction: a name, and a number for each row."""
-        return "wrong_labels", self.num_wrong
-
     @cached_property
     def num_wrong(self) -> np.ndarray:
         """How many labels of each row are missing or too many, (num_rows,)."""

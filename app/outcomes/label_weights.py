@@ -29,16 +29,12 @@ def class_weights(
         return None
     if setting == "balanced":
         return torch.tensor(counts.sum() / (len(label_names) * counts), dtype=torch.get_default_dtype())
-    if len(setting) != len(label_names) or min(setting) < 0:
-        raise InputError(
-            f"train.class_weights must be {len(label_names)} numbers from 0, one for each of "
-            f"{listed(label_names)}; found {setting}"
-        )
     weights = torch.tensor(setting, dtype=torch.get_default_dtype())
-    if not weights.isfinite().all() or not weights.any():
+    are_weights = weights.isfinite().all() and (weights >= 0).all() and weights.any()
+    if len(weights) != len(label_names) or not are_weights:
         raise InputError(
-            "train.class_weights must be finite numbers in single precision, at least one of them above 0; "
-            f"found {setting}; a weight of 1 counts a class as it is, 0 ignores it"
+            f"train.class_weights must be {len(label_names)} numbers from 0, in single precision not all 0, "
+            f"one for each of {listed(label_names)}; found {setting}; 0 ignores a class"
         )
     return weights
 

@@ -33,8 +33,8 @@ class LabelledOutcome(FittedOutcome):
     `labels` are the true answers of rows and `predicted` those of a model, as arrays of the same shape and
     meaning, (num_rows, ...); `logits` are what the model gives, (num_rows, any) float32; `probabilities`
     (num_rows, num_labels) float64 are what people see of them. *Scores* are an object with arrays of one
-    number a row: at least `labels`, `predicted`, `correct` (bool) and `loss`; `right_rows` and `certainty`
-    are for tables of compared rows.
+    number a row: at least `labels`, `predicted`, `correct` (bool) and `loss`, and what a right row
+    is, `right_rows`.
 
     `label_column` is the column of answers in files, `right_share` the metric of `correct` rows, `page_links`
     the ids of the sections of its page, whose titles are words, `own_words` those of page, card and label

@@ -42,11 +42,6 @@ class NumberScores:
         """The squared error of each row in standard deviations, (num_rows,)."""
         return (self.error / self.scale) ** 2
 
-    @property
-    def certainty(self) -> tuple[str, np.ndarray]:
-        """What a file of compared rows has beside a prediction: a name, and a number for each row."""
-        return "error", self.error
-
 
 class Numbers(CountedRows):
     """True and predicted numbers of rows."""

@@ -18,11 +18,6 @@ from .recorded_settings import MODEL, all_settings
 SAMPLE = "the sample set"
 
 
-def newest_run(folder: Path = CHECKPOINTS) -> Path:
-    """Return the run that `choose_run` chooses."""
-    return choose_run(folder)[0]
-
-
 def choose_run(folder: Path = CHECKPOINTS) -> tuple[Path, list[str]]:
     """Return the classifier in `folder` that finished last, also if it is being trained for longer, and what
     a user should know about this choice.

@@ -57,10 +57,10 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
     importing torch, all others by torch. Raises InputError saying what is wrong."""
     if folder is not None and is_exported(folder):
         return _open_exported(folder, options)
-    from .choose_run import newest_run
+    from .choose_run import choose_run
     from .recorded_settings import run_long_texts, run_settings
 
-    folder = newest_run() if folder is None else folder
+    folder = choose_run()[0] if folder is None else folder
     from .torch_runtime import load_predictor
 
     settings = run_settings(folder)

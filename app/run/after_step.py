@@ -153,7 +153,7 @@ class AfterStep:
                 metrics, logits = evaluate_split(
                     self.strategy, self.components, "dev", batch_size, self.log, progress.step
                 )
-            is_best = self.is_best(metrics)
+            is_best = self.update_best(metrics)
             metrics |= self.take_train_loss()
             self.best_dev_logits = logits if is_best else self.best_dev_logits
             with self.failure_of_rank_0():
@@ -167,7 +167,7 @@ class AfterStep:
             )
         return is_best
 
-    def is_best(self, metrics: dict) -> bool:
+    def update_best(self, metrics: dict) -> bool:
         """Return whether the evaluation at the current step is the best so far; the progress keeps it."""
         progress, metric = self.progress, self.components.outcome.best_metric
         if not is_better(metrics[metric], progress.best_value, metric):

@@ -3,8 +3,6 @@
 import csv
 from pathlib import Path
 
-import numpy as np
-
 from ..checkpoints.run_files import PREDICTIONS
 from ..errors import InputError
 from ..evaluation.comparison import Comparison, check_same_rows
@@ -59,8 +57,8 @@ def render_comparison(one: Path, other: Path, comparison: Comparison) -> str:
 
 
 def write_changed_rows(path: Path, one: Path, comparison: Comparison) -> None:
-    """Write a CSV of the rows that B has won and lost, with those columns of predictions.csv that name a row.
-    Raises InputError for a file that exists or cannot be written, and without predictions of run `one`."""
+    """Write a CSV of the rows that B has won and lost: the columns of predictions.csv that name a row, and
+    both predictions. Raises InputError for a file that exists or cannot be written, and without rows."""
     outcome, _ = read_run(one)
     changed = dict.fromkeys(comparison.won.tolist(), "won")
     changed |= dict.fromkeys(comparison.lost.tolist(), "lost")
@@ -73,10 +71,11 @@ def write_changed_rows(path: Path, one: Path, comparison: Comparison) -> None:
             header = next(reader)
             # row_id, file, line, text, text_pair, label or labels
             kept = header.index("predicted")
-            writer.writerow(["outcome", *header[:kept], *_answers(0, comparison, outcome)])
+            writer.writerow(["outcome", *header[:kept], "predicted_a", "predicted_b"])
             for position, row in enumerate(reader):
                 if position in changed:
-                    answers = _answers(position, comparison, outcome).values()
+                    both = comparison.one, comparison.other
+                    answers = [outcome.cell(scores.predicted[position]) for scores in both]
                     writer.writerow([changed[position], *row[:kept], *answers])
     except FileExistsError as error:
         raise InputError(f"--output {path}: there is such a file; choose another name") from error
@@ -84,15 +83,3 @@ def write_changed_rows(path: Path, one: Path, comparison: Comparison) -> None:
         raise InputError(
             f"--output {path}: the rows of {one / PREDICTIONS} cannot be written there: {error}"
         ) from error
-
-
-def _answers(position: int, comparison: Comparison, outcome: LabelledOutcome) -> dict[str, str]:
-    """Return what both runs predict for a row, by the name of the column."""
-    both = {"a": comparison.one, "b": comparison.other}
-    cells = {f"predicted_{run}": outcome.cell(scores.predicted[position]) for run, scores in both.items()}
-    for run, scores in both.items():
-        name, values = scores.certainty
-        value = values[position]
-        is_count = np.issubdtype(values.dtype, np.integer)
-        cells[f"{name}_{run}"] = str(value) if is_count else f"{value:.6f}"
-    return cells

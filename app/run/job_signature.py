@@ -38,7 +38,7 @@ GROUPS = ("data", "model", "train")
 # Settings of data that name files
 FILES = ("train", "dev", "test")
 TOKENIZER = "tokenizer"
-LORA_BASE, FREEZE_BASE = "model.lora.base", "model.freeze.base"
+BASE = "model.base"
 WEIGHTS = ("*.safetensors", "*.bin")
 # Changes that a message lists
 MAX_LISTED = 5
@@ -72,7 +72,7 @@ def job_signature(config: Config, components: Components) -> dict[str, Any]:
             "path": "random weights",
             "content": frozen_content(components.model),
         }
-        signature[LORA_BASE if config.model.lora.rank else FREEZE_BASE] = base
+        signature[BASE] = base
     return signature
 
 
@@ -103,10 +103,7 @@ def changes(saved: dict, job: dict, free: frozenset[str] = FREE_TO_RESUME) -> li
     names = [
         name
         for name in {**saved, **job}
-        if name not in free
-        and (name == TOKENIZER or name.partition(".")[0] in GROUPS)
-        # States of earlier versions have no such digest, and with model.freeze all weights
-        and (name not in (LORA_BASE, FREEZE_BASE) or name in saved)
+        if name not in free and (name == TOKENIZER or name.partition(".")[0] in GROUPS)
     ]
     different = [name for name in names if not is_same(name, saved.get(name), job.get(name))]
     # Else the tokenizer is another one because of another setting

@@ -11,15 +11,12 @@ from ..data.rows import Row
 from ..errors import InputError, TrainingError
 from ..prediction.predictor import Prediction, Predictor, Tokens
 from .request_metrics import Metrics
+from .requests import Refusal
 
 # Tokens that are taken together where a batch has fewer: sorted by length, batches have less padding
 TOGETHER = 1024
 # Characters that are tokenised in about a millisecond
 SHORT = 2000
-
-
-class Full(Exception):
-    """The queue has no room for a request."""
 
 
 @dataclass
@@ -54,13 +51,14 @@ class BatchQueue:
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
     async def classify(self, predictor: Predictor, rows: list[Row]) -> list[Prediction]:
-        """Return the predictions of a request's rows, in their order; raises Full where there is no room.
+        """Return the predictions of a request's rows, in their order; raises Refusal where there is no room.
 
         Cancelling it takes the request out of the queue. Raises TrainingError for logits that are not finite,
         and InputError where the device has no memory for a batch.
         """
         if self.admitted + len(rows) > self.capacity:
-            raise Full
+            message = f"the queue is full ({self.capacity:,} texts); try again later"
+            raise Refusal(429, "overloaded", message)
         self.admitted += len(rows)
         self.metrics.waiting_texts.set(self.admitted)
         try:

@@ -21,7 +21,7 @@ from ..prediction.recorded_settings import settings_of_reading
 from .answers import how_read, how_sure, ranked
 from .explainer import Explainer
 from .hosts import LOCAL_HOSTS
-from .queue import BatchQueue, Full
+from .queue import BatchQueue
 from .request_metrics import Metrics
 from .requests import Limits, Refusal, parse_question, parse_request
 
@@ -141,9 +141,6 @@ class Service:
     async def _classify(self, model: OpenedModel, rows: list[Row]) -> list[Prediction]:
         try:
             predictions = await self.queue.classify(model.predictor, rows)
-        except Full as error:
-            message = f"the queue is full ({self.options.capacity:,} texts); try again later"
-            raise Refusal(429, "overloaded", message) from error
         except (InputError, TrainingError) as error:
             raise Refusal(424, "backend", str(error)) from error
         self.metrics.texts.inc(len(predictions))

@@ -254,18 +254,6 @@ def test_percentiles_of_lengths(opened, tmp_path, tiny_tokenizer):
         assert statistics["cut"] == sum(len(text) + 2 > 32 for text in texts(dataset, name))
 
 
-def test_a_second_time_nothing_is_built(opened, tmp_path):
-    first = opened(train=ROWS)
-    times = {
-        path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*") if path.suffix != ".lock"
-    }
-    second = opened(train=ROWS)
-    assert labelled(first, "dev") == labelled(second, "dev")
-    assert times == {
-        path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*") if path.suffix != ".lock"
-    }
-
-
 def test_a_change_of_the_file_or_of_a_setting_is_never_missed(opened):
     """The file's content counts, not its time or size."""
     first = opened(train=ROWS)

@@ -1,7 +1,6 @@
 """Two classifiers on the same rows: python -m pytest tests/evaluation/test_comparison.py"""
 
 import csv
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -134,9 +133,6 @@ def test_verb_compares_runs_and_lists_the_rows(runs, tmp_path, capsys):
             assert rows[row_id]["text"] == row["text"]
             assert rows[row_id]["predicted_a"] == row["predicted"]
             assert rows[row_id]["predicted_b"] == other[row_id]["predicted"]
-            assert float(rows[row_id]["probability_b"]) == pytest.approx(
-                max(float(other[row_id][f"p_{name}"]) for name in LABELS), abs=2e-6
-            )
     assert rows
     assert main([*map(str, runs), "--output", str(output)]) == 2
     assert "there is such a file" in capsys.readouterr().err
@@ -197,8 +193,6 @@ def test_verb_compares_runs_of_label_lists(set_runs, tmp_path, capsys):
                 row["predicted"],
                 other[row_id]["predicted"],
             )
-            wrong = set(json.loads(row["labels"])) ^ set(json.loads(row["predicted"]))
-            assert int(found["wrong_labels_a"]) == len(wrong)
 
 
 def test_a_run_of_one_label_is_not_compared_with_one_of_several(set_runs, tmp_path, capsys):

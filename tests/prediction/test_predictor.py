@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models
 
 from app.batching.plan import token_batches
 from app.errors import InputError, TrainingError
-from app.prediction.choose_run import newest_run
+from app.prediction.choose_run import choose_run
 from app.prediction.labelled_rows import unknown_token_id
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
@@ -97,7 +97,7 @@ def test_logits_that_are_not_finite_name_the_row(checkpoint, value, precision):
 
 def test_the_newest_run_that_finished(tmp_path):
     with pytest.raises(InputError, match="there is no finished run"):
-        newest_run(tmp_path)
+        choose_run(tmp_path)[0]
     for age, (name, files) in enumerate(
         {
             "old": ["report.json", "model.safetensors"],
@@ -110,12 +110,12 @@ def test_the_newest_run_that_finished(tmp_path):
         for file in files:
             (tmp_path / name / file).touch()
             os.utime(tmp_path / name / file, (age, age))
-    assert newest_run(tmp_path).name == "newest"
+    assert choose_run(tmp_path)[0].name == "newest"
     (tmp_path / "newest" / "config.yaml").write_text(
         "data: {task: masked_language_modelling}\n", encoding="utf-8"
     )
     # It predicts hidden words, not labels
-    assert newest_run(tmp_path).name != "newest"
+    assert choose_run(tmp_path)[0].name != "newest"
 
 
 def test_predictor_refuses_a_single_label(tmp_path):

@@ -13,7 +13,7 @@ from app.checkpoints.run_folder import open_run_folder
 from app.checkpoints.training_state import load_training_state
 from app.config.schema import OutputConfig
 from app.errors import InputError
-from app.prediction.choose_run import newest_run
+from app.prediction.choose_run import choose_run
 from app.run.entry import main
 from app.strategies.single import Single
 from tests.tiny import write_tiny
@@ -294,7 +294,7 @@ def test_a_crash_while_training_for_longer(start, at_step, capsys, count, from_s
     with pytest.raises(RuntimeError):
         start("runs/one", 4, *flat)
     at_step(None)
-    assert newest_run(Path("runs")) == Path("runs/one")
+    assert choose_run(Path("runs"))[0] == Path("runs/one")
     assert Path("runs/one/model.safetensors").read_bytes() == model
     assert Path("runs/one/report.json").exists() != is_changed
     assert Path("runs/one/report.step-12.json").exists() == is_changed

@@ -1,7 +1,10 @@
 """A server on a free port of this machine: in a thread of the test's process, or in a separate process."""
 
+import csv
+import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,13 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import uvicorn
 
 from app.commands.serve import KEY
+from app.prediction.open_model import OpenedModel
 from app.serving.server import listen, server_config
-from app.serving.service import Service
+from app.serving.service import ServeOptions, Service
 
 ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 @contextmanager
@@ -72,3 +78,26 @@ def server_process(
         process.kill()
         process.wait()
         process.log.close()
+
+
+@contextmanager
+def classified(model: OpenedModel, texts: list[str]) -> Iterator:
+    """Yield the page with the answers for texts, in a real browser."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with running(Service(lambda: model, ServeOptions())) as address, sync_api.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(locale="en-US")
+        page.goto(address)
+        page.fill("#texts", "\n".join(texts))
+        page.click("#classify")
+        page.wait_for_selector("#done:not([hidden])")
+        yield page
+        browser.close()
+
+
+def downloaded(page) -> list[dict]:
+    """Return the rows of the file that the page offers."""
+    with page.expect_download() as download:
+        page.click("#download")
+    text = Path(download.value.path()).read_bytes().decode("utf-8-sig")
+    return list(csv.DictReader(io.StringIO(text, newline="")))

@@ -3,12 +3,7 @@ tests/serving/test_served_multi_label.py"""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,14 +19,13 @@ from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.serving.service import ServeOptions, Service
 from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
-from tests.serving.running_server import running
+from tests.serving.running_server import CHROMIUM, classified, downloaded, running
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    pass
 
 TEXTS = [text.strip() for text in random_texts(12)]
 THRESHOLDS = [0.51, 0.45, 0.57]
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -81,34 +75,12 @@ def test_an_exported_folder_gives_the_same_label_lists(checkpoint, tmp_path):
     )
 
 
-@contextmanager
-def classified(model: OpenedModel) -> Iterator[Page]:
-    """Yield the page with the answers for TEXTS, in a real browser."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with running(Service(lambda: model, ServeOptions())) as address, sync_api.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(locale="en-US")
-        page.goto(address)
-        page.fill("#texts", "\n".join(TEXTS))
-        page.click("#classify")
-        page.wait_for_selector("#done:not([hidden])")
-        yield page
-        browser.close()
-
-
-def downloaded(page: Page) -> list[dict]:
-    with page.expect_download() as download:
-        page.click("#download")
-    text = Path(download.value.path()).read_bytes().decode("utf-8-sig")
-    return list(csv.DictReader(io.StringIO(text, newline="")))
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 def test_the_page_shows_label_lists(checkpoint):
     model = open_model(checkpoint, ComputeOptions("cpu"))
     wanted = wanted_labels(model)
-    with classified(model) as page:
+    with classified(model, TEXTS) as page:
         items = page.locator("#results li").all()
         assert [set(item.locator(".first").all_inner_texts()) for item in items] == wanted
         assert page.locator("#results .abstain").all_inner_texts() == ["no label"] * wanted.count(set())
@@ -132,7 +104,7 @@ def test_the_page_marks_label_lists_that_are_not_sure_enough(checkpoint):
     threshold = float(np.sort(confidence)[5:7].mean())
     wanted = ["accept" if value >= threshold else "abstain" for value in confidence]
     assert wanted.count("accept") == 6
-    with classified(replace(model, threshold=threshold)) as page:
+    with classified(replace(model, threshold=threshold), TEXTS) as page:
         items = page.locator("#results li").all()
         marked = ["not sure enough" in item.locator(".abstain").all_inner_texts() for item in items]
         assert marked == [decision == "abstain" for decision in wanted]

@@ -1,10 +1,6 @@
 """A server of a model that gives numbers: python -m pytest tests/serving/test_served_numbers.py"""
 
-import csv
-import io
 import json
-import shutil
-from pathlib import Path
 
 import pytest
 
@@ -14,10 +10,9 @@ import httpx2
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.serving.service import ServeOptions, Service
 from tests.saved_classifier import as_rows, random_texts, save_checkpoint
-from tests.serving.running_server import running
+from tests.serving.running_server import CHROMIUM, classified, downloaded, running
 
 TEXTS = [text.strip() for text in random_texts(6)]
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -44,21 +39,10 @@ def test_answers_are_in_the_unit_of_the_data(model):
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 def test_the_page_shows_numbers(model):
-    sync_api = pytest.importorskip("playwright.sync_api")
     wanted = [prediction.answer for prediction in model.predictor.predict(as_rows(TEXTS))]
-    with running(Service(lambda: model, ServeOptions())) as address, sync_api.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(locale="en-US")
-        page.goto(address)
-        page.fill("#texts", "\n".join(TEXTS))
-        page.click("#classify")
-        page.wait_for_selector("#done:not([hidden])")
+    with classified(model, TEXTS) as page:
         shown = [float(text) for text in page.locator("#results .first").all_inner_texts()]
-        with page.expect_download() as download:
-            page.click("#download")
-        text = Path(download.value.path()).read_bytes().decode("utf-8-sig")
-        browser.close()
+        rows = downloaded(page)
     assert shown == pytest.approx(wanted, rel=1e-5)
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
     assert list(rows[0]) == ["text", "score"]
     assert [float(row["score"]) for row in rows] == pytest.approx(wanted, rel=1e-5)

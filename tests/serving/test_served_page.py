@@ -2,11 +2,8 @@
 and a chromium."""
 
 import csv
-import io
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +14,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.serving.service import ServeOptions, Service
 from tests.saved_classifier import LABELS, as_rows, save_checkpoint
-from tests.serving.running_server import running
+from tests.serving.running_server import CHROMIUM, downloaded, running
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")]
 HOSTILE = '<img src=x onerror="document.title=1">今天'
 
@@ -62,13 +58,6 @@ def open_page(browser: Browser, address: str, problems: list[str], locale: str =
 
 def labels_of(model: OpenedModel, texts: list[str]) -> list[str]:
     return [prediction.answer for prediction in model.predictor.predict(as_rows(texts))]
-
-
-def downloaded(page) -> list[dict]:
-    with page.expect_download() as download:
-        page.click("#download")
-    text = Path(download.value.path()).read_bytes().decode("utf-8-sig")
-    return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def test_lines_are_classified_shown_as_text_and_downloaded(browser, model, problems):

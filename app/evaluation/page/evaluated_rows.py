@@ -13,8 +13,6 @@ from ...data.tokens import TokenStore
 from ..long_rows import row_readings
 from ..measures.selective import proportion_interval
 
-# Rows whose tokens are in memory at once
-CHUNK = 1 << 16
 LENGTH_BINS = 6
 # Shares of unknown tokens; the last bin has no upper edge
 UNKNOWN_EDGES = (0.0, 0.02, 0.1)
@@ -79,17 +77,8 @@ def seen_in_train(split: Split, train: Split) -> np.ndarray:
 
 def unknown_counts(store: TokenStore, rows: np.ndarray, unknown_id: int) -> np.ndarray:
     """Return how many tokens of each row, (num_rows,) ids, are the unknown one."""
-    counts = []
-    for start in range(0, len(rows), CHUNK):
-        starts, ends = (
-            store.offsets[rows[start : start + CHUNK]],
-            store.offsets[rows[start : start + CHUNK] + 1],
-        )
-        # Tokens of this chunk before each row
-        before = np.cumsum(ends - starts) - (ends - starts)
-        places = np.repeat(starts - before, ends - starts) + np.arange(int((ends - starts).sum()))
-        counts.append(np.add.reduceat((store.tokens[places] == unknown_id).astype(np.int64), before))
-    return np.concatenate(counts)
+    ends = zip(store.offsets[rows], store.offsets[rows + 1], strict=True)
+    return np.array([(store.tokens[start:end] == unknown_id).sum() for start, end in ends])
 
 
 @dataclass(frozen=True)

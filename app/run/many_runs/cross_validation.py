@@ -13,11 +13,10 @@ from ...evaluation.text_table import text_table
 from ...outcomes.labelled_outcome import LabelledOutcome
 from ...outcomes.metrics import BY_KEY
 from ...outcomes.resampling import all_metrics, values
-from ...runtime.disk import write_json, write_text
 from .out_of_fold import OOF, OutOfFold, gather_folds, write_oof
 from .series import Series
 
-FIGURES, TEXT = "cross_validation.json", "cross_validation.txt"
+NAME = "cross_validation"
 # English and Chinese; an outcome may have its own
 SENTENCES = {
     "issues_found": (
@@ -190,9 +189,3 @@ def render_injected(figures: dict, fraction: float, folds: int, language: str = 
     low, high = figures["interval"]
     values = {**figures, "fraction": fraction, "folds": folds, "low": low, "high": high}
     return say(SENTENCES, language, "ranking", **values)
-
-
-def write_figures(folder: Path, figures: dict, text: str) -> None:
-    """Write cross_validation.txt and cross_validation.json."""
-    write_text(folder / TEXT, text + "\n")
-    write_json(folder / FIGURES, figures)

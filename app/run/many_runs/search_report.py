@@ -18,14 +18,15 @@ from ...evaluation.page.page_words import words
 from ...evaluation.page.report_page import page_environment
 from ...evaluation.text_table import text_table
 from ...outcomes.finished_run import read_run
-from ...outcomes.metrics import BY_KEY, is_better
+from ...outcomes.metrics import BY_KEY
 from ...outcomes.resampling import seed_variance, values
-from ...runtime.disk import write_json, write_text
+from ...runtime.disk import write_text
 from .search import SHOWN, Search, settings_text, shown, words_of
 from .search_space import without_defaults
+from .series import write_figures
 from .study import own_lock
 
-BEST, TRIALS, FIGURES, TEXT, PAGE = "best.yaml", "trials.csv", "search.json", "search.txt", "search.html"
+BEST, TRIALS, PAGE = "best.yaml", "trials.csv", "search.html"
 TEMPLATES = Path(__file__).parent
 # Standard errors on each side of a 95 % interval
 NORMAL = 1.96
@@ -34,15 +35,11 @@ TITLE = {"en": "Search for settings", "zh": "超参数搜索"}
 
 def best_trial(search: Search) -> FrozenTrial:
     """Return the trial with the best dev value, the first of equals; raises TrainingError without one."""
-    best = None
-    for trial in search.trials:
-        if trial.state == TrialState.COMPLETE and (
-            best is None or is_better(trial.value, best.value, search.metric)
-        ):
-            best = trial
-    if best is None:
+    finished = [trial for trial in search.trials if trial.state == TrialState.COMPLETE]
+    if not finished:
         raise TrainingError(f"no trial has finished; {TRIALS} says why; raise --trials, or set --pruner none")
-    return best
+    sign = 1 if BY_KEY[search.metric].higher_is_better else -1
+    return max(finished, key=lambda trial: sign * trial.value)
 
 
 def write_trials(search: Search) -> None:
@@ -81,8 +78,8 @@ def finish_once(search: Search, language: str) -> str:
 def finish(search: Search, language: str) -> str:
     """Train the final run and write all files of the search; return the result as text. There is one final
     run for each best trial: with more trials another one may be the best."""
-    folder, trial = search.series.folder, best_trial(search)
     write_trials(search)
+    folder, trial = search.series.folder, best_trial(search)
     settings = [*search.series.settings, *words_of(trial.params)]
     best = yaml.safe_dump(without_defaults(load_config(settings)), allow_unicode=True, sort_keys=False)
     write_text(folder / BEST, f"# Trial {trial.number}: {search.metric} on dev {trial.value:.4f}\n{best}")
@@ -90,8 +87,7 @@ def finish(search: Search, language: str) -> str:
     search.series.run(name, words_of(trial.params))
     figures = search_figures(search, trial, name)
     text = render_search(figures)
-    write_json(folder / FIGURES, figures)
-    write_text(folder / TEXT, text + "\n")
+    write_figures(folder, "search", figures, text)
     write_text(folder / PAGE, render_search_page(search, figures, text, language))
     return f"{text}\n\nWritten into {folder}: {BEST}, {TRIALS}, {PAGE}, {name}"
 

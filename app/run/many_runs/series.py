@@ -20,7 +20,7 @@ from ...errors import InputError, TrainingError
 from ...evaluation.comparison import check_same_rows
 from ...outcomes.finished_run import read_run, split_of_report
 from ...outcomes.labelled_outcome import LabelledOutcome
-from ...runtime.disk import write_json
+from ...runtime.disk import write_json, write_text
 from ...strategies import load_strategy
 from ..job_signature import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
 from ..modes.launching import child_environment, last_error
@@ -146,6 +146,12 @@ def stop_hopeless(
 def say(text: str) -> None:
     """Print a line for people on standard error."""
     print(shown(text), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def write_figures(folder: Path, name: str, figures: dict, text: str) -> None:
+    """Write name.txt and name.json."""
+    write_text(folder / f"{name}.txt", text + "\n")
+    write_json(folder / f"{name}.json", figures)
 
 
 def default_folder(config: Config, kind: str) -> Path:

@@ -1,7 +1,6 @@
 """A learning curve: parts of the training rows, each trained and tested on the same rows."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from ...config.language import say
 from ...config.schema import Config
@@ -9,11 +8,9 @@ from ...data.dataset import open_dataset
 from ...evaluation.text_table import text_table
 from ...outcomes.metrics import BY_KEY
 from ...outcomes.resampling import all_metrics, compare
-from ...runtime.disk import write_json, write_text
 from .series import Series, scores_of_runs
 
 SHARES = (0.12, 0.25, 0.5, 1.0)
-FIGURES, TEXT = "learning_curve.json", "learning_curve.txt"
 # Below this change by twice the rows, more rows hardly help
 FLAT = 0.01
 # English and Chinese
@@ -102,11 +99,3 @@ def render_curve(figures: dict, language: str = "en") -> str:
 
 def _interval(point: dict) -> str:
     return "{:.4f} … {:.4f}".format(*point["interval"])
-
-
-def write_curve(folder: Path, figures: dict, language: str) -> str:
-    """Write text and figures; return the text."""
-    text = render_curve(figures, language)
-    write_json(folder / FIGURES, figures)
-    write_text(folder / TEXT, text + "\n")
-    return text
