@@ -21,9 +21,8 @@ def choose_errors(
     together. A text whose rows are of several kinds is left out; no kind loses more than half of its texts.
     """
     generator = np.random.default_rng(seed)
-    first, order, starts = text_groups(hashes)
-    sizes = np.diff(starts)
-    is_mixed = np.logical_or.reduceat(kinds[order] != np.repeat(kinds[first], sizes), starts[:-1])
+    first, order, sizes = text_groups(hashes)
+    is_mixed = np.logical_or.reduceat(kinds[order] != np.repeat(kinds[first], sizes), sizes.cumsum() - sizes)
     _, kind_of_text, counts = np.unique(kinds[first], return_inverse=True, return_counts=True)
     left = np.where(counts > SMALL_CLASS, counts // 2, 0)
     chosen, others, wanted = [], [], fraction * len(kinds)
