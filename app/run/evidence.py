@@ -33,7 +33,7 @@ OF_RUNS = ("--nprocs", "--train.nprocs", "--data.fold", "--data.train_share")
 # To try where the model is no better than a linear one: the first that was not it
 OTHERS = ("hfl/chinese-macbert-base", "hfl/chinese-roberta-wwm-ext")
 # Tokens that pretrained models read
-MOST_TOKENS = 512
+MAX_TOKENS = 512
 # With these the loss of training is that of dev
 PLAIN = {
     "loss": "cross_entropy",
@@ -70,9 +70,9 @@ def evidence_of(
     steps = planned_steps(components.plan, train)
     is_short = config.model.head != "linear" and steps < fewest_steps(len(classes))
     other = next(name for name in OTHERS if name != config.model.name)
-    positions = getattr(components.model.model.config, "max_position_embeddings", MOST_TOKENS)
+    positions = getattr(components.model.model.config, "max_position_embeddings", MAX_TOKENS)
     has_pairs = dataset.files["train"].has_pairs
-    read_more = reading_more(config.data, has_pairs, min(positions, MOST_TOKENS))
+    read_more = reading_more(config.data, has_pairs, min(positions, MAX_TOKENS))
     return Evidence(
         metrics=metrics,
         history=history,
