@@ -78,6 +78,11 @@ class Table:
         names = ["texts.bin", *["pairs.bin"] * self.has_pairs]
         return sum((self.folder / name).stat().st_size for name in names)
 
+    @property
+    def lines(self) -> np.ndarray:
+        """The line (or element, or row) of each row in the file, (num_rows,) int64."""
+        return self.array("lines")
+
     @cached_property
     def _texts(self) -> tuple[np.ndarray, np.ndarray]:
         return np.memmap(self.folder / "texts.bin", np.uint8, "r"), self.array("text_ends")
@@ -120,11 +125,11 @@ class Table:
     def where(self, row: int) -> str:
         """Return the file and line (or element, or row) of one row, for a message."""
         unit = self._units[bisect_right(self._ends, row)]
-        return f"{self.file_of(row)}, {unit} {self.array('lines')[row]}"
+        return f"{self.file_of(row)}, {unit} {self.lines[row]}"
 
     def place(self, row: int) -> str:
         """Return the line of one row, with its file where there are several."""
-        return self.where(row) if self.sources else f"{self.row_unit} {self.array('lines')[row]}"
+        return self.where(row) if self.sources else f"{self.row_unit} {self.lines[row]}"
 
     def file_of(self, row: int) -> str:
         """Return the name of the file that has a row."""

@@ -54,7 +54,7 @@ def test_a_training_text_has_itself_as_evidence(run, tmp_path, format):
             assert "rows.tsv, line " in evidence[0]["where"]
     # The others are of dev and test
     assert same >= 40
-    assert [*run.parent.joinpath("cache").glob("vectors-*.npy")]
+    assert [*run.parent.joinpath("cache").glob("vectors-*/vectors.npy")]
 
 
 def read(path: Path) -> list[dict]:
