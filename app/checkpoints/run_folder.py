@@ -1,5 +1,6 @@
 """Opening the folder of a run: which one is resumed, and whether a run in it is replaced or in the way."""
 
+import errno
 import json
 import logging
 import os
@@ -226,6 +227,8 @@ def cannot_write(what: str, error: Exception, folder: Path) -> TrainingError:
         else "there is no training state yet"
     )
     remedy = "free space on the disk" if is_full(error) else "make the folder writable"
+    if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
+        remedy = "raise the limit of open files (ulimit -n)"
     return TrainingError(
         f"{what} cannot be written into {folder}: {error}; {kept}; {remedy} and resume with --resume auto"
     )
