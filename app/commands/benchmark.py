@@ -43,8 +43,8 @@ def run(argv: list[str], program: str) -> int:
     print(render(timings))
     if options.output:
         start = describe_start("single", 1, str(choose_device(config.train.device)))
-        modes, *by_round = ([asdict(timing) for timing in table] for table in (timings, *rounds))
-        write_json(Path(options.output), {"machine": start, "modes": modes, "rounds": by_round})
+        medians, *by_round = ([asdict(timing) for timing in table] for table in (timings, *rounds))
+        write_json(Path(options.output), {"machine": start, "modes": medians, "rounds": by_round})
     available = {mode.name for mode in modes if not mode.unavailable}
     return 1 if any(timing.rows_per_second is None for timing in timings if timing.mode in available) else 0
 
