@@ -18,6 +18,7 @@ from tests.saved_classifier import as_rows, random_texts, save_checkpoint
 from tests.serving.running_server import running
 
 
+@pytest.mark.slow
 def test_the_client_counts_answers_that_are_of_another_text(tmp_path):
     opened = open_model(save_checkpoint(tmp_path), ComputeOptions("cpu"))
     texts, names = random_texts(12), opened.predictor.label_names

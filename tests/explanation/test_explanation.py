@@ -273,6 +273,7 @@ def test_pairs_are_explained_as_pairs(model, folder):
     assert "2: 1" in render_text(pair)
 
 
+@pytest.mark.slow
 def test_a_text_of_a_million_characters_is_cut_and_says_so(model):
     long = explain_one(model, ("今天真开心，" * 170_000,))
     assert len(long.text.input_ids) == model.max_length
