@@ -31,6 +31,8 @@ PROGRESS = "progress.json"
 # The run's best model as it was when the state was written
 BEST = "best.safetensors"
 DAMAGE = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, SafetensorError)
+# Files, sizes and times of the states that this process has written or checked
+KNOWN_WHOLE: dict[Path, tuple] = {}
 Tensors = dict[str, torch.Tensor]
 
 
@@ -82,6 +84,7 @@ def save_training_state(
         shutil.rmtree(final, ignore_errors=True)
         aside.rename(final)
         sync(final.parent)
+        KNOWN_WHOLE[final] = file_stats(final)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise cannot_write(f"the training state of step {progress.step}", error, folder) from error
@@ -172,9 +175,12 @@ def add_best_model(state: Path, model: Path) -> None:
 
 
 def drop_states(folder: Path, keep: int, written: Path | None = None, keep_damaged: int = 1) -> None:
-    """Remove all training states but `written` and the newest `keep`; with 0 their folder too. Of those that
-    were renamed, because they are damaged, the newest `keep_damaged` stay."""
-    for old in saved_states(folder)[keep:]:
+    """Remove all training states but `written` and the newest `keep` whole ones; with 0 their folder too.
+    Damaged ones are renamed, and the newest `keep_damaged` stay, as do those that cannot be read now."""
+    states = saved_states(folder)
+    if len(states) > keep > 0:
+        states = [state for state in states if state == written or is_whole(state)]
+    for old in states[keep:]:
         if old != written:
             shutil.rmtree(old, ignore_errors=True)
     for damaged in damaged_states(folder)[keep_damaged:]:
@@ -184,6 +190,26 @@ def drop_states(folder: Path, keep: int, written: Path | None = None, keep_damag
         # It has something else
         with suppress(OSError):
             (folder / STATES).rmdir()
+
+
+def is_whole(state: Path) -> bool:
+    """Return whether a state is whole; a damaged one is renamed. Only new and changed files are read."""
+    try:
+        seen = file_stats(state)
+        if KNOWN_WHOLE.get(state) != seen:
+            check_state(state)
+            KNOWN_WHOLE[state] = seen
+    except (*DAMAGE, OSError) as error:
+        if is_damage(error):
+            set_aside(state, error)
+        return False
+    return True
+
+
+def file_stats(state: Path) -> tuple:
+    """Return names, sizes and times of a state's files."""
+    stats = {path.name: path.stat() for path in sorted(state.iterdir())}
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())
 
 
 def damaged_states(folder: Path) -> list[Path]:

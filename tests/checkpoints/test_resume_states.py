@@ -122,13 +122,15 @@ def test_without_an_undamaged_state_there_is_none(tmp_path, caplog):
 @pytest.mark.parametrize("keep_states", [1, 2, 3])
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_state_takes_no_whole_ones_place(tmp_path, keep_states, name, damage):
+@pytest.mark.parametrize("resumed", [True, False])
+def test_a_damaged_state_takes_no_whole_ones_place(tmp_path, keep_states, name, damage, resumed):
     """After damage to the newest states, a job that is interrupted again and again still gets further."""
     for step in (5, 10, 15):
         save(tmp_path, step)
     for step in (10, 15):
         DAMAGES[damage](tmp_path / "state" / f"step-{step:08d}" / name)
-    assert load_training_state(tmp_path).progress.step == 5
+    if resumed:
+        assert load_training_state(tmp_path).progress.step == 5
     save(tmp_path, 7, keep_states)
     assert steps(tmp_path) == [7, 5][:keep_states]
     assert load_training_state(tmp_path).progress.step == 7
@@ -138,6 +140,10 @@ def test_a_damaged_state_takes_no_whole_ones_place(tmp_path, keep_states, name, 
     )
     save(tmp_path, 15, keep_states)
     assert steps(tmp_path) == [15, 7, 5][:keep_states]
+    flip_a_bit(tmp_path / "state" / "step-00000015" / "weights.safetensors")
+    save(tmp_path, 20, keep_states)
+    save(tmp_path, 25, keep_states)
+    assert steps(tmp_path) == [25, 20, 7][:keep_states]
     assert len(list((tmp_path / "state").glob("damaged-*"))) == 1
     drop_states(tmp_path, 1, keep_damaged=0)
     assert not list((tmp_path / "state").glob("damaged-*")), "a finished run keeps none"
