@@ -164,6 +164,11 @@ def clear_folder(config: OutputConfig) -> None:
     """Set the run in `config.dir` aside, where that is allowed; raises InputError otherwise."""
     check_content(config)
     folder = Path(config.dir)
+    if not config.overwrite:
+        if is_finished(folder):
+            raise finished_error(folder)
+        if not only_started(folder):
+            raise unfinished_error(folder)
     try:
         if only_started(folder):
             remove_run(folder)

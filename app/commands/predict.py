@@ -125,6 +125,20 @@ def write_predictions(
         write_rows(args, source, rows, opened, threshold, file, on_batch)
 
 
+def check_label_settings(args: argparse.Namespace, opened: OpenedModel) -> None:
+    """Raise InputError for options of several labels a row that do not fit together, or not the model."""
+    if not opened.predictor.outcome.form.has_several:
+        for name in ("label_separator", "label_columns"):
+            if getattr(args, name) is not None:
+                raise InputError(
+                    f"--{name} is for several labels a row, and {opened.folder} has one; leave it out"
+                )
+    elif args.label_columns is not None and (args.label_column, args.label_separator) != (None, None):
+        raise InputError(
+            "--label_columns is instead of --label_column and --label_separator; remove it, or these"
+        )
+
+
 def report(args: argparse.Namespace, model_folder: Path) -> None:
     """Classify rows with labels, and write a report on them; raises as `run` does."""
     from ..prediction.labelled_rows import check_report_folder, report_on
@@ -132,6 +146,7 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
 
     folder = check_report_folder(args.report)
     opened = open_chosen(args, model_folder)
+    check_label_settings(args, opened)
     recorded = opened.recorded | {"task": opened.predictor.outcome.task}
     source = open_file(args.input, recorded, asked_settings(args), need_label=True)
     check_pairs(model_folder, opened.recorded, source.has_pairs, PAIRS_REMEDY)

@@ -13,6 +13,7 @@ SIGTERM, 1 for a model that gives no numbers, 2 for bad input, 130 when interrup
 import argparse
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -49,7 +50,7 @@ def build_parser(program: str) -> Parser:
     hosts = (
         "other names of this server, which the header Host may have (default: none but localhost and --host)"
     )
-    add("--allowed_hosts", type=lambda names: names.split(","), default=[], metavar="NAME,NAME", help=hosts)
+    add("--allowed_hosts", type=_host_names, default=[], metavar="NAME,NAME", help=hosts)
     how_sure = parser.add_argument_group("how sure").add_argument
     evidence = "requests may ask for the nearest training rows, whose vectors are computed at the first start"
     how_sure("--evidence", action="store_true", help=f"{evidence} (default: they may not)")
@@ -84,6 +85,15 @@ def _add_limits(add: Callable) -> None:
     add("--max_characters", type=COUNT, default=100_000, metavar="CHARACTERS", help=characters)
     body = "bytes of a request (default: 1048576)"
     add("--max_body", type=COUNT, default=1 << 20, metavar="BYTES", help=body)
+
+
+def _host_names(value: str) -> list[str]:
+    names = [name.strip() for name in value.split(",")]
+    if wrong := [name for name in names if not re.fullmatch(r"[\w.-]+|[0-9A-Fa-f:.]+", name)]:
+        raise argparse.ArgumentTypeError(
+            f"names of hosts without a port are needed, separated by commas, found {wrong[0] or 'nothing'}"
+        )
+    return names
 
 
 def check(args: argparse.Namespace) -> None:

@@ -1,8 +1,9 @@
 """Rules for several settings together; those for a single value stand beside its field."""
 
 from dataclasses import fields
+from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, shorten
 from .addresses import check_address
 from .data_settings import TASKS
 from .rules import check_rules, check_task, require
@@ -14,6 +15,7 @@ MIN_STRIDE = 4
 
 def check_values(config: Config) -> None:
     """Raise InputError, naming the key, for the first value that breaks the rule of its own field."""
+    _refuse_nul(config.to_dict())
     for key in ("train", "dev", "test"):
         value = getattr(config.data, key) or []
         for name in [value] if isinstance(value, str) else value:
@@ -105,3 +107,17 @@ def _check_multi_label(data: DataConfig) -> None:
     require(
         "data.max_labels", most, most is None or most >= data.min_labels, "at least data.min_labels, or null"
     )
+
+
+def _refuse_nul(value: Any, key: str = "") -> None:
+    """Raise InputError for a string with a NUL character in this value and those inside it."""
+    if isinstance(value, str):
+        require(
+            key, shorten(value, 80), "\0" not in value, "without NUL characters, which no file name can have"
+        )
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            _refuse_nul(inner, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for inner in value:
+            _refuse_nul(inner, key)

@@ -27,6 +27,7 @@ from tests.verbs import serve as main
         (["--timeout", "nan"], "--timeout must be above 0"),
         (["--receive_timeout", "0"], "--receive_timeout must be above 0"),
         (["--max_connections", "0"], "--max_connections must be at least 1"),
+        (["--allowed_hosts", "http://a"], "names of hosts without a port are needed"),
         (["--max_texts", "0"], "--max_texts must be at least 1"),
         (["--max_texts", "1000"], "--max_waiting must be at least --max_texts 1000, found 512"),
         (["--batch_wait", "-1"], "--batch_wait must be from 0 to 1000"),

@@ -141,6 +141,7 @@ def test_a_report_on_the_rows_of_test_has_the_figures_of_the_run(trained, tmp_pa
         ({"text": "好", "labels": "正面|负面"}, [], "set --data.label_separator '|', or write a JSON list"),
         ({"text": "好", "a": 2}, ["--label_columns", "[a]"], "must be 0 or 1, found 2"),
         ({"text": "好", "labels": []}, ["--label_columns", "a"], "a list of columns is needed"),
+        ({"text": "好"}, ["--label_columns", "[a]", "--label_column", "b"], "--label_columns is instead of"),
     ],
 )
 def test_labelled_rows_that_cannot_be_reported_are_errors(
