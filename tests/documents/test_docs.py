@@ -113,7 +113,6 @@ def test_the_table_of_rooms_has_every_folder_of_the_package_in_the_order_of_the_
 @pytest.mark.parametrize("mode", strategy_names())
 def test_every_mode_has_a_script_and_is_documented(mode):
     assert (ROOT / f"run_{mode}.py").exists()
-    assert len(read(f"run_{mode}.py").splitlines()) <= 25
     for document in ("README.md", "README.zh-CN.md", "docs/modes.md", "docs/modes.zh-CN.md"):
         assert f"run_{mode}.py" in read(document)
 
