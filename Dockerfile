@@ -11,8 +11,9 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ARG PACKAGES="numpy tokenizers tqdm"
 WORKDIR /app
-COPY requirements.txt requirements-serve.txt requirements-onnx.txt constraints.txt ./
-RUN pip install --no-cache-dir ${PACKAGES} -r requirements-serve.txt -r requirements-onnx.txt -c constraints.txt
+COPY requirements.txt constraints.txt ./
+COPY requirements requirements
+RUN pip install --no-cache-dir ${PACKAGES} -r requirements/serve.txt -r requirements/onnx.txt -c constraints.txt
 COPY app app
 
 RUN useradd --system classifier

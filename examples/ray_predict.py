@@ -1,6 +1,6 @@
 """Classify the texts of Parquet files on a Ray cluster, by Ray Data: the columns that `predict` adds.
 
-pip install . -r requirements-ray.txt -c constraints.txt       on every machine of the cluster
+pip install . -r requirements/ray.txt -c constraints.txt       on every machine of the cluster
 python examples/ray_predict.py --checkpoint checkpoints/sample-001 --input posts/ --output labels/
 python examples/ray_predict.py --checkpoint onnx/ --input s3://posts/ --output s3://labels/ --actors 64
 python examples/ray_predict.py --checkpoint bert/ --input posts/ --output labels/ --actors 8 --gpus 1

@@ -28,11 +28,11 @@ check() {
     horovodrun -np 2 -H localhost:2 --gloo python scripts/check_horovod.py
 }
 
-pip install --no-build-isolation "$@" -r requirements-horovod.txt
+pip install --no-build-isolation "$@" -r requirements/horovod.txt
 if ! check; then
     echo "the wheel from pip's cache does not fit this torch; building it again" >&2
     pip install --no-build-isolation --no-cache-dir --force-reinstall --no-deps "$@" \
-        -r requirements-horovod.txt
+        -r requirements/horovod.txt
     check
 fi
 echo "Horovod works: horovodrun -np 2 -H localhost:2 --gloo python run_horovod.py"

@@ -1,4 +1,4 @@
-"""requirements*.txt, constraints.txt and pyproject.toml say the same: python -m pytest
+"""The files of requirements, constraints.txt and pyproject.toml say the same: python -m pytest
 tests/test_requirements.py"""
 
 import re
@@ -16,9 +16,9 @@ PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 FILES = {
     "requirements.txt": PROJECT["dependencies"] + EXTRAS["test"],
-    **{f"requirements-{extra}.txt": EXTRAS[extra] for extra in EXTRAS if extra != "test"},
-    # No extra: pip alone cannot build it
-    "requirements-horovod.txt": ["horovod==0.28.1"],
+    **{f"requirements/{extra}.txt": EXTRAS[extra] for extra in EXTRAS if extra != "test"},
+    # It has no extra, because pip alone cannot build it.
+    "requirements/horovod.txt": ["horovod==0.28.1"],
 }
 
 
@@ -41,9 +41,11 @@ def test_requirements_are_those_of_pyproject(name):
 
 
 def test_every_file_has_its_extra_and_its_row_in_the_table_of_optional_packages():
-    assert {path.name for path in ROOT.glob("requirements*.txt")} == set(FILES)
+    assert {f"requirements/{path.name}" for path in (ROOT / "requirements").iterdir()} == set(FILES) - {
+        "requirements.txt"
+    }
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| .* \| `(requirements-\w+\.txt)`", page, re.MULTILINE)
+    rows = re.findall(r"^\| .* \| `(requirements/\w+\.txt)`", page, re.MULTILINE)
     assert {*rows, "requirements.txt"} == set(FILES)
 
 
@@ -51,7 +53,7 @@ def test_every_requirement_has_a_tested_version():
     constraints = lines("constraints.txt")
     assert all("==" in constraint for constraint in constraints)
     # scripts/install_horovod.sh builds the one version that there is.
-    required = {package(line) for name in FILES if name != "requirements-horovod.txt" for line in lines(name)}
+    required = {package(line) for name in FILES if name != "requirements/horovod.txt" for line in lines(name)}
     assert required <= {package(constraint) for constraint in constraints}
 
 

@@ -124,7 +124,7 @@ def run(argv: list[str], program: str) -> int:
         from ..serving.service import Limits, ServeOptions
     except ImportError as error:
         raise InputError(
-            f"serve needs FastAPI and others ({error}); install them: pip install -r requirements-serve.txt "
+            f"serve needs FastAPI and others ({error}); install them: pip install -r requirements/serve.txt "
             "-c constraints.txt"
         ) from error
     limits = Limits(args.max_body, args.max_texts, args.max_characters)

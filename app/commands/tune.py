@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SAMPLERS, PRUNERS = ("tpe", "gp", "random"), ("median", "halving", "none")
 CONTINUES = "the same command continues with the same trials"
 INTERRUPTED = f"interrupted; {CONTINUES}"
-NEEDS_OPTUNA = "python -m app tune needs Optuna: pip install -r requirements-tune.txt -c constraints.txt"
+NEEDS_OPTUNA = "python -m app tune needs Optuna: pip install -r requirements/tune.txt -c constraints.txt"
 
 
 def run(argv: list[str], program: str) -> int:

@@ -22,7 +22,7 @@ def open_words(table: Table, store: TokenStore, tokenizer, cache_dir: str) -> np
     try:
         installed = version("rjieba")
     except PackageNotFoundError as error:
-        raise InputError("data.whole_words needs rjieba: pip install -r requirements-words.txt") from error
+        raise InputError("data.whole_words needs rjieba: pip install -r requirements/words.txt") from error
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()

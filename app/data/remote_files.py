@@ -53,7 +53,7 @@ def _file_system(address: str) -> tuple[Any, str]:
     except (ImportError, ValueError) as error:
         scheme = address.partition("://")[0]
         raise InputError(
-            f"{address}: files of {scheme}:// need a package; pip install -r requirements-remote.txt has "
+            f"{address}: files of {scheme}:// need a package; pip install -r requirements/remote.txt has "
             "those of s3:// and oss://"
         ) from error
 

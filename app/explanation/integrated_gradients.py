@@ -54,7 +54,7 @@ def attribute(
         from captum.attr import IntegratedGradients
     except ImportError as error:
         raise InputError(
-            f"explain needs captum ({error}); install it: pip install -r requirements-explain.txt -c "
+            f"explain needs captum ({error}); install it: pip install -r requirements/explain.txt -c "
             "constraints.txt"
         ) from error
     text = model.embed(input_ids)[None]

@@ -49,7 +49,7 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
     except ImportError as error:
         raise InputError(
             f"export needs onnx and ONNX Runtime ({error}); install them: pip install -r "
-            "requirements-onnx.txt -c constraints.txt"
+            "requirements/onnx.txt -c constraints.txt"
         ) from error
     names = input_names(model)
     plain = path.with_suffix(".plain.onnx")

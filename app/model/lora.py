@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 FOLDER, WEIGHTS, CONFIG = "adapter", "adapter_model.safetensors", "adapter_config.json"
 # Before each name in peft's file; ours have the name of the adapter inside
 PREFIX, NAME = "base_model.model.", "default"
-PROBLEM = "LoRA needs peft: pip install -r requirements-lora.txt"
+PROBLEM = "LoRA needs peft: pip install -r requirements/lora.txt"
 
 
 def add_lora(model: PackedModel, settings: LoRAConfig) -> None:

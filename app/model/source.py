@@ -62,7 +62,7 @@ def _from_modelscope(name: str, revision: str | None) -> Path:
         from modelscope_hub.errors import HubError
     except ImportError as error:
         raise InputError(
-            f"model.name {MODELSCOPE}{name} needs modelscope-hub: pip install -r requirements-modelscope.txt"
+            f"model.name {MODELSCOPE}{name} needs modelscope-hub: pip install -r requirements/modelscope.txt"
         ) from error
     try:
         return Path(HubApi().download_repo(name, "model", revision=revision, ignore_patterns=OTHER_FILES))

@@ -19,7 +19,7 @@ CHUNK_NUMBERS = 1 << 22
 MAX_NUMBERS = 300_000_000
 # Of the test whether models are better than the most frequent answer
 LEVEL = 0.05
-REMEDY = "cleanlab is needed: pip install -r requirements-labels.txt -c constraints.txt"
+REMEDY = "cleanlab is needed: pip install -r requirements/labels.txt -c constraints.txt"
 
 
 @dataclass(frozen=True)

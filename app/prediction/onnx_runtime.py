@@ -64,7 +64,7 @@ def _session(graph: Path):
     except ImportError as error:
         raise InputError(
             f"{graph}: an exported model needs ONNX Runtime; install it: pip install -r "
-            "requirements-onnx.txt -c constraints.txt"
+            "requirements/onnx.txt -c constraints.txt"
         ) from error
     options = onnxruntime.SessionOptions()
     # Errors; warnings are about the graph, which was tried when it was exported

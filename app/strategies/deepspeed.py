@@ -39,7 +39,7 @@ class DeepSpeed(ProcessGroupStrategy):
         try:
             version("deepspeed")
         except PackageNotFoundError:
-            return "DeepSpeed is not installed: DS_BUILD_OPS=0 pip install -r requirements-deepspeed.txt"
+            return "DeepSpeed is not installed: DS_BUILD_OPS=0 pip install -r requirements/deepspeed.txt"
         return None
 
     def __enter__(self) -> DeepSpeed:

@@ -13,7 +13,7 @@ from ..model.recipe import USUAL_WARMUP
 from ..runtime.devices import is_cuda
 
 logger = logging.getLogger(__name__)
-NEEDS_BITSANDBYTES = "train.optimizer adamw_8bit needs bitsandbytes: pip install -r requirements-8bit.txt"
+NEEDS_BITSANDBYTES = "train.optimizer adamw_8bit needs bitsandbytes: pip install -r requirements/8bit.txt"
 
 
 def parameter_groups(

@@ -23,7 +23,7 @@ from benchmarks.reference_job.check import check_losses, check_rows, compare_los
 from benchmarks.reference_job.report import describe, render, summarise_rounds
 
 FABRIC = ("lightning_fabric", "lightning")
-INSTALL = "pip install -r requirements-benchmarks.txt -c constraints.txt"
+INSTALL = "pip install -r requirements/benchmarks.txt -c constraints.txt"
 # Padded to a fixed length, so that its steps all cost the same and a few of them are enough.
 FEWER_STEPS = {"example_repository": 8}
 # Steps before those of each round: after waiting, caches are cold and free memory has been given back

@@ -163,7 +163,7 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
     results: dict = {}
     names = [name for name in SERVERS if name != "litserve_pipeline" or find_spec("litserve")]
     if len(names) < len(SERVERS):
-        say("litserve is not installed and is left out; see requirements-benchmarks.txt")
+        say("litserve is not installed and is left out; see requirements/benchmarks.txt")
     for number in range(1, args.rounds + 1):
         for name in names:
             with started(name, args, folder, inputs["checkpoint"]) as (_, port):

@@ -69,7 +69,7 @@ def test_folds_from_the_first_command_to_fixed_labels(tmp_path):
     """Errors are injected into the file; the list finds it; a finished command is quick and equal; other
     settings are refused."""
     pytest.importorskip(
-        "cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt"
+        "cleanlab", reason="cleanlab is not installed: pip install -r requirements/labels.txt"
     )
     from pyarrow import parquet
 
@@ -125,7 +125,7 @@ def test_folds_from_the_first_command_to_fixed_labels(tmp_path):
 def test_folds_of_label_lists(tmp_path):
     """Sets with a flipped label are found again, and a second command trains nothing."""
     pytest.importorskip(
-        "cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt"
+        "cleanlab", reason="cleanlab is not installed: pip install -r requirements/labels.txt"
     )
     write_posts(tmp_path / "rows.tsv").rename(tmp_path / "rows.jsonl")
     out = tmp_path / "out"

@@ -91,7 +91,7 @@ def test_other_folders_are_errors(tmp_path, capsys):
 def test_without_captum_the_error_says_how_to_install_it(model, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     assert main([model, TEXT]) == 2
-    assert "pip install -r requirements-explain.txt -c constraints.txt" in capsys.readouterr().err
+    assert "pip install -r requirements/explain.txt -c constraints.txt" in capsys.readouterr().err
 
 
 def test_settings_of_the_run_are_used(tmp_path, capsys):

@@ -17,7 +17,7 @@ from app.commands import tune
 from tests.tiny import write_tiny
 from tests.verbs import tune as main
 
-pytest.importorskip("optuna", reason="Optuna is not installed: pip install -r requirements-tune.txt")
+pytest.importorskip("optuna", reason="Optuna is not installed: pip install -r requirements/tune.txt")
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = split(

@@ -56,5 +56,5 @@ def test_without_rjieba_the_error_says_how_to_install_it(texts, monkeypatch):
     table, cache = texts
     tokenizer = tiny_tokenizer()
     store = open_store(table, tokenizer, 32, cache)
-    with pytest.raises(InputError, match="pip install -r requirements-words.txt"):
+    with pytest.raises(InputError, match="pip install -r requirements/words.txt"):
         open_words(table, store, tokenizer, cache)

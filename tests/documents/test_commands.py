@@ -71,7 +71,7 @@ def test_every_entry_script_has_a_command():
         "python -m benchmarks.reference_job --train.epoch 1",
         "python -m pytest tests/none",
         'python -m pytest -m "not sloww"',
-        "pip install -r requirements-none.txt",
+        "pip install -r requirements/none.txt",
         "bash scripts/none.sh",
     ],
 )

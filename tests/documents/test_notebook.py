@@ -14,7 +14,7 @@ PYTHON_PAGES = ("docs/python.md", "docs/python.zh-CN.md")
 @pytest.mark.slow
 def test_the_notebook_runs_and_its_model_has_learned(monkeypatch):
     nbclient = pytest.importorskip(
-        "nbclient", reason="needs nbclient: pip install -r requirements-notebook.txt"
+        "nbclient", reason="needs nbclient: pip install -r requirements/notebook.txt"
     )
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
@@ -41,7 +41,7 @@ def test_the_notebook_runs_and_its_model_has_learned(monkeypatch):
 
 def test_the_notebook_is_kept_without_outputs():
     nbformat = pytest.importorskip(
-        "nbformat", reason="needs nbformat: pip install -r requirements-notebook.txt"
+        "nbformat", reason="needs nbformat: pip install -r requirements/notebook.txt"
     )
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)

@@ -29,9 +29,8 @@ def image_requirements() -> list[str]:
     """Return the requirements that the Dockerfile installs by default."""
     dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     wanted = re.search(r'^ARG PACKAGES="(.*)"$', dockerfile, re.MULTILINE)[1].split()
-    for name in re.findall(
-        r"-r (requirements-\S+\.txt)", dockerfile.split("RUN pip install")[1].split("\n")[0]
-    ):
+    command = dockerfile.split("RUN pip install")[1].split("\n")[0]
+    for name in re.findall(r"-r (requirements/\S+\.txt)", command):
         lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
         wanted += [line for line in lines if line and not line.startswith("#")]
     return wanted

@@ -203,13 +203,13 @@ def test_a_missing_folder_is_no_hub_name(tmp_path):
 
 def test_modelscope_is_optional_and_says_how_to_install_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "modelscope_hub", None)
-    with pytest.raises(InputError, match="pip install -r requirements-modelscope.txt"):
+    with pytest.raises(InputError, match="pip install -r requirements/modelscope.txt"):
         checkpoint_place(ModelConfig(name="modelscope:org/bert"), str(tmp_path))
 
 
 def test_modelscope_that_cannot_be_reached_names_the_ways_out(monkeypatch, tmp_path):
     pytest.importorskip(
-        "modelscope_hub", reason="needs modelscope-hub: pip install -r requirements-modelscope.txt"
+        "modelscope_hub", reason="needs modelscope-hub: pip install -r requirements/modelscope.txt"
     )
     for variable in ("MODELSCOPE_DOMAIN", "MODELSCOPE_ENDPOINT"):
         monkeypatch.setenv(variable, "http://127.0.0.1:9")

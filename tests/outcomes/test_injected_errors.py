@@ -36,7 +36,7 @@ def noisy_rows(outcome: LabelledOutcome, num_rows: int = 2000) -> tuple[np.ndarr
 
 @pytest.mark.parametrize("outcome", [CLASSES, LISTS])
 def test_a_good_model_finds_injected_errors_and_a_random_one_does_not(outcome):
-    pytest.importorskip("cleanlab", reason="cleanlab is not installed: see requirements-labels.txt")
+    pytest.importorskip("cleanlab", reason="cleanlab is not installed: see requirements/labels.txt")
     labels, logits, true = noisy_rows(outcome)
     is_injected = (labels != true).reshape(len(labels), -1).any(axis=1)
     assert is_injected.sum() == pytest.approx(100, abs=2)

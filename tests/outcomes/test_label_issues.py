@@ -7,7 +7,7 @@ from scipy.special import expit, softmax
 from app.outcomes.label_issues import find_issues, judge
 from tests.outcomes.test_injected_errors import CLASSES, LISTS, noisy_rows
 
-pytest.importorskip("cleanlab", reason="cleanlab is not installed: see requirements-labels.txt")
+pytest.importorskip("cleanlab", reason="cleanlab is not installed: see requirements/labels.txt")
 
 
 @pytest.mark.parametrize("outcome", [CLASSES, LISTS])

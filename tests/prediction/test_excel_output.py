@@ -15,7 +15,7 @@ from app.prediction.predictor import Prediction
 from tests.saved_classifier import save_checkpoint
 from tests.verbs import predict as main
 
-openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements-excel.txt")
+openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements/excel.txt")
 TEXTS = ["今天真开心", "=1+1", "\x1b[2J\x00", "_x0041_ _x_", "第一行\r\n第二行", "@SUM(A1)", "😀"]
 
 

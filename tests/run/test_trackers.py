@@ -134,7 +134,7 @@ def test_settings_are_checked():
     missing = [name for name in TRACKERS if find_spec(name) is None]
     for name in missing:
         with pytest.raises(
-            InputError, match=f"{name} needs a library: pip install -r requirements-{name}.txt"
+            InputError, match=f"{name} needs a library: pip install -r requirements/{name}.txt"
         ):
             check_trackers(replace(OutputConfig(), trackers=[name]))
     check_trackers(replace(OutputConfig(), trackers=[name for name in TRACKERS if name not in missing]))
@@ -150,7 +150,7 @@ def start(tmp_path: Path, *arguments: str) -> int:
 
 @pytest.mark.slow
 def test_mlflow_has_the_whole_run_also_when_it_is_trained_for_longer(tmp_path, monkeypatch):
-    pytest.importorskip("mlflow", reason="needs MLflow: pip install -r requirements-mlflow.txt")
+    pytest.importorskip("mlflow", reason="needs MLflow: pip install -r requirements/mlflow.txt")
     from mlflow import MlflowClient
 
     monkeypatch.chdir(tmp_path)
@@ -186,7 +186,7 @@ def test_mlflow_has_the_whole_run_also_when_it_is_trained_for_longer(tmp_path, m
 
 @pytest.mark.slow
 def test_a_server_that_cannot_be_reached_ends_no_training(tmp_path, monkeypatch):
-    pytest.importorskip("mlflow", reason="needs MLflow: pip install -r requirements-mlflow.txt")
+    pytest.importorskip("mlflow", reason="needs MLflow: pip install -r requirements/mlflow.txt")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
@@ -200,7 +200,7 @@ def test_a_server_that_cannot_be_reached_ends_no_training(tmp_path, monkeypatch)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "variable"), [("wandb", "WANDB_MODE"), ("swanlab", "SWANLAB_MODE")])
 def test_the_others_write_offline(name, variable, tmp_path, monkeypatch):
-    pytest.importorskip(name, reason=f"needs {name}: pip install -r requirements-{name}.txt")
+    pytest.importorskip(name, reason=f"needs {name}: pip install -r requirements/{name}.txt")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(variable, "offline")
     assert start(tmp_path, "--train.epochs", "1", "--output.trackers", f"[{name}]") == 0

@@ -104,7 +104,7 @@ def test_without_the_package_one_line_says_how_to_install_it(monkeypatch):
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(deepspeed, "version", not_there)
-    assert "pip install -r requirements-deepspeed.txt" in deepspeed.DeepSpeed.unavailable_reason()
+    assert "pip install -r requirements/deepspeed.txt" in deepspeed.DeepSpeed.unavailable_reason()
 
 
 @installed

@@ -95,7 +95,7 @@ def test_build_optimizer(name, kind):
 
 
 def test_8_bit_adamw_trains_as_adamw_and_resumes_bit_for_bit(tmp_path):
-    pytest.importorskip("bitsandbytes", reason="pip install -r requirements-8bit.txt")
+    pytest.importorskip("bitsandbytes", reason="pip install -r requirements/8bit.txt")
     rows, shape = open_tiny(tmp_path), {"hidden_size": 64, "intermediate_size": 128}
     trainings = [
         Training(rows, replace(SETTINGS, optimizer=name), shape=shape, dropout=0.1)

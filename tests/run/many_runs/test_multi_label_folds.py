@@ -124,7 +124,7 @@ def test_the_file_of_logits_has_label_lists(found, tmp_path):
 
 def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets, tmp_path):
     pytest.importorskip(
-        "cleanlab", reason="cleanlab is not installed: pip install -r requirements-labels.txt"
+        "cleanlab", reason="cleanlab is not installed: pip install -r requirements/labels.txt"
     )
     figures = list_issues(tmp_path, found)
     with (tmp_path / "label_issues.csv").open(encoding="utf-8", newline="") as file:

@@ -90,7 +90,7 @@ def test_the_usual_space_leaves_out_what_is_fixed_or_contradicts(tmp_path):
 
 
 def test_a_trial_gets_values_of_the_range():
-    optuna = pytest.importorskip("optuna", reason="needs requirements-tune.txt")
+    optuna = pytest.importorskip("optuna", reason="needs requirements/tune.txt")
     trial = optuna.create_study().ask()
     assert 2 <= parse_range("train.epochs", "[2, 8]").suggest(trial) <= 8
     assert isinstance(trial.params["train.epochs"], int)

@@ -25,7 +25,7 @@ def check_trackers(config: OutputConfig) -> None:
             )
         if find_spec(name) is None:
             raise InputError(
-                f"output.trackers {name} needs a library: pip install -r requirements-{name}.txt, or leave "
+                f"output.trackers {name} needs a library: pip install -r requirements/{name}.txt, or leave "
                 "it out"
             )
 
