@@ -99,8 +99,8 @@ def docstring_commands(path: Path) -> list[list[str]]:
 
 def batch_scripts() -> list[list[str]]:
     """Return the commands of the files for Slurm and Kubernetes."""
-    slurm = re.search(r"^srun (.*)", read("docs/slurm.sh").replace("\\\n", " "), re.MULTILINE)[1]
-    job = yaml.safe_load(read("docs/kubeflow.yaml"))
+    slurm = re.search(r"^srun (.*)", read("examples/slurm.sh").replace("\\\n", " "), re.MULTILINE)[1]
+    job = yaml.safe_load(read("examples/kubeflow.yaml"))
     container = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     return [shlex.split(re.sub(r"\$\w+", "2", slurm)), [*container["command"], *container["args"]]]
 

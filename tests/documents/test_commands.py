@@ -49,7 +49,7 @@ def test_every_command_of_a_docstring_is_parsed():
 def test_the_batch_scripts_are_parsed_and_resume_when_they_are_requeued():
     published = commands.batch_scripts()
     assert len(published) == 2
-    check_all("docs", published)
+    check_all("examples", published)
     assert all("--resume auto" in shlex.join(command) for command in published)
 
 

@@ -169,6 +169,15 @@ def test_the_docstrings_hold_commands():
     assert len(commands_of(ACCELERATE)) == 2
 
 
+def test_the_files_that_the_image_copies_are_those_that_are_sent_to_the_builder():
+    """BuildKit reads the list of ignored files beside the Dockerfile, which has its name."""
+    copied = re.findall(r"^COPY (.*) \S+$", (ROOT / "examples/Dockerfile").read_text("utf-8"), re.MULTILINE)
+    copied = " ".join(copied).split()
+    ignored = (ROOT / "examples/Dockerfile.dockerignore").read_text("utf-8")
+    assert sorted(copied) == sorted(re.findall(r"^!(.*)", ignored, re.MULTILINE))
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+
+
 @pytest.mark.slow
 def test_ray_gives_each_row_what_predict_gives_it(tmp_path):
     pytest.importorskip("ray")

@@ -27,7 +27,7 @@ sys.meta_path.insert(0, Absent())
 
 def image_requirements() -> list[str]:
     """Return the requirements that the Dockerfile installs by default."""
-    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    dockerfile = (ROOT / "examples" / "Dockerfile").read_text(encoding="utf-8")
     wanted = re.search(r'^ARG PACKAGES="(.*)"$', dockerfile, re.MULTILINE)[1].split()
     command = dockerfile.split("RUN pip install")[1].split("\n")[0]
     for name in re.findall(r"-r (requirements/\S+\.txt)", command):

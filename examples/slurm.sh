@@ -1,5 +1,5 @@
 #!/bin/bash
-# Two machines with eight GPUs each, one torchrun agent on each machine:  sbatch docs/slurm.sh
+# Two machines with eight GPUs each, one torchrun agent on each machine:  sbatch examples/slurm.sh
 # Submitted again, or requeued after a preemption, it resumes from the last training state in its run folder.
 #SBATCH --job-name=text-classification
 #SBATCH --nodes=2
