@@ -36,7 +36,7 @@ def prepare(config: Config) -> str:
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     # What the run sets for its device is not needed here
-    train = replace(config.train, device="cpu", precision="fp32", cuda_graphs=False)
+    train = replace(config.train, device="cpu", precision="fp32")
     with open_strategy("single", replace(config, train=train)) as strategy:
         components = assemble(strategy.config, strategy)
     report = data_report(components, config.output.language)

@@ -82,9 +82,6 @@ class TrainConfig:
     for any lengths); auto: varlen where the device has a fast kernel for it (CUDA, compute capability 8.0 or
     higher).
     """
-    cuda_graphs: bool = False
-    """Replay training steps as CUDA graphs, in one process with AdamW; off, because no GPU has verified it
-    yet."""
     gradient_checkpointing: bool = False
     """Keep only the input of each layer for the backward pass, which computes the layer again: less memory,
     more time, the same weights."""

@@ -16,7 +16,7 @@ MAX_ROWS = 12_000
 # Settings of the machine, and of the arithmetic, leave the choice of few rows open
 FREE = (
     *("seed", "precision", "device", "threads", "nprocs", "timeout", "deterministic", "on_nonfinite"),
-    *("collate", "attention", "cuda_graphs", "gradient_checkpointing", "log_every", "save_every"),
+    *("collate", "attention", "gradient_checkpointing", "log_every", "save_every"),
     *("accumulation_steps", "micro_batch_size", "micro_batch_tokens", "eval_batch_size"),
 )
 

@@ -34,7 +34,6 @@ class MaskedLanguageModelling(Outcome):
 
     task = "masked_language_modelling"
     log_metrics = ("loss", "perplexity", "accuracy")
-    has_fixed_shape = False
     measures_start = True
 
     def prepare(self, config, dataset, tokenizer, device) -> None:

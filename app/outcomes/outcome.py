@@ -36,9 +36,9 @@ class Outcome:
     `task` is the value of data.task, `problem_type` that of transformers' config.json. `log_metrics` are
     shown after each evaluation, `beside_baselines` with the baselines, and the first of these where there is
     room for one.
-    `has_labels`: the outcome is a `LabelledOutcome`. `has_fixed_shape`: batches of as many rows have as many
-    targets. `measures_start`: the rows of the report are also evaluated before the training. `unfitted` is
-    what a report says where nothing that can be fitted on dev helps.
+    `has_labels`: the outcome is a `LabelledOutcome`. `measures_start`: the rows of the report are also
+    evaluated before the training. `unfitted` is what a report says where nothing that can be fitted on dev
+    helps.
     """
 
     task: str
@@ -46,7 +46,6 @@ class Outcome:
     log_metrics: tuple[str, ...]
     beside_baselines: tuple[str, ...] = ("accuracy",)
     has_labels = False
-    has_fixed_shape = True
     measures_start = False
     unfitted: dict = {}
 

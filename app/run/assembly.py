@@ -9,7 +9,7 @@ import torch
 from ..batching.collate import Layout
 from ..batching.loader import Loader
 from ..batching.plan import BatchPlan
-from ..config.schema import Config, DataConfig, TrainConfig
+from ..config.schema import Config, DataConfig
 from ..data.cache import content_key, folder_digest
 from ..data.dataset import Dataset, open_dataset
 from ..data.long_texts import long_texts
@@ -26,7 +26,6 @@ from ..model.recipe import with_epochs, with_recipe
 from ..model.source import checkpoint_place
 from ..outcomes import prepare_outcome
 from ..outcomes.outcome import Outcome
-from ..runtime.cuda_graphs import can_record
 from ..runtime.devices import is_cuda
 from ..strategies.strategy import Strategy
 from ..training.optimizer import build_optimizer
@@ -70,7 +69,6 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     layout = model.layout(packed, choose_varlen(settings.attention, model, packed, strategy.device))
     if settings.gradient_checkpointing and layout.varlen and not is_cuda(strategy.device):
         raise InputError("train.gradient_checkpointing true needs train.attention auto or grouped on the CPU")
-    has_fixed_shape = outcome.has_fixed_shape and data.long != "windows"
     if settings.adversarial and not strategy.can_move_embeddings:
         raise InputError(
             f"train.adversarial {settings.adversarial} needs one model in each process, and DataParallel "
@@ -81,7 +79,6 @@ def assemble(config: Config, strategy: Strategy) -> Components:
             "train.optimizer adamw_8bit needs the whole optimizer state in each process, and this mode has "
             "parts of it, which also saves memory; set it to adamw, or use run_ddp.py"
         )
-    check_cuda_graphs(settings, layout, strategy, has_fixed_shape)
     loaders = {name: outcome.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
     classes = None
     if settings.sampling == "balanced":
@@ -158,31 +155,6 @@ def choose_varlen(attention: str, model: PackedModel, packed: bool, device: torc
             "auto"
         )
     return attention == "varlen"
-
-
-def check_cuda_graphs(
-    settings: TrainConfig, layout: Layout, strategy: Strategy, has_fixed_shape: bool
-) -> None:
-    """Raise InputError, naming what is missing, where `train.cuda_graphs` is set and steps cannot be
-    recorded. `has_fixed_shape`: batches with as many rows have as many inputs and targets."""
-    needs = {
-        "one process of run_single.py": strategy.is_alone,
-        "a CUDA device": is_cuda(strategy.device),
-        "torch 2.13 or newer": can_record(),
-        "train.attention varlen": layout.varlen,
-        "classification without data.long windows": has_fixed_shape,
-        "train.optimizer adamw": settings.optimizer == "adamw",
-        "train.precision bf16 or fp32": settings.precision != "fp16",
-        "train.on_nonfinite stop": settings.on_nonfinite == "stop",
-        "train.accumulation_steps 1": settings.accumulation_steps == 1,
-        "no train.gradient_checkpointing": not settings.gradient_checkpointing,
-        "no train.r_drop and no train.adversarial": not (settings.r_drop or settings.adversarial),
-        "no train.micro_batch_tokens": not settings.micro_batch_tokens,
-        "train.micro_batch_size none or auto": not isinstance(settings.micro_batch_size, int),
-    }
-    missing = [need for need, is_met in needs.items() if not is_met]
-    if settings.cuda_graphs and missing:
-        raise InputError(f"train.cuda_graphs true needs {', '.join(missing)}; or leave it out")
 
 
 def make_deterministic(deterministic: bool) -> None:

@@ -10,7 +10,6 @@ from ..config.language import spoken
 from ..config.schema import TrainConfig
 from ..data.report import render
 from ..model.memory import BYTES, kept_bytes
-from ..runtime.devices import is_cuda
 from ..runtime.precision import Precision
 from ..strategies.strategy import Strategy
 from .assembly import Components, num_layers
@@ -36,8 +35,7 @@ def describe(
     return (
         f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, "
         f"{settings.precision}, {'packed' if layout.packed else 'padded'} batches"
-        f"{', attention over rows of any length' if layout.varlen else ''}"
-        f"{describe_graphs(settings, strategy)}\n  "
+        f"{', attention over rows of any length' if layout.varlen else ''}\n  "
         f"{strategy.group.world_size} process(es), {strategy.device}, {torch.get_num_threads()} threads; "
         f"{total_steps:,} steps of {batch_size} rows{components.plan.drawn}\n"
         f"  {describe_memory(components, strategy, settings)}\n  run folder {folder}"
@@ -91,12 +89,3 @@ def step_memory(components: Components, strategy: Strategy, settings: TrainConfi
         layers, width = num_layers(model), getattr(model.model.config, "hidden_size", 0)
         activations = activations / max(1, layers) + BYTES * layers * width * most
     return parts | {f"activations of {len(positions)} rows": activations}
-
-
-def describe_graphs(settings: TrainConfig, strategy: Strategy) -> str:
-    """Return whether steps are replayed as CUDA graphs, on a CUDA device."""
-    if not is_cuda(strategy.device):
-        return ""
-    if settings.cuda_graphs:
-        return ", steps as CUDA graphs"
-    return ", CUDA graphs off (no GPU has verified train.cuda_graphs yet)"

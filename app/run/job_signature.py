@@ -15,7 +15,7 @@ LENGTH = ("train.epochs", "train.max_steps")
 # Settings that may change when a run resumes: they decide how, or how long, the same job is done
 FREE_TRAIN = (
     *("accumulation_steps", "micro_batch_size", "micro_batch_tokens", "eval_batch_size"),
-    *("collate", "attention", "cuda_graphs", "gradient_checkpointing"),
+    *("collate", "attention", "gradient_checkpointing"),
     *("eval_every", "save_every", "early_stopping", "log_every", "on_nonfinite", "timeout"),
     *("deterministic", "device", "threads", "nprocs"),
 )

@@ -40,7 +40,7 @@ def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
 
 
 def is_cuda(device: torch.device) -> bool:
-    """Return whether a device has what torch has for CUDA (and ROCm, which torch calls so) only: graphs,
+    """Return whether a device has what torch has for CUDA (and ROCm, which torch calls so) only:
     kernels for rows of any length, TF32, copies from pinned memory, DataParallel."""
     return device.type == "cuda"
 

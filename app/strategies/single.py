@@ -5,5 +5,3 @@ from .strategy import Strategy
 
 class Single(Strategy):
     """The defaults of `Strategy`; nothing is exchanged."""
-
-    is_alone = True

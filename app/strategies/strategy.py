@@ -41,9 +41,6 @@ class Strategy:
     evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
     # What of weights, gradients and optimizer each rank has a part of only
     sharded: tuple[str, ...] = ()
-    # Whether nothing is exchanged between processes, so that a whole step can be recorded
-    is_alone = False
-
     # Whether a pass is made by the model itself, so that its embeddings can be moved
     can_move_embeddings = True
 

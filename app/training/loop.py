@@ -11,7 +11,6 @@ from ..strategies.strategy import Strategy
 from .non_finite import REMEDY
 from .optimizer import learning_rate_factor, peak_learning_rate, warmup_steps
 from .out_of_memory import RetryOutOfMemory
-from .recorded_step import RecordedStep
 from .step import Loss, StepResult, TrainingStep
 
 
@@ -71,12 +70,11 @@ def train(
     warmup, peak = warmup_steps(config.warmup, total_steps), peak_learning_rate(config)
     step = TrainingStep(strategy, loader, loss, config, before_update)
     step.warm_up()
-    retry = RetryOutOfMemory(step, config, progress.micro_batch_size)
-    run_step = RecordedStep(retry, plan, total_steps) if config.cuda_graphs else retry
+    run_step = RetryOutOfMemory(step, config, progress.micro_batch_size)
     while progress.step < total_steps and not progress.stop:
         factor = learning_rate_factor(progress.updates, total_steps, warmup, config.schedule)
         result = run_step(progress.step, plan.batch(progress.step), peak * factor)
-        progress.micro_batch_size = retry.fits
+        progress.micro_batch_size = run_step.fits
         progress.step += 1
         progress.updates += not result.skipped
         if strategy.average and not result.skipped:

@@ -93,10 +93,6 @@ def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Write `learning_rate`, times each group's `lr_scale`, into the optimizer, in place into a tensor."""
+    """Write `learning_rate`, times each group's `lr_scale`, into the optimizer."""
     for group in optimizer.param_groups:
-        scaled = learning_rate * group.get("lr_scale", 1.0)
-        if torch.is_tensor(group["lr"]):
-            group["lr"].fill_(scaled)
-        else:
-            group["lr"] = scaled
+        group["lr"] = learning_rate * group.get("lr_scale", 1.0)

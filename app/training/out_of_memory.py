@@ -1,7 +1,7 @@
 """What happens when memory runs out in a step: more and smaller micro-batches, and the same global batch."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -47,8 +47,6 @@ class RetryOutOfMemory:
         is_alone = self.strategy.group.world_size == 1
         self.asks_others = not is_alone and self.strategy.can_retry and config.micro_batch_size == "auto"
         self.can_retry = self.strategy.can_retry and (is_alone or self.asks_others)
-        # Frees what others keep on the device, before a step is repeated
-        self.free_memory: Callable[[], None] = lambda: None
         # From when on the step cannot be repeated: gradients are exchanged, or weights change
         self.is_committed = False
 
@@ -65,7 +63,6 @@ class RetryOutOfMemory:
                     self.failed_ranks(1)
             # After `except`, which keeps the tensors of the failed step alive
             self.strategy.zero_grad()
-            self.free_memory()
             self.halve(index + 1, batch)
 
     def micro_batches(self, batch: np.ndarray) -> Iterator[tuple[np.ndarray, bool]]:

@@ -1,5 +1,5 @@
 """One optimizer step, top to bottom: batch, forward, loss, backward, exchange, clip, update, zero.
-`out_of_memory.py` repeats it with smaller micro-batches, `recorded_step.py` replays it as a CUDA graph."""
+`out_of_memory.py` repeats it with smaller micro-batches."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

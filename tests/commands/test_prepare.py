@@ -15,7 +15,7 @@ from tests.verbs import prepare as main
 def test_a_run_reads_the_prepared_cache_wherever_it_is(tmp_path, capsys):
     rows, prepared = write_tiny(tmp_path / "rows.tsv"), tmp_path / "prepared"
     settings = ["--data.train", str(rows), "--data.max_length", "16", "--model.config", json.dumps(SIZES)]
-    settings += ["--train.threads", "1", "--train.cuda_graphs", "true"]
+    settings += ["--train.threads", "1"]
     assert main([*settings, "--data.cache_dir", str(prepared)]) == 0
     printed = capsys.readouterr().out
     assert "rows.tsv: 60 rows" in printed
@@ -24,7 +24,7 @@ def test_a_run_reads_the_prepared_cache_wherever_it_is(tmp_path, capsys):
     before = {path: path.stat().st_mtime_ns for path in moved.rglob("*")}
     copy = shutil.copy(rows, tmp_path / "copy.tsv")
     config = load_config([*settings, "--data.train", str(copy), "--data.cache_dir", str(moved)])
-    config = replace(config, train=replace(config.train, device="cpu", cuda_graphs=False, seed=7))
+    config = replace(config, train=replace(config.train, device="cpu", seed=7))
     with open_strategy("single", config) as strategy:
         components = assemble(strategy.config, strategy)
     assert {path: path.stat().st_mtime_ns for path in moved.rglob("*")} == before

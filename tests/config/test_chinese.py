@@ -26,7 +26,6 @@ RARE = (
     "card",
     "damaged",
     "locked",
-    "CUDA graphs",
     "oneDNN",
     "logits are too many",
 )

@@ -38,7 +38,7 @@ def result_file(folder: Path, mode: str, training: str) -> Path:
 def comparable(config: Config, steps: int, training: str) -> Config:
     """Return the configuration of a training, without what makes modes differ by design: dropout."""
     precision = training.removesuffix(CONTROL)
-    settings = replace(config.train, max_steps=steps, log_every=1, early_stopping=None, cuda_graphs=False)
+    settings = replace(config.train, max_steps=steps, log_every=1, early_stopping=None)
     if precision == "float64":
         # Without autocast, fp32 computes in the dtype of the weights; CUDA has no varlen kernel for float64
         settings = replace(settings, precision="fp32", attention="grouped")
