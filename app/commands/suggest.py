@@ -2,13 +2,11 @@
 
 python -m app suggest pool.csv next.csv                    50 rows, by the run that finished last
 python -m app suggest pool.csv next.csv --checkpoint checkpoints/sample-001 --num 100
-python -m app suggest pool.csv tasks.json --to label-studio
-python -m app suggest pool.csv tasks.jsonl --to doccano --strategy embedding_kmeans
+python -m app suggest pool.csv next.csv --strategy embedding_kmeans
 python -m app suggest next.csv labelled-2.csv --add        next.csv has labels now: train again with them
 
 With --add, the training rows of the run and the labelled rows are written to OUT, the run is trained again
-with them, beside the old run under the name of OUT, and the two are compared on the run's test rows. With
---to, the labelled file is an export of that tool.
+with them, beside the old run under the name of OUT, and the two are compared on the run's test rows.
 
 Rows that the run was trained or evaluated with are left out, and repeated texts. The strategies have the
 names of the library small-text: random; by the probabilities, least_confidence, prediction_entropy,
@@ -26,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from ..config.rules import at_least
 from ..config.shipped import MODULE
-from ..data.annotation_export import TOOLS, new_file
 from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.output import check_output, open_output
@@ -48,11 +45,10 @@ def build_parser(program: str) -> Parser:
     parser = Parser(program, __doc__)
     add = parser.add_argument
     add("pool", metavar="POOL", help="file of texts without labels, read as in the run's training")
-    add("target", metavar="OUT", help="the new file; .csv, .jsonl or .xlsx, unless --to is set")
+    add("target", metavar="OUT", help="the new file; .csv, .jsonl or .xlsx")
     add("--checkpoint", type=Path, metavar="RUN", help="a run (default: the one that finished last)")
     add("--num", type=number(int, at_least(1)), default=50, help="rows to choose (default: 50)")
     add("--strategy", choices=STRATEGIES, default="breaking_ties", help="(default: breaking_ties)")
-    add("--to", choices=TOOLS, help="write tasks for this tool, with the guess (default: rows)")
     brought = "POOL has labels now: train again with them, and say what they brought"
     add("--add", action="store_true", help=brought)
     seed = "seed of random and embedding_kmeans (default: 0)"
@@ -69,8 +65,8 @@ def check(args: argparse.Namespace) -> None:
             raise InputError(f"{target}: with --add the name must end in .csv")
         return
     suffixes = [suffix for suffix, format in OUTPUT_SUFFIXES.items() if format != "parquet"]
-    if args.to is None and target.suffix.lower() not in suffixes:
-        raise InputError(f"{target}: the name must end in {', '.join(suffixes)}; or set --to")
+    if target.suffix.lower() not in suffixes:
+        raise InputError(f"{target}: the name must end in {', '.join(suffixes)}")
     check_output(args.target, args.pool)
     if target.exists():
         raise InputError(f"{target}: there is such a file; choose another name")
@@ -123,47 +119,19 @@ def choose(args: argparse.Namespace, opened: OpenedModel, rows: list[Row]) -> li
     return [guesses[index] for index in chosen]
 
 
-def write(args: argparse.Namespace, opened: OpenedModel, source: Source, chosen: list[Prediction]) -> None:
-    """Write the chosen rows as a table, or as tasks for a tool."""
-    outcome = opened.predictor.outcome
-    if args.to is None:
-        from ..prediction.prediction_writer import PredictionWriter
-
-        with open_output(args.target) as file:
-            format = OUTPUT_SUFFIXES[Path(args.target).suffix.lower()]
-            PredictionWriter(outcome, source.columns).write(format, file, chosen)
-        return
-    write_tasks, interface = TOOLS[args.to]
-    tasks = [task(outcome, guess) for guess in chosen]
-    with new_file(Path(args.target)) as file:
-        file.write(write_tasks(tasks))
-    if interface:
-        print(f"The labelling interface:\n{interface(tasks, outcome.label_names)}")
-
-
-def task(outcome, guess: Prediction) -> dict[str, str]:
-    """Return a row as `TOOLS` takes it; the guess stands for the given label too."""
-    import json
-
-    answer = guess.answer if isinstance(guess.answer, str) else json.dumps(guess.answer, ensure_ascii=False)
-    doubt = 1 - float(outcome.confidence(guess.probabilities[None])[0])
-    line, text, pair = guess.row[:3]
-    row = {"text": text, "given": answer, "suggested": answer, "score": str(doubt), "line": str(line)}
-    return row if pair is None else row | {"text_pair": pair}
-
-
 def run(argv: list[str], program: str) -> None:
     """Choose and write; raises InputError for bad input, TrainingError where it cannot be done."""
     args = build_parser(program).parse_args(argv)
     check(args)
     from ..prediction.choose_run import choose_run
+    from ..prediction.prediction_writer import PredictionWriter
     from ..prediction.recorded_settings import check_pairs, recorded_settings
 
     folder = args.checkpoint or choose_run()[0]
     if args.add:
         from ..run.many_runs.next_round import add_round
 
-        print(add_round(folder, args.pool, Path(args.target), args.to))
+        print(add_round(folder, args.pool, Path(args.target)))
         return
     recorded = recorded_settings(folder)
     source = open_file(args.pool, recorded, {}, keeps_columns=True)
@@ -172,5 +140,7 @@ def run(argv: list[str], program: str) -> None:
     with quick_imports(f"{MODULE}.prediction.torch_runtime"):
         opened = open_model(folder, ComputeOptions(args.device))
     chosen = choose(args, opened, rows)
-    write(args, opened, source, chosen)
+    with open_output(args.target) as file:
+        format = OUTPUT_SUFFIXES[Path(args.target).suffix.lower()]
+        PredictionWriter(opened.predictor.outcome, source.columns).write(format, file, chosen)
     say(f"{len(chosen):,} rows in {args.target}")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from ..config import file_formats
 from ..config.file_formats import FORMATS, SUFFIXES
@@ -100,18 +99,13 @@ def open_reader(path: Source, options: ReadOptions, format: str) -> Reader:
     return reader_class(format)(path, options)
 
 
-def read_records(path: Path, options: ReadOptions, format: str) -> Iterator[tuple[int, Any]]:
-    """Yield (number, record) for each record of a file; `FileFormat.row_unit` says what the number counts."""
-    return open_reader(path, options, format).records()
-
-
 def named_rows(
     path: Path, options: ReadOptions, format: str, check_names: Callable[[str, list[str]], None]
 ) -> Iterator[tuple[int, dict]]:
     """Yield number and values by column name of each row of a file of objects, or with a header, whose place
     and names `check_names` gets. Raises InputError, with the place, for what is no row."""
     names: list[str] | None = None
-    for number, record in read_records(path, options, format):
+    for number, record in open_reader(path, options, format).records():
         where = f"{path}, {FORMATS[format].row_unit} {number}"
         if isinstance(record, BadRow):
             raise InputError(f"{where}: {record.problem}")

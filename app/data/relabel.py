@@ -3,14 +3,17 @@
 A fix is a row of a CSV file (or TSV, Excel, JSON Lines) with the column `label`, and `text_hash` as
 label_issues.csv has it, or `text` (and `text_pair`). A row without a label is no fix, so a list of label
 issues may be filled in part by part. For multi-label rows, `label` is a set of labels as the
-data has them; the list [] is no label.
+data has them; the list [] is no label. The column `choice` stands before `label`: Label Studio's export has
+a decision there, beside the empty `label` of the list that was imported.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +87,7 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
     for line, values in named_rows(file, options, format, _check_names):
         where = f"{source}, {unit} {line}"
         try:
-            label = form.text_of_fix(values.get("label"), data)
+            label = form.text_of_fix(_decision(values), data)
             if not label:
                 continue
             key = _key(values, data.remove_spaces)
@@ -102,11 +105,22 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
 
 
 def _check_names(where: str, names: list[str]) -> None:
-    if "label" not in names or not {"text_hash", "text"} & set(names):
+    if not {"label", "choice"} & set(names) or not {"text_hash", "text"} & set(names):
         raise InputError(
             f"{where}: a file of fixes needs a header with the column label, and text_hash or text; found "
             f"{listed(names)}"
         )
+
+
+def _decision(values: dict) -> Any:
+    value = values.get("choice") or values.get("label")
+    # Label Studio writes several choices so
+    if not isinstance(value, str) or not value.startswith('{"choices"'):
+        return value
+    try:
+        return json.loads(value)["choices"]
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the choices are not valid JSON, found {excerpt(value)}; export again") from error
 
 
 def _key(values: dict, remove_spaces: bool) -> int:

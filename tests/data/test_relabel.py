@@ -260,3 +260,49 @@ def test_a_list_of_label_issues_is_read_in_utf_8_whatever_the_encoding_of_the_da
     fixes = [read_fixes(file, ReadOptions(encoding="gb18030")) for file in files]
     assert [one.labels for one in fixes] == [["高兴"]] * 2
     assert fixes[0].hashes.tolist() == fixes[1].hashes.tolist()
+
+
+# Label Studio exports this CSV of an imported label_issues.csv, with <Choices name="choice">: the columns are
+# in order of their names, the `label` of the list stays empty, and several choices are an object
+LABEL_STUDIO = (
+    '"annotation_id","annotator","choice","created_at","flagged","given","id","label","lead_time","rank",'
+    '"suggested","text","text_hash","updated_at"\n'
+    '1,"1",{},"2026-11-25T10:00:00Z","yes","A",7,"",3.2,1,"B","甲，\n乙","h00000000000000a1","2026"\n'
+    '2,"1","","2026-11-25T10:00:00Z","no","A",8,"",1.5,2,"B","丙","h00000000000000b2","2026"\n'
+)
+# doccano exports this CSV: the text, the columns that it did not use, and the labels joined by #
+DOCCANO = (
+    "id,text,rank,file,line,row_id,given,suggested,score,flagged,text_hash,label,Comments\n"
+    '1,"甲，\n乙",1,a.tsv,7,5,A,B,0.01,yes,h00000000000000a1,B,\n'
+    "2,丙,2,a.tsv,3,1,A,B,0.2,no,h00000000000000b2,,\n"
+)
+
+
+@pytest.mark.parametrize("content", [LABEL_STUDIO.format('"B"'), DOCCANO])
+def test_the_csv_exports_of_annotation_tools_are_fixes(write, content):
+    fixes = read_fixes(write("export.csv", content))
+    assert (fixes.hashes.tolist(), fixes.labels) == ([0xA1], ["B"])
+
+
+def test_exports_of_several_labels_are_fixes(write):
+    """Of doccano as JSON Lines: `#` could be part of a label."""
+    options = ReadOptions(task="multi_label")
+    choices = LABEL_STUDIO.format('"{""choices"":[""C"",""B""]}"')
+    lines = '{"id": 1, "text": "甲", "text_hash": "h00000000000000a1", "label": ["B", "C"], "Comments": []}\n'
+    for path in (write("export.csv", choices), write("export.jsonl", lines)):
+        fixes = read_fixes(path, options)
+        assert (fixes.hashes.tolist(), fixes.labels) == ([0xA1], ['["B", "C"]'])
+    one = read_fixes(write("one.csv", LABEL_STUDIO.format('"B"')), options)
+    assert one.labels == ['["B"]']
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ('"{""choices"":[""C"",""B""]}"', "export.csv, line 2: label must be a string or an integer"),
+        ('"{""choices"":[""C"",""B"""', "export.csv, line 2: the choices are not valid JSON"),
+    ],
+)
+def test_choices_that_are_no_label_name_file_and_line(write, choice, message):
+    with pytest.raises(InputError, match=message):
+        read_fixes(write("export.csv", LABEL_STUDIO.format(choice)))

@@ -11,12 +11,9 @@ from ...checkpoints.run_folder import is_finished
 from ...checkpoints.run_history import CONFIG
 from ...config.command_line import load_config
 from ...config.file_formats import FORMATS
-from ...data.annotation_export import new_file
-from ...data.annotation_import import read_export
 from ...data.dataset import Dataset
 from ...data.file_encoding import file_encoding
 from ...data.formats import file_format
-from ...data.label_cells import encode_labels
 from ...data.rows import Row
 from ...errors import InputError, TrainingError, excerpt, listed, nearest
 from ...outcomes.finished_run import read_run
@@ -35,17 +32,17 @@ READING |= {"encoding": "utf-8", "quoting": "double", "dev_size": "0", "test_siz
 READING |= dict.fromkeys(("label_separator", "label_columns", "limit", "relabel", "folds", "fold"), "null")
 
 
-def add_round(folder: Path, labelled: str, target: Path, tool: str | None) -> str:
+def add_round(folder: Path, labelled: str, target: Path) -> str:
     """Write the training rows of the run in `folder` and the rows of the file `labelled` to `target`, train
     the run again with them, and return what that brought, on the run's own test rows.
 
-    `tool`: `labelled` is an export of it. The dev and test rows are files beside `target`, and the new run is
-    in a folder beside the old one, with the name of `target`; the same call continues it. Raises InputError
-    for bad rows, and for files that are there with other content; TrainingError where the training fails.
+    The dev and test rows are files beside `target`, and the new run is in a folder beside the old one, with
+    the name of `target`; the same call continues it. Raises InputError for bad rows, and for files that are
+    there with other content; TrainingError where the training fails.
     """
     dataset = dataset_of_run(folder, "suggest --add needs", "name another run with --checkpoint")
     outcome, _ = read_run(folder)
-    new = new_rows(folder, labelled, dataset, outcome, tool)
+    new = new_rows(folder, labelled, dataset, outcome)
     held_out = {name: target.with_name(f"{target.stem}-{name}.csv") for name in ("dev", "test")}
     files = {name: path for name, path in held_out.items() if name in dataset.splits}
     has_pairs = dataset.splits["train"].table.has_pairs
@@ -69,23 +66,27 @@ def add_round(folder: Path, labelled: str, target: Path, tool: str | None) -> st
     return render_comparison(folder, run, compare_runs(folder, run))
 
 
-def new_rows(
-    folder: Path, labelled: str, dataset: Dataset, outcome: LabelledOutcome, tool: str | None
-) -> list[list[str]]:
+def new_rows(folder: Path, labelled: str, dataset: Dataset, outcome: LabelledOutcome) -> list[list[str]]:
     """Return text, second text and label of the labelled rows that the run does not know, each text once;
     raises InputError for an unknown label, and where there is no such row."""
     known = {row[:2] for name in dataset.splits for row in _split_rows(dataset, name, outcome)}
     rows, counts = {}, {"without a label": 0, "known to the run": 0, "repeated": 0}
-    for where, row in _labelled(folder, labelled, dataset, outcome, tool):
-        if row is None:
+    # As suggest has written it, whatever the pool was
+    encoding = file_encoding(Path(labelled), "utf-8")
+    asked = {"label_column": outcome.label_column, "encoding": encoding, "quoting": "double"}
+    format = file_format(Path(labelled), "auto", encoding)
+    asked |= {"format": format} | ({"header": True} if FORMATS[format].has_header else {})
+    source = open_file(labelled, recorded_settings(folder), asked, need_label=True)
+    for row in source.rows("keep"):
+        if not isinstance(row, Row):
             counts["without a label"] += 1
             continue
         unknown = outcome.form.unknown(row.label, outcome.label_names)
         if unknown is not None:
             names = outcome.label_names
             raise InputError(
-                f"{where}: the run has no label {excerpt(unknown)}{nearest(unknown, names)} (known: "
-                f"{listed(names)}); fix the row, or leave it out"
+                f"{source.name}, {source.place} {row.line}: the run has no label {excerpt(unknown)}"
+                f"{nearest(unknown, names)} (known: {listed(names)}); fix the row, or leave it out"
             )
         texts = (row.text, row.pair or "")
         counts["known to the run"] += texts in known
@@ -97,31 +98,6 @@ def new_rows(
         raise InputError(f"{labelled}: there is no new row with a label ({said or 'it is empty'})")
     say(f"{labelled}: {len(rows):,} new rows" + (f"; left out: {said}" if said else ""))
     return [[*texts, label] for texts, label in rows.items()]
-
-
-def _labelled(
-    folder: Path, labelled: str, dataset: Dataset, outcome: LabelledOutcome, tool: str | None
-) -> Iterator[tuple[str, Row | None]]:
-    """Yield the place of each row, and the row, None without a label on which people agree."""
-    if tool is None:
-        # As suggest has written it, whatever the pool was
-        encoding = file_encoding(Path(labelled), "utf-8")
-        asked = {"label_column": outcome.label_column, "encoding": encoding, "quoting": "double"}
-        format = file_format(Path(labelled), "auto", encoding)
-        asked |= {"format": format} | ({"header": True} if FORMATS[format].has_header else {})
-        source = open_file(labelled, recorded_settings(folder), asked, need_label=True)
-        for row in source.rows("keep"):
-            yield f"{source.name}, {source.place} {row.line}", row if isinstance(row, Row) else None
-        return
-    is_several = outcome.form.has_several
-    for number, (where, about, decisions) in enumerate(read_export(Path(labelled)), 1):
-        if "text" not in about:
-            raise InputError(f"{where}: a row needs its text; export with the data of the tasks")
-        kept = [names for names in decisions if names or is_several]
-        decided = {encode_labels(names) if is_several else "\n".join(names) for names in kept}
-        label = decided.pop() if len(decided) == 1 else None
-        row = None if label is None else Row(number, about["text"], about.get("text_pair"), label)
-        yield where, row
 
 
 def _split_rows(dataset: Dataset, name: str, outcome: LabelledOutcome) -> Iterator[tuple[str, str, str]]:
@@ -138,5 +114,10 @@ def _write(path: Path, rows: list | Iterator, has_pairs: bool) -> None:
     writer.writerows(row if has_pairs else (row[0], row[2]) for row in rows)
     if path.is_file() and path.read_bytes() == text.getvalue().encode():
         return
-    with new_file(path) as file:
-        file.write(text.getvalue())
+    try:
+        with path.open("x", encoding="utf-8", newline="") as file:
+            file.write(text.getvalue())
+    except FileExistsError as error:
+        raise InputError(f"{path}: there is such a file; choose another name") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
