@@ -1,4 +1,4 @@
-"""Opening the folder of a run: which one is resumed, and whether a run in it is replaced or in the way."""
+"""The folder of a run: an empty one, or that of the run which this start resumes. Nothing in it is erased."""
 
 import errno
 import json
@@ -16,9 +16,9 @@ from ..config.schema import OutputConfig
 from ..errors import InputError, TrainingError
 from ..runtime.disk import is_full
 from ..runtime.processes import launcher_id, launcher_start
-from .run_files import REPLACED, REPORT, STATES, only_started, remove_run, set_run_aside
-from .run_history import HISTORY, check_config_file
-from .run_lock import RunLock, check_not_in_use
+from .run_files import REPORT, STATES
+from .run_history import HISTORY
+from .run_lock import LOCK, RunLock, check_not_in_use
 
 logger = logging.getLogger(__name__)
 CHECKPOINTS = Path("checkpoints")
@@ -28,15 +28,15 @@ CLOCKS_DIFFER = 5.0
 
 def run_to_resume(config: OutputConfig) -> Path | None:
     """Return the folder of the run to resume, or None: an interrupted run where its launcher restarted it or
-    `config.resume` is auto; a finished one in `config.dir` where that is auto and the run stays."""
+    `config.resume` is auto; a finished one in `config.dir` where that is auto."""
     if config.dir is None:
         own = [run for run in interrupted(CHECKPOINTS) if is_of_this_launcher(run)] if is_restarted() else []
         return newest(own or (named(config.name) if config.resume == "auto" else []))
     folder = Path(config.dir)
     if not holds_run(folder):
         return None
-    continues = config.resume == "auto" and not config.overwrite
-    return folder if (continues if is_finished(folder) else resumes(config, folder)) else None
+    is_asked = config.resume == "auto" if is_finished(folder) else resumes(config, folder)
+    return folder if is_asked else None
 
 
 def named(name: str | None) -> list[Path]:
@@ -95,10 +95,10 @@ def is_finished(folder: Path) -> bool:
 
 
 def check_run_folder(config: OutputConfig) -> None:
-    """Raise InputError for a run folder in use, one that holds anything but a run, or a run that must stay.
+    """Raise InputError for a folder in use, and for one that is neither empty nor that of a run to resume.
 
-    A run may be replaced with `config.overwrite`. With `config.resume`, or where its launcher restarts it, an
-    interrupted one is resumed, and a finished one with a training state may be trained for longer.
+    An interrupted run is resumed with `config.resume`, or where its launcher restarts it; a finished one with
+    a training state may be trained for longer.
     """
     folder = Path(config.dir) if config.dir is not None else run_to_resume(config)
     if folder is None:
@@ -115,35 +115,28 @@ def check_run_folder(config: OutputConfig) -> None:
     check_not_in_use(folder)
     if config.dir is not None:
         check_content(config)
-    check_config_file(folder)
 
 
 def check_content(config: OutputConfig) -> None:
     """Raise InputError as `check_run_folder` does for what is in `config.dir`."""
     folder = Path(config.dir)
-    if is_finished(folder) and not config.overwrite and (config.resume != "auto" or not saved_states(folder)):
-        raise finished_error(folder)
-    # Nothing is lost of a run that was killed at its very start
-    if only_started(folder):
-        return
-    if not holds_run(folder):
-        raise InputError(f"{folder} is not empty and holds no run; choose another output.dir")
-    if not is_finished(folder) and not config.overwrite and not resumes(config, folder):
-        raise unfinished_error(folder)
-
-
-def unfinished_error(folder: Path) -> InputError:
-    """Return the error of an interrupted run that would be removed without being asked to."""
     states = saved_states(folder)
-    done = (
-        f"its last training state is of step {int(states[0].name[5:])}"
-        if states
-        else "it has no training state yet"
-    )
-    return InputError(
-        f"{folder} holds a run that is not finished ({done}); continue it with --resume auto, replace it "
-        "with --output.overwrite true, or choose another output.dir"
-    )
+    # Of a run that was killed in its very first write
+    is_empty = {path.name for path in folder.iterdir()} <= {LOCK, f".{HISTORY}"}
+    if not (is_empty or holds_run(folder)):
+        raise InputError(f"{folder} is not empty and holds no run; choose another output.dir")
+    if is_finished(folder) and not (config.resume == "auto" and states):
+        raise finished_error(folder)
+    if holds_run(folder) and not is_finished(folder) and not resumes(config, folder):
+        done = (
+            f"its last training state is of step {int(states[0].name[5:])}"
+            if states
+            else "it has no training state yet"
+        )
+        raise InputError(
+            f"{folder} holds a run that is not finished ({done}); continue it with --resume auto, or choose "
+            "another output.dir"
+        )
 
 
 def finished_error(folder: Path) -> InputError:
@@ -154,34 +147,12 @@ def finished_error(folder: Path) -> InputError:
         else f"train its model further in a new run with --model.name {folder} (its last training state was "
         "not kept, see output.keep_final_state)"
     )
-    return InputError(
-        f"{folder} holds a finished run; choose another output.dir, replace the run with --output.overwrite "
-        f"true, or {longer}"
-    )
-
-
-def clear_folder(config: OutputConfig) -> None:
-    """Set the run in `config.dir` aside, where that is allowed; raises InputError otherwise."""
-    check_content(config)
-    folder = Path(config.dir)
-    if not config.overwrite:
-        if is_finished(folder):
-            raise finished_error(folder)
-        if not only_started(folder):
-            raise unfinished_error(folder)
-    try:
-        if only_started(folder):
-            remove_run(folder)
-        else:
-            set_run_aside(folder)
-            logger.info("The run in %s is kept in %s until this one is finished.", folder, folder / REPLACED)
-    except OSError as error:
-        raise InputError(f"output.dir: the run in {folder} cannot be replaced: {error}") from error
+    return InputError(f"{folder} holds a finished run; choose another output.dir, or {longer}")
 
 
 def make_folder(config: OutputConfig) -> Path:
-    """Make and return the folder of a new run: `config.dir`, with what is in it, or checkpoints/<name>-001 or
-    so. Raises InputError as `check_run_folder` does, and for a folder that cannot be made."""
+    """Make and return the folder of a new run: `config.dir`, or checkpoints/<name>-001 or so. Raises
+    InputError as `check_run_folder` does, and for a folder that cannot be made."""
     if config.dir is None:
         return _next_folder(CHECKPOINTS / str(config.name))
     check_run_folder(config)
@@ -201,9 +172,9 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, RunLock]:
     lock = RunLock(folder)
     try:
         # As it is now that it is locked
-        is_resumed = run_to_resume(replace(config, dir=str(folder))) is not None
-        if not is_resumed:
-            clear_folder(replace(config, dir=str(folder)))
+        config = replace(config, dir=str(folder))
+        check_content(config)
+        is_resumed = run_to_resume(config) is not None
     except BaseException:
         lock.release()
         raise

@@ -1,5 +1,5 @@
 """What a run folder says of its run: config.yaml, run_history.json (each start), skipped_rows.csv, and the
-model card: README.md, or beside a file of the user with that name, MODEL_CARD.md."""
+model card, README.md."""
 
 from __future__ import annotations
 
@@ -20,24 +20,14 @@ from ..config.yaml_files import read_yaml
 from ..data.cache import content_key, file_digest
 from ..errors import InputError
 from ..runtime.cores import num_cores
-from ..runtime.disk import is_marked, write_json, write_marked
+from ..runtime.disk import write_json, write_text
 from ..runtime.processes import launcher_id
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
 
 logger = logging.getLogger(__name__)
-CONFIG, HISTORY, SKIPPED = "config.yaml", "run_history.json", "skipped_rows.csv"
-HEADER = (
-    "# All settings of this run. A run replaces this file unless it was changed; SHA-256 of what follows: "
-)
-# The model card: the first that is free, or that a run wrote
-CARDS = ("README.md", "MODEL_CARD.md")
-# With those of runs that were trained for longer
-CARD_FILES = (*CARDS, *(name.replace(".", ".step-*.") for name in CARDS))
-CARD_HEADER = "---\n# A run wrote this card and replaces it unless it was changed; SHA-256 of what follows: "
-# They say how a process is started, not what it trains
-SETTINGS_OF_A_START = ("output.resume", "output.overwrite")
+CONFIG, HISTORY, SKIPPED, CARD = "config.yaml", "run_history.json", "skipped_rows.csv", "README.md"
 
 
 @cache
@@ -98,7 +88,7 @@ def code_version() -> dict[str, str]:
 
 def write_first_start(folder: Path, config: Config, start: dict, dataset: Dataset) -> None:
     """Write history, settings and skipped rows of a run that starts from the beginning. `start` is that of
-    `describe_start`. The history comes first: a config.yaml without it is the user's."""
+    `describe_start`. The history comes first: a folder without it holds no run."""
     write_json(folder / HISTORY, {"starts": [{"step": 0, **start}]})
     write_config(folder, config)
     if any(table.skipped for table in dataset.tables):
@@ -140,7 +130,7 @@ def changed_settings(folder: Path, config: Config) -> dict[str, list]:
         f"{group}.{key}": [before[group][key], value]
         for group, values in config.to_dict().items()
         for key, value in values.items()
-        if f"{group}.{key}" not in SETTINGS_OF_A_START
+        if (group, key) != ("output", "resume")
         and key in before.get(group, {})
         and before[group][key] != value
     }
@@ -158,53 +148,13 @@ def read_settings(folder: Path) -> dict[str, dict]:
 
 
 def write_config(folder: Path, config: Config) -> None:
-    """Write all settings of the run; raises InputError where there is a config.yaml of the user."""
+    """Write all settings of the run."""
     import yaml
 
-    check_config_file(folder)
     text = yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)
-    write_marked(folder / CONFIG, HEADER, text)
+    write_text(folder / CONFIG, f"# All settings of this run\n{text}")
 
 
-def check_config_file(folder: Path) -> None:
-    """Raise InputError where a folder has a config.yaml that no run wrote, or that was changed since."""
-    path = folder / CONFIG
-    if (path.exists() or path.is_symlink()) and not is_written_by_run(folder):
-        raise InputError(
-            f"a run writes its settings to {path}, but there is a file that no run wrote, or that was "
-            "changed since then; rename it, or choose another output.dir"
-        )
-
-
-def is_written_by_run(folder: Path) -> bool:
-    """Return whether a run wrote the config.yaml of a folder, and it is unchanged since then."""
-    path = folder / CONFIG
-    if path.is_symlink() or not path.is_file() or not (folder / HISTORY).exists():
-        return False
-    # An empty file, as a power cut leaves it, has nothing to lose
-    return path.stat().st_size == 0 or is_marked(path, HEADER)
-
-
-def write_card(folder: Path, text: str) -> Path | None:
-    """Write the card, which begins with its metadata, and return its path. A file that no run wrote, or that
-    was changed, stays; without a free name nothing is written."""
-    places = [folder / name for name in CARDS]
-    free = (path for path in places if is_card_of_run(path) or not (path.is_symlink() or path.exists()))
-    path = next(free, None)
-    if path is None:
-        logger.warning(
-            "The model card is not written: %s are files of yours in %s.", " and ".join(CARDS), folder
-        )
-    else:
-        write_marked(path, CARD_HEADER, text)
-    return path
-
-
-def is_card_of_run(path: Path) -> bool:
-    """Return whether a run wrote this file, and it is unchanged since then."""
-    return is_marked(path, CARD_HEADER)
-
-
-def cards_of_run(folder: Path) -> list[Path]:
-    """Return the current cards in a folder that a run wrote."""
-    return [folder / name for name in CARDS if is_card_of_run(folder / name)]
+def write_card(folder: Path, text: str) -> None:
+    """Write the model card, which begins with its metadata."""
+    write_text(folder / CARD, f"---\n{text}")

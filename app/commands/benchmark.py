@@ -63,13 +63,11 @@ def time_rounds(
     """Run every mode once a round, in turns; return the timings of each round."""
     from ..run.modes.timing import Timing, run_mode
 
-    def time_mode(mode: PlannedMode, turn: int, folder: Path) -> Timing:
+    def time_mode(mode: PlannedMode, turn: int) -> Timing:
         if mode.unavailable:
             return Timing(mode.name, mode.processes, why=mode.unavailable)
         say(f"{turn}/{options.rounds}: {mode.name}, {mode.processes} process(es) ...")
-        return run_mode(mode.name, mode.processes, settings, folder / mode.name, options.timeout)
+        with tempfile.TemporaryDirectory() as folder:
+            return run_mode(mode.name, mode.processes, settings, Path(folder, mode.name), options.timeout)
 
-    with tempfile.TemporaryDirectory() as folder:
-        return [
-            [time_mode(mode, turn, Path(folder)) for mode in modes] for turn in range(1, options.rounds + 1)
-        ]
+    return [[time_mode(mode, turn) for mode in modes] for turn in range(1, options.rounds + 1)]

@@ -63,7 +63,7 @@ def train(options: argparse.Namespace, settings: list[str], config: Config, plan
 
     kind = f"{options.seeds} seeds" if options.seeds else f"{options.folds} folds"
     folder = default_folder(config, kind)
-    series = Series(folder, kind, planned.name, planned.processes, settings, config.output.overwrite)
+    series = Series(folder, kind, planned.name, planned.processes, settings)
     if options.seeds:
         from ..run.many_runs.cross_validation import NAME
         from ..run.many_runs.seeds import check_seeds, render_seeds, train_seeds

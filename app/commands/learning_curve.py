@@ -28,7 +28,7 @@ def run(argv: list[str], program: str) -> int:
 
     kind = "learning curve"
     folder = default_folder(config, kind)
-    series = Series(folder, kind, planned.name, planned.processes, settings, config.output.overwrite)
+    series = Series(folder, kind, planned.name, planned.processes, settings)
     open_series(series, config)
 
     def train() -> str:

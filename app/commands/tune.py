@@ -67,10 +67,6 @@ def check_config(config: Config) -> None:
         raise InputError("tune needs one split into train, dev and test; leave data.folds and data.fold out")
     if not config.data.use_test:
         raise InputError("data.use_test is set by tune: only the final run is measured on test; leave it out")
-    if config.output.overwrite:
-        raise InputError(
-            "a search is not replaced; leave output.overwrite out, and choose another output.dir"
-        )
 
 
 def search(

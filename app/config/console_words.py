@@ -104,10 +104,6 @@ LOG_LINES = (
     ),
     ("Settings since step {1}: {2}.", "从第 {1} 步起的设置：{2}。"),
     (
-        "The run in {1} is kept in {2} until this one is finished.",
-        "{1} 中原来的训练保留在 {2}，直到这一次完成。",
-    ),
-    (
         "Adapter merged into {1}: logits of {2} rows differ by at most {3}.",
         "适配器已并入 {1}：{2} 行的 logits 最多相差 {3}。",
     ),

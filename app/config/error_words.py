@@ -147,18 +147,6 @@ ERRORS = (
         "训练文件要留下用来训练的行：共 {1} 行，dev_size {2} 和 test_size {3} 取走 {4} 行；请改小",
     ),
     (
-        "{1} holds a run that is not finished ({2}); continue it with --resume auto, replace it with "
-        "--output.overwrite true, or choose another output.dir",
-        "{1} 里有一次没有完成的训练（{2}）；用 --resume auto 继续，用 --output.overwrite true 替换，"
-        "或换一个 output.dir",
-    ),
-    (
-        "{1} holds a finished run; choose another output.dir, replace the run with --output.overwrite true, "
-        "or train it for longer with --resume auto and more --train.epochs",
-        "{1} 里有一次已完成的训练；请换一个 output.dir，用 --output.overwrite true 替换，"
-        "或用 --resume auto 和更大的 --train.epochs 训练更久",
-    ),
-    (
         "{1} is not empty and holds no run; choose another output.dir",
         "{1} 不是空目录，里面也没有训练；请换一个 output.dir",
     ),

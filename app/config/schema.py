@@ -111,11 +111,10 @@ class OutputConfig:
     """Where a run is saved, and what it shows."""
 
     dir: str | None = None
-    """Run folder; none: the next free one of checkpoints/<name>-001, checkpoints/<name>-002, ..."""
+    """Run folder, empty or with the run to resume; none: the next free one of checkpoints/<name>-001,
+    checkpoints/<name>-002, ..."""
     name: str | None = None
     """Name of the run; none: the name of the configuration file (with the default file, of the data)."""
-    overwrite: bool = False
-    """Allow a run in `dir`, finished or not, to be replaced; files that are not of the run stay."""
     resume: Literal["never", "auto"] = "never"
     """auto: resume the interrupted run in `dir` (without `dir`: the newest one with this name), or start a
     new run if there is none; a finished run in `dir` continues if epochs or max_steps give it more steps

@@ -25,7 +25,7 @@ from .assembly import Components
 from .log.metrics_file import METRICS, read_evaluations
 
 # Of the user's command: a repeated run needs another folder, and its launcher adds its own words
-OWN_FOLDER = ("--output.dir", "--output.resume", "--output.overwrite", "--resume", "--local")
+OWN_FOLDER = ("--output.dir", "--output.resume", "--resume", "--local")
 # What is chosen for random weights
 OF_WEIGHTS = ("--model.", "--train.learning_rate", "--train.head_learning_rate")
 # What a verb that trains several runs sets itself

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoints.run_files import check_inputs, drop_replaced_run
 from ..checkpoints.run_folder import cannot_write, check_run_folder, holds_run, open_run_folder
 from ..checkpoints.run_history import describe_start, write_first_start
 from ..checkpoints.run_lock import RunLock
@@ -114,7 +113,6 @@ class Job:
     def check_output(self) -> None:
         """Raise InputError where the run could not begin to write; rank 0 calls it."""
         check_run_folder(self.config.output)
-        check_inputs(self.config)
         check_trackers(self.config.output)
         check_not_done(self.config)
 
@@ -247,5 +245,4 @@ class Job:
         print_and_write(self.folder, self.config, self.components, split, best, metrics, results, start)
         self.log.track_report(split, metrics, self.progress.step)
         drop_states(self.folder, keep=int(self.config.output.keep_final_state), keep_damaged=0)
-        drop_replaced_run(self.folder)
         logger.info("Saved in %s; %s", self.folder, self.components.outcome.next_command(self.folder))

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 def check_not_done(config: Config) -> None:
     """Raise InputError, before any long work, where a finished run would be resumed with the same length."""
     folder = Path(config.output.dir) if config.output.dir else None
-    if folder is None or not is_finished(folder) or config.output.overwrite:
+    if folder is None or not is_finished(folder):
         return
     train = read_settings(folder).get("train", {})
     names = [name.removeprefix("train.") for name in LENGTH]

@@ -64,23 +64,6 @@ def whole_files(aside: Path, folder: Path) -> Iterator[Path]:
     aside.rmdir()
 
 
-def write_marked(path: Path, mark: str, text: str) -> None:
-    """Write a text file that begins with `mark` and a digest of the text below, for `is_marked`."""
-    write_text(path, f"{mark}{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
-
-
-def is_marked(path: Path, mark: str) -> bool:
-    """Return whether `write_marked` wrote a file, and it is unchanged since then; a link is not followed."""
-    if path.is_symlink() or not path.is_file():
-        return False
-    try:
-        text = path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError):
-        return False
-    digest, _, rest = text.removeprefix(mark).partition("\n")
-    return text.startswith(mark) and digest == hashlib.sha256(rest.encode()).hexdigest()
-
-
 def write_json(path: Path, value: object) -> None:
     """Write JSON with Chinese characters as they are, whole or not at all."""
     write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")

@@ -10,9 +10,6 @@ from shlex import split
 import pytest
 import yaml
 
-from app.checkpoints.run_folder import check_run_folder
-from app.config.schema import OutputConfig
-from app.errors import InputError
 from app.run.entry import main
 from app.strategies.single import Single
 from tests.tiny import write_tiny
@@ -105,35 +102,3 @@ def test_a_damaged_history_is_no_obstacle(start, content, capsys):
     assert start("--train.eval_batch_size=8") == 0
     assert [entry["step"] for entry in starts()] == [5]
     assert "is damaged and begins with this start" in capsys.readouterr().err
-
-
-def is_refused(message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        check_run_folder(OutputConfig(dir="run", resume="auto", overwrite=True))
-
-
-@pytest.mark.parametrize("content", ["data: {max_length: 77}\n# my notes\n", "# All settings of this run.\n"])
-def test_a_config_file_of_the_user_is_never_replaced(start, content):
-    """One that was there before the run, or was changed since: it has to be renamed first."""
-    assert start(steps=3, action=terminate) == 143
-    own = Path("run/config.yaml").read_bytes()
-    Path("run/config.yaml").write_text(content)
-    is_refused(
-        r"run/config\.yaml, but there is a file that no run wrote, or that was changed since then; rename"
-    )
-    assert start() == 2
-    assert Path("run/config.yaml").read_text() == content
-    Path("run/config.yaml").rename("run/mine.yaml")
-    assert start() == 0
-    assert Path("run/mine.yaml").read_text() == content
-    assert len(Path("run/config.yaml").read_bytes()) == len(own)
-
-
-def test_a_copy_of_another_runs_config_file_is_the_users(start):
-    assert start(steps=1, action=terminate) == 143
-    Path("other").mkdir()
-    copy = Path("other/config.yaml")
-    copy.write_bytes(Path("run/config.yaml").read_bytes())
-    assert start("--output.dir=other", "--output.overwrite=true") == 2
-    assert copy.read_bytes() == Path("run/config.yaml").read_bytes()
-    assert [path.name for path in Path("other").iterdir()] == ["config.yaml"]

@@ -16,8 +16,7 @@ from app.config.schema import OutputConfig
 from app.errors import InputError
 
 AUTO = OutputConfig(dir="run", resume="auto")
-ALL = [OutputConfig(dir="run"), AUTO, OutputConfig(dir="run", overwrite=True)]
-ALL += [OutputConfig(dir="run", overwrite=True, resume="auto")]
+ALL = [OutputConfig(dir="run"), AUTO]
 
 
 @pytest.fixture(autouse=True)

@@ -63,7 +63,6 @@ def trials(folder: Path) -> list[dict[str, str]]:
         (["--data.test_size", "0"], "tune needs test rows"),
         (["--data.use_test", "false"], "data.use_test is set by tune"),
         (["--data.folds", "3", "--data.fold", "0"], "leave data.folds and data.fold out"),
-        (["--output.overwrite", "true"], "a search is not replaced"),
         (["--mode", "ddpp"], "there is no mode ddpp"),
         (["--space", "none.yaml"], "none.yaml is not there"),
         (["--data.task", "masked_language_modelling"], "tune needs labels"),

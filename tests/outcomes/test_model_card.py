@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
-from app.checkpoints.run_history import write_card
+from app.checkpoints.run_history import CARD, write_card
 from app.outcomes.model_card import CardContent, SplitFacts, plain, render_card, split_content
 from tests.outcomes.rows_case import page_content, random_rows
 
@@ -42,8 +42,8 @@ def card(
 @pytest.mark.parametrize("num_labels", [2, 3, 119])
 def test_hub_reads_its_metadata_and_figures(tmp_path, language, num_labels):
     content = card(num_labels, base_model="org/base", hub_name="org/base")
-    path = write_card(tmp_path, render_card(content, language))
-    loaded = ModelCard.load(path)
+    write_card(tmp_path, render_card(content, language))
+    loaded = ModelCard.load(tmp_path / CARD)
     assert loaded.data.language == ["zh"]
     assert loaded.data.pipeline_tag == "text-classification"
     assert loaded.data.library_name == "transformers"
@@ -112,11 +112,11 @@ def test_names_of_strangers_are_neither_markdown_nor_html_nor_metadata(tmp_path)
         "{{ 7*7 }}",
     ]
     content = card(names=names, name="---\nx: <b>")
-    path = write_card(tmp_path, render_card(content))
-    loaded = ModelCard.load(path)
+    write_card(tmp_path, render_card(content))
+    loaded = ModelCard.load(tmp_path / CARD)
     assert loaded.data.get("license") is None
     assert "‹U+202E›" in loaded.text
-    assert "\u202e" not in path.read_text(encoding="utf-8")
+    assert "\u202e" not in (tmp_path / CARD).read_text(encoding="utf-8")
     page = MarkdownIt("commonmark").enable("table").render(loaded.text)
     tags = []
 
@@ -140,7 +140,8 @@ def test_plain_names_stay_as_they_are():
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_card_of_several_labels_has_their_metrics_and_thresholds(tmp_path, language):
     content = card(names=["甲", "乙", "丙"], task="multi_label")
-    loaded = ModelCard.load(write_card(tmp_path, render_card(content, language)))
+    write_card(tmp_path, render_card(content, language))
+    loaded = ModelCard.load(tmp_path / CARD)
     averages = {result.metric_args["average"]: result.metric_value for result in loaded.data.eval_results}
     assert averages == {name: round(content.metrics[f"{name}_f1"], 4) for name in ("micro", "macro")}
     for key, (low, high) in content.metrics["intervals"].items():

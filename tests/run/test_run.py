@@ -21,7 +21,6 @@ from transformers import (
     pipeline,
 )
 
-from app.checkpoints.run_files import REPLACED, drop_replaced_run
 from app.checkpoints.run_folder import open_run_folder
 from app.config.schema import OutputConfig
 from app.errors import InputError
@@ -309,22 +308,19 @@ def test_runs_without_a_folder_get_new_ones(data):
     assert (Path("checkpoints/mine-001") / "report.json").is_file()
 
 
-def test_finished_run_is_replaced_only_when_told(data, capsys):
+def test_a_finished_run_is_never_replaced(data, capsys):
     short = ("--train.max_steps", "1")
     folder = finish(data, *short)
-    (folder / "skipped_rows.csv").write_text("of the first run")
-    (folder / "notes.md").write_text("mine")
-    (folder / "state" / "notes.md").write_text("mine")
-    before = (folder / "report.json").stat().st_mtime_ns
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     assert start(data, *short)[0] == 2
-    assert "error: run holds a finished run; choose another output.dir" in capsys.readouterr().err
-    assert (folder / "report.json").stat().st_mtime_ns == before
-    finish(data, *short, "--output.overwrite", "true")
-    assert {path.name for path in folder.iterdir()} == FILES | {"notes.md"}
-    assert (folder / "notes.md").read_text() == (folder / "state" / "notes.md").read_text() == "mine"
+    assert (
+        "error: run holds a finished run; choose another output.dir, or train it for longer with --resume "
+        "auto and more --train.epochs\n"
+    ) in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
-def test_an_unfinished_run_is_replaced_only_when_told(data, capsys):
+def test_an_unfinished_run_is_resumed_only_when_told(data, capsys):
     """Without --resume auto the same command is refused, and nothing of the run is lost."""
     short = ("--train.max_steps", "1")
     folder = finish(data, *short)
@@ -335,53 +331,12 @@ def test_an_unfinished_run_is_replaced_only_when_told(data, capsys):
     assert start(data, *short)[0] == 2
     assert (
         "error: run holds a run that is not finished (its last training state is of step 1); continue it "
-        "with --resume auto, replace it with --output.overwrite true, or choose another output.dir\n"
+        "with --resume auto, or choose another output.dir\n"
     ) in capsys.readouterr().err
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    finish(data, *short, "--output.overwrite", "true")
-    assert {path.name for path in folder.iterdir()} == FILES | {"notes.md"}
-    (folder / "report.json").unlink()
     finish(data, *short, "--resume", "auto")
+    assert {path.name for path in folder.iterdir()} == FILES | {"notes.md"}
     assert (folder / "notes.md").read_text() == "mine"
-
-
-@pytest.mark.parametrize("name", [".run_history.json", "run_history.json"])
-def test_the_rest_of_a_run_killed_at_its_very_start_is_replaced(name):
-    Path("run").mkdir()
-    Path("run", name).write_text("{")
-    open_folder(dir="run")
-    assert not list(Path("run").iterdir())
-
-
-@pytest.mark.parametrize(
-    "present", [["notes.txt"], ["config.yaml", "notes.txt"], ["config.yaml", "src/main.py"]]
-)
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_folder_that_is_no_run_is_never_touched(present, overwrite):
-    """Many projects have a config.yaml; that does not make them ours to delete."""
-    for name in present:
-        path = Path("mine") / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("mine")
-    with pytest.raises(InputError, match="is not empty and holds no run"):
-        open_folder(dir="mine", overwrite=overwrite)
-    assert all((Path("mine") / name).read_text() == "mine" for name in present)
-
-
-def test_links_in_a_replaced_run_are_removed_but_not_followed():
-    for path in (Path("run"), Path("elsewhere")):
-        path.mkdir()
-    for name in ("config.yaml", "run_history.json"):
-        Path("run", name).write_text("")
-    Path("elsewhere/precious.txt").write_text("mine")
-    Path("run/tensorboard").symlink_to(Path("elsewhere").resolve())
-    with pytest.raises(InputError, match="holds a run that is not finished"):
-        open_folder(dir="run")
-    open_folder(dir="run", overwrite=True)
-    assert [path.name for path in Path("run").iterdir()] == [REPLACED]
-    drop_replaced_run(Path("run"))
-    assert not list(Path("run").iterdir())
-    assert Path("elsewhere/precious.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("what", ["a file", "below a file", "below a dead link", "a dead link"])

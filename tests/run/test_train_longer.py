@@ -9,10 +9,7 @@ from shlex import split
 import pytest
 from safetensors.torch import load_file
 
-from app.checkpoints.run_folder import open_run_folder
 from app.checkpoints.training_state import load_training_state
-from app.config.schema import OutputConfig
-from app.errors import InputError
 from app.prediction.choose_run import choose_run
 from app.run.entry import main
 from app.strategies.single import Single
@@ -164,6 +161,8 @@ def test_nothing_of_the_shorter_run_is_lost(start):
         "report.html",
     )
     names += ("README.md",)
+    with Path("run/README.md").open("a", encoding="utf-8") as card:
+        card.write("my own remarks")
     before = {name: Path("run", name).read_bytes() for name in names}
     for epochs, done in ((3, 12), (4, 18)):
         assert start("run", epochs, *FLAT) == 0
@@ -199,8 +198,8 @@ def test_the_same_number_of_steps_is_refused(start, capsys, arguments):
     report = Path("run/report.json").stat().st_mtime_ns
     assert start("run", 2, *arguments) == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "error: run holds a finished run; choose another output.dir, replace the run with "
-        "--output.overwrite true, or train it for longer with --resume auto and more --train.epochs"
+        "error: run holds a finished run; choose another output.dir, or train it for longer with --resume "
+        "auto and more --train.epochs"
     )
     assert Path("run/report.json").stat().st_mtime_ns == report
 
@@ -352,15 +351,6 @@ def test_a_better_model_does_not_hide_the_best_of_the_last_state(start, at_step,
     assert start("run", 1, *FLAT, *rare) == 0
     assert Path("run/model.safetensors").read_bytes() == model
     assert Path("run/report.json").read_bytes() == report
-
-
-def test_overwrite_still_replaces(start):
-    assert start("run", 2) == 0
-    assert start("run", 3, "--output.overwrite=true") == 0
-    assert not Path("run/report.step-12.json").exists()
-    assert [line["step"] for line in evaluations("run")] == [6, 12, 18]
-    with pytest.raises(InputError, match="holds a finished run"):
-        open_run_folder(OutputConfig(dir="run"))
 
 
 def test_it_continues_with_other_free_settings_and_weights_move(start):

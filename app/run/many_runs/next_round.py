@@ -53,8 +53,7 @@ def add_round(folder: Path, labelled: str, target: Path) -> str:
     reading = READING | {"text_pair_column": "text_pair" if has_pairs else "null", "train": str(target)}
     reading |= {name: str(files[name]) if name in files else "null" for name in held_out}
     words = [word for name, value in reading.items() for word in (f"--data.{name}", value)]
-    output = ["--output.dir", str(run), "--output.name", "null", "--output.overwrite", "false"]
-    output += ["--output.resume", "auto"]
+    output = ["--output.dir", str(run), "--output.name", "null", "--output.resume", "auto"]
     train_rows = len(dataset.splits["train"])
     say(f"{target}: {train_rows:,} training rows of {folder} and {len(new):,} new ones; training {run}")
     if not is_finished(run):

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...checkpoints.run_files import input_files
 from ...checkpoints.run_folder import CHECKPOINTS, is_finished
 from ...config.chinese import shown
 from ...config.schema import Config
@@ -40,7 +39,6 @@ class Series:
     mode: str
     processes: int
     settings: list[str]
-    overwrite: bool = False
 
     def path(self, name: str) -> Path:
         """Return the run folder of one run."""
@@ -54,16 +52,14 @@ class Series:
         and ends, and so does this process, with Stopped.
         """
         folder = self.path(name)
-        if is_finished(folder) and not self.overwrite:
+        if is_finished(folder):
             say(f"{name}: finished before")
             return True
         log = folder.with_name(f"{name}.log")
         say(f"{name}: training, its messages are in {log}")
-        again = ["--output.overwrite", "true", "--output.resume", "never"]
-        ends = again if self.overwrite else ["--output.overwrite", "false", "--output.resume", "auto"]
         # first: the user's own word on it comes later and wins
         states = ["--output.keep_final_state", "false"]
-        ends = ["--output.dir", str(folder), *ends]
+        ends = ["--output.dir", str(folder), "--output.resume", "auto"]
         arguments = ["-m", f"{MODULE}.run", self.mode, *states, *self.settings, *words, *ends]
         command = load_strategy(self.mode).launcher.command(arguments, self.processes)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +162,6 @@ def default_folder(config: Config, kind: str) -> Path:
 def open_series(series: Series, config: Config, searched: dict[str, str] | None = None) -> None:
     """Make the folder of a series; raises InputError unless it is empty, or holds runs of this very job.
     `searched` has settings that differ between the runs, each with the range of its values."""
-    check_inputs_outside(series.folder, config)
     job = series_job(series, config)
     job["settings"] |= searched or {}
     folder, record = series.folder, series.folder / JOB
@@ -175,10 +170,10 @@ def open_series(series: Series, config: Config, searched: dict[str, str] | None 
         changed = changes(saved["settings"], job["settings"], FREE)
         if saved["kind"] != series.kind:
             changed = [f"it was {saved['kind']} and is {series.kind}"]
-        if changed and not series.overwrite:
+        if changed:
             raise InputError(
                 f"{folder} holds these runs with other settings or data: {listed_changes(changed)}; change "
-                "them back, choose another output.dir, or replace its runs with --output.overwrite true"
+                "them back, or choose another output.dir"
             )
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(
@@ -189,16 +184,6 @@ def open_series(series: Series, config: Config, searched: dict[str, str] | None 
         write_json(record, job)
     except OSError as error:
         raise InputError(f"output.dir: {folder} cannot be written: {error.strerror}") from error
-
-
-def check_inputs_outside(folder: Path, config: Config) -> None:
-    """Raise InputError for a file that the runs read in their own folder: it could be overwritten."""
-    for setting, path in input_files(config):
-        if Path(path).resolve().is_relative_to(folder.resolve()):
-            raise InputError(
-                f"the runs are written into {folder}, and {setting} ({path}) lies in it and could be written "
-                "over; copy it to another place, or choose another output.dir"
-            )
 
 
 def series_job(series: Series, config: Config) -> dict:

@@ -41,7 +41,7 @@ class Timing:
 
 def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeout: float) -> Timing:
     """Run a job in a mode, as run_<mode>.py does; return its row of the table, or why it failed."""
-    arguments = [*settings, "--output.dir", str(folder), "--output.overwrite", "true"]
+    arguments = [*settings, "--output.dir", str(folder)]
     command = load_strategy(mode).launcher.command(["-m", f"{MODULE}.run", mode, *arguments], processes)
     log = folder.with_suffix(".log")
     started = time.monotonic()

@@ -73,4 +73,3 @@ def test_a_series_keeps_its_settings_and_data(tmp_path):
     with pytest.raises(InputError, match=r"data\.train"):
         open_series(series, load_config(["--data.train", str(moved)]))
     assert json.loads(record.read_bytes())["kind"] == json.loads(before)["kind"]
-    open_series(replace(series, overwrite=True), load_config(["--data.train", str(moved)]))
