@@ -4,13 +4,19 @@ A folder is built under a temporary name, synced to disk and renamed, under a fi
 builds what is large, so that the training process does not keep the memory.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import logging
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +24,53 @@ from filelock import FileLock
 
 from ..errors import InputError, TrainingError
 from ..runtime.disk import is_full, sync
-from .preparation import ProcessKilled, call_apart
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 # Data up to this size is prepared here: starting a process would take longer than the work
 SMALL_BYTES = 2**20
+
+
+class ProcessKilled(RuntimeError):
+    """A process that computes something for this one has ended without an answer."""
+
+
+def computed_apart(function: Callable, jobs: list[tuple], workers: int = 1) -> Iterator[Any]:
+    """Yield `function(*job)` of each job, in order, computed in `workers` other processes.
+
+    loky's processes never run the program that is running here, so scripts without `if __name__ ==
+    "__main__":`, notebooks and programs on standard input may call this. They end with this process, also
+    when it is killed. The function must be importable by name. Raises what it raises, and ProcessKilled.
+    """
+    # Later than --help
+    from joblib.externals.loky import ProcessPoolExecutor
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    executor = ProcessPoolExecutor(workers)
+    try:
+        started = [executor.submit(_compute, os.getpid(), function, job) for job in jobs]
+        for future in started:
+            yield future.result()
+    except TerminatedWorkerError as error:
+        raise ProcessKilled(str(error)) from error
+    finally:
+        executor.shutdown(kill_workers=True)
+
+
+def _compute(parent: int, function: Callable, job: tuple) -> Any:
+    def end_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    try:
+        return function(*job)
+    except (InputError, TrainingError, OSError):
+        raise
+    except BaseException as error:  # noqa: BLE001 - many errors of libraries cannot be sent to another process
+        raise RuntimeError(f"in the process that prepares data:\n{traceback.format_exc()}") from error
 
 
 def file_digest(path: Path) -> bytes:
@@ -113,7 +160,7 @@ def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple, is
             if is_small:
                 _build(build, temporary, arguments)
             else:
-                call_apart(_build, build, temporary, arguments)
+                list(computed_apart(_build, [(build, temporary, arguments)]))
             temporary.rename(folder)
             sync(folder.parent)
         except ProcessKilled as error:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .cache import computed_apart
 from .encoding import highest_id
 from .long_texts import EncodedRow, LongTexts
-from .preparation import call_apart
 from .row_encoder import RowEncoder
 from .table import Table
 
@@ -53,21 +53,15 @@ def encode_parts(folder: Path, job: EncodingJob, table: Table, workers: int) -> 
     # A rank may tokenise: see ProgressBar for its lock
     tqdm.set_lock(threading.RLock())
     bar = tqdm(total=table.num_rows, desc="tokenise", unit=" rows", unit_scale=True, disable=None, delay=2)
-    with bar as progress, ThreadPoolExecutor(workers) as pool:
+    with bar as progress:
         if workers == 1:
             unknown = [encode_part(*parts, *ranges, job, True, progress.update)]
         else:
-            started = [
-                pool.submit(call_apart, encode_part, part, rows, job, False)
-                for part, rows in zip(parts, ranges, strict=True)
-            ]
+            jobs = [(part, rows, job, False) for part, rows in zip(parts, ranges, strict=True)]
             unknown = []
-            try:
-                for rows, future in zip(ranges, started, strict=True):
-                    unknown.append(future.result())
-                    progress.update(len(rows))
-            finally:
-                pool.shutdown(cancel_futures=True)
+            for rows, count in zip(ranges, computed_apart(encode_part, jobs, workers), strict=True):
+                unknown.append(count)
+                progress.update(len(rows))
     with (folder / "tokens.bin").open("wb") as tokens:
         for part in parts:
             with (part / "tokens.bin").open("rb") as file:

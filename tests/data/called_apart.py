@@ -3,7 +3,6 @@ here."""
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -18,7 +17,6 @@ class OddError(Exception):
 
 
 def double(number):
-    sys.stdout.write("printed by the function\n")
     return 2 * number
 
 

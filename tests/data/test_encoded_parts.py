@@ -45,7 +45,7 @@ def test_the_bits_are_the_same_for_any_number_of_processes(tmp_path, tiny_tokeni
     one = store(tmp_path / "1", table, tiny_tokenizer, long, 1)
     assert len(one) == 4 + (case == "pairs") + 2 * (case == "windows")
     # None: no other processes
-    monkeypatch.setattr(encoded_parts, "call_apart", None)
+    monkeypatch.setattr(encoded_parts, "computed_apart", None)
     assert store(tmp_path / "none", table, tiny_tokenizer, long, None) == one
     monkeypatch.undo()
     for workers, part_rows, parts in ((2, 500, 2), (3, 500, 3), (2, 20, 4)):

@@ -368,7 +368,7 @@ def test_a_run_whose_helper_is_killed_says_so_and_leaves_nothing(runner, large_t
     process = runner.start()
     aside = runner.wait_for_tokens(process)
     for pid in children(process):
-        if "app.data.preparation" in Path(f"/proc/{pid}/cmdline").read_text():
+        if "popen_loky" in Path(f"/proc/{pid}/cmdline").read_text():
             os.kill(pid, signal.SIGKILL)
     errors = process.communicate()[1]
     assert process.returncode == 1
