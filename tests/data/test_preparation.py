@@ -13,7 +13,7 @@ import pytest
 
 from app.data.cache import ProcessKilled, build_once, computed_apart
 from app.errors import InputError, TrainingError
-from tests.data.called_apart import double, end_at_once, fail
+from tests.data.called_apart import end_at_once, fail
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
