@@ -99,13 +99,6 @@ class TrainConfig:
     r_drop: Annotated[float | None, POSITIVE, WITH_LABELS] = None
     """R-Drop: train each row twice in a step, with other dropout, and add so many times the divergence of the
     two predictions to its loss, such as 1; none: off."""
-    adversarial: Literal["fgm"] | None = None
-    """fgm: train each row a second time with embeddings that are moved against it; none: off."""
-    adversarial_epsilon: Annotated[float, POSITIVE] = 1.0
-    """For fgm: the L2 norm of the movement of a row."""
-    ema: Annotated[float | None, Rule("above 0 and below 1", lambda decay: 0 < decay < 1)] = None
-    """Evaluate and save the exponential moving average of the weights, with this decay, such as 0.999; none:
-    the weights themselves."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """Learning rate after the warm-up: linear or cosine decay to 0, or constant."""
     warmup: NumberOrNone = None

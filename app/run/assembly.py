@@ -69,11 +69,6 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     layout = model.layout(packed, choose_varlen(settings.attention, model, packed, strategy.device))
     if settings.gradient_checkpointing and layout.varlen and not is_cuda(strategy.device):
         raise InputError("train.gradient_checkpointing true needs train.attention auto or grouped on the CPU")
-    if settings.adversarial and not strategy.can_move_embeddings:
-        raise InputError(
-            f"train.adversarial {settings.adversarial} needs one model in each process, and DataParallel "
-            "copies it to each GPU; use run_ddp.py or run_mp.py"
-        )
     if settings.optimizer == "adamw_8bit" and strategy.sharded:
         raise InputError(
             "train.optimizer adamw_8bit needs the whole optimizer state in each process, and this mode has "

@@ -62,7 +62,7 @@ def step_memory(components: Components, strategy: Strategy, settings: TrainConfi
     model, loader, world_size = components.model, components.loaders["train"], strategy.group.world_size
     total = BYTES * sum(parameter.numel() for parameter in model.parameters())
     trained = BYTES * sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    moments = {"adamw": 2, "adamw_8bit": 0.5, "sgd": 0}[settings.optimizer] + bool(settings.ema)
+    moments = {"adamw": 2, "adamw_8bit": 0.5, "sgd": 0}[settings.optimizer]
     parts = {"weights": total, "gradients": trained, "optimizer": moments * trained}
     parts = {name: size / (world_size if name in strategy.sharded else 1) for name, size in parts.items()}
     if settings.precision != "fp32":

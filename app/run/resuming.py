@@ -27,7 +27,6 @@ from ..model.pretrained import add_prefix
 from ..strategies.strategy import Strategy
 from ..training.loop import RunProgress
 from .job_signature import LENGTH, changes, listed_changes
-from .saving import AVERAGE
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +112,9 @@ def load_state(
     if not is_longer and progress.is_trained(steps):
         load_best(strategy, folder)
     else:
-        load_weights(strategy, state.weights if state else {})
+        # Frozen weights, which a state does not have, stay as they are
+        frozen = strategy.full_state.weights() if has_frozen(strategy.unwrapped_module()) else {}
+        strategy.full_state.load_weights(frozen | add_prefix(state.weights if state else {}))
         strategy.full_state.load_optimizer(add_prefix(state.optimizer if state else {}))
         strategy.full_state.load_scaler(progress.scaler)
     logger.info("Resuming from step %d.", progress.step)
@@ -138,24 +139,6 @@ def load_best(strategy: Strategy, folder: Path | None) -> None:
 
     strategy.group.on_rank_0(read)
     strategy.full_state.load_weights(add_prefix(weights))
-    if strategy.average:
-        strategy.average.restart()
-
-
-def load_weights(strategy: Strategy, saved: dict) -> None:
-    """Load the weights of a training state, and their average where there is one; frozen ones, which a state
-    does not have, stay as they are. Every rank calls it."""
-    frozen = {}
-    if has_frozen(strategy.unwrapped_module()):
-        frozen = strategy.full_state.weights()
-    if strategy.average:
-        average = {
-            name.removeprefix(AVERAGE): value for name, value in saved.items() if name.startswith(AVERAGE)
-        }
-        strategy.full_state.load_weights(frozen | add_prefix(average))
-        strategy.average.restart()
-    own = {name: value for name, value in saved.items() if not name.startswith(AVERAGE)}
-    strategy.full_state.load_weights(frozen | add_prefix(own))
 
 
 def writes_of_resumed_run(

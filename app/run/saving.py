@@ -17,9 +17,6 @@ from ..strategies.strategy import Strategy
 from ..training.loop import RunProgress
 from .assembly import Components
 
-# Before the names of the averaged weights in a training state
-AVERAGE = "average/"
-
 
 class BackgroundWriter:
     """Writes in the background, one task at a time; an error is raised by the next call."""
@@ -81,23 +78,16 @@ class Saver(BackgroundWriter):
         """Copy, and write in the background, the model where `is_best`, and a state where `with_state`. Every
         rank calls it. The state of a finished training has tensors only to train for longer later."""
         with_tensors = with_state and (self.config.keep_final_state or not is_trained)
-        has_average = self.strategy.average is not None
-        with self.strategy.averaged():
-            model = self.strategy.full_state.weights() if is_best or with_tensors else {}
-        model = weights = strip_prefix(model)
-        if has_average and with_tensors:
-            weights = strip_prefix(self.strategy.full_state.weights())
-            weights |= {f"{AVERAGE}{name}": value for name, value in model.items() if name not in self.frozen}
-        optimizer = strip_prefix(self.strategy.full_state.optimizer()) if with_tensors else {}
+        full_state = self.strategy.full_state
+        weights = strip_prefix(full_state.weights()) if is_best or with_tensors else {}
+        optimizer = strip_prefix(full_state.optimizer()) if with_tensors else {}
         if self.folder is None:
             return
         writes = []
         if is_best:
-            writes.append(partial(self.write_model, model))
+            writes.append(partial(self.write_model, weights))
         if with_state:
-            saved = replace(
-                progress, loss_window=list(progress.loss_window), scaler=self.strategy.full_state.scaler()
-            )
+            saved = replace(progress, loss_window=list(progress.loss_window), scaler=full_state.scaler())
             # After the last step the run's model is the best for good, and the state needs no copy of it.
             best_model = None
             if progress.best_step and not is_trained:

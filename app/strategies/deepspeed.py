@@ -17,7 +17,7 @@ from .deepspeed_config import deepspeed_config, import_deepspeed
 from .full_state import FullState
 from .strategy import BuildOptimizer
 from .torch_group import ProcessGroupStrategy
-from .zero_state import Stage0State, ZeroScaler, ZeroState, local_shards
+from .zero_state import Stage0State, ZeroScaler, ZeroState
 
 
 class DeepSpeed(ProcessGroupStrategy):
@@ -83,11 +83,6 @@ class DeepSpeed(ProcessGroupStrategy):
 
     def unwrapped_module(self) -> nn.Module:
         return self.engine.module
-
-    def held_weights(self) -> list[torch.Tensor]:
-        if self.stage < 3:
-            return super().held_weights()
-        return local_shards(self.unwrapped_module())
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         return self.module(**inputs)

@@ -36,10 +36,6 @@ class DataParallel(Strategy):
 
     accepts_packed = False
 
-    @property
-    def can_move_embeddings(self) -> bool:
-        return not is_cuda(self.device) or torch.cuda.device_count() < 2
-
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         super().wrap(model, build_optimizer)
         devices = device_order(self.device, torch.cuda.device_count()) if is_cuda(self.device) else []

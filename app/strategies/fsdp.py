@@ -40,7 +40,10 @@ class FSDPState(BroadcastState):
         return {name: weight.clone() for name, weight in weights.items()}
 
     def load_weights(self, weights: Tensors) -> None:
-        self.strategy.reshard()
+        for module in self.module.modules():
+            if isinstance(module, FSDPModule):
+                # The outermost module keeps whole parameters after a forward pass
+                module.reshard()
         # It changes the dictionary that it gets
         options = StateDictOptions(**FROM_RANK_0, strict=not self.has_adapter)
         set_model_state_dict(self.module, dict(weights), options=options)
@@ -70,16 +73,6 @@ class FSDP(ProcessGroupStrategy):
         for layer in layers:
             fully_shard(layer, **options)
         super().wrap(fully_shard(model, **options), build_optimizer)
-
-    def reshard(self) -> None:
-        """Free the whole parameters that the outermost module keeps after a forward pass."""
-        for module in self.module.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()
-
-    def held_weights(self) -> list[torch.Tensor]:
-        self.reshard()
-        return [weight.to_local() for weight in super().held_weights()]
 
     def gathered_in(self) -> MixedPrecisionPolicy:
         """Return the dtypes of what is sent: under bf16, parameters as autocast casts them, in half the

@@ -16,7 +16,6 @@ from ..runtime.group import Group
 from ..runtime.precision import Precision
 from .full_state import FullState, full_tensor
 from .launchers import Launcher
-from .weight_average import WeightAverage
 
 BuildOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 
@@ -41,8 +40,6 @@ class Strategy:
     evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
     # What of weights, gradients and optimizer each rank has a part of only
     sharded: tuple[str, ...] = ()
-    # Whether a pass is made by the model itself, so that its embeddings can be moved
-    can_move_embeddings = True
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -53,7 +50,6 @@ class Strategy:
         self.optimizer: torch.optim.Optimizer
         self.scaler: torch.amp.GradScaler | None = None
         self.full_state: FullState
-        self.average: WeightAverage | None = None
 
     @classmethod
     def unavailable_reason(cls) -> str | None:
@@ -87,8 +83,6 @@ class Strategy:
         self.full_state = self.full_state_class(self)
         self.scaler = self.new_scaler()
         self.wrap(model.to(self.device), build_optimizer)
-        decay = self.config.train.ema
-        self.average = WeightAverage(self.held_weights, decay) if decay else None
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         """Set `module`, the model as the loop calls it, and `optimizer`."""
@@ -98,19 +92,6 @@ class Strategy:
     def unwrapped_module(self) -> nn.Module:
         """Return the model without this mode's wrapper."""
         return self.module
-
-    def held_weights(self) -> list[torch.Tensor]:
-        """Return the trained weights of this rank, without gradients; a change to them changes the model."""
-        return [
-            parameter.detach()
-            for parameter in self.unwrapped_module().parameters()
-            if parameter.requires_grad
-        ]
-
-    def averaged(self) -> AbstractContextManager:
-        """Return the context in which the model has the weights that are evaluated and saved: their average
-        where `train.ema` is set; every rank enters it."""
-        return self.average.in_use() if self.average else nullcontext()
 
     def new_scaler(self) -> torch.amp.GradScaler | None:
         """Return the loss scaler of the configured precision, or None where it needs none."""

@@ -137,18 +137,6 @@ class ZeroScaler(torch.amp.GradScaler):
         self.load_state_dict(state | {"scale": state["scale"] * factor, "_growth_tracker": tracker})
 
 
-def local_shards(module: nn.Module) -> list[torch.Tensor]:
-    """Return this rank's shards of the trained parameters under stage 3, which can be changed in place."""
-    from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
-
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    for parameter in parameters:
-        # Small ones stay whole after a step, and would hide a change
-        if parameter.ds_status == ZeroParamStatus.AVAILABLE:
-            parameter.partition()
-    return [parameter.ds_tensor.detach() for parameter in parameters]
-
-
 def whole(value: torch.Tensor) -> Any:
     """Return a context in which a parameter that stage 3 has sharded is whole, and changes to it are kept."""
     import deepspeed

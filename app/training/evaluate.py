@@ -21,7 +21,7 @@ def evaluate(
     row_results: RowResults = lambda outputs, batch: outputs,
 ) -> np.ndarray:
     """Return the `row_results` of a split (its logits), (num_rows, any) float32 in the split's order, on
-    every rank; by the average of the weights where `train.ema` is set.
+    every rank.
 
     Raises RuntimeError unless each row came back exactly once. Every rank must call it. `on_batch` is called
     with the approximate number of rows done by all ranks together.
@@ -29,7 +29,7 @@ def evaluate(
     group = strategy.group
     strategy.module.eval()
     own_positions, own_results = [], []
-    with strategy.averaged(), strategy.evaluation_mode():
+    with strategy.evaluation_mode():
         tokens = strategy.config.train.micro_batch_tokens
         limit = TokenLimit(tokens, not loader.layout.packed) if tokens else None
         shard = group.world_size, group.rank, loader.windows(), limit

@@ -77,8 +77,6 @@ def train(
         progress.micro_batch_size = run_step.fits
         progress.step += 1
         progress.updates += not result.skipped
-        if strategy.average and not result.skipped:
-            strategy.average.update(progress.updates)
         after_step(progress, result)
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..batching.loader import Batch, Loader
+from ..batching.loader import Loader
 from ..config.schema import TrainConfig
 from ..runtime.devices import has_memory
 from ..strategies.strategy import Strategy
-from .adversarial import FGM, OnePass
 from .optimizer import set_learning_rate
-from .r_drop import Loss, RDrop
 
+# outputs, targets -> the sum of the losses
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 # (positions of rows, whether it is the last) of each micro-batch of this rank
 MicroBatchRows = Iterable[tuple[np.ndarray, bool]]
 
@@ -58,13 +58,10 @@ class TrainingStep:
     ) -> None:
         self.strategy = strategy
         self.loader = loader
-        # R-Drop: each row twice
+        self.loss = loss
+        self.r_drop = config.r_drop
+        # How many times each row is in a micro-batch
         self.copies = 2 if config.r_drop else 1
-        self.loss = RDrop(loss, config.r_drop) if config.r_drop else loss
-        self.passes = OnePass()
-        if config.adversarial:
-            embedding = strategy.unwrapped_module().model.get_input_embeddings()
-            self.passes = FGM(embedding, config.adversarial_epsilon)
         self.seed = config.seed
         self.max_grad_norm = config.max_grad_norm
         self.before_update = before_update
@@ -74,21 +71,27 @@ class TrainingStep:
     ) -> StepResult:
         """Train the rows at `batch`, the global batch of step `index`; `micro_batches`: this rank's part."""
         strategy, device = self.strategy, self.strategy.device
-        self.begin(index, learning_rate)
+        strategy.module.train()
+        set_learning_rate(strategy.optimizer, learning_rate)
+        # Dropout is a function of the step and the rank, so that resuming needs no generator state.
+        torch.manual_seed(step_seed(self.seed, index, strategy.group.rank))
         divisor = self.loader.divisor(batch, index)
         loss_sum, positions, finite = torch.zeros((), device=device), [], []
         with strategy.cached_autocast():
             for rows, is_last in micro_batches:
                 micro_batch = self.loader.load(np.tile(rows, self.copies), device, index)
                 # The gradients of the last one are exchanged with the other ranks
-                for is_exchanged, context in self.passes(micro_batch.inputs, is_last):
-                    with strategy.micro_batch(is_exchanged), context:
-                        micro_loss, micro_finite = self.forward_backward(micro_batch, divisor)
-                    loss_sum += micro_loss
-                    positions.append(micro_batch.label_positions.numpy())
-                    finite.append(micro_finite)
+                with strategy.micro_batch(is_last):
+                    outputs = micro_batch.row_outputs(strategy.forward(micro_batch.inputs))
+                    micro_loss = self.sum_of_losses(outputs, micro_batch.labels)
+                    strategy.backward(micro_loss / divisor)
+                loss_sum += micro_loss.detach()
+                positions.append(micro_batch.label_positions.numpy())
+                finite.append(outputs.detach().isfinite().all(dim=1))
         self.before_update()
-        norm, skipped = self.update()
+        strategy.unscale()
+        norm, skipped = strategy.update(strategy.clip(self.max_grad_norm))
+        strategy.zero_grad()
         return StepResult(
             step=index + 1,
             rows=len(batch),
@@ -101,28 +104,18 @@ class TrainingStep:
             skipped=skipped,
         )
 
-    def begin(self, index: int, learning_rate: float) -> None:
-        """Set the learning rate and the random numbers of step `index`."""
-        self.strategy.module.train()
-        set_learning_rate(self.strategy.optimizer, learning_rate)
-        # Dropout is a function of the step and the rank, so that resuming needs no generator state.
-        torch.manual_seed(step_seed(self.seed, index, self.strategy.group.rank))
+    def sum_of_losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the losses of a micro-batch, without dimensions.
 
-    def forward_backward(self, batch: Batch, divisor: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Add a micro-batch's gradients; return the sum of losses, and which targets have finite outputs."""
-        outputs = batch.row_outputs(self.strategy.forward(batch.inputs))
-        loss_sum = self.loss(outputs, batch.labels) / self.passes.number
-        self.strategy.backward(loss_sum / divisor)
-        return loss_sum.detach(), outputs.detach().isfinite().all(dim=1)
-
-    def update(self) -> tuple[torch.Tensor | None, bool]:
-        """Change the weights by the gradients; return the norm of these, and whether that was skipped."""
-        strategy = self.strategy
-        strategy.unscale()
-        norm = strategy.clip(self.max_grad_norm)
-        norm, skipped = strategy.update(norm)
-        strategy.zero_grad()
-        return norm, skipped
+        With R-Drop (Wu et al. 2021, https://arxiv.org/abs/2106.14448) the second half of the outputs is of
+        the same rows as the first, under other dropout. The loss of a target is then the mean of its two
+        losses plus `r_drop` times the divergence of its two predictions. It depends on this target alone, so
+        it is the same however rows are spread over processes and micro-batches.
+        """
+        losses = self.loss(outputs, targets)
+        if not self.r_drop:
+            return losses
+        return losses / 2 + self.r_drop * self.loss.divergence(*outputs.chunk(2))
 
     def warm_up(self) -> None:
         """Do what the mode does in its first pass only; random generators are afterwards as they were."""

@@ -106,7 +106,7 @@ def train(data: list[str], folder: Path, **changes) -> tuple[int, Path]:
     return main("single", "", settings(data, folder, **changes)), folder
 
 
-@pytest.mark.parametrize("changes", [{}, DECODER, {"train__ema": 0.9}], ids=["bert", "qwen3", "ema"])
+@pytest.mark.parametrize("changes", [{}, DECODER], ids=["bert", "qwen3"])
 def test_the_run_folder_is_an_ordinary_checkpoint_beside_its_adapter(data, tmp_path, changes):
     status, folder = train(data, tmp_path / "run", **changes)
     assert status == 0

@@ -80,21 +80,11 @@ CASES = {
     "r_drop": Case({"r_drop": 2.0, "accumulation_steps": 3}),
     "r_drop_tiny_last_batch": Case({"r_drop": 2.0, "max_steps": 6}, limit=65, collate="padded"),
     "r_drop_multi_label": Case({"r_drop": 1.0, "max_steps": 6}, task="multi_label"),
-    "fgm": Case({"adversarial": "fgm", "accumulation_steps": 3, "max_steps": 6}),
-    "fgm_windows": Case({"adversarial": "fgm", "max_steps": 8}, data=WINDOWS),
-    "fgm_padded_frozen": Case(
-        {"adversarial": "fgm", "adversarial_epsilon": 0.3, "accumulation_steps": 2, "max_steps": 8},
-        limit=65,
-        collate="padded",
-        freeze="embeddings",
+    "r_drop_adamw": Case({"r_drop": 1.0, "optimizer": "adamw", "learning_rate": 1e-3, "max_steps": 8}),
+    "frozen_embeddings_padded": Case(
+        {"accumulation_steps": 2, "max_steps": 8}, limit=65, collate="padded", freeze="embeddings"
     ),
-    "fgm_r_drop_adamw": Case(
-        {"adversarial": "fgm", "r_drop": 1.0, "optimizer": "adamw", "learning_rate": 1e-3, "max_steps": 8}
-    ),
-    "ema": Case({"ema": 0.9, "accumulation_steps": 2}),
-    "frozen_layer_adamw": Case(
-        {"optimizer": "adamw", "learning_rate": 1e-3, "ema": 0.99, "max_steps": 8}, freeze=1
-    ),
+    "frozen_layer_adamw": Case({"optimizer": "adamw", "learning_rate": 1e-3, "max_steps": 8}, freeze=1),
     "decoder": Case(
         {"accumulation_steps": 3, "max_steps": 8},
         limit=65,
@@ -119,8 +109,7 @@ if find_spec("peft"):
             config={"num_key_value_heads": 1, "head_dim": 16},
         ),
         "lora_padded_adamw": Case(
-            {"optimizer": "adamw", "learning_rate": 1e-3, "ema": 0.9, "max_steps": 8}
-            | {"gradient_checkpointing": True},
+            {"optimizer": "adamw", "learning_rate": 1e-3, "max_steps": 8} | {"gradient_checkpointing": True},
             lora={"rank": 2, "alpha": 3, "targets": ["query", "dense"]},
             collate="padded",
         ),
@@ -128,14 +117,14 @@ if find_spec("peft"):
 # What depends on the code of a mode more than on its processes
 OF_THE_MODE = [
     *("adamw", "accumulation_3", "varlen", "clipped", "fp16", "fp16_overflow", "windows_padded", "r_drop"),
-    *("fgm_r_drop_adamw", "fgm_padded_frozen", "ema", "frozen_layer_adamw", "gradient_checkpointing"),
+    *("r_drop_adamw", "frozen_embeddings_padded", "frozen_layer_adamw", "gradient_checkpointing"),
     *("multi_label", "masked_language_modelling", "lora_padded_adamw"),
 ]
 # What depends on how many rows and tokens each process gets
 OF_THE_ROWS = [
     *("accumulation_3", "accumulation_adamw", "tiny_last_batch", "weighted", "clipped", "fp16_overflow"),
     *("windows", "regression", "ordinal", "balanced", "logit_adjusted", "r_drop_tiny_last_batch"),
-    *("fgm_windows", "ema", "masked_language_modelling", "lora"),
+    *("masked_language_modelling", "lora"),
 ]
 # So large that the first gradients are infinite, for some steps
 OVERFLOW_SCALE = 2.0**40

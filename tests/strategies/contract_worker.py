@@ -131,10 +131,6 @@ def run_case(strategy, case_name: str, data: str) -> dict:
         "logits": torch.from_numpy(evaluate(strategy, loader, 4, row_results=outcome.row_results).copy()),
         "sizes": sizes,
     }
-    if strategy.average:
-        with strategy.averaged():
-            average = strategy.full_state.weights()
-        result["weights"] |= {f"average/{name}": value for name, value in average.items()}
     restored = check_optimizer_round_trip(strategy)
     result |= {
         "restored": restored,

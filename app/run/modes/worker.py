@@ -104,10 +104,6 @@ def train_and_write(strategy: Strategy, dtype: torch.dtype, file: Path) -> None:
     rows = evaluated_rows(components)
     results = evaluate(strategy, rows, EVALUATION_BATCH, row_results=components.outcome.row_results)
     weights = strategy.full_state.weights()
-    if strategy.average:
-        with strategy.averaged():
-            average = strategy.full_state.weights()
-        weights |= {f"average.{name}": value for name, value in average.items()}
     if strategy.group.rank != 0:
         return
     tensors = {"losses": torch.tensor(losses, dtype=torch.float64), "logits": torch.from_numpy(results)}
