@@ -4,7 +4,6 @@ from functools import partial
 
 from app.commands import run_verb
 
-add_class = partial(run_verb, "add-class")
 compare = partial(run_verb, "compare")
 cross_validate = partial(run_verb, "cross-validate")
 explain = partial(run_verb, "explain")

@@ -22,7 +22,6 @@ VERBS = {
     "learning-curve": (".learning_curve", "say whether more training rows would help"),
     "tune": (".tune", "search for good settings, and say by how much the search was optimistic"),
     "suggest": (".suggest", "choose which rows of a pool to have labelled next"),
-    "add-class": (".add_class", "add a class to a trained model from a few texts, without training"),
     "export": (".export", "write a trained model for ONNX Runtime, compared with the original"),
     "serve": (".serve", "answer requests over HTTP, with a page for people"),
     "verify": (".verify", "verify that all modes train the same model"),

@@ -18,12 +18,11 @@ def rows_of_run(
 ) -> tuple[list[Row], np.ndarray]:
     """Return up to `count` random rows of a run, and their class ids, of the first of `splits` that it has.
 
-    The model may have more labels than the data, which were added to it. Raises InputError for a folder that
-    is no run, and for data that is not there any more or has other labels.
+    Raises InputError for a folder that is no run, and for data that is gone or has other labels.
     """
     remedy = "name a file of texts with --rows"
     dataset = dataset_of_run(folder, "a comparison needs", remedy)
-    if dataset.label_names != label_names[: len(dataset.label_names)]:
+    if dataset.label_names != label_names:
         raise InputError(
             f"{folder / CONFIG}: its data has the labels {listed(dataset.label_names)}, the model "
             f"{listed(label_names)}; {remedy}"

@@ -1,1 +1,1 @@
-"""What suggest and add-class are worth: python -m benchmarks.few_labels"""
+"""What suggest is worth: python -m benchmarks.few_labels"""

@@ -1,12 +1,10 @@
-"""What suggest and add-class are worth, by a linear head on vectors that are computed once.
+"""What suggest is worth, by a linear head on vectors that are computed once.
 
 python -m benchmarks.few_labels                                       csl13, tnews and waimai_10k
 python -m benchmarks.few_labels --jobs configs/tnews.yaml --strategies breaking_ties --seeds 2
 
-suggest: labels that a strategy needs for the macro F1 of random rows, as a share of theirs; 25 rows a round.
-add-class: each class is left out and added from five texts; how many of its test rows are found, and what the
-others lose, against a head that is trained again with these texts. A job is as in benchmarks.quality. Exit
-status: 0; 2 for bad input; 130 when interrupted.
+Of each strategy, the labels that it needs for the macro F1 of random rows, as a share of theirs; 25 rows a
+round. A job is as in benchmarks.quality. Exit status: 0; 2 for bad input; 130 when interrupted.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
-from app.export.added_class import row_of_class
 from app.model.linear_start import C
 from app.vectors import STRATEGIES
 from app.vectors.strategies import choose_rows
@@ -31,7 +28,6 @@ from benchmarks.quality.texts import Rows, open_job, rows_by_part
 JOBS = [f"configs/{name}.yaml" for name in ("csl13", "tnews", "waimai_10k")]
 ENCODER, PREFIX, MAX_LENGTH = "e5-small-zh", "query: ", 128
 POOL, TEST, STEP, LAST, GOALS = 2500, 1000, 25, 300, (150, 300)
-TEXTS, DRAWS, MAY_LOSE = 5, 2, 0.05
 
 
 def fitted(vectors: np.ndarray, labels: np.ndarray) -> LogisticRegression:
@@ -75,31 +71,6 @@ def suggest(strategies: list[str], seeds: int, *data) -> dict:
     return {"curves": {name: mean.tolist() for name, mean in curves.items()}, "shares": shares}
 
 
-def add_class(pool: np.ndarray, labels: np.ndarray, test: tuple) -> dict:
-    """Return of both ways, by class and draw, the share of its test rows found, and what others lose."""
-    ways, (inputs, answers) = {"add-class": [], "trained again": []}, test
-    for new in np.unique(labels):
-        own, is_new = np.flatnonzero(labels == new), answers == new
-        known = np.flatnonzero(labels != new)
-        # The last fifth chooses the bias, as dev rows do
-        train, dev = np.split(known, [int(0.8 * len(known))])
-        head = fitted(pool[train], labels[train])
-        before, scores = head.predict(inputs), head.decision_function(inputs).max(axis=1)
-        length = float(np.linalg.norm(head.coef_, axis=1).mean())
-        of_dev = pool[dev], head.decision_function(pool[dev]), np.searchsorted(head.classes_, labels[dev])
-        for seed in range(DRAWS if len(own) >= TEXTS and is_new.any() else 0):
-            five = np.random.default_rng(seed).permutation(own)[:TEXTS]
-            of_texts = pool[five], head.decision_function(pool[five])
-            weights, bias, _ = row_of_class(*of_texts, *of_dev, length, MAY_LOSE)
-            rows = np.append(train, five)
-            again = fitted(pool[rows], labels[rows]).predict(inputs)
-            added = np.where(inputs @ weights + bias > scores, new, before)
-            for way, predicted in zip(ways, (added, again), strict=True):
-                lost = (before == answers)[~is_new].mean() - (predicted == answers)[~is_new].mean()
-                ways[way].append([float((predicted == answers)[is_new].mean()), float(lost)])
-    return ways
-
-
 def vectors_of(rows: Rows, count: int, folder: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the vectors and labels of up to `count` rows, chosen with seed 0."""
     chosen = rows.part(np.random.default_rng(0).permutation(len(rows.texts))[:count])
@@ -117,15 +88,9 @@ def measure(args: argparse.Namespace, report: dict) -> bool:
         inputs, answers = vectors_of(rows["test"], TEST, settings.cache_dir)
         centre = pool.mean(axis=0)
         data = pool - centre, labels, (inputs - centre, answers)
-        report[job] = {"suggest": suggest(args.strategies, args.seeds, *data)}
-        cells = [[name, *shares] for name, shares in report[job]["suggest"]["shares"].items()]
+        report[job] = suggest(args.strategies, args.seeds, *data)
+        cells = [[name, *shares] for name, shares in report[job]["shares"].items()]
         print(f"\n{render_table([job, *(f'{goal} random rows' for goal in GOALS)], cells)}", flush=True)
-        if len(dataset.label_names) > 2:
-            ways = report[job]["add-class"] = add_class(*data)
-            cells = [
-                [way, *(f"{mean:.3f}" for mean in np.mean(of_way, axis=0))] for way, of_way in ways.items()
-            ]
-            print(f"\n{render_table([job, 'class found', 'others lose'], cells)}", flush=True)
     return True
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.few_labels.__main__ import add_class, share_needed, suggest
+from benchmarks.few_labels.__main__ import share_needed, suggest
 
 
 @pytest.fixture
@@ -34,13 +34,3 @@ def test_a_strategy_is_compared_with_random_rows(data):
     assert share_needed(rising, rising, 150) == "100%"
     assert share_needed(rising, rising + 0.05, 300) == "92%"
     assert share_needed(rising, rising - 0.3, 300) == "never"
-
-
-def test_a_class_is_left_out_and_added(data):
-    ways = add_class(*data)
-    added, again = (np.array(ways[way]) for way in ("add-class", "trained again"))
-    # Four classes, two draws
-    assert added.shape == again.shape == (8, 2)
-    assert added[:, 0].mean() > 0.5
-    assert added[:, 1].max() < 0.2
-    assert again[:, 0].mean() > 0.3

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from app.config.command_line import load_config
 from app.errors import InputError
+from app.model.head import head_inputs, last_layer
 from app.model.linear_start import C, add_mean_layer
-from app.prediction.head_states import head_states
 from app.prediction.torch_runtime import load_predictor
 from app.run.entry import work
 from app.vectors.text_vectors import open_vectors
 from tests.multi_label_runs import arguments, write_posts
-from tests.saved_classifier import as_rows, random_texts, save_checkpoint
+from tests.saved_classifier import random_texts, save_checkpoint
 from tests.tiny import tiny_lines, tiny_model, write_tiny
 from tests.verbs import export
 
@@ -30,13 +31,23 @@ def run(folder, *options: str) -> int:
     return work(load_config([*files, *output, "--model.head=linear", *FROZEN, *options]), "single")
 
 
+def states_and_logits(folder, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the last layer reads of each text, and the logits, by transformers."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=32, return_tensors="pt")
+    with torch.no_grad(), head_inputs(last_layer(model)[1]) as states:
+        logits = model(**inputs).logits
+    return states[0].numpy(), logits.numpy()
+
+
 def test_the_head_is_logistic_regression_on_the_means_of_the_encoder(tmp_path):
     """All of it by scikit-learn, on vectors of the encoder as it was before."""
     assert run(tmp_path, "--data.dev_size=0", "--data.test_size=0.2") == 0
     report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     predictor = load_predictor(tmp_path / "run")
     texts = random_texts(30)
-    states, logits = head_states(predictor, as_rows(texts))
+    states, logits = states_and_logits(tmp_path / "run", texts)
     vectors = open_vectors(tmp_path / "encoder", tmp_path / "cache", 32)
     means = vectors.compute(texts)
     centred = means - means.mean(axis=1, keepdims=True)
@@ -44,7 +55,7 @@ def test_the_head_is_logistic_regression_on_the_means_of_the_encoder(tmp_path):
     wanted = np.tanh(0.1 * centred / centred.std(axis=1, keepdims=True))
     np.testing.assert_allclose(states, wanted, atol=0.02)
     lines = [line.split("\t") for line in tiny_lines(20)[1:]]
-    known, _ = head_states(predictor, as_rows([text for text, _ in lines]))
+    known, _ = states_and_logits(tmp_path / "run", [text for text, _ in lines])
     length, centre = np.linalg.norm(known, axis=1).mean(), known.mean(axis=0)
     model = LogisticRegression(C=C, max_iter=1000).fit((known - centre) / length, [name for _, name in lines])
     answers = [predictor.label_names[label] for label in logits.argmax(axis=1)]
