@@ -11,7 +11,7 @@ from ..config.file_formats import FORMATS
 from ..config.language import LANGUAGES
 from ..config.rules import at_least, between
 from ..errors import nearest
-from ..prediction.beside import MAX_EVIDENCE
+from ..prediction.open_model import MAX_EVIDENCE
 from ..prediction.output import FORMATS as OUTPUT_FORMATS
 from ..prediction.sources import ON_BAD_ROW, is_pipe
 from .bulk_options import add_bulk_options, check_bulk_options
@@ -21,7 +21,7 @@ from .parser import DEVICES, PROBABILITY, Parser, column_name, column_names, num
 USUAL = {
     *("help", "texts", "checkpoint", "input", "text_column", "text_pair_column", "on_bad_row", "output"),
     *("only_labels", "nprocs", "merge", "report", "threshold", "abstain", "evidence"),
-    *("reject", "device"),
+    "device",
 }
 OUTPUT_SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
 
@@ -48,11 +48,6 @@ def build_parser(program: str, doc: str, all_help: bool = True) -> Parser:
         "evidence, these rows (default: none)"
     )
     add("--evidence", type=number(int, between(1, MAX_EVIDENCE)), metavar="ROWS", help=evidence)
-    reject = (
-        "adds the columns usual, the share of dev rows that are at least as far from all classes, and "
-        "rejected, yes up to this share, of false alarms (default: none)"
-    )
-    add("--reject", type=number(float, PROBABILITY), metavar="SHARE", help=reject)
     add_decision_options(add)
     add_device_options(parser.add_argument_group("computing").add_argument)
     for action in parser._actions:

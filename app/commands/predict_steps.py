@@ -12,7 +12,6 @@ from ..data.readers import BadRow
 from ..data.run_options import LABEL_SETTINGS
 from ..data.text_files import Span
 from ..errors import InputError, listed
-from ..prediction.beside import add_beside
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from ..prediction.sources import Source
 from ..runtime.quick_imports import quick_imports
@@ -60,7 +59,10 @@ def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
     """Return the model in `folder`, computing as the command line says."""
     with quick_imports(f"{MODULE}.prediction.torch_runtime"):
         opened = open_model(folder, compute_options(args))
-    add_beside(opened, args.evidence, args.reject)
+    if args.evidence is not None:
+        from ..prediction.nearest_rows import NearestRows
+
+        opened.predictor.evidence = NearestRows(opened, args.evidence)
     return opened
 
 
@@ -123,7 +125,7 @@ def write_rows(
     if args.bom:
         file.write("\ufeff")
     predictor = opened.predictor
-    writer = PredictionWriter(predictor.outcome, columns, threshold, place, predictor.beside)
+    writer = PredictionWriter(predictor.outcome, columns, threshold, place, predictor.evidence)
     if args.output_format == "parquet":
         writer.write_parquet(file, Path(source.name), counted(), span)
     else:

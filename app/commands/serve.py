@@ -22,7 +22,6 @@ from pathlib import Path
 
 from ..config.rules import Rule, at_least, between
 from ..errors import InputError
-from ..prediction.beside import nearest_rows
 from ..prediction.open_model import OpenedModel, open_model
 from .parser import Parser, number
 from .predict_options import add_decision_options, add_device_options
@@ -147,9 +146,10 @@ def run(argv: list[str], program: str) -> int:
 
     def load() -> OpenedModel:
         opened = open_model(args.model, compute)
-        nearest = nearest_rows(opened) if args.evidence else None
         from ..prediction.examples import example_inputs
+        from ..prediction.nearest_rows import NearestRows
 
+        nearest = NearestRows(opened) if args.evidence else None
         shown = example_inputs(opened.folder, examples)
         return replace(opened, threshold=choose_threshold(args, opened), nearest=nearest, examples=shown)
 

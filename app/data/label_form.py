@@ -22,13 +22,11 @@ class LabelForm:
     """How the labels of a task are read, what they are called, and their array in a dataset.
 
     A *label text* is what a table has of a row's label; `labels` are arrays (num_rows, ...) of the labels of
-    rows. `what` names the label of a row in messages; `has_several`: a row may have several labels;
-    `has_classes`: a row's label is one that other rows have too.
+    rows. `what` names the label of a row in messages; `has_several`: a row may have several labels.
     """
 
     has_labels = True
     has_several = False
-    has_classes = True
     what = "label"
 
     def text(self, value: Any, options: ReadOptions) -> str:

@@ -24,7 +24,6 @@ class NumberLabels(LabelForm):
     """The labels of rows are numbers, (num_rows,) float64; a label text is a number as Python writes it."""
 
     what = "number"
-    has_classes = False
 
     def text(self, value: Any, options: ReadOptions) -> str:
         return repr(number_of(value))

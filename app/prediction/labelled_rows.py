@@ -155,7 +155,7 @@ def report_on(
     labelled = LabelledRows(predictor, source)
     with open_output(str(folder / "predictions.csv")) as file:
         columns = NumberedTexts(source.has_pairs)
-        writer = PredictionWriter(outcome, columns, threshold, beside=predictor.beside)
+        writer = PredictionWriter(outcome, columns, threshold, evidence=predictor.evidence)
         writer.write("csv", file, labelled.predict(rows, on_batch))
     labels, logits = np.array(labelled.labels), np.concatenate(labelled.logits)
     title = f"Report on {source.name}: {len(labels):,} rows, model {opened.folder}"

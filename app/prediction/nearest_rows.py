@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..data.near_copies import is_near_copy
 from ..data.rows import Row
 from ..errors import shorten
-from ..outcomes.labelled_outcome import LabelledOutcome
 from .input_columns import as_text
+from .open_model import OpenedModel
 from .run_vectors import RunVectors
 
 # What is odd about a row, given its evidence
@@ -21,23 +19,24 @@ MAX_EXAMPLES = 10
 
 
 class NearestRows:
-    """Finds the `count` training rows of a run that are nearest to rows, by the vectors of their texts."""
+    """Finds the training rows of a run that are nearest to rows, by the vectors of their texts: `count` of
+    them, unless it is asked for another number. `sample` has the columns, with values of their types.
 
-    def __init__(self, vectors: RunVectors, outcome: LabelledOutcome, count: int) -> None:
-        self.vectors, self.outcome, self.count = vectors, outcome, count
-        self.split = vectors.dataset.splits["train"]
-        self.known = vectors.of_split(self.split)
+    Raises InputError for a model that is no run, for an exported one, and for data that is gone.
+    """
+
+    def __init__(self, opened: OpenedModel, count: int = 1) -> None:
+        self.vectors = RunVectors(opened, "--evidence")
+        self.outcome, self.count = opened.predictor.outcome, count
+        self.split = self.vectors.dataset.splits["train"]
+        self.known = self.vectors.of_split(self.split)
         self.sample: dict[str, Any] = {"support": 0, "evidence": self.described([[1.0]], [[0]])[0]}
 
-    def values(self, rows: Sequence[Row], logits: np.ndarray, answers: Sequence) -> list[dict[str, Any]]:
-        """Return what `find` does for the `count` nearest rows."""
-        return self.find(rows, answers, self.count)
-
-    def find(self, rows: Sequence[Row], answers: Sequence, count: int) -> list[dict[str, Any]]:
+    def find(self, rows: Sequence[Row], answers: Sequence, count: int | None = None) -> list[dict[str, Any]]:
         """Return for each row `evidence`, its nearest training rows, and `support`, how many agree."""
         from ..vectors.text_vectors import nearest
 
-        nearest_rows = self.described(*nearest(self.known, self.vectors.of(rows), count))
+        nearest_rows = self.described(*nearest(self.known, self.vectors.of(rows), count or self.count))
         return [
             {"support": sum(one["label"] == answer for one in evidence), "evidence": evidence}
             for evidence, answer in zip(nearest_rows, answers, strict=True)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .predictor import Predictor
 
 
+MAX_EVIDENCE = 100  # training rows beside a row
+
+
 @dataclass(frozen=True)
 class OpenedModel:
     """A model that can classify. `recorded` are the `data` settings that it was trained with, as far as they

@@ -15,7 +15,8 @@ from ..evaluation.text_table import short_label
 from ..outcomes.labelled_outcome import LabelledOutcome
 from .excel_output import write_sheet
 from .input_columns import KeptColumns, NumberedTexts, as_json, as_text, free_names
-from .predictor import Beside, Prediction
+from .nearest_rows import NearestRows
+from .predictor import Prediction
 
 # Control characters, and those that change the direction of what follows.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -30,7 +31,7 @@ class PredictionWriter:
     """Writes predictions of an outcome in one of `FORMATS`.
 
     A row has the `columns` of its input, the answer, those of `LabelledOutcome.columns`, with a `threshold`
-    also its decision, and those of `beside`, as the predictor has it. With `place`, what a row's number
+    also its decision, and with `evidence`, as the predictor has it, that. With `place`, what a row's number
     counts, the last one says why an invalid row has no answer. A column of the input is never replaced: where
     it has the name of one of these, that is called predicted_NAME. Texts are written as they were read, even
     those that a spreadsheet would run as formulas: see docs/data.md.
@@ -40,12 +41,12 @@ class PredictionWriter:
     columns: KeptColumns | NumberedTexts
     threshold: float | None = None
     place: str | None = None
-    beside: Iterable[Beside] = ()
+    evidence: NearestRows | None = None
 
     def __post_init__(self) -> None:
         self.sample = self.outcome.columns(np.full(len(self.outcome.label_names), 0.5), self.threshold)
-        for one in self.beside:
-            self.sample |= one.sample
+        if self.evidence:
+            self.sample |= self.evidence.sample
         names = [self.outcome.label_column, *self.sample, *([REASON] if self.place else [])]
         self.added = free_names(names, TAKEN, self.columns.names)
 

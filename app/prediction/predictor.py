@@ -25,21 +25,12 @@ CHUNK_CHARACTERS = 1 << 23
 
 class Prediction(NamedTuple):
     """The answer on one row: a label, or a list of labels; `probabilities` (num_labels,) float64 in the order
-    of the label ids; `beside`, what else is said, by column. An invalid row has none."""
+    of the label ids; `beside`, its evidence by column, where it is asked for. An invalid row has none."""
 
     row: Row | BadRow
     answer: str | list[str] | None
     probabilities: np.ndarray | None
     beside: dict[str, Any] | None = None
-
-
-class Beside(Protocol):
-    """Says more of rows than their labels; `sample` has the columns, with values of their types."""
-
-    sample: dict[str, Any]
-
-    def values(self, rows: Sequence[Row], logits: np.ndarray, answers: Sequence) -> list[dict[str, Any]]:
-        """Return the values of the columns for each row; `logits` (num_rows, num_labels)."""
 
 
 class Tokens(NamedTuple):
@@ -94,7 +85,8 @@ class Predictor:
 
     `tokenizer` is one of the library tokenizers. Rows are cut at `max_length` tokens (None: never), at their
     end or, with `truncation_side` left, at their start, unless `long` says otherwise. `outcome` makes answers
-    and probabilities of the logits; predictions also have what each of `beside` says.
+    and probabilities of the logits; with `evidence`, of app/prediction/nearest_rows.py, predictions also have
+    what that finds.
     """
 
     def __init__(
@@ -108,7 +100,7 @@ class Predictor:
     ) -> None:
         self.runtime = runtime
         self.outcome = outcome
-        self.beside: list[Beside] = []
+        self.evidence: Any = None
         self.max_length = max_length
         self.tokenizer = tokenizer
         self.long = CUT if max_length is None else long
@@ -147,10 +139,8 @@ class Predictor:
         """Return the predictions of logits, (num_rows, num_labels); raises TrainingError unless finite."""
         self._check_finite(rows, logits)
         probabilities, decided = self.outcome.probabilities(logits), self.outcome.decide(logits)
-        answers, beside = list(map(self.outcome.answer, decided)), [{} for _ in rows]
-        for one in self.beside:
-            for values, more in zip(beside, one.values(rows, logits, answers), strict=True):
-                values |= more
+        answers = list(map(self.outcome.answer, decided))
+        beside = self.evidence.find(rows, answers) if self.evidence else [{} for _ in rows]
         return list(map(Prediction, rows, answers, probabilities, beside))
 
     def _check_finite(self, rows: list[Row], logits: np.ndarray) -> None:

@@ -21,17 +21,12 @@ class RunVectors:
         predictor, about = opened.predictor, opened.predictor.runtime.description
         if about["runtime"] != "torch":
             raise InputError(f"{option} needs the run itself, found the exported folder {opened.folder}")
-        self.form = predictor.outcome.form
         self.dataset = dataset_of_run(opened.folder, f"{option} needs", f"leave out {option}")
         self.vectors = TextVectors(predictor.runtime.model, predictor.encoder, about["device"], "fp32")
-        # Of the rows that were asked for last, which may be asked for again
-        self.last: tuple[Sequence[Row], np.ndarray] | None = None
 
     def of(self, rows: Sequence[Row]) -> np.ndarray:
         """Return the vectors of rows, (num_rows, size) float32."""
-        if self.last is None or self.last[0] is not rows:
-            self.last = rows, self.vectors.compute([row.texts for row in rows])
-        return self.last[1]
+        return self.vectors.compute([row.texts for row in rows])
 
     def of_split(self, split: Split) -> np.ndarray:
         """Return the vectors of the rows of a split, (num_rows, size) float32, from the cache of its data."""

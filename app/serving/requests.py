@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ..data.readers import BadRow, ReadOptions
 from ..data.rows import Row, text_rows
 from ..errors import excerpt, nearest, shorten
-from ..prediction.beside import MAX_EVIDENCE
+from ..prediction.open_model import MAX_EVIDENCE
 from ..runtime.disk import repeated_key
 
 KEYS = ("inputs", "top_k", "evidence", "read")

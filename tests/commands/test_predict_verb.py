@@ -507,4 +507,4 @@ def test_help_lists_every_default_without_torch():
     text = ended.stdout.decode()
     assert text.endswith("False\n")
     options = text[text.index("options:") :]
-    assert options.count("(default") == options.count("\n  --") == 28
+    assert options.count("(default") == options.count("\n  --") == 27

@@ -10,7 +10,7 @@ pytest.importorskip("fastapi")
 import httpx2
 
 from app.config.command_line import load_config
-from app.prediction.beside import nearest_rows
+from app.prediction.nearest_rows import NearestRows
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.run.entry import work
 from app.serving.service import ServeOptions, Service
@@ -27,7 +27,7 @@ def model(tmp_path_factory) -> OpenedModel:
     output = [f"--output.dir={folder / 'run'}", "--output.tensorboard=false", "--train.epochs=1"]
     assert work(load_config([*files, *output, *sizes, "--data.max_length=32"]), "single") == 0
     opened = open_model(folder / "run", ComputeOptions("cpu"))
-    return replace(opened, nearest=nearest_rows(opened))
+    return replace(opened, nearest=NearestRows(opened))
 
 
 def ask(model: OpenedModel, body: dict) -> httpx2.Response:
