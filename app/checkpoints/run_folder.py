@@ -12,16 +12,18 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from ..config.schema import OutputConfig
 from ..errors import InputError, TrainingError
 from ..runtime.disk import is_full
 from ..runtime.processes import launcher_id, launcher_start
 from .run_files import REPORT, STATES
 from .run_history import HISTORY
-from .run_lock import LOCK, RunLock, check_not_in_use
 
 logger = logging.getLogger(__name__)
 CHECKPOINTS = Path("checkpoints")
+LOCK = ".lock"
 # seconds, between the machines of a job
 CLOCKS_DIFFER = 5.0
 
@@ -112,7 +114,8 @@ def check_run_folder(config: OutputConfig) -> None:
         return
     if not folder.is_dir():
         raise InputError(f"output.dir must be a folder, found the file {folder}")
-    check_not_in_use(folder)
+    if (folder / LOCK).exists():
+        lock_folder(folder).release()
     if config.dir is not None:
         check_content(config)
 
@@ -164,12 +167,10 @@ def make_folder(config: OutputConfig) -> Path:
     return folder
 
 
-def open_run_folder(config: OutputConfig) -> tuple[Path, bool, RunLock]:
+def open_run_folder(config: OutputConfig) -> tuple[Path, bool, FileLock]:
     """Return the folder of this run, whether a run in it is resumed, and the lock that keeps others out."""
-    folder = run_to_resume(config)
-    if folder is None:
-        folder = make_folder(config)
-    lock = RunLock(folder)
+    folder = run_to_resume(config) or make_folder(config)
+    lock = lock_folder(folder)
     try:
         # As it is now that it is locked
         config = replace(config, dir=str(folder))
@@ -179,6 +180,23 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, RunLock]:
         lock.release()
         raise
     return folder, is_resumed, lock
+
+
+def lock_folder(folder: Path) -> FileLock:
+    """Return the lock on a run folder, which the system releases when this process ends, however it ends.
+    Raises InputError where another process holds it; where there are no locks, a warning says so."""
+    lock = FileLock(folder / LOCK)
+    try:
+        # A holder may be just ending
+        lock.acquire(timeout=1)
+    except Timeout as error:
+        raise InputError(
+            f"a run folder is for one run at a time: {folder} is in use by another one; wait until that run "
+            "has ended, stop it, or choose another output.dir"
+        ) from error
+    except (OSError, NotImplementedError) as error:
+        logger.warning("%s cannot be locked (%s): start no second run in it.", folder, error)
+    return lock
 
 
 def saved_states(folder: Path) -> list[Path]:

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock
 
 from ..checkpoints.run_folder import cannot_write, check_run_folder, holds_run, open_run_folder
 from ..checkpoints.run_history import describe_start, write_first_start
-from ..checkpoints.run_lock import RunLock
 from ..checkpoints.training_state import TrainingState, drop_states
 from ..runtime.disk import is_full
 from ..runtime.signals import StopAtOnce, Stopped, StopSignals
@@ -54,7 +54,7 @@ class Job:
         self.progress = RunProgress()
         # Of rank 0
         self.folder: Path | None = None
-        self.lock: RunLock | None = None
+        self.lock: FileLock | None = None
         self.is_resumed = False
         self.saved: TrainingState | None = None
         self.log: RunLog | None = None

@@ -47,7 +47,7 @@ FILES = {
         "report.txt",
         "train.log",
     ),
-    *("tensorboard", "state", "report.html", "logits.safetensors", "README.md"),
+    *("tensorboard", "state", "report.html", "logits.safetensors", "README.md", ".lock"),
 }
 pytestmark = pytest.mark.usefixtures("empty_folder")
 

@@ -1,6 +1,5 @@
 """A search by Optuna: each trial is a run that sees no test row; any number of processes share a study."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,13 @@ from filelock import FileLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ...checkpoints.run_files import MODEL
-from ...checkpoints.run_lock import check_not_in_use
+from ...checkpoints.run_folder import LOCK
 from ...checkpoints.training_state import drop_states
-from ...errors import InputError, TrainingError
+from ...errors import TrainingError
 from ...outcomes.metrics import is_better
 from ..log.metrics_file import METRICS, parse_line
 from .search_space import Range, word
-from .series import POLL_SECONDS, Series, say
+from .series import Series, say
 from .study import own_lock, study_lock
 
 WITHOUT_TEST = ["--data.use_test", "false"]
@@ -154,15 +153,14 @@ def run_trial(search: Search, trial: Trial) -> None:
 
 def wait_for_orphan(folder: Path) -> None:
     """Wait until a run has ended whose search was killed: it still trains in its folder."""
-    is_said = False
-    while True:
-        try:
-            return check_not_in_use(folder)
-        except InputError:
-            if not is_said:
-                say(f"{folder.name}: waiting for its run, which was not killed with its search")
-            is_said = True
-            time.sleep(POLL_SECONDS)
+    if not (folder / LOCK).exists():
+        return
+    lock = own_lock(folder / LOCK)
+    if lock is None:
+        say(f"{folder.name}: waiting for its run, which was not killed with its search")
+        lock = FileLock(folder / LOCK)
+        lock.acquire()
+    lock.release()
 
 
 class Judge:
