@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from ..config.shipped import MODULE
 from ..data.readers import BadRow
 from ..data.run_options import LABEL_SETTINGS
 from ..data.text_files import Span
 from ..errors import InputError, listed
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from ..prediction.sources import Source
-from ..runtime.quick_imports import quick_imports
+from ..runtime.processes import ended_by_ctrl_c
 from .exit_status import say
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def compute_options(args: argparse.Namespace) -> ComputeOptions:
 
 def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
     """Return the model in `folder`, computing as the command line says."""
-    with quick_imports(f"{MODULE}.prediction.torch_runtime"):
+    with ended_by_ctrl_c():
         opened = open_model(folder, compute_options(args))
     if args.evidence is not None:
         from ..prediction.nearest_rows import NearestRows

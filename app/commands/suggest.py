@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.rules import at_least
-from ..config.shipped import MODULE
 from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.output import check_output, open_output
 from ..prediction.sources import Source, open_file
-from ..runtime.quick_imports import quick_imports
+from ..runtime.processes import ended_by_ctrl_c
 from ..vectors import STRATEGIES
 from .exit_status import say
 from .parser import DEVICES, Parser, number
@@ -137,7 +136,7 @@ def run(argv: list[str], program: str) -> None:
     source = open_file(args.pool, recorded, {}, keeps_columns=True)
     rows = new_rows(source, folder)
     check_pairs(folder, recorded, source.has_pairs, "name a pool of the same form")
-    with quick_imports(f"{MODULE}.prediction.torch_runtime"):
+    with ended_by_ctrl_c():
         opened = open_model(folder, ComputeOptions(args.device))
     chosen = choose(args, opened, rows)
     with open_output(args.target) as file:

@@ -19,7 +19,6 @@ from ..batching.plan import token_batches
 from ..errors import InputError
 from ..evaluation.logits_file import LOGITS
 from ..outcomes import fitted_files
-from ..prediction.cpu_check import make_check
 from ..prediction.exported_model import (
     GRAPH,
     TOKENIZER,
@@ -91,24 +90,22 @@ def export(folder: Path, output: Path, options: ExportOptions, say: Callable[[st
         say(f"comparing {len(rows):,} rows")
         before = original.logits(original.tokenize(rows))
 
-        def tried(record: ExportRecord) -> tuple[Predictor, Proof, str | None]:
-            """Return what is in the folder now, how it compares, and why it is not accepted."""
+        def tried(record: ExportRecord) -> tuple[Proof, str | None]:
+            """Return how what is in the folder now compares, and why it is not accepted."""
             move_weights(aside / GRAPH, aside / WEIGHTS)
             sizes = {name: (aside / name).stat().st_size for name in (GRAPH, WEIGHTS)}
             write_record(aside, replace(record, files=record.files | sizes))
-            exported = load_exported(aside)[0]
-            proof = prove(before, exported, rows, labels)
-            return exported, proof, _problem(proof, options)
+            proof = prove(before, load_exported(aside)[0], rows, labels)
+            return proof, _problem(proof, options)
 
         if options.precision == "int8":
             batches = _calibration_batches(folder, original, options, record)
-            exported, proof, problem, details = _quantised(aside, batches, lambda: tried(record), say)
+            proof, problem, details = _quantised(aside, batches, lambda: tried(record), say)
         else:
-            (exported, proof, problem), details = tried(record), {}
-        check = make_check(exported, proof.largest_logit_difference) if options.precision == "int8" else {}
+            (proof, problem), details = tried(record), {}
         said = proof.as_dict() | {"rows_of": options.rows or "dev"}
         last = read_record(aside)
-        write_record(aside, replace(last, proof=said, cpu_check=check, made=last.made | details))
+        write_record(aside, replace(last, proof=said, made=last.made | details))
     except BaseException:
         # Nothing that could be used
         shutil.rmtree(aside)
@@ -134,13 +131,13 @@ def _quantised(aside: Path, batches: list[dict], tried: Callable, say: Callable)
     fused = (aside / GRAPH).rename(aside / "fused.onnx")
     for count in FP32_NEURONS:
         num_layers = quantise(fused, aside / GRAPH, batches, count)
-        exported, proof, problem = tried()
+        proof, problem = tried()
         if problem is None:
             break
         if count != FP32_NEURONS[-1]:
             say(f"{problem}; again with more neurons in fp32")
     fused.unlink()
-    return exported, proof, problem, {"layers": num_layers, "fp32_neurons": count}
+    return proof, problem, {"layers": num_layers, "fp32_neurons": count}
 
 
 def _calibration_batches(

@@ -1,7 +1,7 @@
 """An exported folder: which files it has, and what its record says. It is read without torch."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import InputError
@@ -18,8 +18,7 @@ class ExportRecord:
     are cut at `max_length` tokens (None: never) at `truncation_side`, unless `data` says otherwise: the
     settings with which the run read its files, empty where they are not known. `inputs` are the names of the
     graph's inputs. `files` are the files that the folder must have, by name, with their bytes (None: any).
-    `proof` is how it was compared with the model that it was made from, `made` from what and with what; a
-    quantised model has a `cpu_check`, see app/prediction/cpu_check.py.
+    `proof` is how it was compared with the model that it was made from, `made` from what and with what.
     """
 
     labels: list[str]
@@ -33,7 +32,6 @@ class ExportRecord:
     files: dict
     proof: dict
     made: dict
-    cpu_check: dict = field(default_factory=dict)
 
 
 def is_exported(folder: Path) -> bool:

@@ -11,7 +11,6 @@ from ..errors import InputError, excerpt, shorten
 from ..outcomes import outcome_of_model
 from ..runtime.cores import num_cores
 from ..runtime.telemetry import turn_off_telemetry
-from .cpu_check import run_check
 from .exported_model import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord, read_record
 from .predictor import Predictor, Tokens
 
@@ -110,6 +109,4 @@ def load_exported(
             f"{excerpt(record.problem_type)}; export again"
         )
     outcome.read_fitted(folder, calibrate)
-    predictor = Predictor(runtime, tokenizer, outcome, record.max_length, record.truncation_side, long)
-    run_check(folder, predictor, record.cpu_check)
-    return predictor, record
+    return Predictor(runtime, tokenizer, outcome, record.max_length, record.truncation_side, long), record

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from ..config.chinese import shown
 from ..config.command_line import load_config
 from ..errors import InputError, TrainingError
-from ..runtime.processes import launched_rank
-from ..runtime.quick_imports import quick_imports
+from ..runtime.processes import ended_by_ctrl_c, launched_rank
 
 if TYPE_CHECKING:
     from ..config.schema import Config
@@ -32,7 +31,7 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
         config = load_config(argv, f"run_{mode}.py", description)
         from ..strategies import load_strategy
 
-        with quick_imports("torch"):
+        with ended_by_ctrl_c():
             strategy = load_strategy(mode)
         if config.train.nprocs and not strategy.launcher.starts_processes:
             raise InputError(
@@ -49,7 +48,7 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
 def work(config: Config, mode: str) -> int:
     """Run one job in this process, which is one rank of the mode; return the exit status. It is 0; 2 for bad
     input; 1 for a run that could not continue; 128 + the number of the signal that stopped it."""
-    with quick_imports(f"{__package__}.job"):
+    with ended_by_ctrl_c():
         from .job import Job
     from ..runtime.signals import Stopped
     from ..strategies import open_strategy

@@ -3,10 +3,12 @@
 import logging
 import os
 import platform
+import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,6 +24,22 @@ def leave(status: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """While libraries are imported, let Ctrl-C end this process with status 130: there is nothing to save,
+    and transformers would make an ImportError of the KeyboardInterrupt."""
+    handler = signal.getsignal(signal.SIGINT)
+    # Not where it is ignored, as after `nohup`
+    is_ours = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+    if is_ours:
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
+    try:
+        yield
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGINT, handler)
 
 
 def end_with_launcher(remedy: str = "resume from the last training state with --output.resume auto") -> None:

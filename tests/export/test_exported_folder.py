@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,7 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
 from app.errors import InputError
-from app.prediction.cpu_check import cpu_kind, cuts_off_sums
-from app.prediction.exported_model import GRAPH, RECORD, TOKENIZER, WEIGHTS, read_record, write_record
+from app.prediction.exported_model import GRAPH, RECORD, TOKENIZER, WEIGHTS, read_record
 from app.prediction.onnx_runtime import load_exported
 from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.torch_runtime import load_predictor
@@ -261,31 +259,3 @@ def test_the_image_has_no_torch():
     packages = with_dependencies(image_requirements())
     assert {"onnxruntime", "fastapi", "uvicorn", "tokenizers", "numpy"} <= packages
     assert not packages & {"torch", "transformers", "scikit-learn", "pandas"}
-
-
-def test_int8_is_computed_again_on_another_kind_of_cpu(exported, tmp_path):
-    output = tmp_path / "small"
-    options = ["--precision", "int8", "--tolerance", "1", "--output", str(output)]
-    assert export([str(exported[0]), *options, "--rows", texts_file(tmp_path)]) == 0
-    record = read_record(output)
-    assert record.cpu_check["cpu"] == cpu_kind()
-    other = record.cpu_check | {"cpu": "x86_64 of another kind"}
-    write_record(output, replace(record, cpu_check=other))
-    assert load_exported(output)[1].precision == "int8"
-    other["logits"][3][0] += 2 * other["tolerance"]
-    write_record(output, replace(record, cpu_check=other))
-    with pytest.raises(InputError, match="quantised on another kind of CPU \\(x86_64 of another kind\\)"):
-        load_exported(output)
-
-
-@pytest.mark.parametrize(
-    ("kind", "cuts_off"),
-    [
-        ("x86_64 avx2", True),
-        ("x86_64 avx2 avx512f", True),
-        ("x86_64 avx2 avx_vnni", False),
-        ("aarch64 asimddp", False),
-    ],
-)
-def test_which_cpus_cut_off_large_sums(kind, cuts_off):
-    assert cuts_off_sums(kind) is cuts_off

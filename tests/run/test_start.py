@@ -1,7 +1,6 @@
 """What a run has imported before its first step, so that it starts soon: python -m pytest
 tests/run/test_start.py"""
 
-import gc
 import json
 import subprocess
 import sys
@@ -9,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from app.runtime.quick_imports import quick_imports
 from tests.tiny import write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,12 +29,12 @@ LATER = {
     *("app.prediction", "app.export", "app.serving", "app.commands"),
 }
 FIRST_STEP = """
-import gc, json, logging, sys
+import json, logging, sys
 from app.run.entry import main
 
 def first_step(record):
     if record.getMessage().startswith("step 1/"):
-        print(json.dumps([sorted(sys.modules), gc.isenabled(), gc.get_freeze_count()]))
+        print(json.dumps(sorted(sys.modules)))
     return True
 
 logging.getLogger("app.run.log.run_log").addFilter(first_step)
@@ -59,44 +57,7 @@ def test_a_small_run_imports_before_its_first_step_what_it_needs_and_no_more(tmp
     command = [sys.executable, "-c", FIRST_STEP, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    modules, has_collector, frozen = json.loads(done.stdout.splitlines()[0])
+    modules = json.loads(done.stdout.splitlines()[0])
     assert {"torch", "transformers.models.bert.modeling_bert", "app.run.job"} <= set(modules)
     assert LATER & set(modules) == set()
-    assert has_collector, "the garbage collector must be on again when training begins"
-    # It no longer looks at what was imported
-    assert frozen > 300_000
     assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))
-
-
-@pytest.fixture
-def unfrozen():
-    yield
-    gc.enable()
-    gc.unfreeze()
-
-
-def test_the_collector_is_off_during_the_first_import_only(unfrozen):
-    with quick_imports("a module that is not there yet"):
-        assert not gc.isenabled()
-        with quick_imports("another one"):
-            assert not gc.isenabled()
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    assert gc.get_freeze_count() > 0
-    with quick_imports("sys"):
-        assert gc.isenabled()
-
-
-def test_the_collector_is_on_again_after_an_import_that_fails(unfrozen):
-    with pytest.raises(ModuleNotFoundError), quick_imports("no_such_module"):
-        import no_such_module  # noqa: F401
-    assert gc.isenabled()
-
-
-def test_a_collector_that_was_off_stays_off(unfrozen):
-    gc.disable()
-    frozen = gc.get_freeze_count()
-    with quick_imports("a module that is not there yet"):
-        assert not gc.isenabled()
-    assert not gc.isenabled()
-    assert gc.get_freeze_count() == frozen
