@@ -14,8 +14,7 @@ times as much as this control. Exit status 1 if any mode fails. Any setting of t
 follow.
 
 With --device one process trains the steps on the device and on the CPU, in fp32, and the same numbers are
-compared, with the control on the CPU. The result is in device_report.json (or --output), which has no texts
-and can be sent. A run on a device that has never passed says so.
+compared, with the control on the CPU.
 """
 
 from __future__ import annotations
@@ -54,12 +53,9 @@ def run(argv: list[str], program: str) -> int:
     config = load_config(settings)
     if options.worker:
         return work(config, options)
-    if options.device:
-        comparisons = [verify_device(config, options, settings)]
-    else:
-        comparisons = verify(config, options, settings)
+    comparisons = verify_device(options, settings) if options.device else verify(config, options, settings)
     print(render(comparisons))
-    if options.output and not options.device:
+    if options.output:
         table = json.dumps([asdict(comparison) for comparison in comparisons], indent=2)
         Path(options.output).write_text(f"{table}\n", encoding="utf-8")
     return 1 if any(comparison.verdict == "FAIL" for comparison in comparisons) else 0
@@ -124,22 +120,17 @@ def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> 
     return comparisons
 
 
-def verify_device(config: Config, options: argparse.Namespace, settings: list[str]) -> Comparison:
-    """Train in one process on the CPU and on a device, compare both, and write the report; raises InputError
-    where the device is not there, or the job does not run on the CPU."""
-    from ..run.device_report import REPORT, write_report
+def verify_device(options: argparse.Namespace, settings: list[str]) -> list[Comparison]:
+    """Train in one process on the CPU and on a device, and compare both; raises InputError where the device
+    is not there, or the job does not run on the CPU."""
     from ..runtime.devices import choose_device
 
     device, single, precision = choose_device(options.device), PlannedMode("single", 1, None), "fp32"
-    file = Path(options.output or REPORT)
     with tempfile.TemporaryDirectory() as on_cpu, tempfile.TemporaryDirectory() as on_device:
         train_references(single, {precision}, on_cpu, options, [*settings, "--train.device", "cpu"])
         settings = [*settings, "--train.device", str(device)]
         comparison = train_and_compare(single, precision, on_cpu, on_device, options, settings)
-    comparison = replace(comparison, mode=str(device))
-    write_report(file, device, comparison, config, options.steps)
-    print(f"The report is in {file}", flush=True)
-    return comparison
+    return [replace(comparison, mode=str(device))]
 
 
 def train_references(

@@ -75,11 +75,6 @@ LOG_LINES = (
         "{1} process(es), {2}, {3} threads; {4} steps of {5} rows{w}",
         "{1} 个进程，{2}，{3} 个线程；共 {4} 步，每步 {5} 行{w}",
     ),
-    (
-        "a step needs about {1} MiB: weights {2}, gradients {3}, optimizer {4}, activations of {5} rows {6}; "
-        "less with {7}",
-        "一步约需 {1} MiB：权重 {2}，梯度 {3}，优化器 {4}，{5} 行的激活值 {6}；用 {7} 可以减少",
-    ),
     ("run folder {1}", "训练目录 {1}"),
     ("{1}: {2} rows ({3}), {4} skipped", "{1}：{2} 行（{3}），跳过 {4} 行"),
     ("{1}: {2} rows ({3}), {4} without label", "{1}：{2} 行（{3}），{4} 行没有标签"),

@@ -15,6 +15,7 @@ from . import attention
 from .dropout import replace_dropout
 from .grouped_attention import head_layout
 from .packing import PACKINGS, why_padded
+from .transformers_calls import attempt
 from .varlen import has_varlen_kernels
 
 if TYPE_CHECKING:
@@ -43,6 +44,21 @@ class PackedModel(nn.Module):
         self.packing = PACKINGS.get(config.model_type)
         if self.can_pack:
             model.set_attn_implementation(attention.NAME)
+
+    def checkpoint_layers(self) -> None:
+        """Let the backward pass compute each layer again from its input, with the same dropout, instead of
+        keeping what the layer computed. Raises InputError for a model that cannot do so."""
+        model, config = self.model, self.model.config
+        # The second name is that of older versions of transformers
+        enable = (
+            getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        )
+        # The cache is for generation only, and would be refused with a warning
+        config.use_cache = False
+        attempt(
+            lambda: enable({"use_reentrant": False}),
+            f"train.gradient_checkpointing true does not work with {config.model_type}; leave it out",
+        )
 
     def encode(self, input_ids: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
         """Return the states of a packed batch's tokens, (1, total_tokens, hidden), or of `read_tokens`."""

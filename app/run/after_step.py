@@ -12,6 +12,7 @@ import numpy as np
 from ..config.schema import TrainConfig
 from ..errors import TrainingError
 from ..outcomes.metrics import is_better
+from ..runtime.devices import peak_memory
 from ..runtime.signals import StopSignals
 from ..strategies.strategy import Strategy
 from ..training.loop import RunProgress
@@ -49,6 +50,7 @@ class AfterStep:
     def __post_init__(self) -> None:
         self.eval_every = self.config.eval_every or self.components.plan.steps_per_epoch
         self.save_every = self.config.save_every or self.eval_every
+        self.first_step = self.progress.step + 1
         self.losses = Losses(self.strategy, self.progress.loss_window)
         train = self.components.loaders["train"]
         self.check_finite = FiniteCheck(self.strategy, train, self.config.on_nonfinite)
@@ -122,6 +124,10 @@ class AfterStep:
             mean = self.losses.take_mean()
             with self.failure_of_rank_0():
                 self.log.step(step, mean)
+        if step.step == self.first_step and (peak := peak_memory(self.strategy.device)) is not None:
+            self.log.bar.say(
+                f"Peak memory of {self.strategy.device} after step {step.step}: {peak / 2**20:,.0f} MiB."
+            )
 
     def collect_losses(self) -> None:
         """Add up the last losses over all ranks; raise TrainingError, or warn, where one is not finite."""

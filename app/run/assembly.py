@@ -20,7 +20,6 @@ from ..model.classifier import check_passes
 from ..model.freezing import freeze
 from ..model.head_choice import with_head
 from ..model.lora import add_lora
-from ..model.memory import checkpoint_layers
 from ..model.packed_model import PackedModel
 from ..model.recipe import with_epochs, with_recipe
 from ..model.source import checkpoint_place
@@ -63,13 +62,13 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     freeze(model, config.model.freeze, num_layers(model))
     add_lora(model, config.model.lora)
     if settings.gradient_checkpointing:
-        checkpoint_layers(model)
+        model.checkpoint_layers()
     packed = choose_packed(settings.collate, model, strategy)
     check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
     layout = model.layout(packed, choose_varlen(settings.attention, model, packed, strategy.device))
     if settings.gradient_checkpointing and layout.varlen and not is_cuda(strategy.device):
         raise InputError("train.gradient_checkpointing true needs train.attention auto or grouped on the CPU")
-    if settings.optimizer == "adamw_8bit" and strategy.sharded:
+    if settings.optimizer == "adamw_8bit" and not strategy.has_whole_optimizer:
         raise InputError(
             "train.optimizer adamw_8bit needs the whole optimizer state in each process, and this mode has "
             "parts of it, which also saves memory; set it to adamw, or use run_ddp.py"

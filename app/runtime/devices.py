@@ -68,6 +68,12 @@ def device_name(device: torch.device) -> str:
     return platform.processor() or platform.machine()
 
 
+def peak_memory(device: torch.device) -> int | None:
+    """Return the most bytes that this process has had allocated on a device, None where torch cannot tell."""
+    get_peak = getattr(torch.get_device_module(device), "max_memory_allocated", None)
+    return get_peak(device) if get_peak is not None and has_memory(device) else None
+
+
 # So that `auto` and the warning about bf16 see the same noise
 @functools.cache
 def bf16_speedup() -> float:

@@ -53,8 +53,8 @@ class DeepSpeed(ProcessGroupStrategy):
         return self.config.deepspeed.stage
 
     @property
-    def sharded(self) -> tuple[str, ...]:
-        return ("optimizer", "gradients", "weights")[: self.stage]
+    def has_whole_optimizer(self) -> bool:
+        return self.stage == 0
 
     @property
     def full_state_class(self) -> type[FullState]:

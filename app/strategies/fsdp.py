@@ -59,7 +59,7 @@ class FSDP(ProcessGroupStrategy):
     """Each rank holds a shard of every parameter; the optimizer is built on shards, after the wrapping."""
 
     full_state_class = FSDPState
-    sharded = ("weights", "gradients", "optimizer")
+    has_whole_optimizer = False
     caches_casts = False
 
     def __enter__(self) -> FSDP:

@@ -38,8 +38,8 @@ class Strategy:
     # Whether the mode can train weights in float64, as `python -m app verify` does
     has_float64 = True
     evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
-    # What of weights, gradients and optimizer each rank has a part of only
-    sharded: tuple[str, ...] = ()
+    # Whether each rank has the whole state of the optimizer
+    has_whole_optimizer = True
 
     def __init__(self, config: Config) -> None:
         self.config = config

@@ -51,7 +51,6 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     from app.data.tokens import open_store
     from app.model.freezing import freeze
     from app.model.lora import add_lora
-    from app.model.memory import checkpoint_layers
     from app.outcomes import prepare_outcome
     from app.run.assembly import choose_packed, choose_varlen
     from app.training.evaluate import evaluate
@@ -89,7 +88,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     freeze(model, case.freeze, 2)
     add_lora(model, LoRAConfig(**case.lora))
     if config.gradient_checkpointing:
-        checkpoint_layers(model)
+        model.checkpoint_layers()
     if config.r_drop:
         model.model.classifier.register_forward_pre_hook(two_masks)
     packed = choose_packed(case.collate, model, strategy)

@@ -8,7 +8,6 @@ import torch
 
 from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
-from app.model.memory import checkpoint_layers
 from app.outcomes.losses import CrossEntropy
 from app.strategies.single import Single
 from app.training.evaluate import evaluate
@@ -65,7 +64,7 @@ class Training:
         self.strategy = self.strategy_class(Config(train=self.config)).__enter__()
         model = tiny_model(vocab_size=len(tokenizer), dropout=self.dropout, **self.shape).train()
         if self.config.gradient_checkpointing:
-            checkpoint_layers(model)
+            model.checkpoint_layers()
         self.loader = loaders_of(dataset, stores, model, self.packed)["train"]
         self.loader.layout = replace(self.loader.layout, varlen=self.varlen)
         self.strategy.setup(model, lambda module: build_optimizer(module, self.config, num_layers=2))

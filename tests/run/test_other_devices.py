@@ -1,5 +1,5 @@
-"""A device that is not CUDA, from the choice to the report: python -m pytest tests/run/test_device_report.py
--m "slow or not slow" """
+"""A device that is not CUDA, from its choice to a prediction:
+python -m pytest tests/run/test_other_devices.py -m "slow or not slow" """
 
 import json
 import re
@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from app.batching.loader import to_device
 from app.errors import InputError
-from app.runtime.devices import choose_device, count_devices, device_name, fastest_precision
+from app.runtime.devices import choose_device, count_devices, device_name, fastest_precision, peak_memory
 from app.strategies.torch_group import backends
 
 device = choose_device("auto")
@@ -27,6 +27,7 @@ assert (device, choose_device("npu", 1)) == (torch.device("npu", 0), torch.devic
 assert (choose_device("cpu").type, choose_device("npu:1", 0).index) == ("cpu", 1)
 assert (count_devices("auto"), count_devices("cpu"), device_name(device)) == (2, 0, "stand-in")
 assert fastest_precision(device) == "fp32"
+assert (peak_memory(device), peak_memory(torch.device("cpu"))) == (3 * 2**20, None)
 assert to_device({"ids": torch.tensor([1, 2])}, device)["ids"].tolist() == [1, 2]
 assert backends(device) == "gloo"
 dist.Backend.register_backend("hccl", lambda *arguments: None, devices=["npu"])
@@ -85,22 +86,19 @@ def test_a_device_is_chosen_and_has_its_back_end(with_npu):
 
 
 @pytest.mark.slow
-def test_a_device_is_compared_with_the_cpu_and_runs_say_whether_it_has_passed(with_npu, tmp_path):
-    says = "npu:0 (stand-in) has never passed python -m app verify --device npu with torch"
-    verify = ("-m", "app", "verify", "--device", "npu", *TINY)
+def test_a_device_is_compared_with_the_cpu_trains_and_predicts(with_npu, tmp_path):
+    verify = ("-m", "app", "verify", "--device", "npu", *TINY, "--output", "table.json")
     wrong = with_npu(*verify, WRONG_NPU="aten.gelu.default")
     assert wrong.returncode == 1, wrong.stderr
-    report = json.loads((tmp_path / "device_report.json").read_text())
-    assert (report["verdict"], report["device_name"]) == ("FAIL", "stand-in")
-    assert report["differences"]["logits"] > report["limits"]["logits"] > 0
-    first = with_npu(str(ROOT / "run_single.py"), *TINY, "--output.dir", "first")
-    assert first.returncode == 0, first.stderr
-    assert says in first.stderr
+    (row,) = json.loads((tmp_path / "table.json").read_text())
+    assert (row["verdict"], row["mode"]) == ("FAIL", "npu:0")
+    assert row["differences"]["logits"] > 10 * row["control"]["logits"] > 0
     right = with_npu(*verify)
     assert right.returncode == 0, right.stderr
-    report = json.loads((tmp_path / "device_report.json").read_text())
-    assert (report["verdict"], report["rows"], report["expected_rows"]) == ("PASS", 33, 33)
-    second = with_npu(str(ROOT / "run_single.py"), *TINY, "--output.dir", "second")
-    assert (second.returncode, says in second.stderr) == (0, False)
-    predicted = with_npu("-m", "app", "predict", "--checkpoint", "second", "--device", "npu", "今天真开心")
+    (row,) = json.loads((tmp_path / "table.json").read_text())
+    assert (row["verdict"], row["rows"], row["expected_rows"]) == ("PASS", 33, 33)
+    run = with_npu(str(ROOT / "run_single.py"), *TINY, "--output.dir", "run")
+    assert run.returncode == 0, run.stderr
+    assert run.stderr.count("Peak memory of npu:0 after step 1: 3 MiB.") == 1
+    predicted = with_npu("-m", "app", "predict", "--checkpoint", "run", "--device", "npu", "今天真开心")
     assert predicted.returncode == 0, predicted.stderr
