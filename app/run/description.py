@@ -5,7 +5,6 @@ from pathlib import Path
 import torch
 
 from ..config.language import spoken
-from ..config.schema import TrainConfig
 from ..data.report import render
 from ..strategies.strategy import Strategy
 from .assembly import Components
@@ -16,9 +15,7 @@ def data_report(components: Components, language: str) -> str:
     return render(components.dataset, components.stores, spoken(language))
 
 
-def describe(
-    components: Components, strategy: Strategy, settings: TrainConfig, total_steps: int, folder: Path
-) -> str:
+def describe(components: Components, strategy: Strategy, total_steps: int, folder: Path) -> str:
     """Return the lines that say what is trained, on what, and where it is saved."""
     model, layout, batch_size = components.model, components.layout, components.plan.batch_size
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -26,7 +23,7 @@ def describe(
     size = f"{getattr(config, 'num_hidden_layers', '?')} layers, {getattr(config, 'hidden_size', '?')} wide"
     return (
         f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, "
-        f"{settings.precision}, {'packed' if layout.packed else 'padded'} batches"
+        f"{components.config.train.precision}, {'packed' if layout.packed else 'padded'} batches"
         f"{', attention over rows of any length' if layout.varlen else ''}\n  "
         f"{strategy.group.world_size} process(es), {strategy.device}, {torch.get_num_threads()} threads; "
         f"{total_steps:,} steps of {batch_size} rows{components.plan.drawn}\n"

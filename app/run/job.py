@@ -124,7 +124,7 @@ class Job:
         self.start = describe_start(self.mode, strategy.group.world_size, str(strategy.device))
         if not self.is_resumed:
             write_first_start(self.folder, self.config, self.start, components.dataset)
-        logger.info(describe(components, strategy, self.config.train, self.total_steps, self.folder))
+        logger.info(describe(components, strategy, self.total_steps, self.folder))
 
     def resume(self) -> None:
         """Continue from the last training state, where there is one; then open log and saver."""
