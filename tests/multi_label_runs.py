@@ -38,6 +38,7 @@ def arguments(posts: Path, out: Path, **settings) -> list[str]:
         "data__max_length": 32,
         "train__device": "cpu",
         "train__threads": 1,
+        "train__precision": "fp32",
     }
     values |= {
         "output__tensorboard": "false",

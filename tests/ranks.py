@@ -46,6 +46,7 @@ def settings(data: list[str], folder: Path, **changes) -> list[str]:
     """Return the arguments of a small job; `changes` by setting, `train__epochs` for train.epochs."""
     values = {"output.dir": folder, "output.resume": "auto", "train.device": "cpu", "train.threads": 1}
     values |= {
+        "train.precision": "fp32",
         "data.max_length": 24,
         "train.batch_size": 16,
         "train.learning_rate": 5e-3,

@@ -24,7 +24,7 @@ TINY = [
 TINY += ["--model.config.num_attention_heads=4", "--train.learning_rate", "0.003", "--train.device", "cpu"]
 TINY += [
     *split("--train.epochs 10 --train.batch_size 16 --model.dropout 0"),
-    *split("--output.tensorboard false --train.threads 1"),
+    *split("--output.tensorboard false --train.threads 1 --train.precision fp32"),
 ]
 
 

@@ -22,11 +22,13 @@ TINY = [
     "--model.config.hidden_size=32",
     "--model.config.num_hidden_layers=1",
     "--model.config.intermediate_size=64",
+    "--train.device=cpu",
+    "--train.precision=fp32",
 ]
 
 
 def run(verb: str, *arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / verb), *arguments, *TINY, "--train.device", "cpu"]
+    command = [sys.executable, str(ROOT / verb), *arguments, *TINY]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
 
 

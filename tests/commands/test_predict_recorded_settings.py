@@ -34,7 +34,8 @@ def run(tmp_path_factory) -> Path:
         "data": {"train": str(folder / "rows.txt"), "test": str(folder / "rows.txt"), "max_length": 16}
         | {"format": "csv", "text_column": "title", "encoding": "gb18030", "cache_dir": str(folder / "c")},
         "model": {"config": SIZES | {"initializer_range": 0.2}},
-        "train": {"epochs": 20, "device": "cpu", "threads": 1, "learning_rate": 0.003, "batch_size": 16},
+        "train": {"epochs": 20, "learning_rate": 0.003, "batch_size": 16}
+        | {"precision": "fp32", "device": "cpu", "threads": 1},
         "output": {"tensorboard": False, "dir": str(folder / "run")},
     }
     (folder / "config.yaml").write_text(json.dumps(config), encoding="utf-8")

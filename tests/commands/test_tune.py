@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TINY = split(
     "--model.config.hidden_size=32 --model.config.num_hidden_layers=1 --model.config.intermediate_size=32 "
     "--model.config.num_attention_heads=4 --model.dropout 0 --train.device cpu --train.threads 1 "
-    "--train.batch_size 16 --output.tensorboard false --train.learning_rate 0.003"
+    "--train.batch_size 16 --output.tensorboard false --train.learning_rate 0.003 --train.precision fp32"
 )
 SPACE = ["--space.train.epochs", "[2, 6]", "--space.train.warmup", "[0.05, 0.5]"]
 

@@ -21,6 +21,7 @@ from tests.tiny import tiny_lines, tiny_model, write_tiny
 from tests.verbs import export
 
 FROZEN = ["--train.epochs=1", "--train.learning_rate=1e-9", "--train.head_learning_rate=1e-9"]
+FROZEN += ["--train.precision=fp32"]
 
 
 def run(folder, *options: str) -> int:

@@ -42,6 +42,7 @@ def arguments(posts: Path, out: Path, sizes: dict = SIZES, **settings) -> list[s
         "data__max_length": 32,
         "train__device": "cpu",
         "train__threads": 1,
+        "train__precision": "fp32",
     }
     values |= {"output__tensorboard": "false", "train__log_every": 5, **settings}
     return [word for key, value in values.items() for word in (f"--{key.replace('__', '.')}", str(value))]

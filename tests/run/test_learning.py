@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def train(mode: str, processes: int, folder: Path) -> dict:
     """Train on the sample set without dropout, whose random numbers depend on the number of processes."""
     settings = ["--config", "configs/small_bert.yaml", "--output.dir", str(folder / mode)]
-    settings += ["--model.dropout", "0", "--train.epochs", "4"]
+    settings += ["--model.dropout", "0", "--train.epochs", "4", "--train.precision", "fp32"]
     settings += ["--train.device", "cpu", "--train.threads", "1", "--train.seed", "7"]
     command = load_strategy(mode).launcher.command([f"run_{mode}.py", *settings], processes)
     done = subprocess.run(

@@ -34,7 +34,7 @@ SMALL = [
     *split("--model.config.num_attention_heads 4 --model.config.intermediate_size 64"),
     *split("--model.config.initializer_range 0.1 --train.device cpu --train.threads 1"),
     *split("--data.max_length 24 --train.epochs 3 --train.batch_size 16"),
-    *split("--train.learning_rate 5e-3 --train.log_every 2"),
+    *split("--train.learning_rate 5e-3 --train.log_every 2 --train.precision fp32"),
 ]
 FILES = {
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),

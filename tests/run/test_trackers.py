@@ -23,7 +23,7 @@ from tests.tiny import write_tiny
 
 SMALL = [
     *split("--model.config.hidden_size 32 --model.config.num_hidden_layers 1"),
-    *split("--train.device cpu --model.config.num_attention_heads 4"),
+    *split("--train.device cpu --train.precision fp32 --model.config.num_attention_heads 4"),
     *split("--model.config.intermediate_size 64 --train.threads 1 --train.batch_size 16"),
     *split("--train.log_every 2 --output.tensorboard false --data.max_length 24"),
 ]

@@ -10,6 +10,7 @@ BASE = {
     "max_steps": 8,
     "optimizer": "sgd",
     "learning_rate": 0.1,
+    "precision": "fp32",
     "device": "cpu",
     "warmup": 0,
     # The processes of other tests may need the other cores

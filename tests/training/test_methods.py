@@ -31,6 +31,7 @@ BASE = TrainConfig(
     schedule="constant",
     max_grad_norm=0.0,
     weight_decay=0.0,
+    precision="fp32",
     device="cpu",
     threads=1,
 )

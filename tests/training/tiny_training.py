@@ -21,6 +21,7 @@ SETTINGS = TrainConfig(
     batch_size=10,
     learning_rate=1e-3,
     label_smoothing=0.1,
+    precision="fp32",
     device="cpu",
     threads=1,
 )
