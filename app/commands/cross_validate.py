@@ -5,10 +5,9 @@
     python -m app cross-validate --seeds 5 --config configs/small_bert.yaml
 
 --folds tests each row of the train file once, by a model that was trained without it. It writes mean,
-standard deviation, the logits of all rows (oof.parquet), and label_issues.csv (needs cleanlab). To say how
-good that list is, it makes the labels of 5 % of the rows wrong at random, in a second pass over as many folds
-as test 100 such rows; --injected_errors 0 leaves that out. --seeds trains one split with several seeds. The
-same command again continues what was interrupted. Any setting of the trainer (--group.key) may follow.
+standard deviation, the logits of all rows (oof.parquet), and label_issues.csv (needs cleanlab). --seeds
+trains one split with several seeds. The same command again continues what was interrupted. Any setting of the
+trainer (--group.key) may follow.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ..config.chinese import shown
 from ..config.command_line import load_config
 from ..config.language import say as in_words
 from ..config.language import spoken
-from ..config.rules import Rule, between
+from ..config.rules import between
 from ..config.schema import Config
 from ..errors import InputError
 from .mode_options import PlannedMode, check_has_labels, plan_mode, run_series, series_parser
@@ -51,9 +50,6 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
     add("--folds", type=number(int, between(2, 1000)), default=5, help=folds)
     seeds = "train the same split with this many seeds, from train.seed on"
     add("--seeds", type=number(int, between(2, 100)), help=seeds)
-    fraction = number(float, Rule("a fraction from 0 to 0.5", lambda value: 0 <= value <= 0.5))
-    wrong = "rows whose label is made wrong in the second pass (default: 0.05)"
-    parser.add_argument("--injected_errors", type=fraction, default=0.05, metavar="FRACTION", help=wrong)
     return parser.parse_known_args(argv)
 
 
@@ -78,7 +74,7 @@ def train(options: argparse.Namespace, settings: list[str], config: Config, plan
 
 
 def run_folds(series: Series, options: argparse.Namespace, config: Config) -> str:
-    """Train all folds, list the label issues and measure how good the list is; return that as text."""
+    """Train all folds and list the label issues; return that as text."""
     from ..outcomes.label_issues import check_cleanlab
     from ..run.many_runs.cross_validation import (
         NAME,
@@ -86,10 +82,9 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
         cross_validate,
         fold_datasets,
         render_folds,
-        render_injected,
         render_label_issues,
     )
-    from ..run.many_runs.issue_list import list_issues, measure_ranking
+    from ..run.many_runs.issue_list import list_issues
     from ..run.many_runs.series import open_series, say, write_figures
 
     language = spoken(config.output.language)
@@ -108,10 +103,6 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
         return f"{texts[0]}\n\n{without_labels}"
     figures["labels"] = list_issues(series.folder, oof_rows)
     texts.append(render_label_issues(figures["labels"], oof_rows.outcome, language))
-    if options.injected_errors and figures["labels"]["can_judge"]:
-        result, folds = measure_ranking(series, config, datasets, oof_rows, options.injected_errors)
-        figures["injected_errors"] = result | {"fraction": options.injected_errors, "folds": folds}
-        texts.append(render_injected(result, options.injected_errors, folds, language))
     write_figures(series.folder, NAME, figures, "\n\n".join(texts))
     where = in_words(SENTENCES, language, "written", series.folder)
     if figures["labels"]["can_judge"]:

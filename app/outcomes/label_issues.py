@@ -67,18 +67,8 @@ def find_issues(outcome: LabelledOutcome, scores: Any, logits: np.ndarray) -> La
         logger.warning(
             "%s logits are too many for confident learning: rows are ranked, not flagged.", f"{logits.size:,}"
         )
-    return LabelIssues(ranking(scores.correct, quality), quality, flagged, patterns)
-
-
-def rank_issues(outcome: LabelledOutcome, scores: Any, logits: np.ndarray) -> np.ndarray:
-    """Return the positions of the rows that are predicted otherwise, the least plausible label first."""
-    return ranking(scores.correct, outcome.label_quality(scores, logits))
-
-
-def ranking(correct: np.ndarray, quality: np.ndarray) -> np.ndarray:
-    """Return the positions of the rows that are not `correct`, (num_rows,) bool, the lowest quality first."""
-    wrong = np.flatnonzero(~correct)
-    return wrong[np.argsort(quality[wrong], kind="stable")]
+    wrong = np.flatnonzero(~scores.correct)
+    return LabelIssues(wrong[np.argsort(quality[wrong], kind="stable")], quality, flagged, patterns)
 
 
 def in_chunks(

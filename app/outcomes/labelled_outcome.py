@@ -10,7 +10,6 @@ from ..config.language import in_language
 from ..data.label_forms import label_form
 from ..errors import InputError
 from .fitted_outcome import FittedOutcome
-from .injected_errors import choose_errors
 
 if TYPE_CHECKING:
     import torch
@@ -167,14 +166,6 @@ class LabelledOutcome(FittedOutcome):
     def pattern_lines(self, patterns: dict) -> list[str]:
         """Return the most frequent mistakes of `flag_labels`, a line each."""
         return []
-
-    def inject_errors(
-        self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return positions of rows to change, and the wrong labels they get: those of other rows."""
-        ids = self.form.ids(labels)
-        at, others = choose_errors(ids, hashes, lambda one, other: ids[one] != ids[other], fraction, seed)
-        return at, labels[others]
 
     # Files
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from ..errors import InputError
 from ..evaluation.page.report_page import PageContent
-from .injected_errors import choose_errors
 from .label_report import interval_lines
 from .labelled_outcome import LabelledOutcome
 from .number_baselines import number_baselines
@@ -167,20 +166,6 @@ class Regression(LabelledOutcome):
         center = np.median(errors)
         spread = NORMAL * np.median(np.abs(errors - center))
         return np.abs(errors - center) > FAR_OFF * spread, {}
-
-    def inject_errors(
-        self, labels: np.ndarray, hashes: np.ndarray, fraction: float, seed: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows that get the number of another row, at least a standard deviation away."""
-        apart = np.std(labels)
-        at, others = choose_errors(
-            np.zeros(len(labels)),
-            hashes,
-            lambda one, other: abs(labels[one] - labels[other]) >= apart,
-            fraction,
-            seed,
-        )
-        return at, labels[others]
 
     def answer(self, label: np.ndarray) -> float:
         return float(f"{float(label):.{DIGITS}g}")

@@ -39,7 +39,6 @@ def cross_validate(folder: Path, *words: str) -> subprocess.CompletedProcess:
     [
         (["--folds", "1"], "--folds must be from 2 to 1,000, found 1"),
         (["--seeds", "1"], "--seeds must be from 2 to 100, found 1"),
-        (["--injected_errors", "0.9"], "--injected_errors must be a fraction from 0 to 0.5"),
         (["--mode", "ddpp"], "there is no mode ddpp"),
         (["--data.folds", "3", "--data.fold", "0"], "data.folds and data.fold are set by cross-validate"),
         (
@@ -66,7 +65,7 @@ def test_a_folder_with_other_things_is_refused(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_folds_from_the_first_command_to_fixed_labels(tmp_path):
-    """Errors are injected into the file; the list finds it; a finished command is quick and equal; other
+    """Some labels of the file are wrong; the list finds them; a finished command is quick and equal; other
     settings are refused."""
     pytest.importorskip(
         "cleanlab", reason="cleanlab is not installed: pip install -r requirements/labels.txt"
@@ -105,14 +104,11 @@ def test_folds_from_the_first_command_to_fixed_labels(tmp_path):
     first = {int(issue["line"]) for issue in issues[: len(noisy)]}
     assert len(first & set(noisy)) >= 5
     assert [float(issue["score"]) for issue in issues] == sorted(float(issue["score"]) for issue in issues)
-    injected = figures["injected_errors"]
-    assert injected["k"] == 12
-    assert injected["precision_at_k"] > 3 * injected["random"]
     assert len([path for path in (tmp_path / "cache").glob("tokens-*") if path.is_dir()]) == 1
 
     again = cross_validate(tmp_path, *words)
     assert again.stdout == done.stdout
-    assert again.stderr.count("finished before") == 4
+    assert again.stderr.count("finished before") == 2
     other = cross_validate(tmp_path, *words, "--train.learning_rate", "0.02")
     assert other.returncode == 2
     assert (
@@ -140,11 +136,9 @@ def test_folds_of_label_lists(tmp_path):
         expected = {name: one[name] for name in figures["mean"]}
         assert {name: report[name] for name in figures["mean"]} == pytest.approx(expected, rel=1e-12)
     assert figures["mean"]["micro_f1"] > 0.6
-    assert figures["injected_errors"]["k"] >= 5
-    assert figures["injected_errors"]["precision_at_k"] > 3 * figures["injected_errors"]["random"]
     again = cross_validate(tmp_path, *words)
     assert again.stdout == done.stdout
-    assert again.stderr.count("finished before") == 4
+    assert again.stderr.count("finished before") == 2
 
 
 @pytest.mark.slow

@@ -4,10 +4,41 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
+from app.outcomes import open_outcome
 from app.outcomes.label_issues import find_issues, judge
-from tests.outcomes.test_injected_errors import CLASSES, LISTS, noisy_rows
+from app.outcomes.labelled_outcome import LabelledOutcome
 
 pytest.importorskip("cleanlab", reason="cleanlab is not installed: see requirements/labels.txt")
+CLASSES, LISTS = (open_outcome(task, list("甲乙丙丁")) for task in ("single_label", "multi_label"))
+
+
+def noisy_rows(outcome: LabelledOutcome, num_rows: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return labels of which one in twenty is wrong, the logits of a model that has not seen them, and the
+    true labels."""
+    generator = np.random.default_rng(2)
+    if outcome is LISTS:
+        chances = np.random.default_rng(1).random((num_rows, 4))
+        true = (chances < [0.5, 0.3, 0.2, 0.05]).astype(np.uint8)
+        logits = generator.normal(0, 1, true.shape) + 6.0 * (true - 0.5)
+    else:
+        true = generator.integers(0, 4, num_rows)
+        logits = generator.normal(0, 1, (num_rows, 4))
+        logits[np.arange(num_rows), true] += 3.0
+    labels = true.copy()
+    for row in generator.permutation(num_rows)[: num_rows // 20]:
+        others = np.flatnonzero((true != true[row]).reshape(num_rows, -1).any(axis=1))
+        labels[row] = true[generator.choice(others)]
+    return labels, logits.astype(np.float32), true
+
+
+@pytest.mark.parametrize("outcome", [CLASSES, LISTS])
+def test_the_first_places_are_wrong_labels_where_the_model_is_good(outcome):
+    labels, logits, true = noisy_rows(outcome)
+    is_wrong = (labels != true).reshape(len(labels), -1).any(axis=1)
+    noise = np.random.default_rng(5).normal(0, 1, logits.shape)
+    good, random = (find_issues(outcome, outcome.score(labels, one), one).order for one in (logits, noise))
+    assert is_wrong[good[: is_wrong.sum()]].mean() > 0.6
+    assert is_wrong[random[: is_wrong.sum()]].mean() < 0.2
 
 
 @pytest.mark.parametrize("outcome", [CLASSES, LISTS])

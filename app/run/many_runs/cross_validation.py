@@ -1,7 +1,6 @@
 """A cross-validation: every row of the train file is tested once, by a model that was trained without it."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -63,22 +62,6 @@ SENTENCES = {
         "; what is filled in under `label` there is for --data.relabel",
         "；在那里的 `label` 列填入正确的标签，再用 --data.relabel 使用它",
     ),
-    "nothing_injected": (
-        "No error could be injected: {0:.1%} of the rows is less than one text, or all classes are small.",
-        "没有可以注入的错误：{0:.1%} 的行不到一条文本，或者所有类别都太小。",
-    ),
-    "ranking": (
-        "How good is this ranking? In {fraction:.1%} of the rows a label was made wrong at random, and "
-        "{folds} fold(s) trained and tested so.\n"
-        "  Of the first {k:,} places {found:,} are injected errors: precision {precision_at_k:.4f} (95 % "
-        "interval {low:.4f} to {high:.4f}); in random order {random:.4f}\n"
-        "  The other places may be real errors of the data. Real errors are harder to find than these, "
-        "because they are more plausible.",
-        "这个排序有多好？随机改错了 {fraction:.1%} 的行的标签，用 {folds} 折这样训练并测试。\n"
-        "  前 {k:,} 名里有 {found:,} 个是注入的错误：精确率 {precision_at_k:.4f}（95% 区间 {low:.4f} 到 "
-        "{high:.4f}）；随机排序时 {random:.4f}\n"
-        "  其余的可能是数据里真正的错误。真正的错误更像是对的，所以比这些更难找。",
-    ),
 }
 
 
@@ -87,19 +70,12 @@ def fold_datasets(config: Config, folds: int) -> list[Dataset]:
     return [open_dataset(replace(config.data, folds=folds, fold=fold)) for fold in range(folds)]
 
 
-def train_folds(
-    series: Series, folds: int, chosen: range, words: list[str], prefix: str = ""
-) -> dict[int, Path]:
-    """Train the chosen folds, in their order, and return their run folders by fold."""
-    for fold in chosen:
-        series.run(f"{prefix}fold-{fold}", ["--data.folds", str(folds), "--data.fold", str(fold), *words])
-    return {fold: series.path(f"{prefix}fold-{fold}") for fold in chosen}
-
-
 def cross_validate(series: Series, datasets: list[Dataset], language: str) -> tuple[OutOfFold, dict]:
     """Train all folds and write oof.parquet; return the out-of-fold rows, and the figures for JSON."""
-    runs = train_folds(series, len(datasets), range(len(datasets)), [])
-    oof_rows = gather_folds(runs, datasets)
+    names = [f"fold-{fold}" for fold in range(len(datasets))]
+    for fold, name in enumerate(names):
+        series.run(name, ["--data.folds", str(len(datasets)), "--data.fold", str(fold)])
+    oof_rows = gather_folds(list(map(series.path, names)), datasets)
     write_oof(series.folder / OOF, oof_rows)
     return oof_rows, fold_figures(oof_rows, language)
 
@@ -180,12 +156,3 @@ def render_label_issues(figures: dict, outcome: LabelledOutcome, language: str =
     patterns = outcome.pattern_lines(figures)
     heading = [say(words, language, "label_patterns")] if patterns else []
     return "\n".join([first, *heading, *patterns])
-
-
-def render_injected(figures: dict, fraction: float, folds: int, language: str = "en") -> str:
-    """Return how well injected errors were found as text."""
-    if not figures["k"]:
-        return say(SENTENCES, language, "nothing_injected", fraction)
-    low, high = figures["interval"]
-    values = {**figures, "fraction": fraction, "folds": folds, "low": low, "high": high}
-    return say(SENTENCES, language, "ranking", **values)

@@ -1,27 +1,17 @@
-"""Which labels of the train file may be wrong: label_issues.csv, and how many injected errors it finds."""
+"""Which labels of the train file may be wrong: label_issues.csv."""
 
 import csv
 import logging
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-import numpy as np
-
-from ...config.schema import Config
-from ...data.dataset import Dataset
-from ...data.relabel import Fixes, configured_fixes, written_hash
-from ...outcomes.injected_errors import measure_injected
-from ...outcomes.label_issues import LabelIssues, find_issues, judge, rank_issues
+from ...data.relabel import written_hash
+from ...outcomes.label_issues import LabelIssues, find_issues, judge
 from ...runtime.disk import whole_file
-from .cross_validation import fold_datasets, train_folds
-from .out_of_fold import OutOfFold, gather_folds
-from .series import Series
+from .out_of_fold import OutOfFold
 
 logger = logging.getLogger(__name__)
-ISSUES, INJECTED = "label_issues.csv", "injected-errors-{fraction:g}"
-# Rows with injected errors to test; more folds than needed for these are not trained a second time
-ENOUGH_ERRORS = 100
+ISSUES = "label_issues.csv"
 
 
 def list_issues(folder: Path, oof_rows: OutOfFold) -> dict:
@@ -84,43 +74,3 @@ def filled_rows(path: Path, header: list[str]) -> dict[str, list[str]]:
         logger.warning("%s is kept as %s: %s", path, kept.name, error)
         return {}
     return {row[place]: row for row in filled}
-
-
-def measure_ranking(
-    series: Series, config: Config, datasets: list[Dataset], oof_rows: OutOfFold, fraction: float
-) -> tuple[dict, int]:
-    """Inject errors, as a file of fixes, and train as many folds again as test enough of them; return how
-    many of them the list of issues finds, and the number of these folds."""
-    split, outcome = oof_rows.split, oof_rows.outcome
-    at, wrong = outcome.inject_errors(split.labels, split.hashes, fraction, config.data.split_seed)
-    if not len(at):
-        return measure_injected(at, np.zeros(len(split), bool)), 0
-    name, data = INJECTED.format(fraction=fraction), config.data
-    path = series.folder / f"{name}.csv"
-    write_injected(path, oof_rows, at, wrong, configured_fixes(data))
-    words = ["--data.relabel", str(path)]
-    has_error = np.isin(split.hashes, split.hashes[at])
-    counts = np.cumsum(np.bincount(oof_rows.folds[has_error], minlength=len(datasets)))
-    chosen = range(min(len(datasets), int(np.searchsorted(counts, ENOUGH_ERRORS)) + 1))
-    changed = fold_datasets(replace(config, data=replace(data, relabel=str(path))), len(datasets))
-    runs = train_folds(series, len(datasets), chosen, words, prefix=f"{name}-")
-    again = gather_folds(runs, changed)
-    tested = again.split
-    order = rank_issues(outcome, again.scores(), tested.logits)
-    return measure_injected(order, np.isin(tested.hashes, split.hashes[at])), len(chosen)
-
-
-def write_injected(
-    path: Path, oof_rows: OutOfFold, at: np.ndarray, wrong: np.ndarray, own: Fixes | None
-) -> None:
-    """Write the wrong labels as fixes, with those of the user's own fixes that are about other texts."""
-    split = oof_rows.split
-    injected = {
-        int(split.hashes[row]): oof_rows.outcome.cell(label)
-        for row, label in zip(at.tolist(), wrong, strict=True)
-    }
-    kept = dict(zip(own.hashes.tolist(), own.labels, strict=True)) if own else {}
-    with whole_file(path, encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text_hash", "label"])
-        writer.writerows([written_hash(key), label] for key, label in (kept | injected).items())

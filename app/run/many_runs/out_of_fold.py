@@ -39,12 +39,12 @@ class OutOfFold:
         return self.outcome.score(split.labels[rows], split.logits[rows], self.predicted[rows])
 
 
-def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
-    """Return the out-of-fold rows of finished runs, by fold; raises InputError for other rows."""
+def gather_folds(runs: list[Path], datasets: list[Dataset]) -> OutOfFold:
+    """Return the out-of-fold rows of the finished run of each fold; raises InputError for other rows."""
     parts, predicted, names = [], [], datasets[0].label_names
-    for fold, run in runs.items():
+    for fold, (run, dataset) in enumerate(zip(runs, datasets, strict=True)):
         outcome, splits = read_run(run)
-        tested = datasets[fold].splits["test"]
+        tested = dataset.splits["test"]
         part = splits.get("test")
         is_same = part is not None and all(
             np.array_equal(getattr(part, name), getattr(tested, name)) for name in ("rows", "labels")
@@ -58,7 +58,7 @@ def gather_folds(runs: dict[int, Path], datasets: list[Dataset]) -> OutOfFold:
         predicted.append(outcome.decide(part.logits))
     rows = np.concatenate([part.rows for part in parts])
     order = np.argsort(rows, kind="stable")
-    folds = np.repeat(list(runs), [len(part) for part in parts])[order]
+    folds = np.repeat(np.arange(len(runs)), [len(part) for part in parts])[order]
     labels, hashes, logits = (
         np.concatenate([getattr(part, name) for part in parts])[order]
         for name in ("labels", "hashes", "logits")

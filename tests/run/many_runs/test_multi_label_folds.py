@@ -13,13 +13,11 @@ from sklearn.metrics import f1_score
 
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import Dataset, open_dataset
-from app.data.readers import ReadOptions
-from app.data.relabel import Fixes, read_fixes
 from app.errors import InputError
 from app.evaluation.logits_file import logits_of, write_logits
 from app.outcomes.thresholds import LabelRule
 from app.run.many_runs.cross_validation import fold_datasets, fold_figures, render_folds, render_label_issues
-from app.run.many_runs.issue_list import list_issues, write_injected
+from app.run.many_runs.issue_list import list_issues
 from app.run.many_runs.out_of_fold import OutOfFold, gather_folds, write_oof
 from app.run.many_runs.seeds import render_seeds, train_seeds
 from app.run.many_runs.series import Series
@@ -55,11 +53,11 @@ def datasets(tmp_path_factory) -> list[Dataset]:
 
 
 @pytest.fixture(scope="module")
-def runs(datasets, tmp_path_factory) -> dict[int, Path]:
+def runs(datasets, tmp_path_factory) -> list[Path]:
     folder = tmp_path_factory.mktemp("runs")
     for fold, dataset in enumerate(datasets):
         finished_run(folder / f"fold-{fold}", dataset, ("test", "dev"), THRESHOLDS[fold], fold)
-    return {fold: folder / f"fold-{fold}" for fold in range(FOLDS)}
+    return [folder / f"fold-{fold}" for fold in range(FOLDS)]
 
 
 @pytest.fixture(scope="module")
@@ -182,27 +180,9 @@ def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path, c
     assert "label_issues.csv is kept as label_issues.kept-1.csv" in caplog.text
 
 
-def test_injected_errors_are_fixes_with_other_labels(found, tmp_path):
-    at, wrong = found.outcome.inject_errors(found.split.labels, found.split.hashes, 0.1, 1)
-    own = Fixes(
-        "own.csv",
-        "line",
-        np.array([1, found.split.hashes[at[0]]], np.uint64),
-        ['["正面"]', "[]"],
-        [2, 3],
-        found.outcome.form,
-    )
-    write_injected(tmp_path / "injected.csv", found, at, wrong, own)
-    fixes = read_fixes(tmp_path / "injected.csv", ReadOptions(task="multi_label"))
-    written = dict(zip(fixes.hashes.tolist(), fixes.new_labels(NAMES).tolist(), strict=True))
-    others = dict(zip(found.split.hashes[at].tolist(), wrong.tolist(), strict=True))
-    assert written == others | {1: [int(name == "正面") for name in NAMES]}
-    assert all(others[int(found.split.hashes[row])] != found.split.labels[row].tolist() for row in at)
-
-
 def test_a_run_of_other_rows_is_refused(runs, datasets):
     with pytest.raises(InputError, match="the rows and labels of fold 1 are needed"):
-        gather_folds({0: runs[0], 1: runs[2]}, datasets)
+        gather_folds([runs[0], runs[2], runs[1]], datasets)
 
 
 @pytest.mark.parametrize("split", ["test", "dev"])
