@@ -1,9 +1,8 @@
-"""What next? The figures of a finished run -> at most five sentences, each with its figure and the command to
-run. They are said only where the evidence is clear; a run with nothing wrong gets none."""
+"""What next? The figures of a finished run -> at most five sentences, each with its figure and the setting to
+add or the verb to run. They are said only where the evidence is clear; a run with nothing wrong gets none."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,19 +33,18 @@ CUT_ROWS, CUT_SHARE = 30, 0.05
 
 @dataclass(frozen=True)
 class Advice:
-    """One sentence: its key in `SENTENCES`, the values in it, and the command."""
+    """One sentence: its key in `SENTENCES`, and the values in it."""
 
     what: str
     values: Mapping[str, Any]
-    command: str
 
     def sentence(self, language: str) -> str:
-        """Return the sentence in a language, en or zh, without the command."""
+        """Return the sentence in a language, en or zh."""
         values = {
             key: value.name(language) if isinstance(value, Metric) else value
             for key, value in self.values.items()
         }
-        return say(SENTENCES, language, self.what, **values)
+        return say(SENTENCES, language, self.what, program=PROGRAM, **values)
 
 
 @dataclass(frozen=True)
@@ -55,12 +53,12 @@ class Evidence:
 
     `metrics` are those of report.json, `history` the evaluations on dev, in which `train_loss` is the mean
     loss of training since the one before (absent where it is another loss than that of dev). `decisions` are
-    of rows that were not trained on; `class_rows` the training rows of each label. `again_longer` is the
-    command of the run for twice as long, `again_enough` with as many steps as are usual (None where it had
-    them), `again_other_model` with another pretrained model,
-    `again_pretrained` with one instead of random weights, `again_reading_more` with more of each text (None
-    where all models read less), and `verb` that of a verb for the same data, with the verb's name to be
-    filled in.
+    of rows that were not trained on; `class_rows` the training rows of each label.
+
+    The others are settings, as on a command line: `longer` trains for twice as long, `enough` for as many
+    steps as are usual (None where the run had them), `other_model` begins with another pretrained model,
+    `pretrained` with one instead of random weights, and `reading_more` reads more of each text (None where
+    all models read less).
     """
 
     metrics: Mapping
@@ -69,13 +67,11 @@ class Evidence:
     class_rows: Mapping[str, int]
     dev_rows: int
     is_pretrained: bool
-    folder: str
-    again_longer: str
-    again_enough: str | None
-    again_other_model: str
-    again_pretrained: str
-    again_reading_more: str | None
-    verb: str
+    longer: str
+    enough: str | None
+    other_model: str
+    pretrained: str
+    reading_more: str | None
 
 
 def what_next(outcome: Outcome, evidence: Evidence) -> list[Advice]:
@@ -94,17 +90,6 @@ def what_next(outcome: Outcome, evidence: Evidence) -> list[Advice]:
     return advice[:MAX_SENTENCES]
 
 
-def with_setting(command: str, name: str, value: object) -> str:
-    """Return a command with a setting in place of the one of the same name that it has."""
-    kept, words = [], iter(shlex.split(command))
-    for word in words:
-        if word == name:
-            next(words, None)
-        elif not word.startswith(f"{name}="):
-            kept.append(word)
-    return shlex.join([*kept, name, str(value)])
-
-
 def no_better(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     """A linear model of characters is at least as good: then the model itself is the place to begin."""
     metrics, key = evidence.metrics, outcome.main_metric
@@ -116,11 +101,11 @@ def no_better(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
         return
     values = {"metric": BY_KEY[key], "ours": metrics[key], "baseline": name, "theirs": best[key]}
     if not evidence.is_pretrained:
-        yield Advice("random_weights", values, evidence.again_pretrained)
-    elif evidence.again_enough:
-        yield Advice("few_steps", values, evidence.again_enough)
+        yield Advice("random_weights", values | {"setting": evidence.pretrained})
+    elif evidence.enough:
+        yield Advice("few_steps", values | {"setting": evidence.enough})
     else:
-        yield Advice("no_better", values, evidence.again_other_model)
+        yield Advice("no_better", values | {"setting": evidence.other_model})
 
 
 def still_falls(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
@@ -134,7 +119,7 @@ def still_falls(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     has_more_to_learn = train is not None and train > last * FAR_BELOW
     if is_best and has_more_to_learn and last < before * (1 - STILL_FALLS):
         values = {"before": before, "last": last, "fall": 1 - last / before, "train": train}
-        yield Advice("still_falls", values, evidence.again_longer)
+        yield Advice("still_falls", values | {"setting": evidence.longer})
 
 
 def few_test_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
@@ -143,7 +128,7 @@ def few_test_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     if outcome.has_labels and metrics["rows"] < ENOUGH_ROWS:
         low, high = metrics["intervals"][key]
         values = {"rows": metrics["rows"], "metric": BY_KEY[key], "low": low, "high": high}
-        yield Advice("few_test_rows", values, evidence.verb.format("cross-validate --folds 5"))
+        yield Advice("few_test_rows", values)
 
 
 def wrong_labels(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
@@ -158,8 +143,7 @@ def wrong_labels(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     differ = int((~rows.correct[surest]).sum())
     at_least = lower_bound(differ, len(surest))
     if at_least > WRONG_LABELS:
-        values = {"rows": len(surest), "differ": differ, "at_least": at_least}
-        yield Advice("wrong_labels", values, evidence.verb.format("cross-validate --folds 5"))
+        yield Advice("wrong_labels", {"rows": len(surest), "differ": differ, "at_least": at_least})
 
 
 def few_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
@@ -167,22 +151,21 @@ def few_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     few = sorted((rows, name) for name, rows in evidence.class_rows.items() if rows < FEW_ROWS)
     if few:
         shown = ", ".join(f"{short_label(name)} ({rows})" for rows, name in few[:3])
-        command = f"{PROGRAM} suggest --checkpoint {evidence.folder} new.csv next.csv"
-        yield Advice("few_rows", {"classes": len(few), "limit": FEW_ROWS, "shown": shown}, command)
+        yield Advice("few_rows", {"classes": len(few), "limit": FEW_ROWS, "shown": shown})
 
 
 def cut_texts(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     """Many texts are not read whole, and the model is worse on them."""
     long = evidence.metrics.get("long_texts", {})
-    if not {"whole", "not_whole"} <= set(long) or evidence.again_reading_more is None:
+    if not {"whole", "not_whole"} <= set(long) or evidence.reading_more is None:
         return
     cut, whole = long["not_whole"], long["whole"]
     share = cut["rows"] / evidence.metrics["rows"]
     is_worse = cut["interval"][1] < whole["accuracy"] and cut["accuracy"] < whole["interval"][0]
     if cut["rows"] >= CUT_ROWS and share >= CUT_SHARE and is_worse:
         values = {"share": share, "cut": cut["accuracy"], "whole": whole["accuracy"]}
-        values["metric"] = BY_KEY[outcome.right_share]
-        yield Advice("cut_texts", values, evidence.again_reading_more)
+        values |= {"metric": BY_KEY[outcome.right_share], "setting": evidence.reading_more}
+        yield Advice("cut_texts", values)
 
 
 def confused(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
@@ -203,7 +186,7 @@ def confused(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
             "other_rows": pair.other_rows,
             "other_of": pair.other_of,
         }
-        yield Advice("confused", values, evidence.verb.format("cross-validate --folds 5"))
+        yield Advice("confused", values)
 
 
 def by_heart(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
@@ -213,13 +196,10 @@ def by_heart(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     lowest, last = min(line["loss"] for line in evidence.history), evidence.history[-1]
     train = last.get("train_loss")
     if train is not None and last["loss"] > lowest * (1 + ROSE) and train < lowest * FAR_BELOW:
-        values = {"train": train, "last": last["loss"], "lowest": lowest}
-        yield Advice("by_heart", values, evidence.verb.format("learning-curve"))
+        yield Advice("by_heart", {"train": train, "last": last["loss"], "lowest": lowest})
 
 
 def render_advice(advice: Sequence[Advice], language: str = "en") -> str:
-    """Return the sentences with their commands for a terminal."""
-    lines = [say(SENTENCES, language, "heading")]
-    for one in advice:
-        lines += [f"  - {one.sentence(language)}", f"      {one.command}"]
-    return "\n".join(lines)
+    """Return the sentences for a terminal."""
+    sentences = [f"  - {one.sentence(language)}" for one in advice]
+    return "\n".join([say(SENTENCES, language, "heading"), *sentences])

@@ -9,13 +9,16 @@ import numpy as np
 from ..checkpoints.run_files import PAGE, PREDICTIONS, REPORT, TEXT
 from ..checkpoints.run_history import read_starts, write_card
 from ..config.language import spoken
-from ..config.schema import Config
+from ..config.schema import Config, DataConfig
+from ..config.shipped import E5_SMALL, e5_file
 from ..data.dataset import Split
 from ..evaluation.logits_file import LOGITS, logits_of, write_logits
 from ..evaluation.long_rows import cost_of_length, render_cost_of_length, row_readings
+from ..evaluation.measures.selective import RowDecisions
 from ..evaluation.page.evaluated_rows import rows_of_split, seen_in_train
 from ..evaluation.page.report_page import PageContent
-from ..outcomes.advice import render_advice, what_next
+from ..model.recipe import fewest_steps
+from ..outcomes.advice import Evidence, render_advice, what_next
 from ..outcomes.labelled_page import render_page
 from ..outcomes.metrics import BY_KEY
 from ..outcomes.model_card import render_card
@@ -25,12 +28,22 @@ from ..outcomes.report_words import say
 from ..outcomes.resampling import all_metrics
 from ..outcomes.texts import split_texts
 from ..runtime.disk import write_json, write_text
-from ..training.loop import RunProgress
+from ..training.loop import RunProgress, planned_steps
 from .assembly import Components
 from .card_content import base_model_of, card_content
-from .evidence import evidence_of
 from .log.metrics_file import METRICS, read_evaluations
 
+# To try where the model is no better than a linear one: the first that was not it
+OTHERS = ("hfl/chinese-macbert-base", "hfl/chinese-roberta-wwm-ext")
+MAX_TOKENS = 512  # that pretrained models read
+# With these the loss of training is that of dev
+PLAIN = {
+    "loss": "cross_entropy",
+    "label_smoothing": 0,
+    "class_weights": "none",
+    "positive_weights": "none",
+    "sampling": "all",
+}
 # By split, in English and Chinese
 NOTES = {
     "test": ("", ""),
@@ -64,13 +77,12 @@ def print_and_write(
     state: RunProgress,
     metrics: dict,
     results: dict[str, np.ndarray],
-    start: str,
 ) -> None:
     """Print the report; write the logits, what was fitted on dev, report.txt, predictions.csv, report.html,
     the model card and, last, report.json, which marks the run as finished.
 
     `metrics` are those of the split of the report; `results` (num_rows, any) of this split, and of dev where
-    there is one, by name; `start` is the command that starts such a run, without settings.
+    there is one, by name.
     """
     outcome = components.outcome
     language = spoken(config.output.language)
@@ -84,10 +96,8 @@ def print_and_write(
     if "copies_in_train" in metrics:
         name = BY_KEY[outcome.right_share].name(language)
         text += f"\n\n{render_copies(metrics['copies_in_train'], name, language)}"
-    advice = what_next(
-        outcome,
-        evidence_of(folder, config, components, start, split, metrics | {"step": state.best_step}, results),
-    )
+    evidence = evidence_of(folder, config, components, split, metrics | {"step": state.best_step}, results)
+    advice = what_next(outcome, evidence)
     if advice:
         text += f"\n\n{render_advice(advice, language)}"
     print(f"\n{text}\n")  # noqa: T201
@@ -106,11 +116,71 @@ def print_and_write(
     details = {"split": split, "step": state.best_step, "data": components.dataset.statistics}
     if components.dataset.relabelled:
         details["relabelled"] = components.dataset.relabelled
-    # Without the commands: they name the run folder, and equal runs have equal reports
     details["what_next"] = [{"what": one.what, "sentence": one.sentence("en")} for one in advice]
     if state.start_metrics:
         details["before_training"] = state.start_metrics
     write_json(folder / REPORT, details | metrics)
+
+
+def evidence_of(
+    folder: Path,
+    config: Config,
+    components: Components,
+    split: str,
+    metrics: dict,
+    results: dict[str, np.ndarray],
+) -> Evidence:
+    """Return what the advice of a run is made of. `results` (num_rows, any) are those of the split of the
+    report and of dev, by name."""
+    dataset, train = components.dataset, config.train
+    history = [line for line in read_evaluations(folder / METRICS, ("loss",)) if line.get("split") == "dev"]
+    if any(getattr(train, name) != value for name, value in PLAIN.items()):
+        history = [{key: value for key, value in line.items() if key != "train_loss"} for line in history]
+    most = train.max_steps
+    classes = dataset.statistics["train"].get("classes", {})
+    # A head that is fitted needs no steps
+    is_short = config.model.head != "linear" and planned_steps(components.plan, train) < fewest_steps(
+        len(classes)
+    )
+    positions = getattr(components.model.model.config, "max_position_embeddings", MAX_TOKENS)
+    return Evidence(
+        metrics=metrics,
+        history=history,
+        decisions=decisions_of(components, split, results),
+        class_rows=classes,
+        dev_rows=len(dataset.splits[FITTED_ON]) if FITTED_ON in dataset.splits else 0,
+        is_pretrained=config.model.name is not None,
+        longer=f"--train.max_steps {2 * most}" if most else f"--train.epochs {2 * train.epochs}",
+        enough="--train.epochs auto" + " --train.max_steps null" * bool(most) if is_short else None,
+        other_model=f"--model.name {next(name for name in OTHERS if name != config.model.name)}",
+        pretrained=f"--model.name {OTHERS[0] if e5_file() is None else E5_SMALL}",
+        reading_more=reading_more(config.data, dataset.files["train"].has_pairs, min(positions, MAX_TOKENS)),
+    )
+
+
+def reading_more(data: DataConfig, has_pairs: bool, most: int) -> str | None:
+    """Return the setting with which more of a long text is read, for a model that reads `most` tokens at
+    once; None where there is none."""
+    if data.long == "windows":
+        return f"--data.max_windows {2 * data.max_windows}"
+    if 2 * data.max_length <= most:
+        return f"--data.max_length {2 * data.max_length}"
+    return None if has_pairs else "--data.long windows"
+
+
+def decisions_of(components: Components, split: str, results: dict[str, np.ndarray]) -> RowDecisions | None:
+    """Return the decisions on the rows that were not trained on; None where there are none."""
+    outcome = components.outcome
+    if split == "train" or not (outcome.has_labels and outcome.has_confidence):
+        return None
+    decisions = [
+        outcome.held_out_decisions(logits_of(components.loaders[name].split, results[name]))
+        for name in results
+    ]
+    return RowDecisions(
+        np.concatenate([part.confidence for part in decisions]),
+        np.concatenate([part.correct for part in decisions]),
+    )
 
 
 def run_facts(folder: Path, config: Config, components: Components, state: RunProgress) -> dict:

@@ -20,7 +20,6 @@ from .after_step import AfterStep
 from .assembly import assemble, set_up
 from .description import data_report, describe
 from .evaluation import evaluate_split
-from .evidence import start_of
 from .final_report import print_and_write, report_split
 from .job_signature import job_signature
 from .log.run_log import RunLog
@@ -241,8 +240,7 @@ class Job:
 
     def write_report(self, split: str, metrics: dict, results: dict[str, np.ndarray]) -> None:
         """Print and write the report, and remove what a finished run does not need; rank 0 calls it."""
-        start, best = start_of(self.mode, self.strategy.group.world_size), self.progress
-        print_and_write(self.folder, self.config, self.components, split, best, metrics, results, start)
+        print_and_write(self.folder, self.config, self.components, split, self.progress, metrics, results)
         self.log.track_report(split, metrics, self.progress.step)
         drop_states(self.folder, keep=int(self.config.output.keep_final_state), keep_damaged=0)
         logger.info("Saved in %s; %s", self.folder, self.components.outcome.next_command(self.folder))

@@ -34,8 +34,8 @@ class PageContent:
 
     `metrics` are those of report.json, `calibrated` the scores of the rows after calibration (None: there is
     none), `history` the evaluations on dev of metrics.jsonl, `data` the statistics of the data report, by
-    split, `advice` what to do next, each with `sentence(language)` and `command`, `facts` values of the run
-    by the keys of their words.
+    split, `advice` what to do next, each with `sentence(language)`, `facts` values of the run by the keys of
+    their words.
     """
 
     title: str
