@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from shlex import split
 
 import pytest
 import torch
@@ -27,8 +26,8 @@ TINY = [
 ]
 
 
-def run(verb: str, *arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / verb), *arguments, *TINY]
+def run(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess:
+    command = [sys.executable, *words, *TINY]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
 
 
@@ -89,7 +88,8 @@ def test_modes_agree_on_the_sample_set_in_any_folder(tmp_path):
     """Each process runs this package, and not what the working folder has under its name."""
     pytest.importorskip("deepspeed")
     (tmp_path / "app.py").write_text("raise SystemExit('the wrong app')")
-    done = run("verify_modes.py", "--modes", "deepspeed", "--output", "table.json", folder=tmp_path)
+    script = str(ROOT / "verify_modes.py")
+    done = run(script, "--modes", "deepspeed", "--output", "table.json", folder=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     says = (
         "Verifying that 2 modes train the same model: 3 steps of bert with random weights on the sample set"
@@ -116,9 +116,9 @@ def test_the_table_of_modes_on_the_command_line(tmp_path):
     data = [
         "--data.train",
         str(write_tiny(tmp_path / "rows.tsv")),
-        *split("--data.cache_dir cache --train.epochs 1"),
+        *("--data.cache_dir", str(tmp_path / "cache"), "--train.epochs", "1"),
     ]
-    done = run("benchmark_modes.py", *words, *data, folder=tmp_path)
+    done = run("-m", "app", "benchmark", *words, *data)
     assert done.returncode == 0, done.stderr
     report = json.loads(output.read_text())
     assert [timing["mode"] for timing in report["modes"]] == ["single", "dp"]

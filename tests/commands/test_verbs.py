@@ -13,7 +13,7 @@ from app.commands import VERBS, main, run_verb
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOW_IMPORTS = {"torch", "transformers", "numpy", "pandas", "pyarrow", "sklearn", "jsonargparse"}
-DOORS = {"predict.py": "predict", "verify_modes.py": "verify", "benchmark_modes.py": "benchmark"}
+DOORS = {"predict.py": "predict", "verify_modes.py": "verify"}
 # Print the helps, a form feed after each, and then what has been imported
 HELPS = """
 import json, runpy, sys
@@ -133,9 +133,9 @@ def test_the_console_command_is_named_in_its_help(capsys, monkeypatch):
 
 
 def test_a_verb_reads_the_command_line(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["benchmark_modes.py", "--rounds", "0"])
-    assert run_verb("benchmark", program="python benchmark_modes.py") == 2
-    assert capsys.readouterr().err == "error: --rounds must be at least 1, found 0\n"
+    monkeypatch.setattr(sys, "argv", ["verify_modes.py", "--steps", "0"])
+    assert run_verb("verify", program="python verify_modes.py") == 2
+    assert capsys.readouterr().err == "error: --steps must be at least 1, found 0\n"
 
 
 @pytest.mark.parametrize("package", ["yaml", "torch"])
