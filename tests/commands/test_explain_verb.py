@@ -2,6 +2,7 @@
 
 import io
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,11 +21,17 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+needs_captum = pytest.mark.skipif(
+    not find_spec("captum"), reason="needs captum: pip install -r requirements/explain.txt"
+)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
     return str(save_checkpoint(tmp_path_factory.mktemp("run")))
 
 
+@needs_captum
 def test_it_prints_and_writes_a_page_and_replaces_only_its_own(model, tmp_path, capsys):
     page = tmp_path / "why.html"
     assert main([model, TEXT, "--html", str(page)]) == 0
@@ -47,6 +54,7 @@ def test_it_prints_and_writes_a_page_and_replaces_only_its_own(model, tmp_path, 
     assert link.is_symlink()
 
 
+@needs_captum
 def test_a_page_is_written_unless_none_is_asked_for(model, tmp_path, capsys):
     assert main([model, TEXT, "--html", "none"]) == 0
     assert not list(tmp_path.iterdir())
@@ -55,6 +63,7 @@ def test_a_page_is_written_unless_none_is_asked_for(model, tmp_path, capsys):
     assert "Evidence for the label" in (tmp_path / "explanation.html").read_text(encoding="utf-8")
 
 
+@needs_captum
 def test_a_pair_and_standard_input(model, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("今天真开心\n".encode())))
     assert main([model, "-", "--text_pair", "手机质量不好"]) == 0
@@ -94,6 +103,7 @@ def test_without_captum_the_error_says_how_to_install_it(model, monkeypatch, cap
     assert "pip install -r requirements/explain.txt -c constraints.txt" in capsys.readouterr().err
 
 
+@needs_captum
 def test_settings_of_the_run_are_used(tmp_path, capsys):
     folder = Path(save_checkpoint(tmp_path))
     config = folder / "config.yaml"
@@ -105,6 +115,7 @@ def test_settings_of_the_run_are_used(tmp_path, capsys):
     assert "the model was trained on pairs of texts, found single texts" in capsys.readouterr().err
 
 
+@needs_captum
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030"])
 def test_standard_input_is_utf8(model, capsys, monkeypatch, encoding):
     text = io.BytesIO(f"{TEXT}\n".encode(encoding))

@@ -33,6 +33,8 @@ def predict(run: Path, *arguments: str) -> int:
 
 @pytest.mark.parametrize("format", ["csv", "jsonl", "xlsx"])
 def test_a_training_text_has_itself_as_evidence(run, tmp_path, format):
+    if format == "xlsx":
+        pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements/excel.txt")
     rows = [line.split("\t") for line in tiny_lines(20)[1:]]
     (tmp_path / "texts.txt").write_text("\n".join(text for text, _ in rows) + "\n", encoding="utf-8")
     target = tmp_path / f"out.{format}"
@@ -60,7 +62,9 @@ def test_a_training_text_has_itself_as_evidence(run, tmp_path, format):
 
 def read(path: Path) -> list[dict]:
     if path.suffix == ".xlsx":
-        sheet = [*pytest.importorskip("openpyxl").load_workbook(path).active.values]
+        from openpyxl import load_workbook
+
+        sheet = [*load_workbook(path).active.values]
         return [dict(zip(sheet[0], values, strict=True)) for values in sheet[1:]]
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file)) if path.suffix == ".csv" else [json.loads(line) for line in file]

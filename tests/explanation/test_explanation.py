@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+pytest.importorskip("captum", reason="needs captum: pip install -r requirements/explain.txt")
+
 from app.data.long_texts import LongTexts
 from app.data.row_encoder import RowEncoder
 from app.data.rows import Row

@@ -161,6 +161,7 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
 
 def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path, caplog):
     """In the row of their text, at the end where that is not ranked any more; another form is kept aside."""
+    pytest.importorskip("cleanlab", reason="needs cleanlab: pip install -r requirements/labels.txt")
     list_issues(tmp_path, found)
     path = tmp_path / "label_issues.csv"
     with path.open(encoding="utf-8", newline="") as file:
