@@ -27,7 +27,6 @@ VERBS = {
     "verify": (".verify", "verify that all modes train the same model"),
     "prepare": (".prepare", "read and tokenise the data of a run once, before it starts"),
     "benchmark": (".benchmark", "time the same job in every mode"),
-    "fetch": (".fetch", "fetch the public data sets that the ready configurations use"),
 }
 
 

@@ -14,7 +14,6 @@ from .checks import check_together, check_values
 from .data_settings import DataConfig
 from .help import help_text, show
 from .messages import describe_type, explain_parser_error, setting_types
-from .public_sets import with_public_files
 from .schema import Config
 from .shipped import DEFAULT_CONFIGS, default_config, is_about_the_source
 from .yaml_files import read_yaml
@@ -65,7 +64,7 @@ def load_config(
         config_files = [str(default_config(options)), *config_files]
     config = _read_settings(config_files, overrides, command)
     check_together(config)
-    return with_public_files(_with_run_name(config, config_files[-1]))
+    return _with_run_name(config, config_files[-1])
 
 
 def load_data_settings(path: Path) -> DataConfig:
@@ -76,9 +75,7 @@ def load_data_settings(path: Path) -> DataConfig:
     kept = {key: value for key, value in data.items() if key in known} if isinstance(data, dict) else {}
     _check_keys(kept, DataConfig, str(path), "data.")
     parser = _build_parser("run_single.py")
-    return with_public_files(
-        _parse_settings(lambda: parser.parse_object({"data": kept}), parser, str(path))
-    ).data
+    return _parse_settings(lambda: parser.parse_object({"data": kept}), parser, str(path)).data
 
 
 def _read_settings(config_files: list[str], overrides: list[str], command: str) -> Config:

@@ -93,10 +93,9 @@ class DataConfig:
     the pretraining of an encoder (loss).
     """
     train: str | list[str] | None = None
-    """File with the training rows, or public:NAME/FILE, a file that python -m app fetch NAME fetches; a
-    folder, a pattern in quotes ('posts/*.parquet') or a list of these: all their files, in the order of their
-    names; also at addresses such as s3://bucket/posts/. none: the sample set in data/sample, with its own dev
-    and test files.
+    """File with the training rows; a folder, a pattern in quotes ('posts/*.parquet') or a list of these: all
+    their files, in the order of their names; also at addresses such as s3://bucket/posts/. none: the sample
+    set in data/sample, with its own dev and test files.
     """
     dev: str | list[str] | None = None
     """File or files with the dev rows; none: dev_size of the training rows."""

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from ..config.file_formats import FORMATS
-from ..config.public_sets import fetch_hint
 from ..errors import InputError, excerpt, listed, nearest, shorten
 
 MAGIC = {
@@ -158,8 +157,8 @@ def _what_is_there(path: Path) -> str:
     if path.is_symlink():
         return f"there is no such file: it is a link to {shorten(os.readlink(path), 200)}, which is not there"
     if path.parent.is_dir():
-        return f"there is no such file{fetch_hint(path) or nearest(path.name, os.listdir(path.parent))}"
-    return f"there is no such file{fetch_hint(path) or f'; there is no folder {path.parent}'}"
+        return f"there is no such file{nearest(path.name, os.listdir(path.parent))}"
+    return f"there is no such file; there is no folder {path.parent}"
 
 
 def _open(path: Source) -> AbstractContextManager[BinaryIO]:

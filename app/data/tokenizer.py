@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.public_sets import fetch_hint
 from ..config.schema import ModelConfig
 from ..errors import InputError, excerpt
 from .cache import build_once, content_key
@@ -125,8 +124,7 @@ def _read_vocabulary(path: Path) -> list[str]:
         ) from error
     if text is None:
         raise InputError(
-            f"model.vocab_file: there is no file {path}; a text file with one token a line is "
-            f"needed{fetch_hint(path)}"
+            f"model.vocab_file: there is no file {path}; a text file with one token a line is needed"
         )
     tokens = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     missing = [token for token in SPECIAL_TOKENS if token not in tokens]

@@ -135,10 +135,10 @@ def test_every_task_is_the_same_job_in_float64(task, posts, small, tmp_path):
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_configuration_is_the_same_job_in_float64(path, small, monkeypatch, tmp_path):
     """With two small layers of random weights: pretrained ones are the same code."""
-    (tmp_path / "chinese-text-classification").mkdir()
-    (tmp_path / "chinese-text-classification" / "data").symlink_to(REAL_DATA)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.chdir(ROOT)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "public").symlink_to(REAL_DATA)
+    (tmp_path / "data" / "composed").symlink_to(ROOT / "data" / "composed")
+    monkeypatch.chdir(tmp_path)
     config = small(["--config", str(path), "--data.limit=5000"])
     config = replace(config, model=replace(config.model, name=None))
     if config.data.task == "masked_language_modelling":

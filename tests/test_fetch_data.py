@@ -1,0 +1,97 @@
+"""scripts/fetch_data.py: python -m pytest tests/test_fetch_data.py"""
+
+import hashlib
+import re
+import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from scripts import fetch_data
+from tests.real_data import REAL_DATA, needs_real_data
+
+ROOT = Path(__file__).resolve().parents[1]
+NAME, CONTENT = "tiny/train.tsv", b"text\tlabel\n"
+
+
+@pytest.fixture
+def mirrors(tmp_path, monkeypatch):
+    """Three mirrors of a small set: one has nothing, one another file, and one the file."""
+    pytest.importorskip("pooch", reason="needs pooch: pip install -r requirements/data.txt")
+    root = tmp_path / "mirrors"
+    for mirror, content in (("other", b"another file"), ("right", CONTENT)):
+        (root / mirror / "owner" / "set").mkdir(parents=True)
+        (root / mirror / "owner" / "set" / "train.tsv").write_bytes(content)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=root))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    known = {NAME: (hashlib.sha256(CONTENT).hexdigest(), "owner@set")}
+    monkeypatch.setattr(fetch_data, "FILES", known)
+    monkeypatch.setattr(
+        fetch_data, "MIRRORS", [(f"{address}/{mirror}/", "/") for mirror in ("none", "other", "right")]
+    )
+    yield
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_first_mirror_with_the_known_file_is_taken(mirrors, tmp_path, monkeypatch):
+    fetch_data.fetch(NAME, tmp_path)
+    assert [path.name for path in (tmp_path / "tiny").iterdir()] == ["train.tsv"]
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    monkeypatch.setattr(fetch_data, "MIRRORS", [])
+    fetch_data.fetch(NAME, tmp_path)
+
+
+def test_no_other_file_is_taken_or_replaced(mirrors, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetch_data, "MIRRORS", fetch_data.MIRRORS[:2])
+    with pytest.raises(
+        SystemExit, match="no mirror has tiny/train.tsv:\n.*none.*\n.*other.*\ntry again, or copy"
+    ):
+        fetch_data.fetch(NAME, tmp_path)
+    assert not (tmp_path / NAME).exists()
+    (tmp_path / NAME).write_text("mine")
+    with pytest.raises(SystemExit, match="is not the known file; move it away"):
+        fetch_data.fetch(NAME, tmp_path)
+    assert (tmp_path / NAME).read_text() == "mine"
+
+
+def test_every_set_has_its_origin_and_licence_and_the_configurations_name_their_files():
+    assert {name.partition("/")[0] for name in fetch_data.FILES} == set(fetch_data.SETS)
+    assert all(text.count(";") >= 2 for text in fetch_data.SETS.values())
+    for sha256, place in fetch_data.FILES.values():
+        assert re.fullmatch("[0-9a-f]{64}", sha256)
+        assert re.fullmatch(r"\S+/\S+@[0-9a-f]{40}/\S+", place)
+    used = set()
+    for path in (ROOT / "configs").glob("*.yaml"):
+        text = path.read_text(encoding="utf-8")
+        files = set(re.findall(r"data/public/(\S+/\S+)", text))
+        command = re.search(
+            r"^# Its files: python scripts/fetch_data\.py data/public (.*)$", text, re.MULTILINE
+        )
+        assert {name.partition("/")[0] for name in files} == set(command[1].split() if command else [])
+        used |= files
+    assert used == set(fetch_data.FILES)
+
+
+def test_without_pooch_the_command_that_installs_it_is_named(tmp_path):
+    code = "import sys; sys.modules['pooch'] = None; from scripts.fetch_data import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), "all"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "this script needs pooch: pip install -r requirements/data.txt" in done.stderr
+
+
+@needs_real_data
+def test_the_real_files_are_the_known_ones():
+    for name, (sha256, _) in fetch_data.FILES.items():
+        assert hashlib.sha256((REAL_DATA / name).read_bytes()).hexdigest() == sha256
