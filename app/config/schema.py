@@ -132,7 +132,8 @@ class OutputConfig:
     tensorboard: bool = True
     """Write TensorBoard event files to the run folder."""
     trackers: list[str] = field(default_factory=list)
-    """Services that follow the run as well, such as [mlflow]; docs/evaluation.md lists them."""
+    """Services that follow the run as well, such as [mlflow, wandb], by accelerate's names
+    (docs/evaluation.md)."""
     project: str = "chinese-text-classification"
     """Name under which the trackers group runs (MLflow: experiment)."""
     language: Literal["auto", "en", "zh"] = "auto"

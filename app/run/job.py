@@ -70,15 +70,12 @@ class Job:
                 stopped_by = self.train()
             self.log.bar.close()
             if stopped_by:
-                self.log.outcome = "stopped"
                 # The launcher ends all other ranks as soon as one has ended
                 self.strategy.group.broadcast(None)
                 return 128 + stopped_by
             self.merge()
             self.report()
-            self.log.outcome = "finished"
         except Stopped as stop:
-            self.log.outcome = "stopped"
             self.log.bar.say(f"Stopped by {stop} before the report was complete; --resume auto writes it.")
             raise
         except OSError as error:

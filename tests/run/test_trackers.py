@@ -1,24 +1,21 @@
-"""Services that follow a run: they are told each point once, and end no training: python -m pytest
-tests/run/test_trackers.py"""
+"""Services that follow a run end no training: python -m pytest tests/run/test_trackers.py"""
 
 import json
 import os
-import threading
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import split
 
 import pytest
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 
 from app.config.command_line import load_config
 from app.config.schema import OutputConfig
 from app.errors import InputError
 from app.run.entry import main
 from app.run.log.run_log import flat
-from app.run.log.trackers import TRACKERS, check_trackers
-from app.run.log.trackers.background import MAX_FAILURES, BackgroundTracker
-from app.run.log.trackers.tracker import TrackedRun, Tracker
+from app.run.log.trackers import Trackers, check_trackers
 from tests.tiny import write_tiny
 
 SMALL = [
@@ -29,115 +26,86 @@ SMALL = [
 ]
 
 
-class Recorder(Tracker):
-    """Keeps what it gets in memory; raises at the steps in `fails`, and waits where it is `stuck`."""
+class Recorder(GeneralTracker):
+    """Keeps what it gets; raises at the step `fails`."""
 
-    fails: frozenset = frozenset()
-    stuck: threading.Event | None = None
-    started: list
+    name = "recorder"
+    requires_logging_directory = False
+    tracker = None
+    fails: int | None = None
+    calls: list
 
-    def __init__(self, run, run_id):
-        self.started.append(run_id)
-        self.run_id = run_id or "run-1"
+    def __init__(self, project):
+        super().__init__()
+        self.calls.append(project)
 
-    def add(self, values, step):
-        if self.stuck:
-            self.stuck.wait(120)
-        if step in self.fails:
+    def start(self):
+        if self.fails == 0:
+            raise SystemExit("no key")
+
+    def store_init_configuration(self, values):
+        self.calls.append(values)
+
+    def log(self, values, step):
+        if step == self.fails:
             raise SystemError(f"no answer at {step}")
-        self.points.append((step, values))
+        self.calls.append((step, values))
 
-    def close(self, status):
-        self.points.append(status)
-
-
-def recorder(**attributes) -> type[Recorder]:
-    return type("Recorder", (Recorder,), {"points": [], "started": [], **attributes})
+    def finish(self):
+        self.calls.append("end")
 
 
 @pytest.fixture
-def run(tmp_path) -> TrackedRun:
-    return TrackedRun(tmp_path, "name", "project", {"train.epochs": 3})
+def track(tmp_path, monkeypatch):
+    """Return a function that has a tracker follow a run of a few steps, and returns what it got."""
+
+    def run(fails: int | None = None) -> list:
+        kind = type("Recorder", (Recorder,), {"calls": [], "fails": fails})
+        # The name of any module
+        monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "json", kind)
+        config = OutputConfig(trackers=["json"], project="reviews")
+        check_trackers(config)
+        trackers = Trackers(config, tmp_path, {"train.epochs": 3})
+        for step in (2, 4):
+            trackers.add("train", {"loss": 1 / step}, step)
+        trackers.add("dev", {"accuracy": 0.5}, 4)
+        trackers.close()
+        return kind.calls
+
+    return run
 
 
-def test_points_arrive_in_their_order_and_once_after_resuming(run):
-    first = recorder()
-    tracker = BackgroundTracker("x", lambda: first, run)
-    for step in (2, 4):
-        tracker.add("train", {"loss": 1 / step}, step)
-    tracker.add("dev", {"accuracy": 0.5}, 4)
-    tracker.close("stopped", 120)
-    assert first.points == [
-        (2, {"train/loss": 0.5}),
-        (4, {"train/loss": 0.25}),
-        (4, {"dev/accuracy": 0.5}),
-        "stopped",
+def test_a_tracker_gets_the_settings_and_all_points(track):
+    points = [(2, {"train/loss": 0.5}), (4, {"train/loss": 0.25}), (4, {"dev/accuracy": 0.5})]
+    assert track() == ["reviews", {"train.epochs": 3}, *points, "end"]
+
+
+@pytest.mark.parametrize(
+    ("fails", "num_calls", "error"), [(0, 1, "SystemExit: no key"), (4, 3, "SystemError: no answer at 4")]
+)
+def test_a_tracker_that_fails_is_left_out_with_one_warning(track, caplog, fails, num_calls, error):
+    assert len(track(fails)) == num_calls
+    assert caplog.messages == [
+        f"The tracker json is left out from here on: {error}. The training is not affected."
     ]
-    assert json.loads((run.folder / "trackers" / "x.json").read_text()) == {
-        "id": "run-1",
-        "steps": {"train": 4, "dev": 4},
-    }
-    second = recorder()
-    tracker = BackgroundTracker("x", lambda: second, run)
-    # It resumes after step 2
-    for step in (4, 6):
-        tracker.add("train", {"loss": 1.0}, step)
-    tracker.add("dev", {"accuracy": 0.5}, 4)
-    tracker.close("finished", 120)
-    assert second.started == ["run-1"]
-    assert second.points == [(6, {"train/loss": 1.0}), "finished"]
-
-
-def test_a_point_may_be_lost_and_a_tracker_that_keeps_failing_is_left_out(run, caplog):
-    kind = recorder(fails=frozenset({2, 6, 8, 10}))
-    tracker = BackgroundTracker("x", lambda: kind, run)
-    for step in range(2, 16, 2):
-        tracker.add("train", {"loss": 1.0}, step)
-    tracker.close("finished", 120)
-    assert [step for step, _ in kind.points] == [4]
-    lost = [record.message for record in caplog.records if "lost the point" in record.message]
-    assert len(lost) == 1 + MAX_FAILURES
-    assert "The tracker x is left out from here on: SystemError: no answer at 10." in caplog.text
-    tracker.add("train", {"loss": 1.0}, 16)
-
-
-def test_one_that_cannot_start_is_left_out(run, caplog):
-    def find():
-        raise SystemExit("no key")
-
-    tracker = BackgroundTracker("x", find, run)
-    tracker.close("finished", 120)
-    assert "The tracker x is left out from here on: SystemExit: no key" in caplog.text
-
-
-def test_one_that_does_not_answer_holds_nothing_up(run, caplog):
-    stuck = threading.Event()
-    tracker = BackgroundTracker("x", lambda: recorder(stuck=stuck), run)
-    try:
-        for step in range(30):
-            tracker.add("train", {"loss": 1.0}, step)
-        tracker.close("finished", 0.2)
-        assert "it has not answered for 0.2 seconds" in caplog.text
-    finally:
-        stuck.set()
-    tracker.thread.join(120)
-    assert not tracker.thread.is_alive()
 
 
 def test_settings_are_checked():
     wrong = load_config(["--output.trackers", "[mlfow]"]).output
     with pytest.raises(
-        InputError, match="names out of mlflow, wandb, swanlab, found 'mlfow'; did you mean 'mlflow'"
+        InputError, match=r"names out of .*mlflow.*wandb.*, found 'mlfow'; did you mean 'mlflow'"
     ):
         check_trackers(wrong)
     assert load_config(["--output.trackers", "[mlflow, wandb]"]).output.trackers == ["mlflow", "wandb"]
-    missing = [name for name in TRACKERS if find_spec(name) is None]
+    known = [name for name in LOGGER_TYPE_TO_CLASS if name != "tensorboard"]
+    missing = [name for name in known if find_spec(name) is None]
     for name in missing:
+        package = f"-r requirements/{name}.txt" if name in ("mlflow", "wandb", "swanlab") else name
         with pytest.raises(
-            InputError, match=f"{name} needs a library: pip install -r requirements/{name}.txt"
+            InputError, match=f"{name} needs a library: pip install {package}, or leave it out"
         ):
             check_trackers(replace(OutputConfig(), trackers=[name]))
-    check_trackers(replace(OutputConfig(), trackers=[name for name in TRACKERS if name not in missing]))
+    check_trackers(replace(OutputConfig(), trackers=[name for name in known if name not in missing]))
     assert flat({"train": {"epochs": 3, "max_steps": None}}) == {"train.epochs": 3}
 
 
@@ -202,8 +170,7 @@ def test_the_others_write_offline(name, variable, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(variable, "offline")
     assert start(tmp_path, "--train.epochs", "1", "--output.trackers", f"[{name}]") == 0
-    known = json.loads(Path(f"run/trackers/{name}.json").read_text())
-    assert known["steps"]["train"] == known["steps"]["dev"] == known["steps"]["report_test"] == 3
+    known = json.loads(Path("run/trackers.json").read_text())
     folder = "wandb" if name == "wandb" else "swanlog"
-    assert any(known["id"] in path.name for path in Path(folder).rglob("*"))
+    assert any(known[name] in path.name for path in Path(folder).rglob("*"))
     assert "left out" not in Path("run/train.log").read_text(encoding="utf-8")

@@ -13,9 +13,7 @@ from .progress_bar import ProgressBar
 from .setup import close_log_file, open_log_file
 from .speed import Speed
 from .tensorboard import TensorBoard
-from .trackers import open_trackers
-from .trackers.background import BackgroundTracker
-from .trackers.tracker import TrackedRun
+from .trackers import Trackers
 
 logger = logging.getLogger(__name__)
 
@@ -45,12 +43,7 @@ class RunLog:
         self.tensorboard = (
             TensorBoard(folder / "tensorboard", first_step) if folder and config.tensorboard else None
         )
-        self.trackers: list[BackgroundTracker] = []
-        if folder and config.trackers:
-            run = TrackedRun(folder, folder.resolve().name, config.project, flat(settings or {}))
-            self.trackers = open_trackers(config, run)
-        # Until the run knows better
-        self.outcome = "failed"
+        self.trackers = Trackers(config, folder, flat(settings or {})) if folder else None
         if folder:
             drop_later_lines(folder / METRICS, first_step)
         self.bar = ProgressBar(config.progress, folder is not None, total_steps, first_step)
@@ -101,8 +94,7 @@ class RunLog:
 
     def track(self, group: str, values: dict[str, float], step: int) -> None:
         """Add a point at `step` to the curve `group/name` of each value, in TensorBoard and the trackers."""
-        for tracker in self.trackers:
-            tracker.add(group, values, step)
+        self.trackers.add(group, values, step)
         if self.tensorboard:
             try:
                 self.tensorboard.add(group, values, step)
@@ -111,14 +103,13 @@ class RunLog:
 
     def track_report(self, split: str, metrics: dict, step: int) -> None:
         """Give the trackers the metrics of the report, after the last step."""
-        for tracker in self.trackers:
-            tracker.add(f"report_{split}", {name: metrics[name] for name in self.metrics}, step)
+        self.trackers.add(f"report_{split}", {name: metrics[name] for name in self.metrics}, step)
 
     def close(self) -> None:
         """Close the bar, the event file, the trackers and the log file."""
         self.bar.close()
-        for tracker in self.trackers:
-            tracker.close(self.outcome)
+        if self.trackers:
+            self.trackers.close()
         if self.tensorboard:
             self.tensorboard.close()
         if self.handler:
