@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
+from .words import _
+
 # Characters of a name that is compared with others
 MAX_NAME = 200
 # Packages without which nothing runs
@@ -42,7 +44,7 @@ def nearest(name: Any, candidates: Iterable) -> str:
 
     known = [text for text in map(str, islice(candidates, 5000)) if len(text) <= MAX_NAME]
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5) if len(str(name)) <= MAX_NAME else []
-    return f"; did you mean '{shorten(close[0], MAX_NAME)}'?" if close else ""
+    return _("; did you mean '{name}'?").format(name=shorten(close[0], MAX_NAME)) if close else ""
 
 
 def first_line(error: BaseException) -> str:

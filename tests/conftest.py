@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from app.words import use_language
+
 # Tests that run side by side would slow each other down with threads on the same cores.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The tests read what the program says in English
+os.environ["LC_ALL"] = "C.UTF-8"
 
 # Files of minutes, the longest first: where two processes share the tests, none waits for such a file at the
 # end. One process runs all tests of a file.
@@ -49,6 +53,7 @@ def _process_as_before() -> Iterator[None]:
     torch = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else None
     yield
+    use_language("auto")
     root.handlers[:] = handlers
     root.setLevel(logging.WARNING)
     for name in os.environ.keys() - environment.keys():

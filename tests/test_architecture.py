@@ -18,6 +18,7 @@ from app.outcomes import OUTCOMES, outcome_class
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
+    "words",
     "errors",
     "config",
     "runtime",

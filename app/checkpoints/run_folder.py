@@ -18,6 +18,7 @@ from ..config.schema import OutputConfig
 from ..errors import InputError, TrainingError
 from ..runtime.disk import is_full
 from ..runtime.processes import launcher_id, launcher_start
+from ..words import _
 from .run_files import REPORT, STATES
 from .run_history import HISTORY
 
@@ -127,30 +128,39 @@ def check_content(config: OutputConfig) -> None:
     # Of a run that was killed in its very first write
     is_empty = {path.name for path in folder.iterdir()} <= {LOCK, f".{HISTORY}"}
     if not (is_empty or holds_run(folder)):
-        raise InputError(f"{folder} is not empty and holds no run; choose another output.dir")
+        raise InputError(
+            _("{folder} is not empty and holds no run; choose another output.dir").format(folder=folder)
+        )
     if is_finished(folder) and not (config.resume == "auto" and states):
         raise finished_error(folder)
     if holds_run(folder) and not is_finished(folder) and not resumes(config, folder):
         done = (
-            f"its last training state is of step {int(states[0].name[5:])}"
+            _("its last training state is of step {step}").format(step=int(states[0].name[5:]))
             if states
-            else "it has no training state yet"
+            else _("it has no training state yet")
         )
         raise InputError(
-            f"{folder} holds a run that is not finished ({done}); continue it with --resume auto, or choose "
-            "another output.dir"
+            _(
+                "{folder} holds a run that is not finished ({done}); continue it with --resume auto, or "
+                "choose another output.dir"
+            ).format(folder=folder, done=done)
         )
 
 
 def finished_error(folder: Path) -> InputError:
     """Return the error of a finished run that would be changed without being asked to, with every remedy."""
-    longer = (
-        "train it for longer with --resume auto and more --train.epochs"
-        if saved_states(folder)
-        else f"train its model further in a new run with --model.name {folder} (its last training state was "
-        "not kept, see output.keep_final_state)"
-    )
-    return InputError(f"{folder} holds a finished run; choose another output.dir, or {longer}")
+    if saved_states(folder):
+        said = _(
+            "{folder} holds a finished run; choose another output.dir, or train it for longer with --resume "
+            "auto and more --train.epochs"
+        )
+    else:
+        said = _(
+            "{folder} holds a finished run; choose another output.dir, or train its model further in a new "
+            "run with --model.name {folder} (its last training state was not kept, see "
+            "output.keep_final_state)"
+        )
+    return InputError(said.format(folder=folder))
 
 
 def make_folder(config: OutputConfig) -> Path:

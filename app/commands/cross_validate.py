@@ -15,13 +15,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..config.chinese import shown
 from ..config.command_line import load_config
-from ..config.language import say as in_words
-from ..config.language import spoken
 from ..config.rules import between
 from ..config.schema import Config
 from ..errors import InputError
+from ..words import _, use_language
 from .mode_options import PlannedMode, check_has_labels, plan_mode, run_series, series_parser
 from .parser import number
 
@@ -33,6 +31,7 @@ def run(argv: list[str], program: str) -> int:
     """Train the folds or seeds and print the result; return the exit status."""
     options, settings = parse(argv, program)
     config = load_config(settings)
+    use_language(config.output.language)
     check_has_labels("cross-validate", config.data.task)
     if config.data.folds is not None:
         raise InputError(
@@ -67,7 +66,7 @@ def train(options: argparse.Namespace, settings: list[str], config: Config, plan
         check_seeds(config)
         open_series(series, config)
         figures = train_seeds(series, config, options.seeds)
-        text = render_seeds(figures, spoken(config.output.language))
+        text = render_seeds(figures)
         write_figures(folder, NAME, figures, text)
         return text
     return run_folds(series, options, config)
@@ -78,7 +77,6 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
     from ..outcomes.label_issues import check_cleanlab
     from ..run.many_runs.cross_validation import (
         NAME,
-        SENTENCES,
         cross_validate,
         fold_datasets,
         render_folds,
@@ -87,24 +85,23 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
     from ..run.many_runs.issue_list import list_issues
     from ..run.many_runs.series import open_series, say, write_figures
 
-    language = spoken(config.output.language)
     without_labels = None
     try:
         check_cleanlab()
     except InputError as error:
-        without_labels = in_words(SENTENCES, language, "no_list", shown(str(error), language))
+        without_labels = _("There will be no label_issues.csv: {why}").format(why=error)
         say(without_labels)
     datasets = fold_datasets(config, options.folds)
     open_series(series, config)
-    oof_rows, figures = cross_validate(series, datasets, language)
-    texts = [render_folds(figures, language)]
+    oof_rows, figures = cross_validate(series, datasets)
+    texts = [render_folds(figures)]
     write_figures(series.folder, NAME, figures, texts[0])
     if without_labels:
         return f"{texts[0]}\n\n{without_labels}"
     figures["labels"] = list_issues(series.folder, oof_rows)
-    texts.append(render_label_issues(figures["labels"], oof_rows.outcome, language))
+    texts.append(render_label_issues(figures["labels"], oof_rows.outcome))
     write_figures(series.folder, NAME, figures, "\n\n".join(texts))
-    where = in_words(SENTENCES, language, "written", series.folder)
+    where = _("Written into {folder}").format(folder=series.folder)
     if figures["labels"]["can_judge"]:
-        where += in_words(SENTENCES, language, "fixes")
+        where += _("; what is filled in under `label` there is for --data.relabel")
     return "\n\n".join([*texts, where])

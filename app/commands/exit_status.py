@@ -5,15 +5,15 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from ..config.chinese import shown
 from ..errors import InputError, TrainingError
+from ..words import _
 
 
 def say(message: object) -> None:
-    """Print a message on standard error, in the language of the locale; nothing if that is closed or full."""
+    """Print a message on standard error; nothing if that is closed or full."""
     if sys.stderr is not None:
         with suppress(OSError):
-            print(shown(str(message)).encode(errors="backslashreplace").decode(), file=sys.stderr)
+            print(str(message).encode(errors="backslashreplace").decode(), file=sys.stderr)
 
 
 def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted") -> int:
@@ -22,10 +22,10 @@ def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted"
     try:
         status = work() or 0
     except InputError as error:
-        say(f"error: {error}")
+        say(_("error: {error}").format(error=error))
         status = 2
     except TrainingError as error:
-        say(f"error: {error}")
+        say(_("error: {error}").format(error=error))
         status = 1
     except KeyboardInterrupt:
         say(interrupted)

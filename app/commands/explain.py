@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.language import LANGUAGES, spoken
 from ..config.rules import at_least
 from ..errors import InputError
+from ..words import LANGUAGES, use_language
 from .exit_status import say
 from .parser import DEVICES, Parser, number
 
@@ -61,6 +61,7 @@ def read_text(text: str) -> str:
 def run(argv: list[str], program: str) -> None:
     """Explain and print; raises InputError for bad input, TrainingError where it cannot be done."""
     args = build_parser(program).parse_args(argv)
+    use_language(args.language)
     from ..explanation.explanation_page import check_page, write_page
 
     if args.html != Path("none"):
@@ -78,11 +79,10 @@ def run(argv: list[str], program: str) -> None:
     explanations = explain(
         model, texts, bool(settings.get("remove_spaces")), args.label, args.draws, args.seed
     )
-    language = spoken(args.language)
     known = label_in_data(args.model, model.outcome, explanations[0].text.texts)
-    print("\n\n".join(render_text(one, language, known) for one in explanations))
+    print("\n\n".join(render_text(one, known) for one in explanations))
     if args.html != Path("none"):
-        write_page(args.html, explanations, language, known)
+        write_page(args.html, explanations, known)
         say(f"Saved in {args.html}")
 
 

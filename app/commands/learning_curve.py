@@ -10,8 +10,8 @@ may follow.
 """
 
 from ..config.command_line import load_config
-from ..config.language import spoken
 from ..errors import InputError
+from ..words import use_language
 from .mode_options import check_has_labels, plan_mode, run_series, series_parser
 
 
@@ -19,6 +19,7 @@ def run(argv: list[str], program: str) -> int:
     """Train the parts and print the curve; return the exit status."""
     options, settings = series_parser(program, __doc__).parse_known_args(argv)
     config = load_config(settings)
+    use_language(config.output.language)
     check_has_labels("learning-curve", config.data.task)
     if config.data.train_share != 1:
         raise InputError("data.train_share is set by learning-curve; leave it out")
@@ -33,7 +34,7 @@ def run(argv: list[str], program: str) -> int:
 
     def train() -> str:
         figures = train_parts(series, config)
-        text = render_curve(figures, spoken(config.output.language))
+        text = render_curve(figures)
         write_figures(folder, "learning_curve", figures, text)
         return f"{text}\nWritten into {folder}"
 

@@ -34,6 +34,7 @@ from ..prediction.excel_output import check_excel
 from ..prediction.open_model import OpenedModel
 from ..prediction.output import check_output, open_output, progress
 from ..prediction.sources import Source, open_file, open_texts
+from ..words import use_language
 from .exit_status import say
 from .predict_options import build_parser, parse
 from .predict_steps import (
@@ -80,6 +81,7 @@ def run(argv: list[str], program: str) -> int | None:
     """Classify what the command line asks for; return the exit status, None for 0. Raises InputError for bad
     input, TrainingError where it cannot be done."""
     args = parse(build_parser(program, __doc__, "all" in argv), argv)
+    use_language(args.language)
     from ..prediction.recorded_settings import check_pairs, recorded_settings
 
     if args.merge is not None or args.is_bulk:
@@ -154,7 +156,7 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
     threshold = choose_threshold(args, opened)
     with progress(total, _is_terminal(sys.stderr)) as on_batch:
         rows = source.rows(args.on_bad_row)
-        text = report_on(opened, rows, source, folder, threshold, args.language, on_batch)
+        text = report_on(opened, rows, source, folder, threshold, on_batch)
     print(text)
     say(source.summary())
     say(f"Saved in {folder}")

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..config.file_formats import FORMATS
-from ..config.language import LANGUAGES
 from ..config.rules import at_least, between
 from ..errors import nearest
 from ..prediction.open_model import MAX_EVIDENCE
 from ..prediction.output import FORMATS as OUTPUT_FORMATS
 from ..prediction.sources import ON_BAD_ROW, is_pipe
+from ..words import LANGUAGES
 from .bulk_options import add_bulk_options, check_bulk_options
 from .parser import DEVICES, PROBABILITY, Parser, column_name, column_names, number, wanted_precision
 

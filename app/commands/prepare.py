@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from ..config.command_line import load_config
 from ..config.schema import Config
+from ..words import use_language
 
 
 def run(argv: list[str], program: str) -> None:
@@ -23,15 +24,17 @@ def run(argv: list[str], program: str) -> None:
         print(f"usage: {program} [--config FILE] [--group.key VALUE ...]\n")
         print(__doc__.replace("python -m app prepare", program), end="")
         return
-    print(prepare(load_config(argv)))
+    config = load_config(argv)
+    use_language(config.output.language)
+    print(prepare(config))
 
 
 def prepare(config: Config) -> str:
     """Fill the cache of a run; return the data report and what the cache has. Raises InputError."""
     import logging
 
+    from ..data.report import render
     from ..run.assembly import assemble, cache_content
-    from ..run.description import data_report
     from ..strategies import open_strategy
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
@@ -39,5 +42,5 @@ def prepare(config: Config) -> str:
     train = replace(config.train, device="cpu", precision="fp32")
     with open_strategy("single", replace(config, train=train)) as strategy:
         components = assemble(strategy.config, strategy)
-    report = data_report(components, config.output.language)
+    report = render(components.dataset, components.stores)
     return f"{report}\nPrepared in {config.data.cache_dir}, content {cache_content(components)}"

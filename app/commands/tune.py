@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
 from ..config.data_settings import TASKS
-from ..config.language import spoken
 from ..config.rules import between
 from ..errors import InputError
+from ..words import use_language
 from .mode_options import PlannedMode, check_has_labels, plan_mode, run_series, series_parser
 from .parser import number
 
@@ -53,6 +53,7 @@ def work(options: argparse.Namespace, words: list[str]) -> int:
 
     spaces, settings = split_words(words)
     config = load_config(settings)
+    use_language(config.output.language)
     check_config(config)
     path = Path(options.space) if options.space else None
     space = read_space(path, spaces, settings, TASKS[config.data.task].losses)
@@ -99,4 +100,4 @@ def search(
         study = open_study(folder, metric, options.sampler, options.pruner, options.seed)
     one_search = Search(series, space, metric, options.trials, study)
     run_trials(one_search)
-    return finish_once(one_search, spoken(config.output.language))
+    return finish_once(one_search)

@@ -10,6 +10,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from ..errors import InputError, nearest, shorten
+from ..words import _
 from .checks import check_together, check_values
 from .data_settings import DataConfig
 from .help import help_text, show
@@ -85,7 +86,7 @@ def _read_settings(config_files: list[str], overrides: list[str], command: str) 
         _check_config_file(path, parser)
     _refuse_unknown_options(overrides)
     files_first = [word for path in config_files for word in ("--config", path)] + overrides
-    return _parse_settings(lambda: parser.parse_args(files_first), parser, "command line")
+    return _parse_settings(lambda: parser.parse_args(files_first), parser, _("command line"))
 
 
 def _build_parser(command: str):
@@ -149,7 +150,8 @@ def _check_keys(settings: Any, schema: type, source: str, prefix: str = "") -> N
         if key not in hints:
             known = ", ".join(prefix + name for name in hints)
             near = nearest(key, hints).replace("'", f"'{prefix}", 1) or f" (known: {known})"
-            raise InputError(f"{source}: there is no setting '{prefix}{key}'{near}")
+            said = _("{source}: there is no setting '{name}'{near}")
+            raise InputError(said.format(source=source, name=f"{prefix}{key}", near=near))
         if is_dataclass(hints[key]):
             _check_keys(value, hints[key], source, f"{prefix}{key}.")
         elif value is None and NoneType not in get_args(hints[key]):
@@ -171,16 +173,18 @@ def _refuse_unknown_options(words: list[str]) -> None:
         name = word[2:].split("=")[0].removesuffix("+")
         if word.startswith("--") and name in groups:
             meant = MAIN_SETTINGS.get(name)
-            raise InputError(
-                f"command line: {name} is a group of settings, not a setting"
-                f"{f'; did you mean --{meant}?' if meant else ''} (--help all lists them)"
+            near = _("; did you mean --{name}?").format(name=meant) if meant else ""
+            said = _(
+                "command line: {name} is a group of settings, not a setting{near} (--help all lists them)"
             )
+            raise InputError(said.format(name=name, near=near))
         is_known = name in (*settings, "config", "help", "print_config") or name.startswith("model.config.")
         if word.startswith("--") and not is_known:
             usual = OTHER_NAMES.get(name.rpartition(".")[2].replace("-", "_"))
-            same_key = (f"; did you mean '{key}'?" for key in settings if key.endswith(f".{name}"))
-            near = f"; did you mean '{usual}'?" if usual else next(same_key, None) or nearest(name, settings)
-            raise InputError(f"command line: there is no setting '{name}'{near} (--help all lists them)")
+            meant = usual or next((key for key in settings if key.endswith(f".{name}")), None)
+            near = _("; did you mean '{name}'?").format(name=meant) if meant else nearest(name, settings)
+            said = _("command line: there is no setting '{name}'{near} (--help all lists them)")
+            raise InputError(said.format(name=name, near=near))
 
 
 def _parse_settings(parse: Callable, parser, source: str) -> Config:
@@ -192,9 +196,10 @@ def _parse_settings(parse: Callable, parser, source: str) -> Config:
         config = Config(**{group.name: namespace[group.name] for group in fields(Config)})
         check_values(config)
     except ArgumentError as error:
-        raise InputError(f"{source}: {explain_parser_error(str(error.message or error))}") from error
+        problem = explain_parser_error(str(error.message or error))
+        raise InputError(_("{source}: {problem}").format(source=source, problem=problem)) from error
     except InputError as error:
-        raise InputError(f"{source}: {error}") from error
+        raise InputError(_("{source}: {problem}").format(source=source, problem=error)) from error
     return config
 
 

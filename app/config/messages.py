@@ -6,6 +6,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ..errors import nearest
+from ..words import _
 from .schema import Config, PlainValue
 
 TYPES = {
@@ -36,7 +37,8 @@ def explain_parser_error(message: str) -> str:
     if hint is not None:
         value = re.split(r"(?:Got|Given) value: ?", message)[-1].strip()
         near = nearest(value, [choice for member in (hint, *get_args(hint)) for choice in _choices(member)])
-        return f"{key[1]} must be {describe_type(hint)}, found {value or 'nothing'}{near}"
+        said = _("{setting} must be {rule}, found {value}{near}")
+        return said.format(setting=key[1], rule=describe_type(hint), value=value or _("nothing"), near=near)
     if message.startswith("unrecognized arguments"):
         message += (
             "; a value needs the name of its setting before it, as in --data.train FILE (--help all lists "
@@ -53,5 +55,6 @@ def describe_type(hint: Any) -> str:
     """Return, in words, the values that a type allows."""
     if _choices(hint):
         choices = _choices(hint)
-        return f"{'one of ' if len(choices) > 1 else ''}{', '.join(map(str, choices))}"
+        shown = ", ".join(map(str, choices))
+        return _("one of {values}").format(values=shown) if len(choices) > 1 else shown
     return TYPES[hint] if hint in TYPES else " or ".join(map(describe_type, get_args(hint)))

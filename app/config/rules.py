@@ -6,6 +6,7 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
 from ..errors import InputError
+from ..words import _
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ Seed = Annotated[int, Rule("an integer from 0 to below 2**63", lambda value: 0 <
 
 def check_rules(settings: Any, group: str) -> None:
     """Raise InputError, naming the key, for the first value of a group that breaks a rule of its field."""
-    for key, value, hint, _ in _fields(settings, group):
+    for key, value, hint, _default in _fields(settings, group):
         may_be_null = NoneType in get_args(get_args(hint)[0])
         for rule in hint.__metadata__:
             if isinstance(rule, Rule):
@@ -82,7 +83,8 @@ def check_task(settings: Any, group: str, task: str, tasks: Mapping[str, frozens
 def require(key: str, value: Any, is_valid: bool, rule: str) -> None:
     """Raise InputError, with the rule of a setting and its value, unless the value is valid."""
     if not is_valid:
-        raise InputError(f"{key} must be {rule}, found {value!r}")
+        said = _("{setting} must be {rule}, found {value}{near}")
+        raise InputError(said.format(setting=key, rule=rule, value=repr(value), near=""))
 
 
 def _fields(settings: Any, group: str) -> Iterator[tuple[str, Any, Any, Any]]:

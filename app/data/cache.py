@@ -24,6 +24,7 @@ from filelock import FileLock
 
 from ..errors import InputError, TrainingError
 from ..runtime.disk import is_full, sync
+from ..words import _
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
@@ -79,7 +80,7 @@ def file_digest(path: Path) -> bytes:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "blake2b").digest()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise InputError(_("{path}: cannot be read: {why}").format(path=path, why=error.strerror)) from error
 
 
 def content_key(*values: Any) -> str:

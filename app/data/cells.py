@@ -4,6 +4,7 @@ import unicodedata
 from typing import Any
 
 from ..errors import excerpt, shorten
+from ..words import _
 from .headers import SETTING
 from .readers.excel import EMPTY, NotText
 from .text_files import check_characters
@@ -20,15 +21,21 @@ def clean_text(value: Any, remove_spaces: bool, what: str) -> str:
     """Return the text without white space around it; raises ValueError with the problem."""
     if value is None or value is EMPTY:
         shown_value = "null" if value is None else EMPTY.found
-        raise EmptyText(f"the {what} is empty, found {shown_value}; fill it in or remove the row")
+        raise EmptyText(
+            _("the {what} is empty, found {value}; fill it in or remove the row").format(
+                what=_(what), value=shown_value
+            )
+        )
     if not isinstance(value, str):
         raise ValueError(
-            f"the {what} must be a string, found {shown(value)}; fix the row or set --data.{SETTING[what]}"
+            _("the {what} must be a string, found {value}; fix the row or set --data.{setting}").format(
+                what=_(what), value=shown(value), setting=SETTING[what]
+            )
         )
     text = "".join(value.split()) if remove_spaces else value.strip()
     if all(unicodedata.category(character) in INVISIBLE for character in text):
         # An empty label is a wrong label
-        problem = f"the {what} is empty; fill it in or remove the row"
+        problem = _("the {what} is empty; fill it in or remove the row").format(what=_(what))
         raise ValueError(problem) if what == "label" else EmptyText(problem)
     check_characters(text, what)
     return text

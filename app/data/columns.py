@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import InputError, listed, shorten
+from ..words import _
 from .column_values import MIN_ROWS, are_pairs, text_like, zero_one_columns
 from .headers import PAIR_NAMES, TEXT_NAMES, find_column, find_label
 from .readers import ReadOptions
@@ -184,24 +185,40 @@ def _unclear_message(
     first = rows[0] if rows and not names else []
     if first:
         columns += f", the first values are {listed(first)}"
-    remedy = f"set {settings} to a name or a number (0 is the first)"
     zero_one = zero_one_columns(rows, range(width)) if names else []
+    said = _(
+        "{where}: cannot tell which column is the {what}: found {columns}; set {settings} to a name or a "
+        "number (0 is the first)"
+    )
     if what == "label" and len(zero_one) > 1:
-        remedy = (
-            "for a column of 0 and 1 for each label, set --data.task multi_label --data.label_columns "
-            f"'[{', '.join(names[column] for column in zero_one)}]'"
+        said = _(
+            "{where}: cannot tell which column is the {what}: found {columns}; for a column of 0 and 1 for "
+            "each label, set --data.task multi_label --data.label_columns '[{zero_one}]'"
         )
     elif "label" in settings and width > 2:
-        remedy += "; for pairs of texts also --data.text_pair_column"
+        said = _(
+            "{where}: cannot tell which column is the {what}: found {columns}; set {settings} to a name or a "
+            "number (0 is the first); for pairs of texts also --data.text_pair_column"
+        )
     if width == 1:
-        columns = f"only one column{f', {shorten(names[0])}' if names else ''}"
-        remedy = (
-            "add a label to each text; columns are separated by commas in CSV, by tabs in TSV "
-            "(--data.format); in an Excel sheet, remove what is above the column names"
+        columns = f", {shorten(names[0])}" if names else ""
+        said = _(
+            "{where}: cannot tell which column is the {what}: found only one column{columns}; add a label to "
+            "each text; columns are separated by commas in CSV, by tabs in TSV (--data.format); in an Excel "
+            "sheet, remove what is above the column names"
         )
         if any("\t" in str(value) for value in names or first or []):
-            remedy = "there are tabs in it: set --data.format tsv"
-    return f"{where}: cannot tell which column is the {what}: found {columns}; {remedy}"
+            said = _(
+                "{where}: cannot tell which column is the {what}: found only one column{columns}; there are "
+                "tabs in it: set --data.format tsv"
+            )
+    return said.format(
+        where=where,
+        what=_(what),
+        columns=columns,
+        settings=settings,
+        zero_one=", ".join(names[column] for column in zero_one),
+    )
 
 
 def columns_of_first(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..config.file_formats import FORMATS
 from ..errors import InputError
+from ..words import _
 from .first_rows import Looks, open_records
 from .formats import open_reader
 from .readers import BadRow, Reader, ReadOptions
@@ -52,14 +53,14 @@ def cut_file(path: Path, options: ReadOptions, rows: int) -> CutFile:
     else:
         cut = _read_once(path, reader, options, rows)
     if not cut.pieces:
-        raise InputError(f"{path}: there are no rows in the file")
+        raise InputError(_("{path}: there are no rows in the file").format(path=path))
     return cut
 
 
 def _read_once(path: Path, reader: Reader, options: ReadOptions, rows: int) -> CutFile:
     looks = Looks(need_label=False, find_pairs=False, keep_records=True)
     notes = {"place": FORMATS[options.format].row_unit}
-    _, _, records = open_records(path, reader, FORMATS[options.format], options, looks, notes)
+    records = open_records(path, reader, FORMATS[options.format], options, looks, notes)[-1]
     cut, lines, counts, num_rows, due = CutFile(), [], [], 0, 0
     for line, record in records:
         # Not within the lines of one invalid record

@@ -14,6 +14,7 @@ import numpy as np
 from ..config.addresses import is_address
 from ..errors import InputError, listed, shorten
 from ..runtime.cores import num_cores
+from ..words import _
 from .cache import build_once, content_key
 from .readers import ReadOptions
 from .remote_files import local_copies
@@ -51,7 +52,9 @@ def _files_of(entry: str, cache_dir: str) -> list[str]:
         else:
             return [entry]
     except OSError as error:
-        raise InputError(f"{shorten(entry)}: cannot be read: {error.strerror}") from error
+        raise InputError(
+            _("{path}: cannot be read: {why}").format(path=shorten(entry), why=error.strerror)
+        ) from error
     if not names:
         raise InputError(f"{entry}: there are no files; write a pattern in quotes, such as 'posts/*.parquet'")
     return names

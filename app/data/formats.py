@@ -10,6 +10,7 @@ from pathlib import Path
 from ..config import file_formats
 from ..config.file_formats import FORMATS, SUFFIXES
 from ..errors import InputError, excerpt
+from ..words import _
 from .readers import BadRow, FileStart, Reader, ReadOptions
 from .readers.delimited import num_fields
 from .text_files import Source, Stream, check_file, codec_name, read_start
@@ -31,8 +32,10 @@ def file_format(path: Source, format: str, encoding: str) -> str:
         # A more useful error for a compressed file
         check_file(path, "auto", encoding)
         raise InputError(
-            f"{path}: cannot tell the format from the file's name (known endings: {', '.join(SUFFIXES)}); "
-            "set --data.format"
+            _(
+                "{path}: cannot tell the format from the file's name (known endings: {endings}); set "
+                "--data.format"
+            ).format(path=path, endings=", ".join(SUFFIXES))
         )
     return recognised
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..errors import InputError, listed, nearest, shorten
+from ..words import N_, _
 from .column_values import is_number, label_like
 from .readers import ReadOptions
 
@@ -28,7 +29,11 @@ PAIR_NAMES = (
     *(("question1", "question2"), ("premise", "hypothesis"), ("前提", "假设"), ("句子1", "句子2")),
     *(("文本1", "文本2"), ("问题1", "问题2")),
 )
-SETTING = {"text": "text_column", "second text": "text_pair_column", "label": "label_column"}
+SETTING = {
+    N_("text"): "text_column",
+    N_("second text"): "text_pair_column",
+    N_("label"): "label_column",
+}
 # Longer cells are no names of columns
 LONGEST_NAME = 20
 # Rows below that show what a first row is
@@ -62,8 +67,10 @@ def has_header(
     shown = _shown_by(cells, below or [], bool(usual))
     if shown is None and usual:
         raise InputError(
-            f"{where}: cannot tell whether this is a header: found '{usual[0]}', a usual column name, in "
-            f"{listed(cells)}; set --data.header true or false"
+            _(
+                "{where}: cannot tell whether this is a header: found '{name}', a usual column name, in "
+                "{cells}; set --data.header true or false"
+            ).format(where=where, name=usual[0], cells=listed(cells))
         )
     return bool(shown)
 
@@ -105,8 +112,9 @@ def find_column(
     if isinstance(chosen, str) and names is not None:
         if chosen not in names:
             raise InputError(
-                f"{where}: there is no {what} column '{chosen}'{nearest(chosen, names)} (found: "
-                f"{listed(names)})"
+                _("{where}: there is no {what} column '{name}'{near} (found: {names})").format(
+                    where=where, what=_(what), name=chosen, near=nearest(chosen, names), names=listed(names)
+                )
             )
         _check_once(where, what, chosen, names, names)
         return names.index(chosen)
@@ -118,7 +126,10 @@ def find_column(
     if chosen is not None:
         if width is not None and not -width <= chosen < width:
             raise InputError(
-                f"{where}: there is no {what} column {chosen}; the rows have {width} columns, numbered from 0"
+                _(
+                    "{where}: there is no {what} column {number}; the rows have {width} columns, numbered "
+                    "from 0"
+                ).format(where=where, what=_(what), number=chosen, width=width)
             )
         return chosen % width if width else chosen
     lowered = [str(name).strip().lower() for name in names or []]
@@ -142,8 +153,10 @@ def find_label(
     others = [name for name in names or [] if str(name).strip().lower() in OTHER_LABEL_NAMES]
     if len(others) > 1:
         raise InputError(
-            f"{where}: cannot tell which column is the label: found {listed(others)}; set "
-            "--data.label_column to one of them"
+            _(
+                "{where}: cannot tell which column is the label: found {names}; set --data.label_column to "
+                "one of them"
+            ).format(where=where, names=listed(others))
         )
     return find_column(None, names, OTHER_LABEL_NAMES, width, "label", where)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest
+from ..words import _
 from .cells import label_text, string_of
 from .column_values import label_like
 from .folds import folds_of_classes
@@ -52,7 +53,8 @@ class LabelForm:
 
     def describe_unknown(self, label: str, names: list[str], options: ReadOptions) -> str:
         """Return an unknown label for a message, with the nearest name and those that there are."""
-        return f"{excerpt(label)}{nearest(label, names)} (known: {listed(names)})"
+        said = _("{label}{near} (known: {names})")
+        return said.format(label=excerpt(label), near=nearest(label, names), names=listed(names))
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
         """Return the names of the labels by id, of the settings, else of the table of the train file."""
@@ -163,8 +165,16 @@ def _refuse_several(train: Any, task: str) -> None:
     rows = np.flatnonzero(np.isin(train.array("labels"), codes))
     first = train.label_values[train.array("labels")[rows[0]]]
     raise InputError(
-        f"{train.where(rows[0])}: a row must have one label, found {excerpt(first)}, and '{separator}' in "
-        f"{len(rows):,} of {train.num_rows:,} labels; for several labels a row set --data.task {task} "
-        f"--data.label_separator '{separator}'; if each of these is one label, list all labels in "
-        "--data.labels"
+        _(
+            "{where}: a row must have one label, found {label}, and '{separator}' in {rows:,} of {all:,} "
+            "labels; for several labels a row set --data.task {task} --data.label_separator '{separator}'; "
+            "if each of these is one label, list all labels in --data.labels"
+        ).format(
+            where=train.where(rows[0]),
+            label=excerpt(first),
+            separator=separator,
+            rows=len(rows),
+            all=train.num_rows,
+            task=task,
+        )
     )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, excerpt, listed, shorten
+from ..words import _
 
 # How programs write a missing value that became text, in lower case
 MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>"}
@@ -70,14 +71,19 @@ def check_labels_in_train(
     ids, `rows`, are by split; `tables` have the table of each file."""
     for label in np.flatnonzero(form.counts(labels["train"], len(label_names)) == 0):
         raise InputError(
-            f"every label needs rows in train; label '{shorten(label_names[label])}' is absent from train "
-            f"({_first_row_of(form, label, labels, rows, tables)}); add training rows of it, or remove it "
-            "from the data and from data.labels"
+            _(
+                "every label needs rows in train; label '{label}' is absent from train ({where}); add "
+                "training rows of it, or remove it from the data and from data.labels"
+            ).format(
+                label=shorten(label_names[label]), where=_first_row_of(form, label, labels, rows, tables)
+            )
         )
     if len(label_names) < 2:
         raise InputError(
-            f"{tables['train'].source}: at least two different labels are needed, found "
-            f"{listed(label_names)}; is data.label_column the right column?"
+            _(
+                "{path}: at least two different labels are needed, found {labels}; is data.label_column the "
+                "right column?"
+            ).format(path=tables["train"].source, labels=listed(label_names))
         )
 
 

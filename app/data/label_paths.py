@@ -7,6 +7,7 @@ from typing import Any
 
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest
+from ..words import _
 from .cells import label_text
 from .label_cells import decode_labels, encode_labels
 from .label_form import OneLabel
@@ -96,16 +97,20 @@ def describe_unknown_path(label: str, names: list[str], separator: str) -> str:
     known = list(
         dict.fromkeys(path[depth] for path in paths if path[:depth] == levels[:depth] and path[depth:])
     )
-    shown = f"(known there: {listed(known)})"
     if depth == len(levels):
-        return f"{excerpt(label)}, which has no level {depth + 1} {shown}"
+        said = _("{label}, which has no level {level} (known there: {known})")
+        return said.format(label=excerpt(label), level=depth + 1, known=listed(known))
     if not known:
         above = excerpt(separator.join(levels[:depth]))
-        return f"{excerpt(label)}, level {depth + 1} {excerpt(levels[depth])}: {above} has none below it"
+        said = _("{label}, level {level} {name}: {above} has none below it")
+        return said.format(label=excerpt(label), level=depth + 1, name=excerpt(levels[depth]), above=above)
     near = nearest(levels[depth], known)
     elsewhere = [name for name, path in zip(names, paths, strict=True) if levels[depth] in path]
-    near = near or (f"; did you mean '{elsewhere[0]}'?" if elsewhere else "")
-    return f"{excerpt(label)}, level {depth + 1} {excerpt(levels[depth])}{near} {shown}"
+    if elsewhere and not near:
+        near = _("; did you mean '{name}'?").format(name=elsewhere[0])
+    said = _("{label}, level {level} {name}{near} (known there: {known})")
+    values = {"label": excerpt(label), "level": depth + 1, "name": excerpt(levels[depth])}
+    return said.format(near=near, known=listed(known), **values)
 
 
 class OnePath(OneLabel):

@@ -1,19 +1,15 @@
 """The data report that is printed before training: rows, classes, lengths, and what may be wrong."""
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 
 from ..errors import listed, shorten
-from .data_report_words import columns_in, say
+from ..words import N_, _, pgettext
 from .dataset import Dataset
 from .label_names import look_alikes, missing_values, with_code_points
 from .long_texts import CUT
+from .table import Table
 from .tokens import TokenStore
 
-# A key of the words, and the values in its text
-Say = Callable[..., str]
 PERCENTILES = (5, 50, 95, 99, 100)
 # That are all shown
 MAX_CLASSES = 50
@@ -25,6 +21,16 @@ FEW_ROWS = 20
 MAX_GROUPS = 5
 # Rows counted at once
 CHUNK = 1 << 16
+# What `Columns.described` is made of, which is kept with the table in English
+COLUMNS = (
+    N_("second text '"),
+    N_("text '"),
+    N_("label '"),
+    N_("; not used: "),
+    N_("; read as "),
+    N_("; encoding "),
+    N_("; for pairs of texts set --data.text_pair_column "),
+)
 
 
 def token_statistics(dataset: Dataset, stores: dict[str, TokenStore]) -> dict:
@@ -61,101 +67,158 @@ def length_counts(rows: np.ndarray, store: TokenStore) -> tuple[np.ndarray, int]
     return counts, cut
 
 
-def render(dataset: Dataset, stores: dict[str, TokenStore], language: str = "en") -> str:
-    """Return the data report as text, for people, in a language, en or zh."""
-    t = partial(say, language)
+def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
+    """Return the data report as text, for people."""
     tokens = token_statistics(dataset, stores)
-    lines = [t("heading")]
+    lines = [_("Data")]
     for table in dataset.tables:
-        skipped = t("skipped", table.skipped) if table.skipped else ""
-        columns = columns_in(table.columns, language)
-        lines.append(f"  {t('table', table.source, table.num_rows, skipped, columns)}")
-        lines += [
-            f"    {t('skipped_row', row['place'], row['problem'])}" for row in table.skipped_rows()[:10]
-        ]
-        if table.skipped > 10:
-            lines.append(f"    {t('more_skipped', table.skipped - 10)}")
-        if table.multiline:
-            lines.append(f"    {t('multiline', table.multiline, table.first_multiline)}")
+        lines += _table_lines(table)
     if dataset.relabelled:
         effect = dataset.relabelled
-        line = t("relabelled", effect["source"], effect["fixes"], effect["rows"], effect["changed"])
-        unused = t("unused_labels", effect["unused"], effect["first_unused"]) if effect["unused"] else ""
-        lines.append(f"  {line}{unused}")
-    lines += _label_lines(dataset.label_names, t)
+        line = _(
+            "{source}: {fixes:,} corrected labels, for {rows:,} rows, {changed:,} of them had another label"
+        ).format(**effect)
+        if effect["unused"]:
+            unused = _("; {unused:,} of texts that are not in the data, the first in {first_unused}")
+            line += unused.format(**effect)
+        lines.append(f"  {line}")
+    lines += _label_lines(dataset.label_names)
     if len(dataset.tables) == 1 and len(dataset.splits) > 1:
-        rows = ", ".join(t("of_split", len(split), name) for name, split in dataset.splits.items())
-        lines.append(f"  {t('split', dataset.tables[0].num_rows, rows)}")
-    lines += _few_lines(dataset.statistics, t)
+        rows = ", ".join(
+            _("{rows:,} {split}").format(rows=len(split), split=name)
+            for name, split in dataset.splits.items()
+        )
+        line = _("the {rows:,} rows were split: {splits}")
+        lines.append(f"  {line.format(rows=dataset.tables[0].num_rows, splits=rows)}")
+    lines += _few_lines(dataset.statistics)
     for name, statistics in dataset.statistics.items():
-        lines += _split_lines(name, statistics, tokens[name], t)
+        lines += _split_lines(name, statistics, tokens[name])
     return "\n".join(lines)
 
 
-def _label_lines(label_names: list[str], t: Say) -> list[str]:
-    """Return a warning about labels that look alike, and one about labels that are no labels."""
-    lines = []
-    if groups := look_alikes(label_names):
-        shown = [t("and").join(map(with_code_points, group)) for group in groups[:MAX_GROUPS]]
-        more = t("more_groups", len(groups) - MAX_GROUPS) if len(groups) > MAX_GROUPS else ""
-        lines.append(f"  {t('look_alikes', '; '.join(shown), more)}")
-    if missing := missing_values(label_names):
-        lines.append(f"  {t('missing', listed(map(repr, missing)))}")
+def _table_lines(table: Table) -> list[str]:
+    skipped = _(", {rows:,} skipped").format(rows=table.skipped) if table.skipped else ""
+    columns = table.columns
+    for english in COLUMNS:
+        columns = columns.replace(english, _(english))
+    line = _("{source}: {rows:,} rows{skipped} ({columns})")
+    line = line.format(source=table.source, rows=table.num_rows, skipped=skipped, columns=columns)
+    lines = [f"  {line}"]
+    row_line = _("skipped {place}: {problem}")
+    lines += [f"    {row_line.format(**row)}" for row in table.skipped_rows()[:10]]
+    if table.skipped > 10:
+        more = _("... and {rows:,} more, all in skipped_rows.csv of the run folder")
+        lines.append(f"    {more.format(rows=table.skipped - 10)}")
+    if table.multiline:
+        line = _(
+            "{rows:,} rows have several lines, the first from line {first:,}: are all double quotes paired?"
+        )
+        lines.append(f"    {line.format(rows=table.multiline, first=table.first_multiline)}")
     return lines
 
 
-def _few_lines(statistics: dict, t: Say) -> list[str]:
+def _label_lines(label_names: list[str]) -> list[str]:
+    """Return a warning about labels that look alike, and one about labels that are no labels."""
+    lines = []
+    if groups := look_alikes(label_names):
+        joined = pgettext("labels", " and ").join
+        shown = "; ".join(joined(map(with_code_points, group)) for group in groups[:MAX_GROUPS])
+        if len(groups) > MAX_GROUPS:
+            shown += _("; and {groups:,} more groups").format(groups=len(groups) - MAX_GROUPS)
+        warning = _("warning: labels that look alike are different classes: {labels}")
+        lines.append(f"  {warning.format(labels=shown)}")
+    if missing := missing_values(label_names):
+        warning = _("warning: the class {labels} looks like a missing label")
+        lines.append(f"  {warning.format(labels=listed(map(repr, missing)))}")
+    return lines
+
+
+def _few_lines(statistics: dict) -> list[str]:
     """Return warnings about classes with few rows in train, and classes that dev or test does not have."""
     lines = []
     few = {name: count for name, count in statistics["train"]["classes"].items() if count < FEW_ROWS}
     if few:
         smallest = min(few, key=few.get)
-        lines.append(f"  {t('few_rows', len(few), FEW_ROWS, shorten(smallest), few[smallest])}")
+        warning = _(
+            "warning: {classes:,} classes have fewer than {limit} rows in train, the smallest {smallest} "
+            "{rows:,}: a model learns little of them, and figures on dev and test vary by chance"
+        )
+        values = {"classes": len(few), "limit": FEW_ROWS, "rows": few[smallest]}
+        lines.append(f"  {warning.format(smallest=shorten(smallest), **values)}")
     for name in ("dev", "test"):
         classes = statistics.get(name, {}).get("classes", {})
         absent = [label for label, count in classes.items() if not count]
         if absent:
-            lines.append(f"  {t('absent', name, listed(absent, ENDS))}")
+            warning = _("warning: {split} has no row of {labels}: nothing is measured there")
+            lines.append(f"  {warning.format(split=name, labels=listed(absent, ENDS))}")
     return lines
 
 
-def _classes(counts: dict[str, int], rows: int, t: Say) -> str:
+def _classes(counts: dict[str, int], rows: int) -> str:
     """Return the rows of each class; of many classes, the largest and the smallest."""
     shown = [f"{shorten(label)} {count:,} ({count / rows:.1%})" for label, count in counts.items()]
     if len(shown) <= MAX_CLASSES:
         return ", ".join(shown)
     by_size = [shown[index] for index in np.argsort([-count for count in counts.values()], kind="stable")]
-    return t("many_classes", len(shown), ", ".join(by_size[:ENDS]), ", ".join(by_size[-ENDS:]))
-
-
-def _long(tokens: dict, rows: int, t: Say) -> str:
-    """Return what is read of long texts, for one line of the report."""
-    cut, length = t("rows_and_share", tokens["cut"], tokens["cut"] / rows), tokens["max_length"]
-    if "in_several_windows" in tokens:
-        return t("windows", tokens["in_several_windows"], length, cut, tokens["max_windows"])
-    return t("head_tail" if "long" in tokens else "cut", cut, length)
-
-
-def _split_lines(name: str, statistics: dict, tokens: dict, t: Say) -> list[str]:
-    rows = statistics["rows"]
-    lengths = ", ".join(
-        f"{t('longest') if p == '100' else p + ' %'} {length}" for p, length in tokens["tokens"].items()
+    return _("{classes:,} classes, the largest {largest}; the smallest {smallest}").format(
+        classes=len(shown), largest=", ".join(by_size[:ENDS]), smallest=", ".join(by_size[-ENDS:])
     )
-    classes = t("classes", _classes(statistics["classes"], rows, t)) if statistics["classes"] else ""
-    lines = [f"  {t('of_rows', name, rows, classes)}", f"    {t('tokens', lengths, _long(tokens, rows, t))}"]
+
+
+def _long(tokens: dict, rows: int) -> str:
+    """Return what is read of long texts, for one line of the report."""
+    cut = _("{rows:,} rows ({share:.1%})").format(rows=tokens["cut"], share=tokens["cut"] / rows)
+    if "in_several_windows" in tokens:
+        return _(
+            "{rows:,} rows in several windows of {length}; {cut} cut after {windows} windows "
+            "(data.max_windows)"
+        ).format(
+            rows=tokens["in_several_windows"],
+            length=tokens["max_length"],
+            cut=cut,
+            windows=tokens["max_windows"],
+        )
+    said = _("{cut} read as head and tail of {length}") if "long" in tokens else _("{cut} cut at {length}")
+    return said.format(cut=cut, length=tokens["max_length"])
+
+
+def _split_lines(name: str, statistics: dict, tokens: dict) -> list[str]:
+    rows = statistics["rows"]
+    names = {str(p): f"{p} %" for p in PERCENTILES} | {"100": _("longest")}
+    lengths = ", ".join(f"{names[p]} {length}" for p, length in tokens["tokens"].items())
+    classes = ""
+    if statistics["classes"]:
+        classes = _("; {classes}").format(classes=_classes(statistics["classes"], rows))
+    line = _("{split}: {rows:,} rows{classes}").format(split=name, rows=rows, classes=classes)
+    lines = [f"  {line}"]
+    line = _("tokens by percentile: {lengths}; {long}")
+    lines.append(f"    {line.format(lengths=lengths, long=_long(tokens, rows))}")
     if tokens["unknown_fraction"] > 0.01:
-        lines.append(f"    {t('unknown', tokens['unknown_fraction'])}")
+        line = _("{share:.1%} of all tokens are unknown to the vocabulary: is it the right one?")
+        lines.append(f"    {line.format(share=tokens['unknown_fraction'])}")
     if "deviation" in statistics:
-        numbers = (statistics[key] for key in ("mean", "deviation", "least", "largest"))
-        lines.append(f"    {t('numbers', *numbers)}")
+        line = _("mean {mean:.4g}, standard deviation {deviation:.4g}, from {least:.4g} to {largest:.4g}")
+        lines.append(f"    {line.format(**statistics)}")
     if "unlabelled" in statistics:
-        unlabelled = statistics["unlabelled"]
-        lines.append(f"    {t('labels_a_row', statistics['labels_per_row'], unlabelled, unlabelled / rows)}")
-    notes = [t(key, statistics[key]) for key in ("repeated", "conflicting") if statistics[key]]
-    notes += [t("also_in", count, other) for other, count in statistics["also_in"].items() if count]
+        line = _("{labels:.2f} labels a row; {rows:,} rows ({share:.1%}) have none")
+        values = {"labels": statistics["labels_per_row"], "rows": statistics["unlabelled"]}
+        lines.append(f"    {line.format(share=statistics['unlabelled'] / rows, **values)}")
+    notes = []
+    if statistics["repeated"]:
+        notes.append(_("{texts:,} repeated texts").format(texts=statistics["repeated"]))
+    if statistics["conflicting"]:
+        notes.append(_("{texts:,} texts with conflicting labels").format(texts=statistics["conflicting"]))
+    notes += [
+        _("{rows:,} rows whose text is also in {split}").format(rows=count, split=other)
+        for other, count in statistics["also_in"].items()
+        if count
+    ]
     lines += [f"    {'; '.join(notes)}"] if notes else []
     copies = statistics.get("near_copies", {"rows": 0})
     if copies["rows"]:
-        pairs = "; ".join(t("copy", one, other) for one, other in copies["examples"])
-        lines.append(f"    {t('copies', copies['rows'], pairs)}")
+        pairs = "; ".join(
+            _("{row} of {original}").format(row=one, original=other) for one, other in copies["examples"]
+        )
+        line = _("{rows:,} rows are near copies of other texts in train: {pairs}")
+        lines.append(f"    {line.format(rows=copies['rows'], pairs=pairs)}")
     return lines

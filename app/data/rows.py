@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config.file_formats import FORMATS
 from ..errors import InputError, excerpt
+from ..words import _
 from .cells import EmptyText, clean_text
 from .columns import Columns
 from .file_encoding import UTF_8, file_encoding
 from .first_rows import Looks, open_records
 from .formats import file_format, open_reader
-from .readers import BadRow, ReadOptions
+from .readers import BadRow, ReadOptions, bad_row_message
 from .text_files import Source, Span, Stream
 
 if TYPE_CHECKING:
@@ -83,15 +84,18 @@ def read_rows(
         try:
             row = _row(line, record, columns, options, form)
         except InputError as error:
-            raise InputError(f"{path}, {properties.row_unit} {line}: {error}") from error
+            raise InputError(bad_row_message(str(path), properties.row_unit, line, error)) from error
         if properties.is_delimited and isinstance(row, Row) and any("\n" in field for field in record):
             notes["multiline"] += 1
             notes.setdefault("first_multiline", line)
         yield row._replace(record=record) if keep_records and record is not row else row
     if count == 0:
         raise InputError(
-            f"{path}: there are no rows in the file"
-            + (", only a header" if names and properties.has_header else "")
+            (
+                _("{path}: there are no rows in the file, only a header")
+                if names and properties.has_header
+                else _("{path}: there are no rows in the file")
+            ).format(path=path)
         )
 
 
@@ -118,9 +122,11 @@ def _row(
         shown = " | ".join(value if isinstance(value, str) else excerpt(value) for value in record[:20])
         return BadRow(
             line,
-            f"{columns.width} columns are needed as in the first row, found {len(record)}: {excerpt(shown)}; "
-            "remove extra separators from the text (or, in CSV, enclose it in double quotes) or fill in "
-            "what is missing",
+            _(
+                "{width} columns are needed as in the first row, found {found}: {row}; remove extra "
+                "separators from the text (or, in CSV, enclose it in double quotes) or fill in what is "
+                "missing"
+            ).format(width=columns.width, found=len(record), row=excerpt(shown)),
         )
     try:
         text, pair, label = columns.pick(record)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import InputError, shorten
+from ..words import _
 
 # Of all texts, may be of classes with fewer texts than splits
 RARE_SHARE = 0.1
@@ -20,8 +21,10 @@ def split_sizes(num_rows: int, dev_size: float, test_size: float) -> tuple[int, 
     )
     if dev + test >= num_rows:
         raise InputError(
-            f"the train file must keep rows to train on: it has {num_rows:,}, and dev_size {dev_size:g} "
-            f"and test_size {test_size:g} take {dev + test:,}; make them smaller"
+            _(
+                "the train file must keep rows to train on: it has {rows:,}, and dev_size {dev:g} and "
+                "test_size {test:g} take {taken:,}; make them smaller"
+            ).format(rows=num_rows, dev=dev_size, test=test_size, taken=dev + test)
         )
     return dev, test
 
@@ -95,7 +98,7 @@ def stratified_split(
 def text_groups(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the rows of each text as `first`, its first row, `order` and `sizes`: `order` (num_rows,) has
     the `sizes` (num_texts,) rows of the first text, then those of the next."""
-    _, first, group, sizes = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
+    _all, first, group, sizes = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
     return first, np.argsort(group, kind="stable"), sizes
 
 

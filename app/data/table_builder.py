@@ -11,10 +11,11 @@ import numpy as np
 
 from ..config.file_formats import FORMATS, SUFFIXES
 from ..errors import InputError, excerpt, printable_path
+from ..words import _
 from .cache import file_digest
 from .label_form import LabelForm
 from .label_forms import label_form
-from .readers import BadRow, ReadOptions
+from .readers import BadRow, ReadOptions, bad_row_message
 from .rows import Row, read_rows
 
 # Invalid rows that an error message lists
@@ -132,8 +133,10 @@ def _check_first_row(path: str, writer: _TableWriter, form: LabelForm) -> None:
     others = {label for text in labels[1:] for label in form.labels_in(text)}
     if not others & set(first):
         raise InputError(
-            f"{path}, line {writer.arrays['lines'][0]}: cannot tell whether this is a header: no other row "
-            f"has the label {excerpt(labels[0])}; set --data.header true, or false where it is a row"
+            _(
+                "{path}, line {line}: cannot tell whether this is a header: no other row has the label "
+                "{label}; set --data.header true, or false where it is a row"
+            ).format(path=path, line=writer.arrays["lines"][0], label=excerpt(labels[0]))
         )
 
 
@@ -145,7 +148,8 @@ def _check_label(
     if unknown is None:
         return row
     shown = form.describe_unknown(unknown, names, options)
-    return BadRow(row.line, f"unknown label {shown}; fix the row or set --data.labels")
+    said = _("unknown label {label}; fix the row or set --data.labels")
+    return BadRow(row.line, said.format(label=shown))
 
 
 def _other_separator(path: str, format: str) -> str:
@@ -156,11 +160,12 @@ def _other_separator(path: str, format: str) -> str:
 
 
 def _bad_rows_message(path: str, unit: str, bad: list[BadRow], num_bad: int, all_bad: bool) -> str:
+    lines = [bad_row_message(path, unit, row.line, row.problem) for row in bad]
     if num_bad == 1 and not all_bad:
-        return f"{path}, {unit} {bad[0].line}: {bad[0].problem} (or --data.on_bad_row skip)"
-    lines = [f"{path}: {num_bad:,} rows are invalid; fix them, or skip them with --data.on_bad_row skip"]
+        return _("{problem} (or --data.on_bad_row skip)").format(problem=lines[0])
+    first = _("{path}: {rows:,} rows are invalid; fix them, or skip them with --data.on_bad_row skip")
     if all_bad:
-        lines = [f"{path}: there are no rows left: all {num_bad:,} are invalid"]
-    lines += [f"  {path}, {unit} {row.line}: {row.problem}" for row in bad]
-    lines += [f"  ... and {num_bad - len(bad):,} more"] if num_bad > len(bad) else []
-    return "\n".join(lines)
+        first = _("{path}: there are no rows left: all {rows:,} are invalid")
+    if num_bad > len(bad):
+        lines.append(_("... and {rows:,} more").format(rows=num_bad - len(bad)))
+    return "\n  ".join([first.format(path=path, rows=num_bad), *lines])

@@ -13,6 +13,7 @@ from typing import BinaryIO, NamedTuple
 
 from ..config.file_formats import FORMATS
 from ..errors import InputError, excerpt, listed, nearest, shorten
+from ..words import _
 
 MAGIC = {
     b"\x1f\x8b": "a gzip file; unpack it first",
@@ -76,9 +77,9 @@ def read_start(path: Source, size: int) -> bytes:
         with _open(path) as file:
             start = file.peek(size)[:size] if isinstance(path, Stream) else file.read(size)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise InputError(cannot_be_read(path, error)) from error
     if not start:
-        raise InputError(f"{path}: there are no rows, the file is empty")
+        raise InputError(_("{path}: there are no rows, the file is empty").format(path=path))
     return start
 
 
@@ -86,7 +87,9 @@ def _refuse_known(path: Source, start: bytes, needed: str) -> None:
     """Raise InputError if `start`, a file's first bytes, is of a known kind that is not the needed one."""
     for magic, what in MAGIC.items():
         if start.startswith(magic):
-            raise InputError(f"{path}: {needed} is needed, found {what}")
+            raise InputError(
+                _("{path}: {needed} is needed, found {what}").format(path=path, needed=needed, what=what)
+            )
 
 
 def _check_text(path: Source, start: bytes, codec: str) -> None:
@@ -129,10 +132,10 @@ def _check_path(path: Path) -> None:
     try:
         if path.is_file():
             return
-        raise InputError(f"{path}: {_what_is_there(path)}")
+        raise InputError(_("{path}: {problem}").format(path=path, problem=_what_is_there(path)))
     except OSError as error:
         # A name that is too long, a folder that may not be entered
-        raise InputError(f"{shorten(str(path))}: cannot be read: {error.strerror}") from error
+        raise InputError(cannot_be_read(shorten(str(path)), error)) from error
 
 
 def is_utf8(path: Path) -> bool:
@@ -143,7 +146,7 @@ def is_utf8(path: Path) -> bool:
     except UnicodeDecodeError:
         return False
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise InputError(cannot_be_read(path, error)) from error
     return True
 
 
@@ -151,14 +154,21 @@ def _what_is_there(path: Path) -> str:
     """Return what is at `path` instead of a file, and the remedy."""
     if path.is_dir():
         names = listed(sorted(os.listdir(path)), 8) or "(it is empty)"
-        return f"a file is needed, found a directory; name one of its files: {names}"
+        return _("a file is needed, found a directory; name one of its files: {names}").format(names=names)
     if path.exists():
         return "a regular file is needed, found a pipe or a device; save its content to a file first"
     if path.is_symlink():
         return f"there is no such file: it is a link to {shorten(os.readlink(path), 200)}, which is not there"
     if path.parent.is_dir():
-        return f"there is no such file{nearest(path.name, os.listdir(path.parent))}"
-    return f"there is no such file; there is no folder {path.parent}"
+        hint = nearest(path.name, os.listdir(path.parent))
+    else:
+        hint = _("; there is no folder {folder}").format(folder=path.parent)
+    return _("there is no such file{hint}").format(hint=hint)
+
+
+def cannot_be_read(path: Source | str, error: OSError) -> str:
+    """Return what is said of a file that the system does not let be read."""
+    return _("{path}: cannot be read: {why}").format(path=path, why=error.strerror)
 
 
 def _open(path: Source) -> AbstractContextManager[BinaryIO]:
@@ -188,10 +198,10 @@ def read_lines(path: Source, encoding: str, span: Span | None = None) -> Iterato
             for number, line in enumerate(lines, first):
                 yield line.removeprefix("\ufeff") if number == 1 else line
     except UnicodeDecodeError as error:
-        where = f"{path}, " + (f"from line {number + 1} on" if is_stream else f"line {number + 1}")
-        raise InputError(
-            f"{where}: not valid {encoding} text ({error.reason}); set --data.encoding"
-        ) from error
+        line = f"from line {number + 1} on" if is_stream else f"line {number + 1}"
+        said = _("{where}: not valid {encoding} text ({why}); set --data.encoding")
+        said = said.format(where=f"{path}, {line}", encoding=encoding, why=error.reason)
+        raise InputError(said) from error
     except OSError as error:
         raise InputError(f"{path}, line {number + 1}: cannot be read: {error.strerror}") from error
 
@@ -216,10 +226,12 @@ def check_characters(text: str, what: str) -> None:
     except UnicodeEncodeError as error:
         code = ord(text[error.start])
         if 0xDC80 <= code <= 0xDCFF:
-            raise ValueError(
-                f"invalid byte 0x{code - 0xDC00:02x} in the {what} {excerpt(text)}; set --data.encoding "
-                "(gb18030 for most older Chinese files, big5 for traditional ones) or fix the file"
-            ) from error
+            said = _(
+                "invalid byte {byte} in the {what} {text}; set --data.encoding (gb18030 for most older "
+                "Chinese files, big5 for traditional ones) or fix the file"
+            )
+            said = said.format(byte=f"0x{code - 0xDC00:02x}", what=_(what), text=excerpt(text))
+            raise ValueError(said) from error
         raise ValueError(
             f"unpaired surrogate U+{code:04X} in the {what} {excerpt(text)}; fix the file"
         ) from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..config.schema import ModelConfig
 from ..errors import InputError, excerpt
+from ..words import _
 from .cache import build_once, content_key
 from .dataset import Dataset
 from .encoding import check_tokenizer, guarded
@@ -91,9 +92,8 @@ def _kept_as_it_is(tokenizer):
 def _checkpoint_tokenizer(config: ModelConfig):
     from transformers import AutoTokenizer
 
-    with guarded(
-        f"model.name must be a hub name or a folder with a tokenizer; '{config.name}' could not be loaded"
-    ):
+    rule = _("model.name must be a hub name or a folder with a tokenizer; '{name}' could not be loaded")
+    with guarded(rule.format(name=config.name)):
         tokenizer = AutoTokenizer.from_pretrained(
             config.name, revision=config.revision, trust_remote_code=config.trust_remote_code
         )

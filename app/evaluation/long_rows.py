@@ -3,24 +3,14 @@
 import numpy as np
 
 from ..data.tokens import TokenStore
+from ..words import N_, _
 from .measures.selective import proportion_interval
 from .text_table import columns_of
 
-# In English and Chinese
 NAMES = {
-    "whole": ("read whole", "读完整的"),
-    "several_windows": ("read whole, in several windows", "分几个窗口读完整的"),
-    "not_whole": ("not read whole", "没有读完整的"),
-}
-LINES = {
-    "heading": (
-        "{2} by what was read (data.long {0}, data.max_length {1})",
-        "按读到多少分的{2}（data.long {0}，data.max_length {1}）",
-    ),
-    "line": (
-        "  {0} {1:.4f}   {2:.4f} to {3:.4f}   {4:,} rows",
-        "  {0} {1:.4f}   {2:.4f} 到 {3:.4f}   {4:,} 行",
-    ),
+    "whole": N_("read whole"),
+    "several_windows": N_("read whole, in several windows"),
+    "not_whole": N_("not read whole"),
 }
 
 
@@ -56,14 +46,15 @@ def cost_of_length(readings: np.ndarray, right: np.ndarray, way: str, max_length
     return accuracies
 
 
-def render_cost_of_length(accuracies: dict, metric: str = "Accuracy", language: str = "en") -> str:
+def render_cost_of_length(accuracies: dict, metric: str = "Accuracy") -> str:
     """Return lines for people, of `cost_of_length`; `metric` is what accuracies are called."""
-    at = int(language == "zh")
-    lines = [LINES["heading"][at].format(accuracies["long"], accuracies["max_length"], metric)]
-    for name, descriptions in NAMES.items():
-        if name in accuracies:
-            of_rows, description = accuracies[name], descriptions[at]
-            padded = description + " " * (30 - columns_of(description))
-            values = padded, of_rows["accuracy"], *of_rows["interval"], of_rows["rows"]
-            lines.append(LINES["line"][at].format(*values))
+    heading = _("{metric} by what was read (data.long {long}, data.max_length {max_length})")
+    lines = [heading.format(metric=metric, long=accuracies["long"], max_length=accuracies["max_length"])]
+    for key, name in NAMES.items():
+        if key in accuracies:
+            of_rows, (low, high) = accuracies[key], accuracies[key]["interval"]
+            padded = _(name) + " " * (30 - columns_of(_(name)))
+            line = _("  {reading} {accuracy:.4f}   {low:.4f} to {high:.4f}   {rows:,} rows")
+            values = {"accuracy": of_rows["accuracy"], "rows": of_rows["rows"]}
+            lines.append(line.format(reading=padded, low=low, high=high, **values))
     return "\n".join(lines)

@@ -11,19 +11,25 @@ from ..evaluation.page.charts import Axes, around
 from ..evaluation.page.report_page import page_environment, visible
 from ..runtime.disk import write_text
 from .explanation import Explanation
-from .explanation_words import words
-from .sentences import KnownLabel, cut_notes, figures, heading, known_label, strongest, verdict
+from .sentences import (
+    KnownLabel,
+    cut_notes,
+    figures,
+    heading,
+    known_label,
+    strongest,
+    strongest_titles,
+    verdict,
+)
 
 MADE_BY = '<meta name="generator" content="explain of chinese-text-classifier">'
 STRONGEST_SHADE = 0.85
 
 
-def write_page(
-    path: Path, explanations: list[Explanation], language: str, known: KnownLabel | None = None
-) -> None:
+def write_page(path: Path, explanations: list[Explanation], known: KnownLabel | None = None) -> None:
     """Write the page; raises InputError where it cannot be written."""
     try:
-        write_text(path, render_page(explanations, language, known))
+        write_text(path, render_page(explanations, known))
     except OSError as error:
         raise InputError(f"--html {path}: the page cannot be written: {error.strerror}") from error
 
@@ -40,30 +46,27 @@ def check_page(path: Path) -> None:
             )
 
 
-def render_page(
-    explanations: list[Explanation], language: str = "en", known: KnownLabel | None = None
-) -> str:
-    """Return the page as HTML, in which texts of strangers cannot act; `language` is en or zh."""
-    t = words(language, explanations[0].is_number)
-    context = {"language": language, "t": t, "made_by": MADE_BY}
-    context["page_title"] = heading(explanations[0], language)
+def render_page(explanations: list[Explanation], known: KnownLabel | None = None) -> str:
+    """Return the page as HTML, in which texts of strangers cannot act."""
+    context = {"made_by": MADE_BY, "is_number": explanations[0].is_number}
+    context["page_title"] = heading(explanations[0])
+    context["titles"] = strongest_titles(explanations[0])
     context["explanations"] = [
-        explanation_shown(explanation, language, known) | {"chart": _chart(explanation)}
-        for explanation in explanations
+        explanation_shown(explanation, known) | {"chart": _chart(explanation)} for explanation in explanations
     ]
     return page_environment(Path(__file__).parent).get_template("explanation.html.jinja").render(context)
 
 
-def explanation_shown(explanation: Explanation, language: str, known: KnownLabel | None = None) -> dict:
+def explanation_shown(explanation: Explanation, known: KnownLabel | None = None) -> dict:
     """Return what people see of an explanation, but the chart: sentences, the pieces of its texts with their
     shades, and the strongest words for and against the label."""
     shown = {
         "is_good": explanation.is_explanation,
-        "heading": heading(explanation, language),
-        "verdict": verdict(explanation, language),
+        "heading": heading(explanation),
+        "verdict": verdict(explanation),
     }
-    shown |= {"notes": known_label(explanation, known, language) + cut_notes(explanation, language)}
-    shown |= {"figures": figures(explanation, language)}
+    shown |= {"notes": known_label(explanation, known) + cut_notes(explanation)}
+    shown |= {"figures": figures(explanation)}
     return shown | {"texts": _shaded_texts(explanation), "strongest": strongest(explanation)}
 
 

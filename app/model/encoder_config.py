@@ -7,6 +7,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from ..config.schema import ModelConfig
 from ..errors import InputError, nearest
+from ..words import _
 from .packed_model import max_positions
 from .size import check_counts
 from .transformers_calls import attempt
@@ -18,7 +19,9 @@ DTYPES = ("dtype", "torch_dtype")
 
 def cannot_load(name: str) -> str:
     """Return the start of the message about a checkpoint that cannot be loaded."""
-    return f"model.name must be a hub name or a folder with a checkpoint; '{name}' could not be loaded"
+    return _(
+        "model.name must be a hub name or a folder with a checkpoint; '{name}' could not be loaded"
+    ).format(name=name)
 
 
 def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:

@@ -7,6 +7,7 @@ from huggingface_hub import constants, errors, hf_hub_download
 from ..config.schema import ModelConfig
 from ..config.shipped import E5_SMALL
 from ..errors import InputError
+from ..words import _
 from .e5_small.local import local_checkpoint
 
 MODELSCOPE = "modelscope:"
@@ -38,14 +39,13 @@ def _check_hub(name: str, revision: str | None) -> None:
     if constants.ENDPOINT != HUB:
         # Its downloads would leave the mirror for the hub's own storage
         constants.HF_HUB_DISABLE_XET = True
-    rule = (
-        f"model.name must be {E5_SMALL}, a hub name or a folder with a checkpoint; "
-        f"'{name}' could not be loaded"
-    )
+    rule = _(
+        "model.name must be {default}, a hub name or a folder with a checkpoint; '{name}' could not be loaded"
+    ).format(default=E5_SMALL, name=name)
     try:
         hf_hub_download(name, "config.json", revision=revision)
     except errors.HFValidationError as error:
-        raise InputError(f"{rule}: there is no such folder") from error
+        raise InputError(_("{rule}: there is no such folder").format(rule=rule)) from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
         raise InputError(
             f"{rule}: it is not in the cache of this machine, and {constants.ENDPOINT} cannot be reached or "

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..config.language import say
 from ..config.shipped import PROGRAM
 from ..data.report import FEW_ROWS
 from ..evaluation.measures.selective import Decisions, lower_bound
 from ..evaluation.text_table import short_label
-from .advice_words import SENTENCES
+from ..words import N_, _
 from .metrics import BY_KEY, Metric, best_baseline, is_better
 from .outcome import Outcome
 
@@ -33,18 +32,18 @@ CUT_ROWS, CUT_SHARE = 30, 0.05
 
 @dataclass(frozen=True)
 class Advice:
-    """One sentence: its key in `SENTENCES`, and the values in it."""
+    """One sentence: what it is about, its English with fields, and the values of these."""
 
     what: str
+    text: str
     values: Mapping[str, Any]
 
-    def sentence(self, language: str) -> str:
-        """Return the sentence in a language, en or zh."""
+    def sentence(self) -> str:
+        """Return the sentence in the current language."""
         values = {
-            key: value.name(language) if isinstance(value, Metric) else value
-            for key, value in self.values.items()
+            key: value.name if isinstance(value, Metric) else value for key, value in self.values.items()
         }
-        return say(SENTENCES, language, self.what, program=PROGRAM, **values)
+        return _(self.text).format(program=PROGRAM, **values)
 
 
 @dataclass(frozen=True)
@@ -101,11 +100,34 @@ def no_better(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
         return
     values = {"metric": BY_KEY[key], "ours": metrics[key], "baseline": name, "theirs": best[key]}
     if not evidence.is_pretrained:
-        yield Advice("random_weights", values | {"setting": evidence.pretrained})
+        yield Advice(
+            "random_weights",
+            N_(
+                "The model began with random weights and is no better than a linear model of characters: "
+                "{metric} {ours:.4f}, {baseline} {theirs:.4f}. Begin with a pretrained model, without "
+                "model.config and without a learning rate that was chosen for random weights: {setting}"
+            ),
+            values | {"setting": evidence.pretrained},
+        )
     elif evidence.enough:
-        yield Advice("few_steps", values | {"setting": evidence.enough})
+        yield Advice(
+            "few_steps",
+            N_(
+                "The run was shorter than usual for such data, and the model is no better than a linear "
+                "model of characters: {metric} {ours:.4f}, {baseline} {theirs:.4f}. Train as long as "
+                "usual: {setting}"
+            ),
+            values | {"setting": evidence.enough},
+        )
     else:
-        yield Advice("no_better", values | {"setting": evidence.other_model})
+        yield Advice(
+            "no_better",
+            N_(
+                "The model is no better than a linear model of characters: {metric} {ours:.4f}, "
+                "{baseline} {theirs:.4f}. Try another pretrained model: {setting}"
+            ),
+            values | {"setting": evidence.other_model},
+        )
 
 
 def still_falls(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
@@ -119,7 +141,15 @@ def still_falls(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     has_more_to_learn = train is not None and train > last * FAR_BELOW
     if is_best and has_more_to_learn and last < before * (1 - STILL_FALLS):
         values = {"before": before, "last": last, "fall": 1 - last / before, "train": train}
-        yield Advice("still_falls", values | {"setting": evidence.longer})
+        yield Advice(
+            "still_falls",
+            N_(
+                "The last checkpoint is the best, the loss on dev still fell by {fall:.0%} ({before:.4f} "
+                "to {last:.4f}), and that of training is {train:.4f}, so there is more to learn. Train "
+                "longer: {setting}"
+            ),
+            values | {"setting": evidence.longer},
+        )
 
 
 def few_test_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
@@ -128,7 +158,15 @@ def few_test_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     if outcome.has_labels and metrics["rows"] < ENOUGH_ROWS:
         low, high = metrics["intervals"][key]
         values = {"rows": metrics["rows"], "metric": BY_KEY[key], "low": low, "high": high}
-        yield Advice("few_test_rows", values)
+        yield Advice(
+            "few_test_rows",
+            N_(
+                "The report is about {rows} rows only, so {metric} may be anything from {low:.2f} to "
+                "{high:.2f}. A cross-validation tests every row: {program} cross-validate --folds 5, "
+                "with the same settings."
+            ),
+            values,
+        )
 
 
 def wrong_labels(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
@@ -143,7 +181,15 @@ def wrong_labels(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     differ = int((~rows.correct[surest]).sum())
     at_least = lower_bound(differ, len(surest))
     if at_least > WRONG_LABELS:
-        yield Advice("wrong_labels", {"rows": len(surest), "differ": differ, "at_least": at_least})
+        yield Advice(
+            "wrong_labels",
+            N_(
+                "Of the {rows} rows of which the model is surest, {differ} have another label than it "
+                "says: at least {at_least:.0%} of such labels seem wrong. List them, and correct them: "
+                "{program} cross-validate --folds 5, with the same settings."
+            ),
+            {"rows": len(surest), "differ": differ, "at_least": at_least},
+        )
 
 
 def few_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
@@ -151,7 +197,15 @@ def few_rows(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     few = sorted((rows, name) for name, rows in evidence.class_rows.items() if rows < FEW_ROWS)
     if few:
         shown = ", ".join(f"{short_label(name)} ({rows})" for rows, name in few[:3])
-        yield Advice("few_rows", {"classes": len(few), "limit": FEW_ROWS, "shown": shown})
+        yield Advice(
+            "few_rows",
+            N_(
+                "Classes with fewer than {limit} training rows: {classes}, the smallest {shown}. Label "
+                "more texts: {program} suggest new.csv next.csv chooses the rows of a file without "
+                "labels that are worth it."
+            ),
+            {"classes": len(few), "limit": FEW_ROWS, "shown": shown},
+        )
 
 
 def cut_texts(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
@@ -165,7 +219,14 @@ def cut_texts(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     if cut["rows"] >= CUT_ROWS and share >= CUT_SHARE and is_worse:
         values = {"share": share, "cut": cut["accuracy"], "whole": whole["accuracy"]}
         values |= {"metric": BY_KEY[outcome.right_share], "setting": evidence.reading_more}
-        yield Advice("cut_texts", values)
+        yield Advice(
+            "cut_texts",
+            N_(
+                "{share:.0%} of the texts are not read whole, and the model is worse on them: {metric} "
+                "{cut:.4f}, else {whole:.4f}. Let it read more: {setting}"
+            ),
+            values,
+        )
 
 
 def confused(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
@@ -186,7 +247,15 @@ def confused(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
             "other_rows": pair.other_rows,
             "other_of": pair.other_of,
         }
-        yield Advice("confused", values)
+        yield Advice(
+            "confused",
+            N_(
+                "{one} and {other} are taken for each other ({rows} of {of} rows, and {other_rows} of "
+                "{other_of}). Look at these rows: do people agree on the difference? {program} "
+                "cross-validate --folds 5, with the same settings, lists them."
+            ),
+            values,
+        )
 
 
 def by_heart(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
@@ -196,10 +265,17 @@ def by_heart(outcome: Outcome, evidence: Evidence) -> Iterator[Advice]:
     lowest, last = min(line["loss"] for line in evidence.history), evidence.history[-1]
     train = last.get("train_loss")
     if train is not None and last["loss"] > lowest * (1 + ROSE) and train < lowest * FAR_BELOW:
-        yield Advice("by_heart", {"train": train, "last": last["loss"], "lowest": lowest})
+        yield Advice(
+            "by_heart",
+            N_(
+                "The model knows its training rows by heart (loss {train:.4f}), while the loss on dev "
+                "rose from {lowest:.4f} to {last:.4f}. More rows are the usual remedy; {program} "
+                "learning-curve, with the same settings, says whether they help."
+            ),
+            {"train": train, "last": last["loss"], "lowest": lowest},
+        )
 
 
-def render_advice(advice: Sequence[Advice], language: str = "en") -> str:
+def render_advice(advice: Sequence[Advice]) -> str:
     """Return the sentences for a terminal."""
-    sentences = [f"  - {one.sentence(language)}" for one in advice]
-    return "\n".join([say(SENTENCES, language, "heading"), *sentences])
+    return "\n".join([_("What next?"), *(f"  - {one.sentence()}" for one in advice)])

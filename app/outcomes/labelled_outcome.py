@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..config.language import in_language
 from ..data.label_forms import label_form
 from ..errors import InputError
+from ..words import _
 from .fitted_outcome import FittedOutcome
 
 if TYPE_CHECKING:
@@ -35,17 +35,13 @@ class LabelledOutcome(FittedOutcome):
     number a row: at least `labels`, `predicted`, `correct` (bool) and `loss`, and what a right row
     is, `right_rows`.
 
-    `label_column` is the column of answers in files, `right_share` the metric of `correct` rows, `page_links`
-    the ids of the sections of its page, whose titles are words, `own_words` those of page, card and label
-    issues (`note`: how rows of several runs were decided), `pipeline_arguments` what transformers' pipeline
-    needs on the card, `separator` what is between levels.
+    `label_column` is the column of answers in files, `right_share` the metric of `correct` rows,
+    `pipeline_arguments` what transformers' pipeline needs on the card, `separator` what is between levels.
     """
 
     has_labels = True
     label_column = "label"
     right_share = "accuracy"
-    page_links: tuple[str, ...]
-    own_words: dict[str, tuple[str, str]] = {}
     pipeline_arguments = ""
     separator: str | None = None
     # A decision is more or less sure, and one that is not sure enough may be left out
@@ -234,17 +230,53 @@ class LabelledOutcome(FittedOutcome):
         """Return the ids of the labels that follow `line` on a terminal, the most probable first."""
         return self.ranked_labels(probabilities)
 
-    def words(self, language: str) -> dict[str, str]:
-        """Return the outcome's own words on its page and its card, in a language, en or zh."""
-        return in_language(self.own_words, language)
+    def issues_found(self) -> str:
+        """Return what a cross-validation says of labels, with fields `ranked` and `flagged`."""
+        return _(
+            "{ranked:,} rows are predicted with other labels than they have, {flagged:,} of them are flagged "
+            "by confident learning: label_issues.csv"
+        )
 
-    def decision_paragraph(self, metrics: dict, language: str) -> str:
+    def cannot_judge(self) -> str:
+        """Return why no label is judged, with fields `accuracy` and `majority`."""
+        return _(
+            "The models are right in {accuracy:.1%} of the rows, and so is the most frequent answer in "
+            "{majority:.1%}."
+        )
+
+    def patterns_heading(self) -> str:
+        """Return what stands above `pattern_lines`."""
+        return _("Classes that overlap, and in about how many rows:")
+
+    def note_on_runs(self) -> str:
+        """Return how rows of several runs were decided, where that must be said."""
+        return ""
+
+    def card_words(self) -> dict[str, str]:
+        """Return words of the model card: `what` it is of, with fields `texts` and `labels`, what a `label`
+        and its `labels` are called, and `conflicting` ones of one text."""
+        raise NotImplementedError
+
+    def decision_paragraph(self, metrics: dict) -> str:
         """Return a paragraph of the model card, in Markdown: how a prediction follows from logits."""
         raise NotImplementedError
 
-    def card_limits(self, language: str) -> list[str]:
+    def card_limits(self) -> list[str]:
         """Return what the model card says against the answers of every model."""
         return []
+
+    def page_titles(self) -> dict[str, str]:
+        """Return the titles of the outcome's own sections of the page by their ids, and that of `groups`
+        where it has another one."""
+        raise NotImplementedError
+
+    def page_summary(self) -> str:
+        """Return the first sentence of the page, with fields `rows`, `right`, `metric`, `value`, `low` and
+        `high`."""
+        return _(
+            "The model is right about {right:,} of the {rows:,} texts of this report; {metric} is "
+            "{value:.3f}, with other texts likely between {low:.3f} and {high:.3f}."
+        )
 
     def page_sections(self, content: PageContent) -> dict:
         """Return what the outcome's template, templates/<task>.html.jinja, shows of evaluated rows."""

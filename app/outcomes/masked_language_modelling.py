@@ -10,9 +10,9 @@ import numpy as np
 
 from ..errors import InputError, TrainingError
 from ..evaluation.text_table import columns_of
+from ..words import _
 from .metrics import BY_KEY
 from .outcome import Outcome
-from .report_words import say
 
 if TYPE_CHECKING:
     import torch
@@ -87,15 +87,16 @@ class MaskedLanguageModelling(Outcome):
     def metrics_in_training(self, split: Split, results: np.ndarray) -> dict:
         return masked_token_metrics(results)
 
-    def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
+    def report_text(self, metrics: dict, start: dict, title: str) -> str:
         """Return perplexity and accuracy of the same masked tokens before and after the training."""
-        tokens, rows = metrics["targets"], metrics["rows"]
-        lines = [title, say(language, "masked tokens", tokens, rows)]
+        about = _("{tokens:,} masked tokens of {rows:,} rows, the same before and after")
+        lines = [title, about.format(tokens=metrics["targets"], rows=metrics["rows"])]
         for key in ("perplexity", "accuracy", "loss"):
-            before = say(language, "before", start[key]) if key in start else ""
-            name = BY_KEY[key].name(language)
+            before = _("{value:10.4f} before ").format(value=start[key]) if key in start else ""
+            after = _("{value:10.4f} after").format(value=metrics[key])
+            name = BY_KEY[key].name
             padding = " " * max(0, 10 - columns_of(name))
-            lines.append(f"  {name}{padding} {before}{say(language, 'after', metrics[key])}")
+            lines.append(f"  {name}{padding} {before}{after}")
         return "\n".join(lines)
 
     def next_command(self, folder: Path) -> str:

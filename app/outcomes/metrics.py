@@ -11,6 +11,7 @@ import numpy as np
 
 from ..evaluation.measures.calibration_error import confidence_bins
 from ..evaluation.measures.intervals import Interval, calibration_interval
+from ..words import N_, _
 
 SINGLE, MULTI, MASKED = "single_label", "multi_label", "masked_language_modelling"
 NUMBER, ORDERED, PATH, PATH_LISTS = "regression", "ordinal", "single_path", "multi_path"
@@ -21,7 +22,8 @@ MAX_LEVELS = 8
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric of the values `tasks` of data.task; `english` and `chinese` are its names.
+    """One metric of the values `tasks` of data.task; `label` is its English name, for a `level` of a
+    hierarchy where it has one.
 
     At most one of these is given, and says what the metric is and how its 95 % bootstrap interval is made:
     `of_counts` returns the values for rows drawn again, (num_resamples,); with `is_centred` the resampled
@@ -35,8 +37,7 @@ class Metric:
     """
 
     key: str
-    english: str
-    chinese: str
+    label: str
     tasks: tuple[str, ...]
     of_counts: Callable[[Any], np.ndarray] | None = None
     of_rows: Callable[[Any], np.ndarray] | None = None
@@ -46,94 +47,96 @@ class Metric:
     higher_is_better: bool = True
     compared: bool = True
     headline: bool = True
+    level: int = 0
 
     @property
     def has_interval(self) -> bool:
         """Whether the table says how the interval is made."""
         return any((self.of_counts, self.of_rows, self.of_scores))
 
-    def name(self, language: str) -> str:
-        """Return the name in a language, en or zh."""
-        return self.chinese if language == "zh" else self.english
+    @property
+    def english(self) -> str:
+        """The name in English, for files."""
+        return self.label.format(level=self.level)
 
-    def title(self, language: str) -> str:
-        """Return the name with a capital letter."""
-        name = self.name(language)
-        return name[0].upper() + name[1:]
+    @property
+    def name(self) -> str:
+        """The name for people."""
+        return _(self.label).format(level=self.level)
+
+    @property
+    def title(self) -> str:
+        """The name with a capital letter."""
+        return self.name[0].upper() + self.name[1:]
 
 
-def counted(key: str, english: str, chinese: str, tasks: tuple[str, ...], **options: bool) -> Metric:
+def counted(key: str, label: str, tasks: tuple[str, ...], **options: bool) -> Metric:
     """Return the metric that drawn rows have as the attribute `key`."""
-    return Metric(key, english, chinese, tasks, attrgetter(key), **options)
+    return Metric(key, label, tasks, attrgetter(key), **options)
 
 
 def level_accuracy(level: int) -> Metric:
     """Return the share of rows that are right down to a level of a hierarchy, the highest is 1."""
-    names = f"level_{level}_accuracy", f"accuracy at level {level}", f"第 {level} 级准确率"
-    return Metric(*names, (PATH,), lambda drawn: drawn.level_accuracy(level))
+    name, values = N_("accuracy at level {level}"), lambda drawn: drawn.level_accuracy(level)
+    return Metric(f"level_{level}_accuracy", name, (PATH,), values, level=level)
 
 
 def level_f1(level: int) -> Metric:
     """Return the micro F1 of what is at a level of a hierarchy, the highest is 1."""
-    names = f"level_{level}_f1", f"micro F1 at level {level}", f"第 {level} 级微平均 F1"
-    return Metric(*names, (PATH_LISTS,), lambda drawn: drawn.level_f1(level))
+    name, values = N_("micro F1 at level {level}"), lambda drawn: drawn.level_f1(level)
+    return Metric(f"level_{level}_f1", name, (PATH_LISTS,), values, level=level)
 
 
 # Options
 LOWER, ALONE = {"higher_is_better": False}, {"compared": False}
 METRICS = (
-    counted("kappa", "quadratic weighted kappa", "二次加权 kappa", (ORDERED,)),
-    counted("macro_mae", "macro-averaged absolute error", "宏平均绝对误差", (ORDERED,), **LOWER),
-    counted("within_one", "accuracy within one", "误差不超过一级的比例", (ORDERED,)),
-    counted("mae", "mean absolute error", "平均绝对误差", (NUMBER,), **LOWER),
-    counted("rmse", "root mean squared error", "均方根误差", (NUMBER,), **LOWER),
-    counted("pearson", "Pearson correlation", "Pearson 相关系数", (NUMBER,)),
-    counted("spearman", "Spearman correlation", "Spearman 相关系数", (NUMBER,)),
+    counted("kappa", N_("quadratic weighted kappa"), (ORDERED,)),
+    counted("macro_mae", N_("macro-averaged absolute error"), (ORDERED,), **LOWER),
+    counted("within_one", N_("accuracy within one"), (ORDERED,)),
+    counted("mae", N_("mean absolute error"), (NUMBER,), **LOWER),
+    counted("rmse", N_("root mean squared error"), (NUMBER,), **LOWER),
+    counted("pearson", N_("Pearson correlation"), (NUMBER,)),
+    counted("spearman", N_("Spearman correlation"), (NUMBER,)),
     Metric(
         "near",
-        "share of rows at most half a standard deviation off",
-        "误差不超过半个标准差的比例",
+        N_("share of rows at most half a standard deviation off"),
         (NUMBER,),
         headline=False,
         **ALONE,
     ),
     *map(level_accuracy, range(1, MAX_LEVELS + 1)),
     *map(level_f1, range(1, MAX_LEVELS + 1)),
-    counted("hierarchical_f1", "hierarchical F1", "层次 F1", PATHS),
-    counted("hierarchical_precision", "hierarchical precision", "层次精确率", PATHS, headline=False),
-    counted("hierarchical_recall", "hierarchical recall", "层次召回率", PATHS, headline=False),
-    counted("accuracy", "accuracy", "准确率", ONE_LABEL),
-    counted("micro_f1", "micro F1", "微平均 F1", LISTS),
+    counted("hierarchical_f1", N_("hierarchical F1"), PATHS),
+    counted("hierarchical_precision", N_("hierarchical precision"), PATHS, headline=False),
+    counted("hierarchical_recall", N_("hierarchical recall"), PATHS, headline=False),
+    counted("accuracy", N_("accuracy"), ONE_LABEL),
+    counted("micro_f1", N_("micro F1"), LISTS),
     Metric(
         "macro_f1",
-        "macro F1",
-        "宏平均 F1",
+        N_("macro F1"),
         (*ONE_LABEL, *LISTS),
         of_counts=lambda drawn: drawn.label_f1.mean(axis=1),
         is_centred=True,
     ),
-    Metric("weighted_f1", "weighted F1", "加权平均 F1", (*ONE_LABEL, *LISTS), headline=False, **ALONE),
-    Metric("samples_f1", "samples F1", "按行平均的 F1", LISTS, of_counts=lambda drawn: drawn.row_f1),
+    Metric("weighted_f1", N_("weighted F1"), (*ONE_LABEL, *LISTS), headline=False, **ALONE),
+    Metric("samples_f1", N_("samples F1"), LISTS, of_counts=lambda drawn: drawn.row_f1),
     Metric(
         "subset_accuracy",
-        "subset accuracy",
-        "标签全部正确的行",
+        N_("subset accuracy"),
         LISTS,
         of_counts=lambda drawn: drawn.accuracy,
     ),
-    Metric("hamming_loss", "Hamming loss", "汉明损失", LISTS, **LOWER, **ALONE),
+    Metric("hamming_loss", N_("Hamming loss"), LISTS, **LOWER, **ALONE),
     Metric(
         "loss",
-        "loss",
-        "损失",
+        N_("loss"),
         (*ONE_LABEL, *LISTS, NUMBER),
         of_rows=lambda scores: scores.loss,
         **LOWER,
     ),
     Metric(
         "brier",
-        "Brier score",
-        "Brier 分数",
+        N_("Brier score"),
         ONE_LABEL,
         of_rows=lambda scores: scores.brier,
         **LOWER,
@@ -141,19 +144,28 @@ METRICS = (
     ),
     Metric(
         "ece",
-        "calibration error",
-        "校准误差",
+        N_("calibration error"),
         ONE_LABEL,
         of_scores=lambda scores: confidence_bins(scores.confidence, scores.correct).error,
         interval=lambda scores, draws: calibration_interval(scores.confidence, scores.correct, draws),
         **LOWER,
         **ALONE,
     ),
-    Metric("loss", "loss", "损失", (MASKED,), **LOWER, **ALONE),
-    Metric("perplexity", "perplexity", "困惑度", (MASKED,), **LOWER, **ALONE),
-    Metric("accuracy", "accuracy", "准确率", (MASKED,), **ALONE),
+    Metric("loss", N_("loss"), (MASKED,), **LOWER, **ALONE),
+    Metric("perplexity", N_("perplexity"), (MASKED,), **LOWER, **ALONE),
+    Metric("accuracy", N_("accuracy"), (MASKED,), **ALONE),
 )
 BY_KEY = {metric.key: metric for metric in METRICS}
+# The names of baselines in report.json, and what a page calls them
+BASELINES = {
+    N_("majority class"): N_("Always the most frequent class"),
+    N_("most frequent set"): N_("Always the most frequent set of labels"),
+    N_("mean"): N_("Always the mean"),
+    N_("TF-IDF + logistic regression"): N_("Character TF-IDF + logistic regression"),
+    N_("TF-IDF + naive Bayes"): N_("Character TF-IDF + naive Bayes"),
+    N_("TF-IDF + ridge"): N_("Character TF-IDF + ridge regression"),
+    N_("shared TF-IDF + ridge"): N_("TF-IDF of what both texts share + ridge regression"),
+}
 
 
 def metrics_of(task: str) -> list[Metric]:

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..evaluation.page.page_words import words
 from ..evaluation.page.report_page import visible
+from ..words import _, current_language, in_language, pgettext
 from .label_metrics import worst_labels
 from .labelled_outcome import LabelledOutcome
 from .metrics import BY_KEY, is_better
 
-LANGUAGES = ("en", "zh")
 MAX_CLASSES, MAX_WORST, MAX_CONFUSIONS = 50, 20, 5
 MAX_WEAK = 5
 # Of a class; its figures say little
@@ -71,8 +70,9 @@ def split_content(hashes: np.ndarray, labels: np.ndarray) -> str:
     return digest.hexdigest()[:32]
 
 
-def render_card(content: CardContent, language: str = "en") -> str:
-    """Return the card after its first line `---`: metadata as YAML, then both languages, `language` first."""
+def render_card(content: CardContent) -> str:
+    """Return the card after its first line `---`: metadata as YAML, then the card in both languages, that of
+    the run first."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -83,20 +83,23 @@ def render_card(content: CardContent, language: str = "en") -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals |= {"_": _, "pgettext": pgettext, "language": current_language}
     environment.filters |= {"name": plain, "figure": "{:.4f}".format, "number": "{:,}".format}
+    template, cards = environment.get_template("card.md.jinja"), []
+    for language in ("en", "zh") if current_language() == "en" else ("zh", "en"):
+        with in_language(language):
+            cards.append(template.render(_context(content)).strip())
+    return f"{_metadata(content)}---\n\n" + "\n\n".join(cards) + "\n"
+
+
+def _context(content: CardContent) -> dict:
+    """Return what the template shows, in the current language."""
     outcome = content.outcome
     context = {"content": content, "metrics": content.metrics, "outcome": outcome}
+    context |= {"words": outcome.card_words(), "main": BY_KEY[outcome.main_metric]}
     context |= {"shown": [metric for metric in outcome.metrics if metric.has_interval]}
-    context |= {"main": BY_KEY[outcome.main_metric], "chinese": words("zh") | outcome.words("zh")}
-    context |= _classes(content) | _limits(content)
-    first = LANGUAGES if language == "en" else LANGUAGES[::-1]
-    cards = [
-        environment.get_template(f"card.{name}.md.jinja")
-        .render(context | {"t": outcome.words(name), "limits": outcome.card_limits(name)})
-        .strip()
-        for name in first
-    ]
-    return f"{_metadata(content)}---\n\n" + "\n\n".join(cards) + "\n"
+    context |= {"settings": [f"{key} {plain(value)}" for key, value in content.settings.items()]}
+    return context | _classes(content) | _limits(content)
 
 
 def plain(text: object) -> str:
@@ -129,7 +132,7 @@ def _metadata(content: CardContent) -> str:
 def _result(content: CardContent, key: str) -> dict:
     """Return a metric as model hubs read it."""
     low, high = content.metrics["intervals"][key]
-    average, _, kind = key.rpartition("_")
+    average, _underscore, kind = key.rpartition("_")
     entry = {"type": kind, "value": round(content.metrics[key], 4)}
     entry["name"] = f"{BY_KEY[key].english}, 95 % interval {low:.4f} to {high:.4f}"
     return entry | ({"args": {"average": average}} if average else {})
@@ -145,10 +148,18 @@ def _classes(content: CardContent) -> dict:
         "classes": shown,
         "has_thresholds": any("threshold" in scores for scores in classes.values()),
         "num_classes": len(classes),
-        "weak": below[:MAX_WEAK],
+        "weak": [
+            pgettext("card", "{label} (F1 {f1:.4f})").format(label=plain(name), f1=worst[name]["f1"])
+            for name in below[:MAX_WEAK]
+        ],
         "num_few": sum(scores["support"] < FEW_ROWS for scores in classes.values()),
         "few_rows": FEW_ROWS,
-        "confusions": _confusions(content.metrics),
+        "confusions": [
+            _("{label} taken for {predicted} ({rows:,})").format(
+                label=plain(label), predicted=plain(predicted), rows=rows
+            )
+            for label, predicted, rows in _confusions(content.metrics)
+        ],
     }
 
 
@@ -169,7 +180,7 @@ def _limits(content: CardContent) -> dict:
     baselines = content.metrics.get("baselines", {})
     key = content.outcome.main_metric
     better = [
-        name for name, values in baselines.items() if not is_better(content.metrics[key], values[key], key)
+        _(name) for name, values in baselines.items() if not is_better(content.metrics[key], values[key], key)
     ]
     return {
         "better_baselines": better,

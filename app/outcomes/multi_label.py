@@ -12,6 +12,7 @@ from ..evaluation.logits_file import SplitLogits
 from ..evaluation.measures.selective import RowDecisions
 from ..evaluation.page.report_page import PageContent
 from ..evaluation.text_table import short_label
+from ..words import _
 from .baselines import multi_label_baselines
 from .label_counts import LabelCounts, distinct_label_lists
 from .label_issues import flag_lists, in_chunks, list_quality, wrong_labels
@@ -31,7 +32,6 @@ from .thresholds import (
     rule_values,
     sigmoid,
 )
-from .words import MULTI_LABEL
 
 if TYPE_CHECKING:
     import torch
@@ -52,8 +52,6 @@ class MultiLabel(LabelledOutcome):
     log_metrics = ("loss", "micro_f1", "macro_f1", "subset_accuracy")
     beside_baselines = ("micro_f1", "macro_f1")
     label_column = "labels"
-    page_links = ("labels", "errors")
-    own_words = MULTI_LABEL
     fitted_file = "thresholds.json"
     fitted_rule = "a threshold for each label is needed"
     fitted_remedy = "restore it, or remove it to use 0.5 for all"
@@ -212,12 +210,45 @@ class MultiLabel(LabelledOutcome):
     def line(self, answer: list[str], probabilities: np.ndarray) -> str:
         return ", ".join(map(short_label, answer)) or "(no label)"
 
-    def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
-        lines = multi_label_lines(metrics, describe_rule(self.rule, language), language)
-        return "\n".join([title, *lines, "", interval_lines(metrics, self.beside_baselines, language)])
+    def report_text(self, metrics: dict, start: dict, title: str) -> str:
+        lines = multi_label_lines(metrics, describe_rule(self.rule))
+        return "\n".join([title, *lines, "", interval_lines(metrics, self.beside_baselines)])
 
-    def decision_paragraph(self, metrics: dict, language: str) -> str:
-        return self.words(language)["card_thresholds"]
+    def patterns_heading(self) -> str:
+        return _(
+            "Labels that confident learning takes for left out (missing) or put in by mistake (extra), and "
+            "in how many rows:"
+        )
+
+    def note_on_runs(self) -> str:
+        return _(
+            "Each run decides by its own thresholds (thresholds.json), which have the best F1 of each label "
+            "on its dev rows; without dev rows they are 0.5."
+        )
+
+    def card_words(self) -> dict[str, str]:
+        return {
+            "what": _(
+                "A classifier of Chinese {texts} with {labels:,} labels, several of them possible for each"
+            ),
+            "label": _("label"),
+            "labels": _("Labels"),
+            "conflicting": _("different lists of labels"),
+        }
+
+    def decision_paragraph(self, metrics: dict) -> str:
+        return _(
+            "**Thresholds.** A text has the labels whose probability reaches the threshold of the label, in "
+            "the table below and in `thresholds.json`. `predict.py` uses them; the pipeline above gives "
+            "probabilities only."
+        )
+
+    def page_titles(self) -> dict[str, str]:
+        return {
+            "labels": _("Labels"),
+            "errors": _("The rows with the most wrong labels"),
+            "groups": _("Where all labels of a row are right"),
+        }
 
     def page_sections(self, content: PageContent) -> dict:
         return page_sections(content, self.answer)

@@ -7,31 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..words import _
 from .class_scores import ClassScores, softmax
 from .cumulative_logits import CumulativeLoss, bias_of_shares, class_log_probabilities, class_logits
 from .label_counts import LabelCounts
 from .resampling import answer_values
 from .single_label import SingleLabel
-from .words import SINGLE_LABEL
 
 if TYPE_CHECKING:
     import torch
-
-WORDS = SINGLE_LABEL | {
-    "card_what": (
-        "A classifier of Chinese {texts} with {labels:,} ordered labels",
-        "中文{texts}分级模型，共 {labels:,} 个有序的标签",
-    ),
-    "card_cumulative": (
-        "**Cumulative logits.** The first output is the logit of a label above the lowest one; each of the "
-        "next ones says, as a softplus, by how much the logit of the next higher label is lower. The last "
-        "output is not used. The label is the median of the probabilities. `predict.py` does this; the "
-        "pipeline above does not.",
-        "**累积 logits。** 第一个输出是“高于最低标签”的 logit；其后每个输出经 softplus 后，是再高一级时 "
-        "logit 降低多少；最后一个输出不用。预测是概率的中位数所在的标签。`predict.py` 会这样计算；"
-        "transformers 的 pipeline 不会。",
-    ),
-}
 
 
 class Ordinal(SingleLabel):
@@ -41,7 +25,6 @@ class Ordinal(SingleLabel):
     problem_type = "ordinal_classification"
     log_metrics = ("loss", "kappa", "macro_mae", "accuracy")
     beside_baselines = ("kappa", "accuracy")
-    own_words = WORDS
 
     def prepare(self, config, dataset, tokenizer, device) -> None:
         super().prepare(config, dataset, tokenizer, device)
@@ -90,8 +73,18 @@ class Ordinal(SingleLabel):
     def scale_logits(self, logits: torch.Tensor) -> torch.Tensor:
         return super().scale_logits(class_log_probabilities(logits))
 
-    def decision_paragraph(self, metrics: dict, language: str) -> str:
-        return f"{self.words(language)['card_cumulative']}\n\n{super().decision_paragraph(metrics, language)}"
+    def card_words(self) -> dict[str, str]:
+        what = _("A classifier of Chinese {texts} with {labels:,} ordered labels")
+        return super().card_words() | {"what": what}
+
+    def decision_paragraph(self, metrics: dict) -> str:
+        cumulative = _(
+            "**Cumulative logits.** The first output is the logit of a label above the lowest one; each of "
+            "the next ones says, as a softplus, by how much the logit of the next higher label is lower. The "
+            "last output is not used. The label is the median of the probabilities. `predict.py` does this; "
+            "the pipeline above does not."
+        )
+        return f"{cumulative}\n\n{super().decision_paragraph(metrics)}"
 
 
 class OrderedCounts(LabelCounts):

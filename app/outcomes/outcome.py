@@ -116,7 +116,7 @@ class Outcome:
         """Return the metrics of a split whose `row_results` are `results`, in the order of its rows."""
         raise NotImplementedError
 
-    def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
+    def report_text(self, metrics: dict, start: dict, title: str) -> str:
         """Return the report as text; `start` are the metrics before the training, where they are measured."""
         raise NotImplementedError
 

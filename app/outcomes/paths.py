@@ -13,12 +13,13 @@ from ..data.label_paths import without_ancestors
 from ..errors import InputError
 from ..evaluation.page.report_page import PageContent
 from ..evaluation.text_table import short_label
+from ..words import _
 from .hierarchy import Hierarchy, PathCounts
-from .label_report import label_table
+from .label_report import classes_table
 from .labelled_outcome import LabelledOutcome
 from .metrics import Metric, metrics_of
 from .multi_label import MultiLabel
-from .path_page import MULTI_PATH, SINGLE_PATH, folded
+from .path_page import folded
 from .resampling import answer_values
 from .single_label import SingleLabel
 
@@ -95,13 +96,17 @@ class PathOutcome(LabelledOutcome):
         parents = {name: round(float(of_nodes[node]), 6) for node, name in names.items()}
         return super().probability_columns(probabilities) | parents
 
-    def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
-        lines = label_table({"classes": metrics["parents"]}, "classes", (), metrics["rows"], language)
-        return "\n".join([super().report_text(metrics, start, title, language), "", *lines])
+    def report_text(self, metrics: dict, start: dict, title: str) -> str:
+        lines = classes_table({"classes": metrics["parents"]}, (), metrics["rows"])
+        return "\n".join([super().report_text(metrics, start, title), "", *lines])
 
-    def decision_paragraph(self, metrics: dict, language: str) -> str:
-        about = self.words(language)["card_paths"].format(self.separator)
-        return f"{about}\n\n{super().decision_paragraph(metrics, language)}"
+    def about_paths(self) -> str:
+        """Return what the model card says of the hierarchy, with a field `separator`."""
+        raise NotImplementedError
+
+    def decision_paragraph(self, metrics: dict) -> str:
+        about = self.about_paths().format(separator=self.separator)
+        return f"{about}\n\n{super().decision_paragraph(metrics)}"
 
     def page_sections(self, content: PageContent) -> dict:
         metrics = content.metrics
@@ -116,7 +121,6 @@ class SinglePath(PathOutcome, SingleLabel):
     problem_type = "single_path_classification"
     log_metrics = ("loss", "accuracy", "hierarchical_f1", "macro_f1")
     beside_baselines = ("accuracy", "hierarchical_f1")
-    own_words = SINGLE_PATH
     fitted_rule = "label_hierarchy is needed, and a temperature above 0 where it has one"
 
     def use_fitted(self, values: dict) -> None:
@@ -153,6 +157,17 @@ class SinglePath(PathOutcome, SingleLabel):
         parents = ", ".join(f"{short_label(self.tree.name(node))} {of_nodes[node]:.4f}" for node in above)
         return super().line(answer, probabilities) + (f" ({parents})" if parents else "")
 
+    def card_words(self) -> dict[str, str]:
+        what = _("A classifier of Chinese {texts} with {labels:,} labels in a hierarchy")
+        return super().card_words() | {"what": what}
+
+    def about_paths(self) -> str:
+        return _(
+            "**Hierarchy.** A label is a path of levels with `{separator}` between them. The probability of "
+            "a parent is the sum of those of the labels below it. `predict.py --abstain` stops at the "
+            "deepest level that is sure enough."
+        )
+
 
 class MultiPath(PathOutcome, MultiLabel):
     """Several paths a row, or none: 0 and 1, (num_rows, num_labels); of a predicted path and one that ends
@@ -162,7 +177,6 @@ class MultiPath(PathOutcome, MultiLabel):
     problem_type = "multi_path_classification"
     log_metrics = ("loss", "micro_f1", "hierarchical_f1", "macro_f1")
     beside_baselines = ("micro_f1", "hierarchical_f1")
-    own_words = MULTI_PATH
     fitted_rule = "label_hierarchy and a threshold for each label are needed"
 
     @cached_property
@@ -202,3 +216,16 @@ class MultiPath(PathOutcome, MultiLabel):
             certain.append((self.label_names[label], moved[0, label]))
             sure += [name for name, probability in certain if probability >= threshold][-1:]
         return without_ancestors(dict.fromkeys(sure), self.separator)
+
+    def card_words(self) -> dict[str, str]:
+        what = _(
+            "A classifier of Chinese {texts} with {labels:,} labels in a hierarchy, several of them possible "
+            "for each"
+        )
+        return super().card_words() | {"what": what}
+
+    def about_paths(self) -> str:
+        return _(
+            "**Hierarchy.** A label is a path of levels with `{separator}` between them. A text that has a "
+            "label has all that is above it."
+        )

@@ -12,12 +12,12 @@ import numpy as np
 
 from ..errors import InputError
 from ..evaluation.page.report_page import PageContent
+from ..words import _
 from .label_report import interval_lines
 from .labelled_outcome import LabelledOutcome
 from .number_baselines import number_baselines
-from .number_page import WORDS, page_sections
+from .number_page import page_sections
 from .number_scores import NEAR, Numbers, NumberScores
-from .report_words import say
 from .resampling import answer_values
 from .texts import Texts
 
@@ -48,8 +48,6 @@ class Regression(LabelledOutcome):
     problem_type = "regression"
     log_metrics = ("loss", "rmse", "mae", "spearman")
     beside_baselines = ("spearman", "pearson")
-    page_links = ("scatter", "errors")
-    own_words = WORDS
     label_column = "score"
     right_share = "near"
     pipeline_arguments = ', function_to_apply="none"'
@@ -200,17 +198,51 @@ class Regression(LabelledOutcome):
     def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
         return np.empty(0, np.int64)
 
-    def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
-        lines = [
-            title,
-            say(language, "near", *(metrics[key] for key in ("rows", "near", "near_distance"))),
-            "",
-        ]
-        intervals = interval_lines(metrics, ("rmse", "mae", *self.beside_baselines), language)
-        return "\n".join([*lines, intervals])
+    def report_text(self, metrics: dict, start: dict, title: str) -> str:
+        near = _("rows {rows:,}; {near:.1%} at most {near_distance:.4g} off, half a standard deviation")
+        intervals = interval_lines(metrics, ("rmse", "mae", *self.beside_baselines))
+        return "\n".join([title, near.format(**metrics), "", intervals])
 
-    def decision_paragraph(self, metrics: dict, language: str) -> str:
-        return self.words(language)["card_scale"].format(self.mean, self.scale)
+    def issues_found(self) -> str:
+        return _(
+            "{ranked:,} rows are more than half a standard deviation off, {flagged:,} of them are flagged, "
+            "whose error is far from the usual ones: label_issues.csv"
+        )
+
+    def cannot_judge(self) -> str:
+        return _(
+            "The models are at most half a standard deviation off in {accuracy:.1%} of the rows, and so is "
+            "the mean in {majority:.1%}."
+        )
+
+    def card_words(self) -> dict[str, str]:
+        return {
+            "what": _("A model that gives Chinese {texts} a score"),
+            "label": _("score"),
+            "labels": _("Scores"),
+            "conflicting": _("different scores"),
+        }
+
+    def decision_paragraph(self, metrics: dict) -> str:
+        return _(
+            "**Unit.** The model's output is in standard deviations: a score is {mean:.6g} + {scale:.6g} × "
+            "output, with the numbers of `scale.json` and `config.json`. `predict.py` does this; the "
+            "pipeline above does not."
+        ).format(mean=self.mean, scale=self.scale)
+
+    def page_titles(self) -> dict[str, str]:
+        return {
+            "scatter": _("Predicted against true"),
+            "errors": _("The rows that are furthest off"),
+            "groups": _("Where it is at most half a standard deviation off"),
+        }
+
+    def page_summary(self) -> str:
+        return _(
+            "Of the {rows:,} texts of this report, {right:,} get a number that is at most half a standard "
+            "deviation off; {metric} is {value:.3f}, with other texts likely between {low:.3f} and "
+            "{high:.3f}."
+        )
 
     def page_sections(self, content: PageContent) -> dict:
         return page_sections(content, self.cell)

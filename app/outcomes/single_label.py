@@ -12,20 +12,19 @@ import numpy as np
 from ..evaluation.logits_file import SplitLogits
 from ..evaluation.page.report_page import PageContent
 from ..evaluation.text_table import short_label
+from ..words import _
 from .baselines import LinearModel, measured
 from .class_scores import ClassScores, score_classes, softmax
 from .label_counts import LabelCounts, distinct_classes
 from .label_issues import class_quality, flag_classes, in_chunks
 from .label_metrics import MixedPair, confusions, label_metrics, mixed_pairs
-from .label_report import confusion_lines, interval_lines, label_table
+from .label_report import classes_table, confusion_lines, interval_lines
 from .labelled_outcome import LabelledOutcome
 from .metrics import BY_KEY
 from .outcome import FITTED_ON
-from .report_words import say
 from .single_label_page import page_sections
 from .temperature import choose_temperature, effect, render_calibration
 from .texts import Texts
-from .words import SINGLE_LABEL
 
 if TYPE_CHECKING:
     import torch
@@ -43,8 +42,6 @@ class SingleLabel(LabelledOutcome):
     problem_type = "single_label_classification"
     log_metrics = ("loss", "accuracy", "macro_f1", "weighted_f1")
     beside_baselines = ("accuracy", "macro_f1")
-    page_links = ("classes", "confusions", "calibration", "examples")
-    own_words = SINGLE_LABEL
     fitted_file = "calibration.json"
     fitted_rule = "a temperature above 0 is needed"
     fitted_remedy = "restore it, or classify without it: --calibrate none"
@@ -209,35 +206,72 @@ class SingleLabel(LabelledOutcome):
         # The first is the answer
         return self.ranked_labels(probabilities)[1:]
 
-    def report_text(self, metrics: dict, start: dict, title: str, language: str = "en") -> str:
+    def report_text(self, metrics: dict, start: dict, title: str) -> str:
         rows = metrics["rows"]
-        lines = [title, *label_table(metrics, "classes", AVERAGES, rows, language), ""]
-        accuracy, loss = (f"{BY_KEY[key].name(language)} {metrics[key]:.4f}" for key in ("accuracy", "loss"))
-        lines += [f"{accuracy}   {say(language, 'rows', rows)}   {loss}", ""]
-        intervals = interval_lines(metrics, self.beside_baselines, language)
-        lines += [*confusion_lines(metrics, language), "", intervals]
+        lines = [title, *classes_table(metrics, AVERAGES, rows), ""]
+        accuracy, loss = (f"{BY_KEY[key].name} {metrics[key]:.4f}" for key in ("accuracy", "loss"))
+        counted = _("rows {rows:,}").format(rows=rows)
+        lines += [f"{accuracy}   {counted}   {loss}", ""]
+        lines += [*confusion_lines(metrics), "", interval_lines(metrics, self.beside_baselines)]
         if "calibration" in metrics:
-            lines += ["", render_calibration(metrics["calibration"], language)]
+            lines += ["", render_calibration(metrics["calibration"])]
         elif "no_calibration" in metrics:
-            lines += ["", self.no_calibration(metrics, language)]
+            lines += ["", self.no_calibration(metrics)]
         return "\n".join(lines)
 
     def mixed_up(self, metrics: dict) -> list[MixedPair]:
         return mixed_pairs(metrics)
 
-    def decision_paragraph(self, metrics: dict, language: str) -> str:
-        words = self.words(language)
+    def decision_paragraph(self, metrics: dict) -> str:
         if "calibration" not in metrics:
-            return f"**{words['card_calibration_name']}** {self.no_calibration(metrics, language)}"
-        return words["card_calibration"].format(**metrics["calibration"])
+            return _("**Calibration.** {why}").format(why=self.no_calibration(metrics))
+        return _(
+            "**Calibration.** Divide the logits by {temperature:.3f}, fitted on {rows:,} rows of dev: the "
+            "calibration error on {measured_on} goes from {before[ece]:.4f} to {after[ece]:.4f}, the loss "
+            "from {before[loss]:.4f} to {after[loss]:.4f}. The pipeline above does not do this; the number "
+            "is in `calibration.json`."
+        ).format(**metrics["calibration"])
 
-    def no_calibration(self, metrics: dict, language: str) -> str:
+    def no_calibration(self, metrics: dict) -> str:
         """Return why probabilities are as the model gives them."""
         reason = metrics.get("no_calibration", {"why": "no_rows", "rows": 0})
-        return self.words(language)[f"no_calibration_{reason['why']}"].format(reason["rows"])
+        if reason["why"] == "no_rows":
+            return _("Probabilities are as the model gives them: no temperature was fitted on dev rows.")
+        if reason["why"] == "few_rows":
+            why = _(
+                "Probabilities are as the model gives them: {rows:,} dev rows are too few to fit a "
+                "temperature."
+            )
+        else:
+            why = _(
+                "Probabilities are as the model gives them: on {rows:,} dev rows no temperature lowers the "
+                "loss of rows it was not fitted on."
+            )
+        return why.format(rows=reason["rows"])
 
-    def card_limits(self, language: str) -> list[str]:
-        return [self.words(language)["card_always"]]
+    def card_words(self) -> dict[str, str]:
+        return {
+            "what": _("A classifier of Chinese {texts} with {labels:,} labels"),
+            "label": _("class"),
+            "labels": _("Classes"),
+            "conflicting": _("more than one label"),
+        }
+
+    def card_limits(self) -> list[str]:
+        return [
+            _(
+                "Every text gets a label, also one that fits none. `predict.py --abstain` leaves out what is "
+                "not sure enough."
+            )
+        ]
+
+    def page_titles(self) -> dict[str, str]:
+        return {
+            "classes": _("Classes"),
+            "confusions": _("Which class is taken for which"),
+            "calibration": _("May one trust a probability"),
+            "examples": _("The errors it was surest of"),
+        }
 
     def page_sections(self, content: PageContent) -> dict:
         return page_sections(content) | {"no_calibration": partial(self.no_calibration, content.metrics)}

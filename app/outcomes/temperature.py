@@ -6,8 +6,8 @@ import math
 import numpy as np
 
 from ..evaluation.measures.calibration_error import confidence_bins
+from ..words import _
 from .class_scores import score_classes
-from .report_words import say
 
 SMALLEST, LARGEST = 0.05, 20.0
 # Logits to fit on; with more the temperature moves by less than a hundredth
@@ -69,9 +69,11 @@ def effect(temperature: float, labels: np.ndarray, logits: np.ndarray, split: st
     return effects
 
 
-def render_calibration(calibration: dict, language: str = "en") -> str:
+def render_calibration(calibration: dict) -> str:
     """Return a line for people."""
     is_same = calibration["measured_on"] == calibration["fitted_on"]
-    losses = (calibration[when][key] for key in ("loss", "ece") for when in ("before", "after"))
-    about = (calibration[key] for key in ("temperature", "rows", "fitted_on", "measured_on"))
-    return say(language, "calibration", *about, say(language, "same rows") if is_same else "", *losses)
+    return _(
+        "Calibration: temperature {temperature:.3f}, fitted on {rows:,} rows of {fitted_on}; on "
+        "{measured_on}{same}: loss {before[loss]:.4f} to {after[loss]:.4f}, calibration error "
+        "{before[ece]:.4f} to {after[ece]:.4f}"
+    ).format(same=_(", the rows it was fitted on") if is_same else "", **calibration)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..evaluation.logits_file import SplitLogits
 from ..evaluation.measures.selective import RowDecisions, choosing_half
-from .report_words import say
+from ..words import _
 
 DEFAULT_THRESHOLD = 0.5
 # Probabilities are not nearer to 0 or 1 than this
@@ -125,15 +125,20 @@ def rule_of(values: dict, label_names: list[str]) -> LabelRule:
     return LabelRule(thresholds, *limits, values.get("chosen_on"), int(values.get("rows") or 0))
 
 
-def describe_rule(rule: LabelRule, language: str = "en") -> str:
+def describe_rule(rule: LabelRule) -> str:
     """Return a line for people."""
-    limits = say(language, "at least", rule.min_labels) if rule.min_labels else ""
-    limits += "" if rule.max_labels is None else say(language, "at most", rule.max_labels)
+    limits = _("; at least {labels} labels a row").format(labels=rule.min_labels) if rule.min_labels else ""
+    if rule.max_labels is not None:
+        limits += _("; at most {labels} labels a row").format(labels=rule.max_labels)
     if rule.chosen_on is None:
-        return say(language, "default threshold", DEFAULT_THRESHOLD) + limits
-    absent = rule.labels_without_rows
-    default = say(language, "absent labels", absent, DEFAULT_THRESHOLD) if absent else ""
-    return say(language, "best thresholds", rule.rows, rule.chosen_on) + default + limits
+        default = _("Threshold {threshold} for every label; none was chosen on dev rows")
+        return default.format(threshold=DEFAULT_THRESHOLD) + limits
+    chosen = _("Threshold of each label: the best F1 on {rows:,} rows of {split}")
+    chosen = chosen.format(rows=rule.rows, split=rule.chosen_on)
+    if rule.labels_without_rows:
+        absent = _("; {labels:,} labels without a row there have {threshold}")
+        chosen += absent.format(labels=rule.labels_without_rows, threshold=DEFAULT_THRESHOLD)
+    return chosen + limits
 
 
 def held_out_decisions(dev: SplitLogits, rule: LabelRule) -> RowDecisions:

@@ -13,6 +13,7 @@ from ..data.file_sets import files_of
 from ..data.readers import ReadOptions
 from ..errors import InputError, listed
 from ..runtime.disk import checksum
+from ..words import _
 from .parts import Part, PartsFolder
 from .predictor import CHUNK_ROWS
 
@@ -45,7 +46,9 @@ def described_files(files: list[Path], known: list[dict] = ()) -> list[dict[str,
             key = (file.absolute().relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns)
             digest = before.get(key) or checksum(file)
         except OSError as error:
-            raise InputError(f"{file}: cannot be read: {error.strerror}") from error
+            raise InputError(
+                _("{path}: cannot be read: {why}").format(path=file, why=error.strerror)
+            ) from error
         described.append(dict(zip(("name", "bytes", "changed"), key, strict=True)) | {"sha256": digest})
     return described
 

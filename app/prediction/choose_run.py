@@ -12,6 +12,7 @@ from ..checkpoints.run_folder import CHECKPOINTS
 from ..errors import InputError
 from ..outcomes import OUTCOMES, outcome_class
 from ..outcomes.metrics import BY_KEY, Metric
+from ..words import _
 from .exported_model import is_exported, read_record
 from .recorded_settings import MODEL, all_settings
 
@@ -45,8 +46,10 @@ def choose_run(folder: Path = CHECKPOINTS) -> tuple[Path, list[str]]:
         trials[run] = why
     if not trials:
         raise InputError(
-            f"there is no finished run in {folder}/; train one with python run_single.py, or name a folder "
-            "with --checkpoint"
+            _(
+                "there is no finished run in {folder}/; train one with python run_single.py, or name a "
+                "folder with --checkpoint"
+            ).format(folder=folder)
         )
     run, why = next(iter(trials.items()))
     return run, [f"warning: do not rely on this model: {why}"]

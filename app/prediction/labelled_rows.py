@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from ..config.language import spoken
 from ..data.rows import Row
 from ..errors import InputError, excerpt, listed, nearest
 from ..evaluation.long_rows import cost_of_length, readings_of, render_cost_of_length
@@ -145,7 +144,6 @@ def report_on(
     source: Source,
     folder: Path,
     threshold: float | None,
-    language: str,
     on_batch: Callable[[int], None],
 ) -> str:
     """Classify rows with labels; write predictions.csv, report.html, report.txt and report.json, and return
@@ -163,18 +161,17 @@ def report_on(
     metrics = all_metrics(outcome, scores)
     if effect := outcome.effect_of_fit(labels, logits, "these rows"):
         metrics["calibration"] = outcome.fitted_values() | effect
-    language = spoken(language)
-    text = outcome.report_text(metrics, {}, title, language)
+    text = outcome.report_text(metrics, {}, title)
     evaluated = labelled.evaluated(scores)
     if long := cost_of_length(evaluated.readings, scores.correct, predictor.long.way, predictor.max_length):
         metrics["long_texts"] = long
-        name = BY_KEY[outcome.right_share].title(language)
-        text += f"\n\n{render_cost_of_length(long, name, language)}"
+        name = BY_KEY[outcome.right_share].title
+        text += f"\n\n{render_cost_of_length(long, name)}"
     if marked := labelled.marked():
         metrics |= marked
         text += f"\n\n{render_marked(marked['evidence'])}"
     page = PageContent(title, evaluated, metrics, outcome.calibrated(labels, logits))
-    write_text(folder / "report.html", render_page(outcome, page, language))
+    write_text(folder / "report.html", render_page(outcome, page))
     write_text(folder / "report.txt", text + "\n")
     write_json(folder / "report.json", {"input": source.name, "model": str(opened.folder)} | metrics)
     return text

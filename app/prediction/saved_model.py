@@ -15,6 +15,7 @@ from ..model.lora import base_model, with_adapter
 from ..model.packed_model import max_positions
 from ..model.pretrained import load_weights
 from ..model.transformers_calls import quiet_transformers
+from ..words import _
 from .recorded_settings import MODEL
 
 MODEL_FILES = (MODEL, f"{MODEL}.index.json")
@@ -61,28 +62,28 @@ def copy_weights(model: torch.nn.Module) -> None:
 
 def check_folder(folder: Path) -> None:
     """Raise InputError unless `folder` has a configuration, safetensors weights and a tokenizer."""
-    rule = "a checkpoint must be a folder with config.json, model.safetensors and a tokenizer"
+    rule = _(
+        "{folder}: a checkpoint must be a folder with config.json, model.safetensors and a tokenizer; "
+        "{problem}"
+    )
     if not folder.is_dir():
         names = (
             [str(path) for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
         )
-        problem = "found a file" if folder.exists() else "there is no such folder"
-        raise InputError(f"{folder}: {rule}; {problem}{nearest(str(folder), names)}")
+        problem = _("found a file") if folder.exists() else _("there is no such folder")
+        raise InputError(rule.format(folder=folder, problem=problem + nearest(str(folder), names)))
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     if not (folder / "config.json").is_file():
-        raise InputError(
-            f"{folder}: {rule}; found no config.json, only: {', '.join(names[:8]) or '(it is empty)'}"
-        )
+        problem = f"found no config.json, only: {', '.join(names[:8]) or '(it is empty)'}"
+        raise InputError(rule.format(folder=folder, problem=problem))
     if not any(name in names for name in MODEL_FILES) and not base_model(folder):
         pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
         problem = f"found {pickles[0]}, a pickle, which could run any code" if pickles else "found no weights"
-        raise InputError(
-            f"{folder}: {rule}; {problem}; save the model with save_pretrained of a recent transformers"
-        )
+        problem += "; save the model with save_pretrained of a recent transformers"
+        raise InputError(rule.format(folder=folder, problem=problem))
     if not any(fnmatch(name, pattern) for name in names for pattern in TOKENIZER_FILES):
-        raise InputError(
-            f"{folder}: {rule}; found no tokenizer; save it there with tokenizer.save_pretrained"
-        )
+        problem = "found no tokenizer; save it there with tokenizer.save_pretrained"
+        raise InputError(rule.format(folder=folder, problem=problem))
     _check_index(folder)
 
 

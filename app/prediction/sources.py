@@ -10,11 +10,12 @@ from typing import Any
 from ..config.addresses import is_address
 from ..config.data_settings import DataConfig
 from ..config.file_formats import FORMATS
-from ..data.readers import BadRow, ReadOptions
+from ..data.readers import BadRow, ReadOptions, bad_row_message
 from ..data.rows import Row, read_rows, text_rows
 from ..data.run_options import options_of_run
 from ..data.text_files import Span, Stream
 from ..errors import InputError
+from ..words import _
 from .input_columns import KeptColumns, NumberedTexts
 
 # Invalid rows in a summary
@@ -101,7 +102,7 @@ class Source:
 
     def count(self, on_bad_row: str) -> int:
         """Return the number of valid rows; raises InputError for none, and with `error` for invalid ones."""
-        for _ in self.rows("skip"):
+        for _row in self.rows("skip"):
             pass
         if self.num_bad and on_bad_row == "error":
             self._refuse()
@@ -111,10 +112,11 @@ class Source:
 
     def _refuse(self) -> None:
         first = self.bad[0]
-        more = f"; {self.num_bad:,} rows are invalid" if self.num_bad > 1 else ""
-        raise InputError(
-            f"{self.name}, {self.place} {first.line}: {first.problem} (or --on_bad_row keep){more}"
-        )
+        problem = bad_row_message(self.name, self.place, first.line, first.problem)
+        said = _("{problem} (or --on_bad_row keep)").format(problem=problem)
+        if self.num_bad > 1:
+            said += _("; {rows:,} rows are invalid").format(rows=self.num_bad)
+        raise InputError(said)
 
     def summary(self, bad: str = "skipped") -> str:
         """Return rows, columns and invalid rows for people; `bad` is what became of the latter."""
@@ -190,7 +192,7 @@ def _open(path: str) -> Path | Stream:
     try:
         return Stream(path, Path(path).open("rb"))
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise InputError(_("{path}: cannot be read: {why}").format(path=path, why=error.strerror)) from error
 
 
 def _check_plain_text(asked: Mapping[str, Any], need_label: bool) -> None:

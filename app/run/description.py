@@ -4,15 +4,8 @@ from pathlib import Path
 
 import torch
 
-from ..config.language import spoken
-from ..data.report import render
 from ..strategies.strategy import Strategy
 from .assembly import Components
-
-
-def data_report(components: Components, language: str) -> str:
-    """Return the data report of a run, in a language of output.language."""
-    return render(components.dataset, components.stores, spoken(language))
 
 
 def describe(components: Components, strategy: Strategy, total_steps: int, folder: Path) -> str:

@@ -8,10 +8,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ..config.chinese import shown
 from ..config.command_line import load_config
 from ..errors import InputError, TrainingError
 from ..runtime.processes import ended_by_ctrl_c, launched_rank
+from ..words import _, use_language
 
 if TYPE_CHECKING:
     from ..config.schema import Config
@@ -56,18 +56,18 @@ def work(config: Config, mode: str) -> int:
     from .memory_errors import Remedy, memory_for
     from .resuming import with_saved_choices
 
-    language = config.output.language
+    use_language(config.output.language)
     try:
-        start_logging(launched_rank() == 0, language)
+        start_logging(launched_rank() == 0)
         set_up = memory_for("the device and the processes were set up", Remedy.PREPARING)
         with set_up, open_strategy(mode, with_saved_choices(config)) as strategy:
             return Job(mode, strategy, ends_process=True).run()
     except InputError as error:
-        return _refuse(error, 2, language)
+        return _refuse(error)
     except TrainingError as error:
-        return _refuse(error, 1, language)
+        return _refuse(error, 1)
     except (RuntimeError, OSError) as error:
-        return _refuse(_explained(error), 1, language)
+        return _refuse(_explained(error), 1)
     except Stopped as stop:
         # After the training
         return 128 + stop.number
@@ -93,7 +93,7 @@ def _explained(error: RuntimeError | OSError) -> TrainingError:
     return TrainingError("the connection to another rank is lost, because it has ended; see its own message")
 
 
-def _refuse(error: Exception, status: int = 2, language: str = "auto") -> int:
-    rank, message = launched_rank(), shown(f"error: {error}", language)
+def _refuse(error: Exception, status: int = 2) -> int:
+    rank, message = launched_rank(), _("error: {error}").format(error=error)
     print(message if rank == 0 else f"error (rank {rank}): {error}", file=sys.stderr)
     return status

@@ -8,7 +8,6 @@ import numpy as np
 
 from ..checkpoints.run_files import PAGE, PREDICTIONS, REPORT, TEXT
 from ..checkpoints.run_history import read_starts, write_card
-from ..config.language import spoken
 from ..config.schema import Config, DataConfig
 from ..config.shipped import E5_SMALL, e5_file
 from ..data.dataset import Split
@@ -24,11 +23,11 @@ from ..outcomes.metrics import BY_KEY
 from ..outcomes.model_card import render_card
 from ..outcomes.outcome import FITTED_ON
 from ..outcomes.predictions_file import write_predictions
-from ..outcomes.report_words import say
 from ..outcomes.resampling import all_metrics
 from ..outcomes.texts import split_texts
 from ..runtime.disk import write_json, write_text
 from ..training.loop import RunProgress, planned_steps
+from ..words import _, in_language, pgettext
 from .assembly import Components
 from .card_content import base_model_of, card_content
 from .log.metrics_file import METRICS, read_evaluations
@@ -44,29 +43,26 @@ PLAIN = {
     "positive_weights": "none",
     "sampling": "all",
 }
-# By split, in English and Chinese
-NOTES = {
-    "test": ("", ""),
-    "dev": (
-        "; there is no test split, so these rows also chose the checkpoint",
-        "；没有测试集，所以检查点也是用这些样本选的",
-    ),
-    "train": ("; the rows it was trained on", "；这些就是训练样本"),
-}
 
 
 def report_split(components: Components) -> str:
     """Return the split to report on: test, else dev, else train."""
-    return next(name for name in NOTES if name in components.loaders)
+    return next(name for name in ("test", "dev", "train") if name in components.loaders)
 
 
-def report_title(split: str, state: RunProgress, best_metric: str, language: str = "en") -> str:
+def report_title(split: str, state: RunProgress, best_metric: str) -> str:
     """Return the first line of the report: which rows, which checkpoint, and how it was chosen."""
-    if language == "zh":
-        chosen = "" if state.best_value is None else f"，按验证集的 {best_metric} {state.best_value:.4f} 选出"
-        return f"{split} 上的评测报告：第 {state.best_step} 步的检查点{chosen}{NOTES[split][1]}"
-    chosen = "" if state.best_value is None else f", chosen by {best_metric} on dev {state.best_value:.4f}"
-    return f"Report on {split}: checkpoint of step {state.best_step}{chosen}{NOTES[split][0]}"
+    chosen = note = ""
+    if state.best_value is not None:
+        chosen = _(", chosen by {metric} on dev {value:.4f}")
+        chosen = chosen.format(metric=best_metric, value=state.best_value)
+    if split == "dev":
+        note = _("; there is no test split, so these rows also chose the checkpoint")
+    elif split == "train":
+        note = _("; the rows it was trained on")
+    return _("Report on {split}: checkpoint of step {step}{chosen}{note}").format(
+        split=split, step=state.best_step, chosen=chosen, note=note
+    )
 
 
 def print_and_write(
@@ -85,21 +81,20 @@ def print_and_write(
     there is one, by name.
     """
     outcome = components.outcome
-    language = spoken(config.output.language)
-    title = report_title(split, state, outcome.best_metric, language)
+    title = report_title(split, state, outcome.best_metric)
     if outcome.has_labels:
         metrics = fit_and_measure(folder, components, split, results, state.best_step)
-    text = outcome.report_text(metrics, state.start_metrics, title, language)
+    text = outcome.report_text(metrics, state.start_metrics, title)
     if "long_texts" in metrics:
-        name = BY_KEY[outcome.right_share].title(language)
-        text += f"\n\n{render_cost_of_length(metrics['long_texts'], name, language)}"
+        name = BY_KEY[outcome.right_share].title
+        text += f"\n\n{render_cost_of_length(metrics['long_texts'], name)}"
     if "copies_in_train" in metrics:
-        name = BY_KEY[outcome.right_share].name(language)
-        text += f"\n\n{render_copies(metrics['copies_in_train'], name, language)}"
+        name = BY_KEY[outcome.right_share].name
+        text += f"\n\n{render_copies(metrics['copies_in_train'], name)}"
     evidence = evidence_of(folder, config, components, split, metrics | {"step": state.best_step}, results)
     advice = what_next(outcome, evidence)
     if advice:
-        text += f"\n\n{render_advice(advice, language)}"
+        text += f"\n\n{render_advice(advice)}"
     print(f"\n{text}\n")  # noqa: T201
     write_text(folder / TEXT, text + "\n")
     if outcome.has_labels:
@@ -110,13 +105,14 @@ def print_and_write(
             advice=advice,
             facts=run_facts(folder, config, components, state),
         )
-        write_text(folder / PAGE, render_page(outcome, content, language))
+        write_text(folder / PAGE, render_page(outcome, content))
         card = card_content(folder.resolve().name, config, components, split, on_page)
-        write_card(folder, render_card(card, language))
+        write_card(folder, render_card(card))
     details = {"split": split, "step": state.best_step, "data": components.dataset.statistics}
     if components.dataset.relabelled:
         details["relabelled"] = components.dataset.relabelled
-    details["what_next"] = [{"what": one.what, "sentence": one.sentence("en")} for one in advice]
+    with in_language("en"):
+        details["what_next"] = [{"what": one.what, "sentence": one.sentence()} for one in advice]
     if state.start_metrics:
         details["before_training"] = state.start_metrics
     write_json(folder / REPORT, details | metrics)
@@ -184,22 +180,22 @@ def decisions_of(components: Components, split: str, results: dict[str, np.ndarr
 
 
 def run_facts(folder: Path, config: Config, components: Components, state: RunProgress) -> dict:
-    """Return the settings that people ask about, and how long the run took, by the keys of their words."""
+    """Return the settings that people ask about, and how long the run took, by their names."""
     train, plan = config.train, components.plan
     start = read_starts(folder)[-1]
     seconds = (datetime.now().astimezone() - datetime.fromisoformat(start["started"])).total_seconds()
     return {
-        "fact_model": base_model_of(config.model.name)[0] or f"{config.model.architecture}, random weights",
-        "fact_rows": f"{len(components.dataset.splits['train']):,}",
-        "fact_epochs": train.epochs,
-        "fact_steps": f"{state.step:,}, {state.best_step:,}",
-        "fact_batch": plan.batch_size,
-        "fact_rate": train.learning_rate,
-        "fact_length": config.data.max_length,
-        "fact_precision": train.precision,
-        "fact_device": f"{start['processes']} × {start['device']}",
-        "fact_seed": train.seed,
-        "fact_duration": str(timedelta(seconds=round(seconds))),
+        _("model"): base_model_of(config.model.name)[0] or f"{config.model.architecture}, random weights",
+        _("training rows"): f"{len(components.dataset.splits['train']):,}",
+        _("epochs"): train.epochs,
+        _("steps, of them until the best"): f"{state.step:,}, {state.best_step:,}",
+        _("rows of a step"): plan.batch_size,
+        _("learning rate"): train.learning_rate,
+        _("most tokens of a text"): config.data.max_length,
+        pgettext("of numbers", "precision"): train.precision,
+        _("computed on"): f"{start['processes']} × {start['device']}",
+        _("random seed"): train.seed,
+        _("duration"): str(timedelta(seconds=round(seconds))),
     }
 
 
@@ -228,11 +224,18 @@ def fit_and_measure(
     return metrics | _long_texts(components, splits[split], scores.correct)
 
 
-def render_copies(copies: dict, name: str, language: str) -> str:
+def render_copies(copies: dict, name: str) -> str:
     """Return a line for people, of `copies_in_train` in report.json; `name` is what accuracies are called."""
     without = copies["accuracy_without"]
-    shown = say(language, "unknown") if without is None else f"{without:.4f}"
-    return say(language, "copies", copies["rows"], name, shown, copies["accuracy"])
+    return _(
+        "{rows:,} rows are copies or near copies of training texts; {metric} without them {without}, with "
+        "them {accuracy:.4f}"
+    ).format(
+        rows=copies["rows"],
+        metric=name,
+        without=_("unknown") if without is None else f"{without:.4f}",
+        accuracy=copies["accuracy"],
+    )
 
 
 def _copies_in_train(components: Components, split: Split, correct: np.ndarray) -> dict:

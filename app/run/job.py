@@ -12,13 +12,14 @@ from filelock import FileLock
 from ..checkpoints.run_folder import cannot_write, check_run_folder, holds_run, open_run_folder
 from ..checkpoints.run_history import describe_start, write_first_start
 from ..checkpoints.training_state import TrainingState, drop_states
+from ..data.report import render
 from ..runtime.disk import is_full
 from ..runtime.signals import StopAtOnce, Stopped, StopSignals
 from ..strategies.strategy import Strategy
 from ..training.loop import RunProgress, planned_steps, train
 from .after_step import AfterStep
 from .assembly import assemble, set_up
-from .description import data_report, describe
+from .description import describe
 from .evaluation import evaluate_split
 from .final_report import print_and_write, report_split
 from .job_signature import job_signature
@@ -115,7 +116,7 @@ class Job:
     def open_folder(self) -> None:
         """Open the run folder, and say what will be trained; rank 0 calls it."""
         strategy, components = self.strategy, self.components
-        logger.info(data_report(components, self.config.output.language))
+        logger.info(render(components.dataset, components.stores))
         self.folder, self.is_resumed, self.lock = open_run_folder(self.config.output)
         self.start = describe_start(self.mode, strategy.group.world_size, str(strategy.device))
         if not self.is_resumed:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError, TrainingError
 from ..prediction.open_model import OpenedModel
+from ..words import in_language
 from .answers import row_texts
 from .requests import Question, Refusal
 
@@ -57,7 +58,8 @@ class Explainer:
         plain = self.plain[1]
         plain.deadline = time.monotonic() + self.seconds
         explanations = explain(plain, row_texts(wanted.row), model.remove_spaces, wanted.label, DRAWS)
-        shown = [explanation_shown(one, wanted.language) for one in explanations]
+        with in_language(wanted.language):
+            shown = [explanation_shown(one) for one in explanations]
         return [
             one | {"strongest": [list(map(asdict, words)) for words in one["strongest"]]} for one in shown
         ]

@@ -45,6 +45,11 @@ def test_one_package_is_installed_with_its_command_and_it_is_not_called_app(inst
     done = run(project, installed, str(installed / "bin" / "chinese-text-classifier"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: chinese-text-classifier VERB")
+    chinese = (
+        "from chinese_text_classifier.words import _, in_language\nwith in_language('zh'): print(_('rows'))"
+    )
+    done = run(project, installed, sys.executable, "-c", chinese)
+    assert done.stdout == "样本数\n"
 
 
 @pytest.mark.slow

@@ -6,11 +6,12 @@ import random
 import pytest
 
 from app.config.schema import DataConfig
-from app.data.data_report_words import columns_in
 from app.data.dataset import open_dataset
 from app.data.file_encoding import file_encoding
+from app.data.report import _table_lines
 from app.errors import InputError
 from app.prediction.sources import open_file
+from tests.spoken import spoken_in
 
 WORDS = (
     "今天",
@@ -57,7 +58,7 @@ def test_a_file_in_gb18030_is_read_as_the_same_one_in_utf8(tmp_path, name):
         found[encoding] = rows, table.label_values
     assert found["gb18030"] == found["utf-8"]
     assert found["utf-8"][0] == [text for text, _ in ROWS]
-    assert columns_in(table.columns, "zh").endswith("；编码：gb18030")
+    assert spoken_in("zh", _table_lines, table)[0].endswith("；编码：gb18030）")
 
 
 @pytest.mark.parametrize(

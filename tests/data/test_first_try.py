@@ -4,7 +4,6 @@ import itertools
 import json
 import random
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import torch
 from app.config.command_line import OTHER_NAMES, load_config
 from app.config.messages import setting_types
 from app.config.schema import DataConfig
-from app.data.data_report_words import say
 from app.data.dataset import Dataset, open_dataset
 from app.data.report import _few_lines
 from app.data.rows import read_rows
@@ -222,7 +220,7 @@ def test_lists_of_labels_and_columns_of_them_name_the_task(read, tmp_path):
 
 def test_classes_with_few_rows_are_named(tmp_path):
     dataset = opened(tmp_path, "a.csv", [*REVIEWS, ("只有一条", "其它")], "text", "label")
-    assert _few_lines(dataset.statistics, partial(say, "en")) == [
+    assert _few_lines(dataset.statistics) == [
         "  warning: 2 classes have fewer than 20 rows in train, the smallest 其它 1: a model learns little "
         "of them, and figures on dev and test vary by chance",
         "  warning: dev has no row of 其它: nothing is measured there",

@@ -24,6 +24,7 @@ from app.explanation.text_units import tokenise, words_of_units
 from app.prediction.torch_runtime import load_predictor
 from tests.outcomes.test_report_page import HOSTILE, Checker
 from tests.saved_classifier import LABELS, of_pipeline, save_checkpoint
+from tests.spoken import spoken_in
 
 TEXT = "今天真开心，手机 质量abc不好鼎"
 
@@ -163,13 +164,13 @@ def test_a_number_is_explained_by_what_raises_and_lowers_it(tmp_path):
         model.probabilities(ids, found.text.token_types)[0] for ids in (found.text.input_ids, neutral)
     )
     assert found.attributions.values.sum() == pytest.approx(score - without, abs=0.02 * abs(score - without))
-    shown = render_text(found, "en", KnownLabel(["3.5"], "rows.csv, line 2"))
+    shown = render_text(found, KnownLabel(["3.5"], "rows.csv, line 2"))
     assert shown.startswith(
         f"score: {score:.4g}\nIn the data this text has the number 3.5 (rows.csv, line 2)."
     )
     assert "log-odds" not in shown
     assert "label" not in shown
-    assert "使数值变大的内容" in render_page([found], "zh")
+    assert "使数值变大的内容" in spoken_in("zh", render_page, [found])
 
 
 FILLER = "今天电影手机质量快递今天电影手机质量"
@@ -209,8 +210,8 @@ def test_what_explains_nothing_fails_the_test(known):
     assert sum(by_chance) <= 5, "one of ten on average"
     failed = replace(result, test=wrong)
     assert not failed.is_explanation
-    assert verdict(failed, "en").startswith("THIS IS NO EXPLANATION: deleting")
-    assert verdict(failed, "zh").startswith("这不是解释")
+    assert verdict(failed).startswith("THIS IS NO EXPLANATION: deleting")
+    assert spoken_in("zh", verdict, failed).startswith("这不是解释")
     assert 'class="verdict"' in render_page([failed])
 
 
@@ -244,7 +245,7 @@ def test_a_p_value_counts_the_random_orders_that_are_as_good():
 def test_a_text_too_short_to_be_tested_is_no_explanation(model):
     short = explain_one(model, ("今天",))
     assert not short.is_explanation
-    assert verdict(short, "en").startswith(
+    assert verdict(short).startswith(
         f"Not tested: the deletion test needs {MIN_UNITS} units of text, and this text has 2."
     )
     Checker(render_page([short]))
@@ -257,7 +258,7 @@ def test_attributions_that_do_not_add_up_are_no_explanation(found):
         test=Faithfulness(np.array([1]), np.array([9.0]), np.zeros((50, 1))),
     )
     assert not wrong.is_explanation
-    assert "do not add up" in verdict(wrong, "en")
+    assert "do not add up" in verdict(wrong)
 
 
 def test_pairs_are_explained_as_pairs(model, folder):
@@ -279,7 +280,7 @@ def test_pairs_are_explained_as_pairs(model, folder):
 def test_a_text_of_a_million_characters_is_cut_and_says_so(model):
     long = explain_one(model, ("今天真开心，" * 170_000,))
     assert len(long.text.input_ids) == model.max_length
-    [note] = cut_notes(long, "en")
+    [note] = cut_notes(long)
     assert (
         note == "The model reads at most 60 tokens: "
         "characters 1 to 58 of 1,020,000 are explained, the others it never saw."
@@ -288,7 +289,7 @@ def test_a_text_of_a_million_characters_is_cut_and_says_so(model):
     assert note in Checker(page).text
     assert len(page) < 50_000
     pair = explain_one(model, ("今天真开心" * 100, "不好"))
-    assert [note.split(":")[0] for note in cut_notes(pair, "en")] == ["The model reads at most 60 tokens"]
+    assert [note.split(":")[0] for note in cut_notes(pair)] == ["The model reads at most 60 tokens"]
 
 
 def test_head_and_tail_are_explained_as_the_one_row_that_they_are(tmp_path):
@@ -300,9 +301,9 @@ def test_head_and_tail_are_explained_as_the_one_row_that_they_are(tmp_path):
     predictor = load_predictor(folder, 18, LongTexts("head_tail"), device="cpu")
     [predicted] = predictor.predict([Row(1, text, None, None)])
     assert result.probabilities == pytest.approx(predicted.probabilities, abs=1e-5)
-    [note] = cut_notes(result, "en")
+    [note] = cut_notes(result)
     assert ": characters 1 to 4 and 85 to 96 of 96 are explained" in note
-    assert "第 1 到第 4 个和第 85 到第 96 个字符（共 96 个）" in cut_notes(result, "zh")[0]
+    assert "第 1 到第 4 个和第 85 到第 96 个字符（共 96 个）" in spoken_in("zh", cut_notes, result)[0]
     assert "今天真开 … 手机" in Checker(render_page([result])).text
 
 
@@ -336,8 +337,8 @@ def test_texts_of_strangers_cannot_act(model, text):
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_page_has_the_verdict_and_every_character(found, language):
-    checked = Checker(render_page([found], language))
-    assert verdict(found, language) in checked.text
+    checked = Checker(spoken_in(language, render_page, [found]))
+    assert spoken_in(language, verdict, found) in checked.text
     assert TEXT in checked.text
     assert "script" not in checked.tags
     assert checked.tags.count("polyline") == 2
@@ -420,7 +421,7 @@ def test_the_label_in_the_data_is_told(known):
     assert f"THE MODEL IS WRONG HERE: in the data this text has the label {other}" in render_text(
         result, known=wrong
     )
-    assert "这里模型判断错了" in render_page([result], "zh", wrong)
+    assert "这里模型判断错了" in spoken_in("zh", render_page, [result], wrong)
 
 
 def test_units_are_listed_by_words(known):

@@ -16,6 +16,7 @@ from app.prediction.open_model import ComputeOptions, open_model
 from tests.multi_label_runs import write_thresholds
 from tests.outcomes.test_report_page import Checker
 from tests.saved_classifier import LABELS, as_rows, save_checkpoint
+from tests.spoken import spoken_in
 from tests.verbs import explain as main
 
 TEXT = "今天真开心，手机质量abc不好鼎"
@@ -55,7 +56,7 @@ def test_each_predicted_label_is_explained(folder, found):
     assert [one.label for one in found] == found[0].predicted
     for one in found:
         np.testing.assert_allclose(one.probabilities, probabilities_of(folder, TEXT), atol=1e-5)
-        assert f"{LABELS[one.label]} (predicted), probability" in heading(one, "en")
+        assert f"{LABELS[one.label]} (predicted), probability" in heading(one)
 
 
 def test_attributions_add_up_to_the_difference_from_a_masked_text(folder, found):
@@ -72,7 +73,7 @@ def test_a_label_that_is_not_predicted_can_be_explained(model, found):
     [one] = explain(model, (TEXT,), label=LABELS[other])
     assert one.label == other
     names = ", ".join(LABELS[label] for label in found[0].predicted)
-    assert f"{LABELS[other]} (explained label; the model predicts {names})" in heading(one, "en")
+    assert f"{LABELS[other]} (explained label; the model predicts {names})" in heading(one)
 
 
 def test_without_a_predicted_label_the_most_probable_one_is_explained(folder, model, tmp_path):
@@ -80,8 +81,8 @@ def test_without_a_predicted_label_the_most_probable_one_is_explained(folder, mo
     model.outcome.rule = LabelRule(np.full(3, 2.0))
     [one] = explain(model, (TEXT,))
     assert one.label == one.probabilities.argmax()
-    assert "the model predicts no label" in heading(one, "en")
-    assert "模型预测的是：没有标签" in heading(one, "zh")
+    assert "the model predicts no label" in heading(one)
+    assert "模型预测的是：没有标签" in spoken_in("zh", heading, one)
 
 
 def test_the_verb_prints_and_shows_every_label(folder, found, tmp_path, capsys):
@@ -92,5 +93,5 @@ def test_the_verb_prints_and_shows_every_label(folder, found, tmp_path, capsys):
     checked = Checker(page.read_text(encoding="utf-8"))
     assert checked.tags.count("h1") == 2
     for one in found:
-        assert heading(one, "en") in said
-        assert heading(one, "en") in checked.text
+        assert heading(one) in said
+        assert heading(one) in checked.text

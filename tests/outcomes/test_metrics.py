@@ -112,7 +112,6 @@ def test_a_metric_is_one_entry_of_the_table(task, monkeypatch):
     error_rate = Metric(
         "error_rate",
         "error rate",
-        "错误率",
         (task,),
         of_counts=lambda drawn: 1 - drawn.accuracy,
         higher_is_better=False,
@@ -128,12 +127,13 @@ def test_a_metric_is_one_entry_of_the_table(task, monkeypatch):
     assert f"  {'error rate':17} {shown}   {low:.4f} to {high:.4f}" in outcome.report_text(
         metrics, {}, "title"
     )
-    assert f"错误率<b>{shown}</b><small>[{low:.4f}, {high:.4f}]" in render_page(outcome, content, "zh")
+    assert f"Error rate<b>{shown}</b><small>[{low:.4f}, {high:.4f}]" in render_page(outcome, content)
     facts = SplitFacts("rows.csv", 200, "abcd", "ef01")
     settings = ("bert", None, None, 128, {"seed": 42}, False)
     card = render_card(CardContent("run", outcome, "test", metrics, {}, {"test": facts}, *settings))
     assert f"| error rate | {shown} | {low:.4f} to {high:.4f} |" in card
-    assert f"| 错误率 | {shown} | {low:.4f} 至 {high:.4f} |" in card
+    # Its name has no Chinese here
+    assert f"| error rate | {shown} | {low:.4f} 至 {high:.4f} |" in card
     assert "error_rate" in compare(outcome, scores, scores).differences
     assert seed_variance(outcome, [scores, scores])["error_rate"]["values"] == [metrics["error_rate"]] * 2
     assert "error_rate" in values(outcome, scores)

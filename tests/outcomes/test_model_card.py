@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from app.checkpoints.run_history import CARD, write_card
 from app.outcomes.model_card import CardContent, SplitFacts, plain, render_card, split_content
 from tests.outcomes.rows_case import page_content, random_rows
+from tests.spoken import spoken_in
 
 
 def card(
@@ -42,7 +43,7 @@ def card(
 @pytest.mark.parametrize("num_labels", [2, 3, 119])
 def test_hub_reads_its_metadata_and_figures(tmp_path, language, num_labels):
     content = card(num_labels, base_model="org/base", hub_name="org/base")
-    write_card(tmp_path, render_card(content, language))
+    write_card(tmp_path, spoken_in(language, render_card, content))
     loaded = ModelCard.load(tmp_path / CARD)
     assert loaded.data.language == ["zh"]
     assert loaded.data.pipeline_tag == "text-classification"
@@ -140,7 +141,7 @@ def test_plain_names_stay_as_they_are():
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_card_of_several_labels_has_their_metrics_and_thresholds(tmp_path, language):
     content = card(names=["甲", "乙", "丙"], task="multi_label")
-    write_card(tmp_path, render_card(content, language))
+    write_card(tmp_path, spoken_in(language, render_card, content))
     loaded = ModelCard.load(tmp_path / CARD)
     averages = {result.metric_args["average"]: result.metric_value for result in loaded.data.eval_results}
     assert averages == {name: round(content.metrics[f"{name}_f1"], 4) for name in ("micro", "macro")}

@@ -20,6 +20,7 @@ from app.outcomes.labelled_page import render_page
 from app.outcomes.multi_label_page import worst_rows
 from app.outcomes.single_label_page import confusion_section, surest_errors
 from tests.outcomes.rows_case import TASKS, page_content
+from tests.spoken import spoken_in
 from tests.tiny import open_tiny
 
 NAMES = ["中性", "正面", "负面"]
@@ -60,7 +61,7 @@ class Checker(HTMLParser):
 @pytest.mark.parametrize("task", TASKS)
 def test_page_is_whole_and_loads_nothing(task, num_rows, num_labels, language):
     outcome, content = page_content(task, num_rows, [f"类别{label}" for label in range(num_labels)])
-    page = render_page(outcome, content, language)
+    page = spoken_in(language, render_page, outcome, content)
     checked = Checker(page)
     assert "script" not in checked.tags
     assert not {"src", "onload", "onclick"} & {name for name, _ in checked.attributes}
@@ -72,7 +73,7 @@ def test_page_is_whole_and_loads_nothing(task, num_rows, num_labels, language):
     assert checked.text.count(f" {num_rows:,} ")
     for metric in outcome.metrics:
         if metric.headline:
-            assert metric.title(language) in checked.text
+            assert spoken_in(language, getattr, metric, "title") in checked.text
             assert f"{content.metrics[metric.key]:.4f}" in checked.text
         if metric.has_interval:
             low, high = content.metrics["intervals"][metric.key]
@@ -86,7 +87,9 @@ def test_page_is_whole_and_loads_nothing(task, num_rows, num_labels, language):
 
 def test_the_page_of_several_labels_speaks_of_them():
     outcome, content = page_content("multi_label", 300, ["甲", "乙"])
-    english, chinese = (Checker(render_page(outcome, content, language)).text for language in ("en", "zh"))
+    english, chinese = (
+        Checker(spoken_in(language, render_page, outcome, content)).text for language in ("en", "zh")
+    )
     assert "Always the most frequent set of labels" in english
     assert "The rows with the most wrong labels" in english
     assert "总是预测最多的标签组合" in chinese
@@ -108,7 +111,7 @@ HOSTILE = [
 def test_texts_and_labels_of_strangers_cannot_act(task):
     names = [f"{text[:60]}{number}" for number, text in enumerate(HOSTILE)]
     outcome, content = page_content(task, 400, names, lambda at: HOSTILE[at % len(HOSTILE)])
-    page = render_page(outcome, content, "en")
+    page = render_page(outcome, content)
     page.encode()
     checked = Checker(page)
     assert not {"script", "img"} & set(checked.tags)
@@ -129,7 +132,7 @@ def test_visible_cuts_and_shows_code_points():
 @pytest.mark.slow
 def test_pages_of_many_classes_and_rows_are_small():
     outcome, content = page_content("single_label", 20_000, [f"类别{label:04d}" for label in range(1500)])
-    page = render_page(outcome, content, "en")
+    page = render_page(outcome, content)
     assert len(page.encode()) < 300_000
     assert "The 40 classes with the lowest F1, of 1500" in page
     assert "The 50 most frequent confusions" in page
@@ -167,10 +170,10 @@ def test_the_rows_with_the_most_wrong_labels_come_first():
     # With evidence, each has its nearest training rows below it
     near = {"similarity": 0.9, "label": ["甲", "丁"], "text": "相似", "where": "train.tsv, line 7"}
     rows = replace(content.rows, evidence=lambda at: [near])
-    page = render_page(outcome, replace(content, rows=rows), "en")
+    page = render_page(outcome, replace(content, rows=rows))
     below = "in train: 0.9000 <bdi>甲</bdi>, <bdi>丁</bdi>"
     assert page.count(below) == len(shown)
-    assert below not in render_page(outcome, content, "en")
+    assert below not in render_page(outcome, content)
 
 
 def test_groups_count_every_row_once():

@@ -64,7 +64,7 @@ def test_a_temperature_that_few_rows_or_held_out_rows_do_not_support_is_not_used
         outcome.fit(SplitLogits(ids, labels, ids, logits))
         assert outcome.unfitted == {"why": why, "rows": num_rows}
         assert (outcome.temperature, outcome.fitted_values()) == (1, {})
-        assert f"{num_rows} dev rows" in outcome.no_calibration({"no_calibration": outcome.unfitted}, "en")
+        assert f"{num_rows} dev rows" in outcome.no_calibration({"no_calibration": outcome.unfitted})
 
 
 def test_temperature_of_a_run_is_read_or_refused(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...config.schema import DataConfig
+from ...words import _
 from ..text_files import Source, Span
 
 
@@ -19,6 +20,17 @@ class BadRow(NamedTuple):
     problem: str
     record: Any = None
     is_empty: bool = False
+
+
+def bad_row_message(path: str, unit: str, number: int, problem: object) -> str:
+    """Return a problem of a row with its place; `unit` is what the number counts."""
+    texts = {
+        "line": _("{path}, line {number}: {problem}"),
+        "row": _("{path}, row {number}: {problem}"),
+        "element": _("{path}, element {number}: {problem}"),
+        "text": _("{path}, text {number}: {problem}"),
+    }
+    return texts[unit].format(path=path, number=number, problem=problem)
 
 
 @dataclass(frozen=True)

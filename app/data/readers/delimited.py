@@ -4,6 +4,7 @@ import csv
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from ...words import _
 from ..text_files import read_lines
 from . import BadRow, Reader
 from .plain_text import lines_without_ends
@@ -84,8 +85,10 @@ def _problem(error: str, first: int, last: int) -> str:
             "a carriage return is outside quotes; end lines with LF or CRLF, or enclose the text in double "
             "quotes"
         )
-    record = f"the record from line {first} to {last}" if last > first else "the record"
-    return (
-        f"{record} is not valid CSV ({error}); double the quotes inside quoted fields, or set "
-        "--data.quoting none if quotes are part of the text"
-    )
+    record = _("the record")
+    if last > first:
+        record = _("the record from line {first} to {last}").format(first=first, last=last)
+    return _(
+        "{record} is not valid CSV ({error}); double the quotes inside quoted fields, or set --data.quoting "
+        "none if quotes are part of the text"
+    ).format(record=record, error=error)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..long_rows import NAMES
+from ...words import _, current_language, pgettext
 from .charts import Axes, around
 from .evaluated_rows import (
     EvaluatedRows,
+    Group,
     groups_by_length,
     groups_by_reading,
     groups_by_seen,
     groups_by_unknown,
 )
-from .page_words import words
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -34,8 +34,7 @@ class PageContent:
 
     `metrics` are those of report.json, `calibrated` the scores of the rows after calibration (None: there is
     none), `history` the evaluations on dev of metrics.jsonl, `data` the statistics of the data report, by
-    split, `advice` what to do next, each with `sentence(language)`, `facts` values of the run by the keys of
-    their words.
+    split, `advice` what to do next, each with `sentence()`, `facts` values of the run by their names.
     """
 
     title: str
@@ -72,6 +71,7 @@ def page_environment(folder: Path) -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.globals |= {"_": _, "pgettext": pgettext, "language": current_language}
     environment.filters["visible"] = visible
     environment.filters["label"] = lambda name: visible(name, MAX_LABEL)
     environment.filters["figure"] = lambda value: f"{value:.4f}"
@@ -80,41 +80,26 @@ def page_environment(folder: Path) -> Environment:
     return environment
 
 
-def render_report_page(content: PageContent, template: Path, language: str, context: dict) -> str:
+def render_report_page(content: PageContent, template: Path, context: dict) -> str:
     """Return the page as HTML, complete in itself: no script, and nothing is loaded from elsewhere.
 
-    `template` extends report_page.html.jinja. Of `context` every page needs `words`, `headline` (metrics in
-    the order in which they are shown), `links` (ids of sections), `beside_baselines` and `curves` (metrics),
-    `main` (a metric, and the best baseline by it) and `num_classes`.
+    `template` extends report_page.html.jinja. Of `context` every page needs `metric_names` in the
+    order in which they are shown, the `titles` of its own sections, its `summary`, `baseline_names`,
+    `beside_baselines` and `curves` (metrics), and `num_classes`.
     """
-    text = words(language) | context["words"]
-    page = {"language": language, "t": text, "content": content, "page_title": content.title}
-    page |= {"metrics": content.metrics} | context | row_groups(content.rows, text)
-    metric, baseline = context["main"]
-    page["summary"] = summary(content, text, metric.key, metric.name(language), baseline)
+    page = {"content": content, "page_title": content.title, "metrics": content.metrics}
+    page |= context | {"groups": row_groups(content.rows)}
     page["curves"] = training_curves(content.history, content.metrics.get("step"), context["curves"])
-    parts = {"what_next": content.advice, "examples": page.get("examples", True)}
-    parts |= {
-        "curves": page["curves"],
-        "groups": page["groups"],
-        "data": content.data,
-        "facts": content.facts,
-    }
-    page["links"] = [key for key in context["links"] if parts.get(key, True)]
+    own = dict(context["titles"])
+    groups = own.pop("groups", _("Where it is right"))
+    page["titles"] = {"what_next": _("What next?"), "headline": _("How good, and how sure")} | own
+    page["titles"] |= {"curves": _("While training: dev"), "groups": groups}
+    page["titles"] |= {"data": _("Data"), "facts": _("The run")}
+    shown = {"what_next": content.advice, "examples": page.get("examples", True)}
+    shown |= {"curves": page["curves"], "groups": page["groups"]}
+    shown |= {"data": content.data, "facts": content.facts}
+    page["links"] = [key for key in page["titles"] if shown.get(key, True)]
     return page_environment(template.parent).get_template(template.name).render(page)
-
-
-def summary(
-    content: PageContent, text: Mapping[str, str], key: str, name: str, baseline: tuple[str, Mapping] | None
-) -> str:
-    """Return how good the model is in one sentence, by a metric with its name, beside the best baseline."""
-    metrics, right = content.metrics, content.rows.scores.correct
-    low, high = metrics["intervals"][key]
-    values = [len(right), int(right.sum()), name, metrics[key], low, high]
-    if baseline is None:
-        return text["summary"].format(*values)
-    name, best = baseline
-    return text["summary"].format(*values) + text["summary_beside"].format(text[name], best[key])
 
 
 def training_curves(history: list[dict], best_step: int | None, names: Sequence[str]) -> list[tuple]:
@@ -134,12 +119,14 @@ def training_curves(history: list[dict], best_step: int | None, names: Sequence[
     return charts
 
 
-def row_groups(rows: EvaluatedRows, text: dict[str, str]) -> dict:
-    """Return groups of rows, to see where they are right; `text` are the words of the page."""
+def row_groups(rows: EvaluatedRows) -> dict[str, list[Group]]:
+    """Return groups of rows, to see where they are right, by what they are grouped by."""
+    parts = [_("all of it"), _("all of it, in several windows"), _("a part")]
+    seen = [_("new text"), _("near copy of a training text"), _("also in train")]
     groups = {
-        "length": groups_by_length(rows),
-        "part": groups_by_reading(rows, [text[f"part_{name}"] for name in NAMES]),
-        "unknown": groups_by_unknown(rows),
-        "seen": groups_by_seen(rows, [text[f"{name}_name"] for name in ("unseen", "near", "seen")]),
+        _("by length in tokens"): groups_by_length(rows),
+        _("by what was read of the text"): groups_by_reading(rows, parts),
+        _("by share of unknown tokens"): groups_by_unknown(rows),
+        _("by whether the text is a training text"): groups_by_seen(rows, seen),
     }
-    return {"groups": {name: members for name, members in groups.items() if len(members) > 1}}
+    return {name: members for name, members in groups.items() if len(members) > 1}

@@ -5,7 +5,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from ...checkpoints.run_folder import cannot_write
-from ...config.chinese import shown
 from ...config.schema import OutputConfig
 from ...training.step import StepResult
 from .metrics_file import METRICS, append_metrics, drop_later_lines
@@ -33,7 +32,6 @@ class RunLog:
     ) -> None:
         """`metrics` are shown after an evaluation; trackers get the `settings`, nested in groups."""
         self.folder = folder
-        self.language = config.language
         self.metrics = metrics
         self.total_steps = total_steps
         self.log_every = log_every
@@ -71,7 +69,6 @@ class RunLog:
         )
         if self.bar.is_shown:
             self.bar.show(loss, step.learning_rate, rows_per_second)
-            line = shown(line, self.language)
             self.handler.emit(logging.makeLogRecord({"msg": line, "levelno": logging.INFO}))
         else:
             logger.info(line)

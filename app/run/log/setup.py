@@ -5,12 +5,10 @@ import sys
 from logging.handlers import MemoryHandler
 from pathlib import Path
 
-from ...config.chinese import Spoken
 
-
-def start_logging(is_main: bool, language: str = "en") -> None:
-    """Send log lines to standard error, in a `language` of output.language; rank 0 keeps them for the run
-    folder's log too, other ranks only warn."""
+def start_logging(is_main: bool) -> None:
+    """Send log lines to standard error; rank 0 keeps them for the run folder's log too, other ranks only
+    warn."""
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO if is_main else logging.WARNING,
@@ -22,8 +20,6 @@ def start_logging(is_main: bool, language: str = "en") -> None:
     if is_main:
         # It keeps more until it has a target
         logging.getLogger().addHandler(MemoryHandler(capacity=1000))
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(Spoken(language))
     for noisy in ("transformers", "httpx", "httpx2", "tensorboard", "filelock"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 

@@ -14,7 +14,6 @@ from ...checkpoints.run_files import REPORT
 from ...config.command_line import load_config
 from ...errors import TrainingError
 from ...evaluation.page.charts import Axes, around
-from ...evaluation.page.page_words import words
 from ...evaluation.page.report_page import page_environment
 from ...evaluation.text_table import text_table
 from ...outcomes.finished_run import read_run
@@ -30,7 +29,6 @@ BEST, TRIALS, PAGE = "best.yaml", "trials.csv", "search.html"
 TEMPLATES = Path(__file__).parent
 # Standard errors on each side of a 95 % interval
 NORMAL = 1.96
-TITLE = {"en": "Search for settings", "zh": "超参数搜索"}
 
 
 def best_trial(search: Search) -> FrozenTrial:
@@ -62,7 +60,7 @@ def write_trials(search: Search) -> None:
     write_text(search.series.folder / TRIALS, text.getvalue())
 
 
-def finish_once(search: Search, language: str) -> str:
+def finish_once(search: Search) -> str:
     """Call `finish` in the last process of a search; return what others say."""
     lock = own_lock(search.series.folder / ".final.lock")
     running = sum(trial.state == TrialState.RUNNING for trial in search.trials)
@@ -70,12 +68,12 @@ def finish_once(search: Search, language: str) -> str:
         what = f"{running} of its trials" if running else "its final run"
         return f"There is nothing left to do here: {what} still trains in another process of this search."
     try:
-        return finish(search, language)
+        return finish(search)
     finally:
         lock.release()
 
 
-def finish(search: Search, language: str) -> str:
+def finish(search: Search) -> str:
     """Train the final run and write all files of the search; return the result as text. There is one final
     run for each best trial: with more trials another one may be the best."""
     write_trials(search)
@@ -88,7 +86,7 @@ def finish(search: Search, language: str) -> str:
     figures = search_figures(search, trial, name)
     text = render_search(figures)
     write_figures(folder, "search", figures, text)
-    write_text(folder / PAGE, render_search_page(search, figures, text, language))
+    write_text(folder / PAGE, render_search_page(search, figures, text))
     return f"{text}\n\nWritten into {folder}: {BEST}, {TRIALS}, {PAGE}, {name}"
 
 
@@ -162,18 +160,16 @@ def _interval(ends: list[float] | None) -> str:
     return f"{ends[0]:.4f} to {ends[1]:.4f}" if ends else ""
 
 
-def render_search_page(search: Search, figures: dict, text: str, language: str) -> str:
+def render_search_page(search: Search, figures: dict, text: str) -> str:
     """Return search.html: the figures, the dev value of each trial, and the table of the trials."""
     judged = [(trial, search.best_of(trial)) for trial in search.trials]
     points = [(trial.number, value, trial.state.name) for trial, value in judged if value is not None]
     axes = Axes(0, max(1, len(judged) - 1), *around([value for _, value, _ in points]))
     names = list(figures["space"])
     page = {
-        "language": language,
-        "t": words(language) | {"title": TITLE[language]},
         "page_title": f"{search.series.folder.name} · {', '.join(names)}",
         "figures": figures,
-        "metric": BY_KEY[figures["metric"]].name(language),
+        "metric": BY_KEY[figures["metric"]].name,
         "note": text.splitlines()[-1],
         "axes": axes,
         "points": [(axes.x(number), axes.y(value), state) for number, value, state in points],
@@ -187,6 +183,5 @@ def render_search_page(search: Search, figures: dict, text: str, language: str) 
             )
             for trial, value in judged
         ],
-        "zh": language == "zh",
     }
     return page_environment(TEMPLATES).get_template("search_page.html.jinja").render(page)

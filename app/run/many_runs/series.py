@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...checkpoints.run_folder import CHECKPOINTS, is_finished
-from ...config.chinese import shown
 from ...config.schema import Config
 from ...config.shipped import MODULE
 from ...data.cache import content_key, file_digest
@@ -141,7 +140,7 @@ def stop_hopeless(
 
 def say(text: str) -> None:
     """Print a line for people on standard error."""
-    print(shown(text), file=sys.stderr, flush=True)  # noqa: T201
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def write_figures(folder: Path, name: str, figures: dict, text: str) -> None:

@@ -22,6 +22,7 @@ from app.run.many_runs.out_of_fold import OutOfFold, gather_folds, write_oof
 from app.run.many_runs.seeds import render_seeds, train_seeds
 from app.run.many_runs.series import Series
 from tests.multi_label_runs import NAMES, write_posts, write_rule
+from tests.spoken import spoken_in
 
 FOLDS = 3
 # Of each fold's run
@@ -103,7 +104,7 @@ def test_figures_are_those_of_sklearn(found):
     text = render_folds(figures)
     assert f"{pooled['micro_f1']:.4f}   {low:.4f} to {high:.4f}" in text
     assert "Dev rows are never rows of the fold." in text
-    chinese = render_folds(figures | {"note": ""}, "zh")
+    chinese = spoken_in("zh", render_folds, figures | {"note": ""})
     assert f"{pooled['micro_f1']:.4f}   {low:.4f} 到 {high:.4f}" in chinese
     assert "standard" not in chinese
     assert "fold" not in chinese

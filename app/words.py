@@ -1,0 +1,67 @@
+"""The language that people read.
+
+The English sentences stand in the code, `_("{rows:,} rows").format(rows=rows)`; their Chinese is in
+`locale/zh_CN/LC_MESSAGES/app.po`, compiled by scripts/messages.py. Log lines are in English only.
+"""
+
+import gettext
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+
+LANGUAGES = ("auto", "en", "zh")
+CATALOGUE = Path(__file__).parent / "locale" / "zh_CN" / "LC_MESSAGES" / "app.mo"
+
+_of_process = "auto"
+_of_block: ContextVar[str | None] = ContextVar("language", default=None)
+
+
+def use_language(language: str) -> None:
+    """Set the language of this process, with all its threads: auto, en or zh."""
+    global _of_process
+    _of_process = language
+
+
+@contextmanager
+def in_language(language: str) -> Iterator[None]:
+    """Speak a language, auto, en or zh, in a block; other threads and tasks keep theirs."""
+    token = _of_block.set(language)
+    try:
+        yield
+    finally:
+        _of_block.reset(token)
+
+
+def current_language() -> str:
+    """Return en or zh; auto is that of the locale, by LC_ALL, LC_MESSAGES or LANG, the first that is set."""
+    language = _of_block.get() or _of_process
+    if language != "auto":
+        return language
+    locale = next(filter(None, (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
+    return "zh" if locale.lower().startswith("zh") else "en"
+
+
+def _(message: str) -> str:
+    """Return a message in the current language; a message that has no translation stays as it is."""
+    return _catalogue(current_language()).gettext(message)
+
+
+def pgettext(context: str, message: str) -> str:
+    """Return what `_` does, for English that has another Chinese elsewhere; `context` tells them apart."""
+    return _catalogue(current_language()).pgettext(context, message)
+
+
+def N_(message: str) -> str:  # noqa: N802
+    """Mark a message of a table for the catalogue; `_` translates it where it is shown."""
+    return message
+
+
+@cache
+def _catalogue(language: str) -> gettext.NullTranslations:
+    if language == "en":
+        return gettext.NullTranslations()
+    with CATALOGUE.open("rb") as file:
+        return gettext.GNUTranslations(file)
