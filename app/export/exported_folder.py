@@ -27,7 +27,7 @@ from ..prediction.exported_model import (
     read_record,
     write_record,
 )
-from ..prediction.onnx_runtime import load_exported, padded
+from ..prediction.onnx_runtime import cuts_off_sums, load_exported, padded
 from ..prediction.recorded_settings import run_long_texts, run_settings, settings_of_reading
 from ..prediction.saved_model import check_folder, load_checkpoint
 from ..prediction.torch_runtime import load_predictor
@@ -137,7 +137,8 @@ def _quantised(aside: Path, batches: list[dict], tried: Callable, say: Callable)
         if count != FP32_NEURONS[-1]:
             say(f"{problem}; again with more neurons in fp32")
     fused.unlink()
-    return proof, problem, {"layers": num_layers, "fp32_neurons": count}
+    bits = 7 if cuts_off_sums() else 8
+    return proof, problem, {"layers": num_layers, "fp32_neurons": count, "weight_bits": bits}
 
 
 def _calibration_batches(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..prediction.onnx_runtime import cuts_off_sums
 from .layer_norms import PREFIX as LAYER_NORMS
 from .onnx_graph import quiet
 
@@ -30,8 +31,7 @@ def quantise(graph: Path, output: Path, batches: list[dict[str, np.ndarray]], nu
 
     `num_outliers` neurons of each feed-forward layer stay in fp32: those with the largest values in
     `batches`, inputs of the graph by name, arrays (num_rows, length). Weights have one scale for each output
-    channel and 7 bits: a CPU without VNNI cuts off larger sums of products, and labels change
-    (https://github.com/microsoft/onnxruntime/issues/5849).
+    channel; where this CPU cuts off large sums of 8-bit products they have 7 bits, whose sums fit.
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -51,7 +51,7 @@ def quantise(graph: Path, output: Path, batches: list[dict[str, np.ndarray]], nu
             output,
             LAYERS,
             per_channel=True,
-            reduce_range=True,
+            reduce_range=cuts_off_sums(),
             weight_type=QuantType.QInt8,
             nodes_to_exclude=[name for name in names if name.startswith((OUTLIERS, LAYER_NORMS))],
             # The quantiser does not know the types behind fused operators

@@ -18,6 +18,13 @@ from .predictor import Predictor, Tokens
 BATCH_TOKENS = 256
 
 
+def cuts_off_sums(cpu: Path = Path("/proc/cpuinfo")) -> bool:
+    """Return whether this CPU adds pairs of 8-bit products in 16 bits, which overflow, so that labels change
+    (https://github.com/microsoft/onnxruntime/issues/5849): one with AVX2 and without VNNI."""
+    features = set(cpu.read_text(encoding="utf-8", errors="replace").split()) if cpu.is_file() else set()
+    return "avx2" in features and not features & {"avx512_vnni", "avx_vnni", "amx_int8"}
+
+
 class OnnxRuntime:
     """Computes logits with an exported graph, in batches of at most `batch_tokens` tokens (None: 256)."""
 
@@ -94,6 +101,11 @@ def load_exported(
     from tokenizers import Tokenizer
 
     record = read_record(folder)
+    if record.made.get("weight_bits") == 8 and cuts_off_sums():
+        raise InputError(
+            f"{folder}: its weights have 8 bits, for CPUs with VNNI, which this one has not; export again on "
+            "this machine"
+        )
     try:
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
 from app.errors import InputError
-from app.prediction.exported_model import GRAPH, RECORD, TOKENIZER, WEIGHTS, read_record
-from app.prediction.onnx_runtime import load_exported
+from app.prediction import onnx_runtime
+from app.prediction.exported_model import GRAPH, RECORD, TOKENIZER, WEIGHTS, read_record, write_record
+from app.prediction.onnx_runtime import cuts_off_sums, load_exported
 from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.torch_runtime import load_predictor
 from app.run.entry import main as train
@@ -259,3 +261,33 @@ def test_the_image_has_no_torch():
     packages = with_dependencies(image_requirements())
     assert {"onnxruntime", "fastapi", "uvicorn", "tokenizers", "numpy"} <= packages
     assert not packages & {"torch", "transformers", "scikit-learn", "pandas"}
+
+
+def test_weights_of_8_bits_are_refused_where_sums_are_cut_off(exported, tmp_path, monkeypatch):
+    record = read_record(exported[1])
+    folder = shutil.copytree(exported[1], tmp_path / "copy")
+    monkeypatch.setattr(onnx_runtime, "cuts_off_sums", lambda: True)
+    for bits in (7, 8):
+        write_record(folder, replace(record, made=record.made | {"weight_bits": bits}))
+        if bits == 7:
+            assert load_exported(folder)
+    with pytest.raises(InputError, match="weights have 8 bits, for CPUs with VNNI.* export again on this"):
+        load_exported(folder)
+
+
+@pytest.mark.parametrize(
+    ("features", "cuts_off"),
+    [("sse2 avx2", True), ("avx2 avx512f", True), ("avx2 avx_vnni", False), ("asimddp", False)],
+)
+def test_which_cpus_cut_off_large_sums(tmp_path, features, cuts_off):
+    (tmp_path / "cpuinfo").write_text(f"flags : fpu {features}")
+    assert cuts_off_sums(tmp_path / "cpuinfo") is cuts_off
+    assert not cuts_off_sums(tmp_path / "none")
+
+
+def test_the_record_says_how_many_bits_weights_have(exported, tmp_path):
+    output = tmp_path / "small"
+    options = ["--precision", "int8", "--tolerance", "1", "--output", str(output)]
+    assert export([str(exported[0]), *options, "--rows", texts_file(tmp_path)]) == 0
+    assert read_record(output).made["weight_bits"] == (7 if cuts_off_sums() else 8)
+    assert load_exported(output)[1].precision == "int8"
