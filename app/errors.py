@@ -13,7 +13,7 @@ from .words import _
 # Characters of a name that is compared with others
 MAX_NAME = 200
 # Packages without which nothing runs
-REQUIRED = ("yaml", "jsonargparse", "numpy", "torch", "transformers", "tokenizers", "safetensors")
+REQUIRED = ("yaml", "pydantic", "numpy", "torch", "transformers", "tokenizers", "safetensors")
 
 
 class InputError(ValueError):

@@ -4,7 +4,7 @@ starts a thread."""
 from contextlib import suppress
 
 import accelerate  # noqa: F401
-import jsonargparse  # noqa: F401
+import pydantic.dataclasses  # noqa: F401
 import sklearn.metrics  # noqa: F401
 import torch.utils.tensorboard  # noqa: F401
 import yaml  # noqa: F401

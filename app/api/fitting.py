@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from ..config.command_line import MAX_LIST, load_config
+from ..config.command_line import load_config
 from ..config.schema import Config
 from ..config.shipped import MODULE
 from ..data.rows import Row
@@ -72,8 +72,7 @@ def train_folder(
 
 def build_config(settings: dict[str, Any], names: list[str]) -> Config:
     """Return the configuration of dotted settings, on top of the usual default file."""
-    if len(names) <= MAX_LIST:
-        settings = settings | {"data.labels": names}
+    settings = settings | {"data.labels": names}
     words = ["--output.progress=false", "--output.name=fit"]
     for name, value in settings.items():
         is_json = value is None or isinstance(value, (bool, list, dict))

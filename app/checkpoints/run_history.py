@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config.command_line import read_yaml
 from ..config.schema import Config
-from ..config.yaml_files import read_yaml
 from ..data.cache import content_key, file_digest
 from ..errors import InputError
 from ..runtime.cores import num_cores

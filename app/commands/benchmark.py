@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
-from ..config.rules import at_least
 from .exit_status import say
 from .mode_options import PlannedMode, modes_parser, plan_modes
-from .parser import number
+from .parser import at_least, number
 
 if TYPE_CHECKING:
     from ..run.modes.timing import Timing

@@ -7,9 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ..config.rules import at_least
 from ..runtime.processes import launched_number
-from .parser import number
+from .parser import at_least, number
 
 # Of the formats of the output, those that parts have
 PART_FORMATS = ("csv", "jsonl", "parquet")

@@ -16,12 +16,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
-from ..config.rules import between
 from ..config.schema import Config
 from ..errors import InputError
 from ..words import _, use_language
 from .mode_options import PlannedMode, check_has_labels, plan_mode, run_series, series_parser
-from .parser import number
+from .parser import between, number
 
 if TYPE_CHECKING:
     from ..run.many_runs.series import Series

@@ -17,11 +17,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.rules import at_least
 from ..errors import InputError
 from ..words import LANGUAGES, use_language
 from .exit_status import say
-from .parser import DEVICES, Parser, number
+from .parser import DEVICES, Parser, at_least, number
 
 if TYPE_CHECKING:
     from ..explanation.sentences import KnownLabel

@@ -13,10 +13,9 @@ changed than allowed (the folder is then kept under another name), 2 for bad inp
 import argparse
 from pathlib import Path
 
-from ..config.rules import at_least
 from ..config.shipped import PROGRAM
 from .exit_status import say
-from .parser import SHARE, Parser, number
+from .parser import SHARE, Parser, at_least, number
 
 TOLERANCE = {"fp32": 0.001, "int8": 0.01}
 LOGIT_TOLERANCE = {"fp32": 0.001, "int8": None}

@@ -4,11 +4,10 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..config.rules import at_least
 from ..config.schema import Config
 from ..errors import InputError
 from .exit_status import say
-from .parser import Parser, number
+from .parser import Parser, at_least, number
 
 
 @dataclass(frozen=True)

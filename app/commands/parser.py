@@ -4,9 +4,28 @@ import argparse
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
-from ..config.rules import Rule
 from ..errors import InputError
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an option's number must be: `words` come after "must be"."""
+
+    words: str
+    holds: Callable[[float], bool]
+
+
+def at_least(minimum: int, unit: str = "") -> Rule:
+    """Return the rule for numbers from `minimum` on."""
+    return Rule(f"at least {minimum} {unit}".rstrip(), lambda value: value >= minimum)
+
+
+def between(minimum: int, maximum: int) -> Rule:
+    """Return the rule for numbers from `minimum` to `maximum`."""
+    return Rule(f"from {minimum} to {maximum:,}", lambda value: minimum <= value <= maximum)
+
 
 # Help of --device
 DEVICES = "auto, cpu, cuda, npu, xpu or mps, with :N for one of several (default: auto)"

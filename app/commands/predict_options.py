@@ -8,14 +8,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..config.file_formats import FORMATS
-from ..config.rules import at_least, between
 from ..errors import nearest
 from ..prediction.open_model import MAX_EVIDENCE
 from ..prediction.output import FORMATS as OUTPUT_FORMATS
 from ..prediction.sources import ON_BAD_ROW, is_pipe
 from ..words import LANGUAGES
 from .bulk_options import add_bulk_options, check_bulk_options
-from .parser import DEVICES, PROBABILITY, Parser, column_name, column_names, number, wanted_precision
+from .parser import (
+    DEVICES,
+    PROBABILITY,
+    Parser,
+    at_least,
+    between,
+    column_name,
+    column_names,
+    number,
+    wanted_precision,
+)
 
 # What --help shows; --help all shows the other options too
 USUAL = {

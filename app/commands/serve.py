@@ -20,10 +20,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ..config.rules import Rule, at_least, between
 from ..errors import InputError
 from ..prediction.open_model import OpenedModel, open_model
-from .parser import Parser, number
+from .parser import Parser, Rule, at_least, between, number
 from .predict_options import add_decision_options, add_device_options
 from .predict_steps import choose_threshold, compute_options
 

@@ -22,7 +22,6 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.rules import at_least
 from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.output import check_output, open_output
@@ -30,7 +29,7 @@ from ..prediction.sources import Source, open_file
 from ..runtime.processes import ended_by_ctrl_c
 from ..vectors import STRATEGIES
 from .exit_status import say
-from .parser import DEVICES, Parser, number
+from .parser import DEVICES, Parser, at_least, number
 from .predict_options import OUTPUT_SUFFIXES
 
 if TYPE_CHECKING:

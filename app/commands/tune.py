@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
 from ..config.data_settings import TASKS
-from ..config.rules import between
 from ..errors import InputError
 from ..words import use_language
 from .mode_options import PlannedMode, check_has_labels, plan_mode, run_series, series_parser
-from .parser import number
+from .parser import between, number
 
 if TYPE_CHECKING:
     from ..config.schema import Config

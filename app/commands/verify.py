@@ -29,11 +29,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
-from ..config.rules import at_least
 from ..config.schema import Config
 from ..errors import InputError
 from .mode_options import PlannedMode, modes_parser, plan_modes
-from .parser import number
+from .parser import at_least, number
 
 if TYPE_CHECKING:
     # Imports torch, which --help does without

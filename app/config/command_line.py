@@ -1,30 +1,29 @@
-"""Command line and YAML files -> `Config`; errors name the file or option, the key and the nearest one."""
+"""YAML files and the command line -> `Config`: all layers are merged first, then checked once.
+
+An error names its source (file and line, or the command line), the key, what was found, and the nearest name
+or value that is allowed.
+"""
 
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+import yaml
+from pydantic import ValidationError
 
 from ..errors import InputError, nearest, shorten
-from ..words import _
-from .checks import check_together, check_values
 from .data_settings import DataConfig
 from .help import help_text, show
-from .messages import describe_type, explain_parser_error, setting_types
-from .schema import Config
+from .schema import GROUPS, SETTINGS, Config, describe, members, rules_together
 from .shipped import DEFAULT_CONFIGS, default_config, is_about_the_source
-from .yaml_files import read_yaml
 
-# jsonargparse's time grows with the square of a list's length: 4 s at this one
-MAX_LIST = 2000
 SHORT_OPTIONS = {"nprocs": "train.nprocs", "resume": "output.resume"}
 # What a person means who gives a group of settings one value
 MAIN_SETTINGS = {"data": "data.train", "model": "model.name", "output": "output.dir"}
-
 # What other tools call the same
 OTHER_NAMES = {
     **dict.fromkeys(("lr", "learning_rate"), "train.learning_rate"),
@@ -42,6 +41,14 @@ OTHER_NAMES = {
     "test_file": "data.test",
     "gpu": "train.device",
 }
+COMMAND_LINE = "command line"
+
+
+class Value(NamedTuple):
+    """The value of a setting, and where it stands: a file and its line, or the command line."""
+
+    value: Any
+    source: str
 
 
 def load_config(
@@ -57,47 +64,134 @@ def load_config(
     for flag in ("-h", "--help"):
         if flag in argv:
             topics = list(takewhile(lambda word: word[:1] != "-", argv[argv.index(flag) + 1 :]))
-            defaults = _read_settings([str(default_config(set()))], [], command)
+            defaults = _validated(_read_layer(default_config(set())))
             raise SystemExit(show(help_text(command, description, topics, defaults)))
-    config_files, overrides = _split_arguments(argv)
-    options = {word[2:].split("=")[0] for word in overrides if word.startswith("--")}
-    if not any(map(_names_model, config_files)):
-        config_files = [str(default_config(options)), *config_files]
-    config = _read_settings(config_files, overrides, command)
-    check_together(config)
-    return _with_run_name(config, config_files[-1])
+    files, options = _read_arguments([word for word in argv if word != "--print_config"])
+    layers = [_read_layer(Path(path)) for path in files]
+    if not any(is_about_the_source(name) for layer in layers for name in layer):
+        files = [str(default_config(set(options))), *files]
+        layers = [_read_layer(Path(files[0])), *layers]
+    merged: dict[str, Value] = {}
+    for layer in (*layers, options):
+        for name, one in layer.items():
+            group, key, inner = (*name.split(".", 2), "")[:3]
+            if inner:
+                before = merged[f"{group}.{key}"].value if f"{group}.{key}" in merged else {}
+                one = one._replace(value={**(before if isinstance(before, dict) else {}), inner: one.value})
+            merged[f"{group}.{key}"] = one
+    config = _with_run_name(_validated(merged), files[-1])
+    if "--print_config" in argv:
+        raise SystemExit(show(yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)))
+    return config
 
 
 def load_data_settings(path: Path) -> DataConfig:
     """Return the `data` settings of a run's file; those that do not exist any more are left out."""
-    settings = read_yaml(path)[1]
-    data = settings.get("data") if isinstance(settings, dict) else None
-    known = {field.name for field in fields(DataConfig)}
-    kept = {key: value for key, value in data.items() if key in known} if isinstance(data, dict) else {}
-    _check_keys(kept, DataConfig, str(path), "data.")
-    parser = _build_parser("run_single.py")
-    return _parse_settings(lambda: parser.parse_object({"data": kept}), parser, str(path)).data
+    layer = _read_layer(path, is_strict=False)
+    return _validated({name: one for name, one in layer.items() if name[:5] == "data."}).data
 
 
-def _read_settings(config_files: list[str], overrides: list[str], command: str) -> Config:
-    """Return the settings of the files, which the words `overrides` change."""
-    parser = _build_parser(command)
-    for path in config_files:
-        _check_config_file(path, parser)
-    _refuse_unknown_options(overrides)
-    files_first = [word for path in config_files for word in ("--config", path)] + overrides
-    return _parse_settings(lambda: parser.parse_args(files_first), parser, _("command line"))
+def read_yaml(path: Path) -> tuple[str, Any]:
+    """Return the text of a YAML file and the values in it: mappings, lists, strings, numbers, true, false,
+    null, dates. Raises InputError for a file that cannot be read, is not valid YAML, or sets a key twice."""
+    text, _, values = _parse_yaml(path)
+    return text, values
 
 
-def _build_parser(command: str):
-    """Return the jsonargparse parser of the entry script `command`."""
-    from jsonargparse import ArgumentParser
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, which refuses a key that is set twice instead of taking the last one."""
 
-    parser = ArgumentParser(prog=command, add_help=False, exit_on_error=False)
-    parser.add_argument("--config", action="config")
-    for group in fields(Config):
-        parser.add_class_arguments(get_type_hints(Config)[group.name], group.name)
-    return parser
+    path: Path | str
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        """Return the next mapping, unless a key is set twice in it."""
+        node = super().compose_mapping_node(anchor)
+        keys: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in keys:
+                raise InputError(
+                    f"{self.path}, line {key.start_mark.line + 1}: '{shorten(key.value)}' is set twice; keep "
+                    "one of them"
+                )
+            keys.add(key.value)
+        return node
+
+
+def _load(text: str, path: Path | str) -> tuple[yaml.Node | None, Any]:
+    """Return the node of a YAML text, which has its lines, and the values in it."""
+    loader = _Loader(text)
+    loader.path = path
+    try:
+        node = loader.get_single_node()
+        return node, None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _parse_yaml(path: Path) -> tuple[str, yaml.Node | None, Any]:
+    """Return the text of a YAML file, its node with the lines, and the values in it."""
+    try:
+        if not path.is_file():
+            problem = (
+                "a directory" if path.is_dir() else "a pipe or a device" if path.exists() else "not there"
+            )
+            raise InputError(f"a YAML file is needed; {path} is {problem}")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{shorten(str(path), 200)} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a readable YAML file: {error}; save it in UTF-8") from error
+    try:
+        return text, *_load(text, path)
+    except yaml.YAMLError as error:
+        problem = str(error).replace('"<unicode string>"', "the file")
+        raise InputError(f"{path} is not a readable YAML file: {problem}") from error
+    except InputError:
+        raise
+    except RecursionError as error:
+        raise InputError(
+            f"{path} is not a readable YAML file: too many levels; close all brackets"
+        ) from error
+    except ValueError as error:
+        # What looks like a date or a number and is not one: 2001-99-99
+        raise InputError(f"{path} is not a readable YAML file: {error}; put strings in quotes") from error
+
+
+def _read_layer(path: Path, is_strict: bool = True) -> dict[str, Value]:
+    """Return the settings of a YAML file by their dotted names. Raises InputError for an unknown one, unless
+    not `is_strict`: then it is left out."""
+    _, node, values = _parse_yaml(path)
+    if values is None and is_strict:
+        raise InputError(f"{path}: there are no settings in the file; write some, or leave --config out")
+    layer = {}
+    for group, key_node, settings_node, settings in _items(node, values, "the file", str(path)):
+        source = f"{path}, line {key_node.start_mark.line + 1}"
+        if group not in GROUPS:
+            if is_strict:
+                known = nearest(group, GROUPS) or f" (known: {', '.join(GROUPS)})"
+                raise InputError(f"{source}: there is no setting '{group}'{known}")
+            continue
+        for key, inner_node, _, value in _items(settings_node, settings, group, source):
+            name, source = f"{group}.{key}", f"{path}, line {inner_node.start_mark.line + 1}"
+            if name in SETTINGS:
+                layer[name] = Value(value, source)
+            elif is_strict:
+                keys = [one.partition(".")[2] for one in SETTINGS if one.startswith(f"{group}.")]
+                near = nearest(key, keys).replace("'", f"'{group}.", 1)
+                known = near or f" (known: {', '.join(f'{group}.{one}' for one in keys)})"
+                raise InputError(f"{source}: there is no setting '{name}'{known}")
+    return layer
+
+
+def _items(node: Any, values: Any, name: str, source: str) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Yield each key of a mapping, the nodes of key and value, and the value; raises InputError for another
+    value than a mapping."""
+    if not isinstance(values, dict):
+        found = "nothing" if values is None else shorten(str(values))
+        raise InputError(f"{source}: {name} must be a mapping of keys to values, found {found}")
+    nodes = {key.value: (key, value) for key, value in node.value}
+    for (key, value), (key_node, value_node) in zip(values.items(), nodes.values(), strict=False):
+        yield str(key), key_node, value_node, value
 
 
 def _clean_arguments(argv: list[str]) -> list[str]:
@@ -109,98 +203,110 @@ def _clean_arguments(argv: list[str]) -> list[str]:
     ]
 
 
-def _split_arguments(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Return the configuration files and all other words, which override them."""
-    config_files, overrides = [], []
+def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
+    """Return the configuration files and the settings of the words `--NAME VALUE`, `--NAME=VALUE` and
+    `NAME=VALUE`."""
+    files: list[str] = []
+    options: dict[str, Value] = {}
     words = iter(argv)
     for word in words:
-        path = next(words, None) if word == "--config" else None
-        if path is not None or word.startswith("--config="):
-            config_files.append(path if path is not None else word.removeprefix("--config="))
+        name, equals, text = word.removeprefix("--").partition("=")
+        if not word.startswith("--") and name not in SETTINGS:
+            raise InputError(
+                f"{COMMAND_LINE}: unrecognized argument: {shorten(word)}; a value needs the name of its "
+                "setting before it, as in --data.train FILE (--help all lists them)"
+            )
+        if name != "config":
+            _check_option(name)
+        value = text if equals else next(words, "--")
+        if not equals and value.startswith("--"):
+            raise InputError(f"{COMMAND_LINE}: --{name} needs a value after it")
+        if name == "config":
+            files.append(value)
         else:
-            overrides.append(word)
-    return config_files, overrides
+            options[name] = Value(_plain_value(name, value), COMMAND_LINE)
+    return files, options
 
 
-def _names_model(path: str) -> bool:
-    """Return whether a configuration file says where the weights come from."""
-    settings = read_yaml(Path(path))[1]
-    model = settings.get("model") if isinstance(settings, dict) else None
-    return any(is_about_the_source(f"model.{key}") for key in (model if isinstance(model, dict) else ()))
-
-
-def _check_config_file(path: str, parser) -> None:
-    """Check one YAML file by itself, so that an error can name the file."""
-    text, settings = read_yaml(Path(path))
-    if settings is None:
-        raise InputError(f"{path}: there are no settings in the file; write some, or leave --config out")
-    _check_keys(settings, Config, path)
-    _parse_settings(lambda: parser.parse_string(text), parser, path)
-
-
-def _check_keys(settings: Any, schema: type, source: str, prefix: str = "") -> None:
-    """Raise InputError for unknown keys, missing values and overlong lists, in inner mappings too."""
-    if not isinstance(settings, dict):
-        raise InputError(
-            f"{source}: {prefix.rstrip('.') or 'the file'} must be a mapping of keys to values, found "
-            f"{'nothing' if settings is None else shorten(str(settings))}"
-        )
-    hints = get_type_hints(schema)
-    for key, value in settings.items():
-        if key not in hints:
-            known = ", ".join(prefix + name for name in hints)
-            near = nearest(key, hints).replace("'", f"'{prefix}", 1) or f" (known: {known})"
-            said = _("{source}: there is no setting '{name}'{near}")
-            raise InputError(said.format(source=source, name=f"{prefix}{key}", near=near))
-        if is_dataclass(hints[key]):
-            _check_keys(value, hints[key], source, f"{prefix}{key}.")
-        elif value is None and NoneType not in get_args(hints[key]):
-            raise InputError(
-                f"{source}: {prefix}{key} must be {describe_type(hints[key])}, found nothing; give it a value"
-            )
-        elif isinstance(value, list) and len(value) > MAX_LIST:
-            raise InputError(
-                f"{source}: {prefix}{key} may list at most {MAX_LIST:,} values, found {len(value):,}; leave "
-                "it out (labels are then taken from the train file)"
-            )
-
-
-def _refuse_unknown_options(words: list[str]) -> None:
+def _check_option(name: str) -> None:
     """Raise InputError, with the most similar setting, for an option that is no setting."""
-    settings, groups = list(setting_types()), get_type_hints(Config)
-    for word in words:
-        # --data.labels+ adds to a list
-        name = word[2:].split("=")[0].removesuffix("+")
-        if word.startswith("--") and name in groups:
-            meant = MAIN_SETTINGS.get(name)
-            near = _("; did you mean --{name}?").format(name=meant) if meant else ""
-            said = _(
-                "command line: {name} is a group of settings, not a setting{near} (--help all lists them)"
-            )
-            raise InputError(said.format(name=name, near=near))
-        is_known = name in (*settings, "config", "help", "print_config") or name.startswith("model.config.")
-        if word.startswith("--") and not is_known:
-            usual = OTHER_NAMES.get(name.rpartition(".")[2].replace("-", "_"))
-            meant = usual or next((key for key in settings if key.endswith(f".{name}")), None)
-            near = _("; did you mean '{name}'?").format(name=meant) if meant else nearest(name, settings)
-            said = _("command line: there is no setting '{name}'{near} (--help all lists them)")
-            raise InputError(said.format(name=name, near=near))
+    if name in SETTINGS or name.startswith("model.config."):
+        return
+    if name in GROUPS:
+        meant = MAIN_SETTINGS.get(name)
+        near = f"; did you mean --{meant}?" if meant else ""
+        raise InputError(
+            f"{COMMAND_LINE}: {name} is a group of settings, not a setting{near} (--help all lists them)"
+        )
+    last = name.rpartition(".")[2].replace("-", "_")
+    same_key = [one for one in SETTINGS if one.rpartition(".")[2] == last]
+    usual = OTHER_NAMES.get(last) or (same_key[0] if same_key else None)
+    near = f"; did you mean '{usual}'?" if usual else nearest(name, SETTINGS)
+    raise InputError(f"{COMMAND_LINE}: there is no setting '{name}'{near} (--help all lists them)")
 
 
-def _parse_settings(parse: Callable, parser, source: str) -> Config:
-    """Return the configuration that `parse` reads, its values checked; errors begin with `source`."""
-    from argparse import ArgumentError
-
+def _plain_value(name: str, text: str) -> Any:
+    """Return the value of a word: as YAML has it, or the text itself where the setting may be a string."""
     try:
-        namespace = parser.instantiate(parse())
-        config = Config(**{group.name: namespace[group.name] for group in fields(Config)})
-        check_values(config)
-    except ArgumentError as error:
-        problem = explain_parser_error(str(error.message or error))
-        raise InputError(_("{source}: {problem}").format(source=source, problem=problem)) from error
-    except InputError as error:
-        raise InputError(_("{source}: {problem}").format(source=source, problem=error)) from error
+        _, value = _load(text, COMMAND_LINE)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return text
+    kinds = {get_origin(kind) or kind for kind in members(SETTINGS.get(name))}
+    return text if str in kinds and type(value) not in kinds - {str} else value
+
+
+def _validated(layer: Mapping[str, Value]) -> Config:
+    """Return the configuration of settings by their dotted names; raises InputError for a wrong one."""
+    groups: dict[str, Any] = {}
+    for group, schema in GROUPS.items():
+        names = [name for name in layer if name.partition(".")[0] == group]
+        values = {name.partition(".")[2]: _with_numbers(name, layer[name].value) for name in names}
+        try:
+            groups[group] = schema(**values)
+        except ValidationError as error:
+            name = f"{group}.{error.errors()[0]['loc'][0]}"
+            raise _refusal(layer[name], name, describe(SETTINGS[name])) from error
+        for name in names:
+            if _is_broken(layer[name].value):
+                raise _refusal(layer[name], name, "without NUL characters and halves of characters")
+    config = Config(**groups)
+    for holds, name, rule in rules_together(config):
+        if not holds:
+            group, _, key = name.partition(".")
+            raise _refusal(layer.get(name) or Value(getattr(groups[group], key), ""), name, rule)
     return config
+
+
+def _refusal(one: Value, name: str, rule: str) -> InputError:
+    """Return the error for the value of a setting: its source, what it must be, and the nearest choice."""
+    found = "nothing; give it a value" if one.value in (None, "") else shorten(str(one.value), 80)
+    choices = [kind for kind in members(SETTINGS[name]) if get_origin(kind) is Literal]
+    near = nearest(one.value, [choice for kind in choices for choice in get_args(kind)])
+    source = f"{one.source}: " if one.source else ""
+    return InputError(f"{source}{name} must be {rule}, found {found}{near}")
+
+
+def _with_numbers(name: str, value: Any) -> Any:
+    """Return the value of a setting; YAML takes 3e-4 for a string."""
+    kinds = members(SETTINGS[name])
+    if isinstance(value, list) and list[float] in kinds:
+        return [float(one) if _is_number(one) else one for one in value]
+    if isinstance(value, dict):
+        return {key: float(one) if _is_number(one) else one for key, one in value.items()}
+    return float(value) if float in kinds and _is_number(value) else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+e[-+]?\d+", value, re.IGNORECASE) is not None
+
+
+def _is_broken(value: Any) -> bool:
+    """Return whether a string has what no file or file name can have."""
+    if isinstance(value, dict):
+        return any(map(_is_broken, (*value, *value.values())))
+    if isinstance(value, list):
+        return any(map(_is_broken, value))
+    return isinstance(value, str) and re.search("[\\0\ud800-\udbff]", value) is not None
 
 
 def _with_run_name(config: Config, path: str) -> Config:

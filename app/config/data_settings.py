@@ -1,30 +1,49 @@
-"""The settings of the data; see app/config/schema.py."""
+"""The settings of the data, and what all settings are made of; see app/config/schema.py."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+from pydantic_core import core_schema
 
 from .file_formats import FORMATS
-from .rules import (
-    CLEAN_NAMES,
-    DIFFERENT_NAMES,
-    NOT_EMPTY,
-    Needs,
-    Rule,
-    Seed,
-    at_least,
-    at_most,
-    between,
-)
 
+# Values must have the very type of their field; the text under a field is its help.
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 MAX_ROWS = 10**12
 MAX_TOKENS = 1_000_000
-FormatName = Literal["auto", *FORMATS]
-LongTextMode = Literal["cut", "head_tail", "windows"]
 
 
-@dataclass(frozen=True)
+@plain_dataclass(frozen=True)
+class Rule:
+    """A rule that is no range, in `Annotated` of a type: `words` are all that is allowed, after "must be"."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def check(self, value: Any) -> Any:
+        """Return a value that keeps the rule; pydantic reports the ValueError."""
+        if not self.holds(value):
+            raise ValueError(self.words)
+        return value
+
+
+@plain_dataclass(frozen=True)
+class Needs:
+    """A setting that keeps its default unless data.task has `what`, one of `Task.has`; `also` are values that
+    it may have with the other tasks."""
+
+    what: str
+    also: tuple[str, ...] = ()
+
+
+@plain_dataclass(frozen=True)
 class Task:
     """What the settings know of a value of data.task.
 
@@ -68,19 +87,30 @@ TASKS = {
     "masked_language_modelling": Task(frozenset({"hidden"}), (), ("loss", "accuracy")),
 }
 TaskName = Literal[*TASKS]
+FormatName = Literal["auto", *FORMATS]
+LongTextMode = Literal["cut", "head_tail", "windows"]
 WITH_LABELS, WITH_CLASSES = Needs("labels"), Needs("classes")
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
+Separator = Annotated[str, Rule("one or more characters", bool)]
+Names = Annotated[
+    list[str],
+    Rule(
+        "a list such as [a, b] of two or more different names without white space around them, none of them "
+        "empty (numbers, yes and no in quotes)",
+        lambda names: len(set(names)) == len(names) >= 2 and all(one == one.strip() != "" for one in names),
+    ),
+]
 SplitSize = Annotated[
     float,
     Rule(
-        "0, a fraction below 1 or a whole number of rows",
-        lambda size: size >= 0 and (size < 1 or float(size).is_integer()),
+        f"0, a fraction below 1 or a whole number of rows up to {MAX_ROWS:,}",
+        lambda size: 0 <= size <= MAX_ROWS and (size < 1 or size.is_integer()),
     ),
-    at_most(MAX_ROWS, "rows"),
 ]
-TrainShare = Annotated[float, Rule("above 0 and at most 1", lambda share: 0 < share <= 1), WITH_LABELS]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class DataConfig:
     """Where the rows come from and how they are split."""
 
@@ -118,20 +148,20 @@ class DataConfig:
     """Column of the label, by name or number; none: the column with a usual name such as label or 类别, else
     the one that has labels, or the only one left.
     """
-    label_separator: Annotated[str | None, NOT_EMPTY, Needs("several")] = None
+    label_separator: Annotated[Separator | None, Needs("several")] = None
     """For multi_label: what is between the labels of a row, for instance , or | or ;. none: lists, or one
     label."""
-    label_columns: Annotated[list[str] | None, DIFFERENT_NAMES, CLEAN_NAMES, Needs("columns")] = None
+    label_columns: Annotated[Names | None, Needs("columns")] = None
     """For multi_label: columns of 0 and 1, one for each label, by name, in the order of the labels' ids. For
     single_path: the columns of the levels, by name, the highest first. none: the labels are in label_column.
     """
-    label_hierarchy: Annotated[str | None, NOT_EMPTY, Needs("hierarchy")] = None
+    label_hierarchy: Annotated[Separator | None, Needs("hierarchy")] = None
     """For single_path and multi_path: what is between the levels of a label, for instance - or /; with
     label_columns, what is put between them."""
-    min_labels: Annotated[int, at_least(0), Needs("several")] = 0
+    min_labels: Annotated[int, Field(ge=0), Needs("several")] = 0
     """For multi_label: a prediction has at least this many labels; those nearest to their thresholds are
     added."""
-    max_labels: Annotated[int | None, at_least(1), Needs("several")] = None
+    max_labels: Annotated[Count | None, Needs("several")] = None
     """For multi_label: a prediction has at most this many labels, those furthest above their thresholds;
     none: any number."""
     header: bool | None = None
@@ -145,15 +175,15 @@ class DataConfig:
     """Whether double quotes enclose fields: double (yes) or none (they are part of the text); auto: double in
     CSV, none in TSV.
     """
-    labels: Annotated[list[str] | None, DIFFERENT_NAMES, CLEAN_NAMES, WITH_CLASSES] = None
+    labels: Annotated[Names | None, WITH_CLASSES] = None
     """Label names in the order of their ids; integers in the files are then ids, unless a name is an integer;
     none: the labels of the train file, sorted.
     """
     remove_spaces: bool = False
     """Remove all white space inside texts, for texts with spaces between the words."""
-    limit: Annotated[int | None, at_least(1, "row")] = None
+    limit: Count | None = None
     """Use only the first rows of the train file, before any split."""
-    train_share: TrainShare = 1.0
+    train_share: Annotated[float, Field(gt=0, le=1), WITH_LABELS] = 1.0
     """Part of the training rows to train on, of each class alike, which holds all smaller parts; dev and test
     rows stay the same. For python -m app learning-curve."""
     split: Literal["stratified", "random"] = "stratified"
@@ -172,11 +202,11 @@ class DataConfig:
     use_test: bool = True
     """false: no row of test is evaluated, a test file is not opened, and the report is on dev; for trials
     that choose settings."""
-    folds: Annotated[int | None, between(2, 1000), WITH_LABELS] = None
+    folds: Annotated[Annotated[int, Field(ge=2, le=1000)] | None, WITH_LABELS] = None
     """Divide the train file into this many parts, stratified, with all rows of one text in one part, to test
     on one of them (`fold`); python -m app cross-validate trains all of them. A test file is then not read.
     """
-    fold: Annotated[int | None, at_least(0)] = None
+    fold: Annotated[int, Field(ge=0)] | None = None
     """With `folds`: the part to test on, from 0; the other parts are train, and dev where there is no dev
     file."""
     relabel: Annotated[str | None, WITH_LABELS] = None
@@ -187,7 +217,7 @@ class DataConfig:
     """How invalid rows are handled: stop with an error (apart from empty texts up to 1 % of the rows, which
     are skipped), or skip them; the data report counts them, skipped_rows.csv in the run folder lists them.
     """
-    max_length: Annotated[int, at_least(4, "tokens"), at_most(MAX_TOKENS, "tokens")] = 128
+    max_length: Annotated[int, Field(ge=4, le=MAX_TOKENS)] = 128
     """Most tokens of a row, with special tokens; `long` says what is read of longer texts, and the data
     report counts them."""
     long: Annotated[LongTextMode, WITH_LABELS] = "cut"
@@ -198,12 +228,12 @@ class DataConfig:
     stride: int | None = None
     """Tokens from the start of a window to that of the next; none: three quarters of the tokens of a text in
     a window."""
-    max_windows: Annotated[int, between(1, 10_000)] = 8
+    max_windows: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Most windows of a row; the text after the last one is not read, and the data report counts such rows.
     """
     whole_words: Annotated[bool, Needs("hidden")] = False
     """For masked_language_modelling: hide all tokens of a Chinese word together (needs rjieba)."""
-    workers: Annotated[int | None, at_least(1), at_most(1024)] = None
+    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Processes that read several files, and that tokenise; the result is the same for any number. none: as
     many as cores to read files, and one, on all cores, to tokenise."""
     cache_dir: str = ".cache"

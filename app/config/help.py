@@ -1,18 +1,15 @@
 """The help of the run scripts: the settings that people use on one screen, or all of a group."""
 
-import ast
 import os
 import shutil
 import sys
 import textwrap
-from itertools import pairwise
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Literal, get_args, get_origin
 
 from ..errors import InputError, nearest
 from .data_settings import TASKS
-from .messages import setting_types
-from .schema import Config
+from .schema import GROUPS, SETTINGS, Config, members
 
 # The settings that people use, each with its value and what it is in a few words
 USUAL = {
@@ -47,7 +44,7 @@ def help_text(command: str, description: str, topics: list[str], defaults: Confi
     usage = f"usage: python {command} [--config FILE] [--GROUP.KEY VALUE ...]\n"
     values = defaults.to_dict()
     if topics:
-        groups = list(get_type_hints(Config))
+        groups = list(GROUPS)
         asked = groups if "all" in topics else topics
         return usage + "".join(f"\n{_explained(topic, values)}\n" for topic in asked)
     lines = [
@@ -58,7 +55,7 @@ def help_text(command: str, description: str, topics: list[str], defaults: Confi
         "  --config FILE                YAML file of settings; may be repeated, later ones win",
         "  --print_config               print the settings of this command as YAML, and end",
         "",
-        f"More: --help all, or --help with a group ({', '.join(get_type_hints(Config))}) or a setting.",
+        f"More: --help all, or --help with a group ({', '.join(GROUPS)}) or a setting.",
     ]
     return "\n".join([usage, description.strip(), "", *lines, *more]) + "\n"
 
@@ -81,56 +78,44 @@ def show(text: str) -> int:
 def _explained(topic: str, values: dict) -> str:
     """Return the help of a group, or of one setting."""
     group, _, key = topic.partition(".")
-    names = [name for name in setting_types() if name == topic or name.startswith(f"{topic}.")]
+    names = [name for name in SETTINGS if name == topic or name.startswith(f"{topic}.")]
     if not names:
-        near = nearest(topic, [*get_type_hints(Config), *setting_types(), "all"])
+        near = nearest(topic, [*GROUPS, *SETTINGS, "all"])
         raise InputError(f"command line: there is no help on '{topic}'{near}")
-    schema = get_type_hints(Config)[group]
-    heading = [] if key else [f"{group}: {schema.__doc__}", ""]
-    return "\n".join(heading + [_setting(name, schema, values) for name in names])
+    heading = [] if key else [f"{group}: {GROUPS[group].__doc__}", ""]
+    return "\n".join(heading + [_setting(name, values) for name in names])
 
 
-def _setting(name: str, schema: type, values: dict) -> str:
+def _setting(name: str, values: dict) -> str:
     """Return a setting's option, choices and default, and below them what it does."""
-    *groups, key = name.split(".")
-    for inner in groups[1:]:
-        schema = get_type_hints(schema)[inner]
     words = textwrap.fill(
-        _docstrings(schema)[key],
+        explanation(name),
         min(shutil.get_terminal_size((100, 24)).columns, 110),
         initial_indent="      ",
         subsequent_indent="      ",
         break_on_hyphens=False,
     )
-    return f"  --{name} {_value(setting_types()[name], key)}{_default(values, name)}\n{words}"
+    return f"  --{name} {_value(name)}{_default(values, name)}\n{words}"
 
 
-def _value(hint: Any, key: str) -> str:
-    """Return the choices of a type, or what stands for any of its values."""
-    members = [member for member in (get_args(hint) or (hint,)) if member is not NoneType]
-    if get_origin(hint) is Literal:
-        return "|".join(map(str, members))
-    if bool in members and len(members) == 1:
+def explanation(name: str) -> str:
+    """Return the text below the field of a setting."""
+    group, _, key = name.partition(".")
+    return " ".join(GROUPS[group].__pydantic_fields__[key].description.split())
+
+
+def _value(name: str) -> str:
+    """Return the choices of a setting, or what stands for any of its values."""
+    kinds = [kind for kind in members(SETTINGS[name]) if kind is not NoneType]
+    if kinds == [bool]:
         return "true|false"
-    choices = [str(choice) for one in members if get_origin(one) is Literal for choice in get_args(one)]
-    return "|".join([*choices, key.rpartition("_")[2].upper()])
+    choices = [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    others = [kind for kind in kinds if get_origin(kind) is not Literal]
+    return "|".join([*choices, *([name.rpartition("_")[2].rpartition(".")[2].upper()] if others else [])])
 
 
 def _default(values: dict, name: str) -> str:
-    value: Any = values
-    for key in name.split("."):
-        value = value[key]
+    group, _, key = name.partition(".")
+    value = values[group][key]
     shown = str(value).lower() if isinstance(value, bool) else value
     return "" if value is None or value in ([], {}) else f" (default: {shown})"
-
-
-def _docstrings(schema: type) -> dict[str, str]:
-    """Return the text below each field of a group."""
-    from inspect import getsource
-
-    fields = pairwise(ast.parse(getsource(schema)).body[0].body)
-    return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in fields
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
-    }

@@ -1,41 +1,39 @@
-"""The settings of a run: frozen dataclasses with their types, rules, defaults and help texts.
+"""The settings of a run: frozen pydantic dataclasses with their types, ranges, defaults and help texts.
 
-`command_line` fills them from YAML files and the command line. A default and a rule for a single value are
-written once, at the field (`rules`); `checks` has the rules for several settings together. Nothing here
-imports torch, so that `--help` is quick. Paths are relative to the working directory.
+`command_line` fills them from YAML files and the command line. A default, and what is allowed for a single
+value, are written once, at the field; `rules_together` has the rules for several settings together. Nothing
+here imports torch, so that `--help` is quick. Paths are relative to the working directory.
 """
 
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, field, fields
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from .data_settings import DataConfig
-from .rules import FROM_0_BELOW_1, Count, CountOrNone, Needs, Rule
-from .train_settings import TrainConfig
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 
-Head = Annotated[Literal["auto", "random", "linear"], Needs("unordered", also=("random",))]
-# Not Any: given a mapping with a `class_path`, jsonargparse would import that class and create an object.
+from .addresses import check_address
+from .data_settings import STRICT, TASKS, Count, DataConfig, Needs, Rule
+from .train_settings import Share, TrainConfig
+
+# Plain values, so that nothing in a file can name code to run.
 PlainValue = bool | int | float | str | list | dict | None
-Freeze = Annotated[
-    Literal["embeddings", "encoder"] | int | None,
-    Rule("embeddings, encoder, or at least 1", lambda lowest: isinstance(lowest, str) or lowest >= 1),
-]
+# A stride is at least one in so many of max_length: windows of almost the same tokens only take time
+MIN_STRIDE = 4
+TYPES = {
+    int: "an integer",
+    float: "a finite number",
+    bool: "true or false",
+    str: "a string (numbers, yes and no in quotes)",
+    list[str]: "a list such as [a, b] of strings (numbers, yes and no in quotes)",
+    list[float]: "a list of numbers",
+    NoneType: "null",
+}
 
 
-@dataclass(frozen=True)
-class LoRAConfig:
-    """Small matrices that are trained in place of the encoder's own, by peft; the head is trained in full."""
-
-    rank: Annotated[int | None, Rule("at least 0", lambda rank: rank >= 0)] = None
-    """Rank of the small matrices, such as 16; none, 0: train the encoder itself."""
-    alpha: CountOrNone = None
-    """They are multiplied by alpha / rank; none: alpha is twice the rank."""
-    dropout: Annotated[float | None, FROM_0_BELOW_1] = None
-    """Dropout probability of what they get; none: no dropout."""
-    targets: Annotated[list[str] | None, Rule("one name or more", bool)] = None
-    """Linear layers of the encoder that get them, such as [query, value]; none: all."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class ModelConfig:
     """Which encoder is trained, and what is changed in it."""
 
@@ -59,21 +57,23 @@ class ModelConfig:
     prefix: str | None = None
     """Words before each text, such as "query: ", with which e5 was pretrained; they stay in the checkpoint's
     tokenizer. Of a pair, the first text has them. "": none; none: as in the checkpoint."""
-    dropout: Annotated[float | None, FROM_0_BELOW_1] = None
+    dropout: Share | None = None
     """All dropout probabilities of the model; none: as in the model's configuration."""
-    head: Head = "auto"
+    head: Annotated[Literal["auto", "random", "linear"], Needs("unordered", also=("random",))] = "auto"
     """How a new head starts: random, or linear: as a logistic regression on the means of the states of the
     tokens (of a BERT, which gets one more layer for it); auto: linear for up to 12,000 rows of the default
     model, with configs/few_labels.yaml for few rows; else random (docs/models.md)."""
-    freeze: Freeze = None
+    freeze: Literal["embeddings", "encoder"] | Count | None = None
     """Train without changing the embeddings (embeddings), these and so many of the lowest layers (a number),
     or these and all layers, so only the head is trained (encoder); none: train all."""
     config: dict[str, PlainValue] = field(default_factory=dict)
     """Keys to set in the transformers configuration of the model: num_hidden_layers, hidden_size, ..."""
-    lora: LoRAConfig = field(default_factory=LoRAConfig)
+    lora_rank: Annotated[int, Field(ge=0)] | None = None
+    """Rank of LoRA's small matrices, such as 16, which peft trains in place of the encoder's own; the head is
+    trained in full. none, 0: train the encoder itself."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class DDPConfig:
     """For run_ddp.py and run_mp.py only."""
 
@@ -82,7 +82,7 @@ class DDPConfig:
     slightly)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class DeepSpeedConfig:
     """ZeRO, for run_deepspeed.py only; the rest of DeepSpeed's configuration follows from `train`."""
 
@@ -97,7 +97,7 @@ class DeepSpeedConfig:
     """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class HorovodConfig:
     """For run_horovod.py only."""
 
@@ -106,7 +106,7 @@ class HorovodConfig:
     slightly)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class OutputConfig:
     """Where a run is saved, and what it shows."""
 
@@ -127,7 +127,7 @@ class OutputConfig:
     """Keep the last training state of a finished run (three times the model's size): --resume auto can train
     it for longer."""
     merge: bool = True
-    """With model.lora.rank: save the model with the trained matrices added to its own, an ordinary
+    """With model.lora_rank: save the model with the trained matrices added to its own, an ordinary
     checkpoint, beside the folder adapter; false: save the adapter only."""
     tensorboard: bool = True
     """Write TensorBoard event files to the run folder."""
@@ -142,7 +142,7 @@ class OutputConfig:
     """Show a progress bar; none: if standard error is a terminal."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class Config:
     """The whole configuration of a run."""
 
@@ -157,3 +157,131 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         """Return the configuration as nested plain dictionaries."""
         return asdict(self)
+
+
+GROUPS = get_type_hints(Config)
+SETTINGS = {
+    f"{group}.{key}": hint
+    for group, schema in GROUPS.items()
+    for key, hint in get_type_hints(schema, include_extras=True).items()
+}
+
+
+def members(hint: Any) -> list[Any]:
+    """Return the types that a field may have, without what is said about them."""
+    if get_origin(hint) is Annotated:
+        return members(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return [member for one in get_args(hint) for member in members(one)]
+    return [hint]
+
+
+def describe(hint: Any) -> str:
+    """Return, in words, the values that the type of a field allows."""
+    if get_origin(hint) is Annotated:
+        kind, *notes = get_args(hint)
+        rules = [note.words for note in notes if isinstance(note, Rule)]
+        return rules[0] if rules else f"{describe(kind)} {_range(notes)}".rstrip()
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(map(describe, get_args(hint)))
+    if get_origin(hint) is Literal:
+        choices = get_args(hint)
+        return f"{'one of ' if len(choices) > 1 else ''}{', '.join(map(str, choices))}"
+    return "a mapping of keys to values" if get_origin(hint) is dict else TYPES[hint]
+
+
+def _range(notes: Iterable[Any]) -> str:
+    """Return the range of a number in words."""
+    ends = {
+        name: getattr(end, name)
+        for note in notes
+        if isinstance(note, FieldInfo)
+        for end in note.metadata
+        for name in ("ge", "gt", "le", "lt")
+        if hasattr(end, name)
+    }
+    if [*ends] == ["ge"]:
+        return f"of at least {ends['ge']}"
+    words = {"ge": "from {:,}", "gt": "above {:,}", "le": "to {:,}", "lt": "to below {:,}"}
+    return " ".join(text.format(ends[name]) for name, text in words.items() if name in ends)
+
+
+def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
+    """Yield the rules for several settings: whether the configuration keeps it, the dotted name of a setting
+    that breaks it otherwise, and what that one must be."""
+    data, model, train = config.data, config.model, config.train
+    for key in ("train", "dev", "test"):
+        files = getattr(data, key) or []
+        for file in [files] if isinstance(files, str) else files:
+            check_address(f"data.{key}", file)
+    yield from _rules_of_task(config)
+    for key, files in (("data.dev", data.dev), ("data.test", data.test)):
+        yield data.train is not None or not files, key, "given together with data.train"
+    is_whole = (data.folds is None) == (data.fold is None) and (data.fold or 0) < (data.folds or 1)
+    yield is_whole, "data.fold", "from 0 to data.folds - 1, and given together with data.folds"
+    rule = "left out with model.lora_rank, which freezes all"
+    yield not model.freeze or not model.lora_rank, "model.freeze", rule
+    rule = "true with model.lora_rank and random weights: without the model an adapter is of no use"
+    yield config.output.merge or not model.lora_rank or model.name, "output.merge", rule
+    if data.long != "windows":
+        yield data.stride is None, "data.stride", "left out unless data.long is windows"
+    elif data.stride is not None:
+        least = -(-data.max_length // MIN_STRIDE)
+        rule = f"from {least} to below {data.max_length} (a quarter of data.max_length, and data.max_length)"
+        yield least <= data.stride < data.max_length, "data.stride", rule
+    rule = f"left out with data.long {data.long}, which reads single texts"
+    yield data.long == "cut" or data.text_pair_column is None, "data.text_pair_column", rule
+    for key in ("labels", "label_column", "label_separator"):
+        rule = "left out with data.label_columns, which has the labels"
+        yield data.label_columns is None or getattr(data, key) is None, f"data.{key}", rule
+    rule = "at least data.min_labels, or null"
+    yield data.max_labels is None or data.max_labels >= data.min_labels, "data.max_labels", rule
+    is_plain = train.loss != "focal" or train.label_smoothing == 0
+    yield is_plain, "train.label_smoothing", "0 with train.loss focal"
+    is_zlpr = train.loss == "zlpr"
+    yield (
+        not is_zlpr or train.positive_weights == "none",
+        "train.positive_weights",
+        "none with train.loss zlpr",
+    )
+    rule = "left out with train.loss zlpr, which gives no probabilities"
+    yield not is_zlpr or train.r_drop is None, "train.r_drop", rule
+    corrections = {
+        "train.class_weights": train.class_weights == "balanced",
+        "train.positive_weights": train.positive_weights == "balanced",
+        "train.sampling": train.sampling == "balanced",
+        "train.loss": train.loss == "logit_adjusted",
+    }
+    first, *others = [key for key, is_chosen in corrections.items() if is_chosen] or [""]
+    for key in others:
+        yield (
+            False,
+            key,
+            f"left out with {first}: both correct the same imbalance; choose one of them",
+        )
+
+
+def _rules_of_task(config: Config) -> Iterator[tuple[Any, str, str]]:
+    """Yield the rules of data.task for other settings."""
+    task, has = config.data.task, TASKS[config.data.task].has
+    for group in fields(config):
+        settings = getattr(config, group.name)
+        hints = get_type_hints(type(settings), include_extras=True)
+        for one in fields(settings):
+            for needs in getattr(hints[one.name], "__metadata__", ()):
+                if isinstance(needs, Needs) and needs.what not in has:
+                    having = [name for name, known in TASKS.items() if needs.what in known.has]
+                    is_rare = len(having) < len(TASKS) / 2
+                    words = (
+                        f"unless data.task is {' or '.join(having)}" if is_rare else f"with data.task {task}"
+                    )
+                    is_left_out = getattr(settings, one.name) in (one.default, *needs.also)
+                    yield is_left_out, f"{group.name}.{one.name}", f"left out {words}"
+    if "labels" in has:
+        without = " or ".join(name for name, known in TASKS.items() if "labels" not in known.has)
+        rule = f"a format with labels unless data.task is {without}"
+        yield config.data.format != "text", "data.format", rule
+        rule = f"a file with data.task {task} (the sample set has one label a row)"
+        yield task == DataConfig.task or config.data.train is not None, "data.train", rule
+    else:
+        yield not config.model.lora_rank, "model.lora_rank", f"left out with data.task {task}"

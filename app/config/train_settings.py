@@ -1,76 +1,50 @@
 """The settings of the training; see app/config/schema.py."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from .data_settings import TASKS, WITH_CLASSES, WITH_LABELS
-from .rules import (
-    FINITE,
-    FROM_0_BELOW_1,
-    POSITIVE,
-    Count,
-    CountOrNone,
-    Needs,
-    Rule,
-    Seed,
-    at_least,
-    at_most,
-    between,
-)
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from .data_settings import STRICT, TASKS, WITH_CLASSES, WITH_LABELS, Count, Needs, Rule, Seed
 
 MAX_THREADS = 4096
-# seconds; ranks beat once a second, and a busy or swapping machine delays some of these beats
-MIN_TIMEOUT = 10
+MAX_EPOCHS = 10**9
+# Ranks beat once a second, and a busy or swapping machine delays some of these beats.
+MIN_TIMEOUT = 10  # seconds
 Metric = Literal["auto", *dict.fromkeys(name for task in TASKS.values() for name in task.metrics)]
-Loss = Annotated[
-    Literal[*dict.fromkeys(name for task in TASKS.values() for name in task.losses)], WITH_LABELS
-]
+Loss = Literal[*dict.fromkeys(name for task in TASKS.values() for name in task.losses)]
 Weights = Literal["none", "balanced"] | list[float]
-ClassWeights = Annotated[
-    Weights,
-    WITH_CLASSES,
-    Needs("one_class", instead="train.positive_weights"),
-]
-PositiveWeights = Annotated[Weights, Needs("several")]
-Threads = Annotated[int | None, at_least(1), at_most(MAX_THREADS)]
-Number = Annotated[float, FINITE]
-NumberOrNone = Annotated[float | None, FINITE]
-Epochs = Annotated[
-    Literal["auto"] | int,
-    Rule("at least 1, or auto", lambda epochs: epochs == "auto" or epochs >= 1),
-    Rule("at most 1,000,000,000, or auto", lambda epochs: epochs == "auto" or epochs <= 10**9),
-]
-MicroBatchSize = Annotated[
-    Literal["auto"] | int | None, Rule("at least 1, auto", lambda rows: rows == "auto" or rows >= 1)
-]
+Threads = Annotated[int, Field(ge=1, le=MAX_THREADS)]
+Number = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 Timeout = Annotated[
     int,
     Rule(
-        f"at least {MIN_TIMEOUT} seconds, or ranks that are only slow would be taken for dead",
+        f"an integer from {MIN_TIMEOUT} (seconds), or ranks that are only slow would be taken for dead",
         lambda seconds: seconds >= MIN_TIMEOUT,
     ),
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class TrainConfig:
     """How the model is trained."""
 
-    epochs: Epochs = "auto"
+    epochs: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_EPOCHS)] = "auto"
     """Passes over the training rows; auto: by the number of rows and the size of the smallest class, at least
     3 (pairs of texts: 4) unless these take more than 6,000 steps."""
-    max_steps: CountOrNone = None
+    max_steps: Count | None = None
     """Stop after this many optimizer steps; the learning-rate schedule is then this long."""
     batch_size: Count = 32
     """Rows of a global batch (one optimizer step), for all modes and any number of processes."""
     accumulation_steps: Count = 1
     """Number of micro-batches per optimizer step, in each process."""
-    micro_batch_size: MicroBatchSize = None
+    micro_batch_size: Literal["auto"] | Count | None = None
     """Most rows of a micro-batch, in place of accumulation_steps; auto, none: as accumulation_steps says.
     When memory runs out, a single process halves its micro-batches and repeats the step; several processes do
     so only with auto, in run_ddp.py, run_mp.py and run_accelerate.py.
     """
-    micro_batch_tokens: CountOrNone = None
+    micro_batch_tokens: Count | None = None
     """Most tokens of a micro-batch, and of a batch in evaluation, so that long texts need no more memory than
     many short ones; a longer row is one alone; none: no limit."""
     eval_batch_size: Count = 64
@@ -87,66 +61,66 @@ class TrainConfig:
     more time, the same weights."""
     optimizer: Literal["adamw", "adamw_8bit", "sgd"] = "adamw"
     """Optimizer; adamw_8bit: AdamW of bitsandbytes, whose state needs a quarter of the memory."""
-    learning_rate: NumberOrNone = None
+    learning_rate: Number | None = None
     """Peak learning rate; none: 3e-5; for a pretrained model by its width: to 384: 2e-4 (more than 150 steps
     in an epoch: 1e-4; pairs of texts: 5e-5), 512: 5e-5, 768: 3e-5, else 2e-5.
     """
-    head_learning_rate: NumberOrNone = None
+    head_learning_rate: Number | None = None
     """Peak learning rate of the head; none: learning_rate, ten times that for a pretrained model up to 384
     wide."""
     weight_decay: Number = 0.01
     """Weight decay; not applied to biases and norms."""
-    r_drop: Annotated[float | None, POSITIVE, WITH_LABELS] = None
+    r_drop: Annotated[Annotated[float, Field(gt=0)] | None, WITH_LABELS] = None
     """R-Drop: train each row twice in a step, with other dropout, and add so many times the divergence of the
     two predictions to its loss, such as 1; none: off."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """Learning rate after the warm-up: linear or cosine decay to 0, or constant."""
-    warmup: NumberOrNone = None
+    warmup: Number | None = None
     """Linear warm-up: below 1 a fraction of all steps, from 1 a number; none: 0.3 where the usual
     learning_rate is 2e-4, else 0.1."""
-    layer_lr_decay: Annotated[float, Rule("above 0 and at most 1", lambda factor: 0 < factor <= 1)] = 1.0
+    layer_lr_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The learning rate of each layer is that of the layer above times this factor; 1: the same for all
     layers."""
     max_grad_norm: Number = 1.0
     """Clip gradients to this L2 norm; 0: no clipping."""
-    loss: Loss = "cross_entropy"
+    loss: Annotated[Loss, WITH_LABELS] = "cross_entropy"
     """Loss of a row.
 
     focal: rows that are right already count less. logit_adjusted: classes count by their share of the rows.
     zlpr: for multi_label, one softmax loss over all labels of a row, with the decision logit > 0. huber: for
     numbers, it counts large errors less.
     """
-    focal_gamma: Annotated[float, between(0, 10)] = 2.0
+    focal_gamma: Annotated[float, Field(ge=0, le=10)] = 2.0
     """For the focal loss: its power of 1 - the probability of the label; 0 is cross entropy."""
     sampling: Annotated[Literal["all", "balanced"], WITH_CLASSES] = "all"
     """Rows of an epoch.
 
     all: each once. balanced: as many rows, of each class equally many (for multi_label: by rarest label).
     """
-    label_smoothing: Annotated[float, FROM_0_BELOW_1, Needs("one_class")] = 0.0
+    label_smoothing: Annotated[Share, Needs("one_class")] = 0.0
     """Fraction of the target probability that is spread evenly over all classes, below 1."""
-    positive_weights: PositiveWeights = "none"
+    positive_weights: Annotated[Weights, Needs("several")] = "none"
     """For multi_label: weight of each label in the loss of the rows that have it; balanced: rows without it /
     rows with it."""
-    class_weights: ClassWeights = "none"
+    class_weights: Annotated[Weights, WITH_CLASSES, Needs("one_class")] = "none"
     """Weight of each class in the loss; balanced: number of rows / (number of classes * rows of the class).
     """
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
     """Precision of the model: fp32, or autocast to bf16 or fp16 (fp16 with loss scaling); auto: bf16 on a
     device that is faster in it (on the CPU that is measured), else fp32.
     """
-    eval_every: CountOrNone = None
+    eval_every: Count | None = None
     """Steps between evaluations on dev; none: one after each epoch (train.epochs auto: at most about 10).
     There is always one after the last step.
     """
-    save_every: CountOrNone = None
+    save_every: Count | None = None
     """Steps between training states, from which an interrupted run can be resumed; none: one at each
     evaluation."""
     best_metric: Metric = "auto"
     """Metric on dev by which the best model is chosen; that model is kept. auto: the main one of
     the data.task, see there.
     """
-    early_stopping: CountOrNone = None
+    early_stopping: Count | None = None
     """Stop after this many evaluations in a row without a better best_metric; none: never."""
     log_every: Count = 10
     """Steps between log lines."""
@@ -164,9 +138,9 @@ class TrainConfig:
     """Seconds without a response from a process (stopped, or its machine unreachable) after which the other
     processes end; at least 10.
     """
-    threads: Threads = None
+    threads: Threads | None = None
     """CPU threads of each process; none: OMP_NUM_THREADS where a single process runs, else the cores of the
     machine divided by its number of processes."""
-    nprocs: Threads = None
+    nprocs: Threads | None = None
     """Number of processes that run_mp.py starts (short: --nprocs); none: one for each accelerator, or 2 on
     the CPU."""

@@ -4,9 +4,9 @@ import logging
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from ..config.command_line import read_yaml
 from ..config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from ..config.shipped import E5_PREFIX, E5_SMALL, FEW_LABELS_CONFIG
-from ..config.yaml_files import read_yaml
 
 logger = logging.getLogger(__name__)
 # Rows of the train file for each label, on average, from which on the encoder is trained

@@ -16,8 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from ..config.schema import LoRAConfig
-from ..errors import InputError, nearest
+from ..errors import InputError
 from ..runtime.disk import whole_files
 from .dropout import replace_dropout
 from .freezing import trained_parameters
@@ -34,17 +33,17 @@ PREFIX, NAME = "base_model.model.", "default"
 PROBLEM = "LoRA needs peft: pip install -r requirements/lora.txt"
 
 
-def add_lora(model: PackedModel, settings: LoRAConfig) -> None:
-    """Freeze a model but for its head, and add trained factors to the targets; without a rank nothing is
-    done. Raises InputError where peft is missing, and for a target that is no linear layer of the encoder."""
-    if not settings.rank:
+def add_lora(model: PackedModel, rank: int | None) -> None:
+    """Freeze a model but for its head, and add trained factors to the linear layers of the encoder; without a
+    rank nothing is done. Raises InputError where peft is missing."""
+    if not rank:
         return
     try:
         from peft import inject_adapter_in_model
         from peft.tuners.lora import LoraLayer
     except ImportError as error:
         raise InputError(f"{PROBLEM} ({error})") from error
-    config, heads = peft_config(model.model, settings)
+    config, heads = peft_config(model.model, rank)
     inject_adapter_in_model(config, model.model, NAME)
     # For peft's file only: it would keep the untrained head as well
     config.modules_to_save = heads
@@ -59,12 +58,12 @@ def add_lora(model: PackedModel, settings: LoRAConfig) -> None:
     replace_dropout(model)
     model.adapter = config
     logger.info(
-        "model.lora.rank %d: %s parameters are trained, in %s and the head.",
-        *(settings.rank, trained_parameters(model), ", ".join(config.target_modules)),
+        "model.lora_rank %d: %s parameters are trained, in %s and the head.",
+        *(rank, trained_parameters(model), ", ".join(config.target_modules)),
     )
 
 
-def peft_config(model: nn.Module, settings: LoRAConfig) -> tuple[LoraConfig, list[str]]:
+def peft_config(model: nn.Module, rank: int) -> tuple[LoraConfig, list[str]]:
     """Return peft's configuration for transformers' `model`, and the modules of its head."""
     from peft import LoraConfig
 
@@ -74,20 +73,13 @@ def peft_config(model: nn.Module, settings: LoRAConfig) -> tuple[LoraConfig, lis
         heads.append(f"{encoder}.pooler")
     of_head = tuple(f"{head}." for head in heads)
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    known = sorted({name.rpartition(".")[2] for name in linear if not f"{name}.".startswith(of_head)})
-    targets = settings.targets or known
-    for target in targets:
-        if target not in known:
-            raise InputError(
-                f"model.lora.targets must name linear layers of the encoder: {', '.join(known)}; found "
-                f"{target}{nearest(target, known)}"
-            )
+    targets = sorted({name.rpartition(".")[2] for name in linear if not f"{name}.".startswith(of_head)})
     config = LoraConfig(
         task_type="SEQ_CLS",
-        r=settings.rank,
-        lora_alpha=2 * settings.rank if settings.alpha is None else settings.alpha,
-        lora_dropout=settings.dropout or 0.0,
-        target_modules=list(targets),
+        r=rank,
+        lora_alpha=2 * rank,
+        lora_dropout=0.0,
+        target_modules=targets,
         exclude_modules=[name for name in linear if f"{name}.".startswith(of_head)],
         base_model_name_or_path=str(Path(base).resolve()) if base and Path(base).is_dir() else base or None,
     )

@@ -83,7 +83,7 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     width = None if config.model.name is None else checkpoint_width(config)
     is_linear = config.model.head == "linear"
     recipe = RANDOM if width is None else recipe_of(width, steps_per_epoch, has_pairs, is_linear)
-    has_lora = bool(config.model.lora.rank)
+    has_lora = bool(config.model.lora_rank)
     if has_lora:
         factor = NARROW_LORA_FACTOR if width is not None and width <= NARROW else LORA_FACTOR
         head_factor = max(1.0, recipe.head_factor / factor)

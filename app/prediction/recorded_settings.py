@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints.run_history import CONFIG
-from ..config.yaml_files import read_yaml
+from ..config.command_line import read_yaml
 from ..data.long_texts import LongTexts, saved_long_texts
 from ..data.readers import ReadOptions
 from ..errors import InputError, excerpt

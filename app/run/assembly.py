@@ -60,7 +60,7 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     torch.manual_seed(settings.seed)
     model = outcome.build_model(stores)
     freeze(model, config.model.freeze, num_layers(model))
-    add_lora(model, config.model.lora)
+    add_lora(model, config.model.lora_rank)
     if settings.gradient_checkpointing:
         model.checkpoint_layers()
     packed = choose_packed(settings.collate, model, strategy)

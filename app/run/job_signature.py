@@ -66,7 +66,7 @@ def job_signature(config: Config, components: Components) -> dict[str, Any]:
     if config.model.name is not None:
         content = checkpoint_content(components, config.model.name)
         signature["model.name"] = {"path": config.model.name, "content": content}
-    if config.model.lora.rank or config.model.freeze:
+    if config.model.lora_rank or config.model.freeze:
         # Training states have only what is trained, so a run resumes with these weights only
         base = signature["model.name"] or {
             "path": "random weights",
@@ -79,7 +79,6 @@ def job_signature(config: Config, components: Components) -> dict[str, Any]:
 def flat_settings(config: Config) -> dict[str, Any]:
     """Return all settings by their dotted names."""
     values = config.to_dict()
-    values["model.lora"] = values["model"].pop("lora")
     return {f"{group}.{key}": value for group, settings in values.items() for key, value in settings.items()}
 
 

@@ -12,7 +12,7 @@ import pytest
 from app.commands import VERBS, main, run_verb
 
 ROOT = Path(__file__).resolve().parents[2]
-SLOW_IMPORTS = {"torch", "transformers", "numpy", "pandas", "pyarrow", "sklearn", "jsonargparse"}
+SLOW_IMPORTS = {"torch", "transformers", "numpy", "pandas", "pyarrow", "sklearn"}
 DOORS = {"predict.py": "predict", "verify_modes.py": "verify"}
 # Print the helps, a form feed after each, and then what has been imported
 HELPS = """

@@ -7,7 +7,7 @@ from datetime import date
 
 import pytest
 
-from app.config.yaml_files import read_yaml
+from app.config.command_line import read_yaml
 from app.errors import InputError
 
 

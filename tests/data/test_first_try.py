@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from app.config.command_line import OTHER_NAMES, load_config
-from app.config.messages import setting_types
-from app.config.schema import DataConfig
+from app.config.schema import SETTINGS, DataConfig
 from app.data.dataset import Dataset, open_dataset
 from app.data.report import _few_lines
 from app.data.rows import read_rows
@@ -244,7 +243,7 @@ def test_names_of_other_tools_are_known(given, meant):
 
 
 def test_every_name_of_other_tools_leads_to_a_setting():
-    assert set(OTHER_NAMES.values()) <= set(setting_types())
+    assert set(OTHER_NAMES.values()) <= set(SETTINGS)
 
 
 def test_the_threads_of_one_process_are_those_of_the_environment(monkeypatch):

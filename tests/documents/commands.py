@@ -20,7 +20,7 @@ import yaml
 
 from app.commands import main
 from app.config.command_line import SHORT_OPTIONS, load_config
-from app.config.messages import setting_types
+from app.config.schema import SETTINGS
 from app.run.many_runs.search_space import parse_range, split_words
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -305,12 +305,12 @@ def known_options() -> set[str]:
     options = {name for path in files for name in re.findall(r'"(--[\w-]+)"', path.read_text("utf-8"))}
     for parser in (get_args_parser(), launch_command_parser()):
         options |= set(parser._option_string_actions)
-    return options | {f"--{name}" for name in [*SHORT_OPTIONS, "config", *setting_types()]}
+    return options | {f"--{name}" for name in [*SHORT_OPTIONS, "config", *SETTINGS]}
 
 
 def is_setting(name: str) -> bool:
     """Return whether `group.key` is a setting; keys of `model.config` are those of transformers."""
-    return name in setting_types() or name.startswith("model.config.")
+    return name in SETTINGS or name.startswith("model.config.")
 
 
 def check_option(code: str) -> None:

@@ -38,7 +38,7 @@ def test_few_rows_of_a_plain_run_have_the_settings_of_the_file(caplog):
         "--model.head=random",
         "--model.freeze=embeddings",
         "--model.name=hfl/chinese-macbert-base",
-        "--model.lora.rank=8",
+        "--model.lora_rank=8",
         "--data.task=multi_label",
         "--data.task=ordinal",
     ],

@@ -9,8 +9,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from app.config.schema import LoRAConfig
-from app.errors import InputError
 from app.model.lora import add_lora, load_adapter, save_adapter
 from app.prediction.choose_run import choose_run
 from app.run import merging
@@ -27,9 +25,9 @@ DECODER |= {"model__config__num_key_value_heads": 1}
 LEARNS = {"model__config__initializer_range": 0.2, "train__learning_rate": 0.03, "train__epochs": 3}
 
 
-def lora_model(architecture: str = "bert", **changes):
+def lora_model(architecture: str = "bert"):
     model = tiny_model(architecture)
-    add_lora(model, LoRAConfig(**{"rank": 4, **changes}))
+    add_lora(model, 4)
     return model
 
 
@@ -60,20 +58,10 @@ def test_without_a_rank_nothing_changes():
     for rank in (None, 0):
         model = tiny_model()
         names = list(model.state_dict())
-        add_lora(model, LoRAConfig(rank=rank))
+        add_lora(model, rank)
         assert list(model.state_dict()) == names
         assert model.adapter is None
         assert len(trained(model)) == len(names)
-
-
-def test_targets_are_those_that_are_set():
-    model = lora_model(targets=["query", "value"])
-    layers = {name.partition(".lora_")[0] for name in trained(model) if "lora_" in name}
-    assert {name.rpartition(".")[2] for name in layers} == {"query", "value"}
-    with pytest.raises(
-        InputError, match="linear layers of the encoder: dense, key, query, value; found quer"
-    ):
-        lora_model(targets=["quer"])
 
 
 def test_the_adapter_is_read_as_it_was_written(tmp_path):
@@ -102,7 +90,7 @@ def base(data, tmp_path_factory) -> Path:
 
 
 def train(data: list[str], folder: Path, **changes) -> tuple[int, Path]:
-    changes = LEARNS | {"model__lora__rank": 4} | changes
+    changes = LEARNS | {"model__lora_rank": 4} | changes
     return main("single", "", settings(data, folder, **changes)), folder
 
 
@@ -183,14 +171,14 @@ def test_an_adapter_that_is_kept_apart_is_used_by_predict_too(data, base, tmp_pa
     assert choose_run(tmp_path)[0] == folder
     status, _ = train(data, tmp_path / "random", output__merge="false")
     assert status == 2
-    assert "output.merge must be true with model.lora.rank and random weights" in capfd.readouterr().err
+    assert "output.merge must be true with model.lora_rank and random weights" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("part", ["lora", "freeze"])
 def test_a_run_resumes_with_the_weights_it_began_with_only(data, base, tmp_path, capfd, part):
     """Its training states do not have them."""
     copy = shutil.copytree(base, tmp_path / "base")
-    changes = {} if part == "lora" else {"model__lora__rank": 0, "model__freeze": 1}
+    changes = {} if part == "lora" else {"model__lora_rank": 0, "model__freeze": 1}
     changes |= {"model__name": copy}
     status, folder = train(data, tmp_path / "run", **changes, train__epochs=1)
     assert status == 0

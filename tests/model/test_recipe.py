@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from transformers import BertConfig, ElectraConfig
 
-from app.config.schema import Config, DataConfig, LoRAConfig, ModelConfig, TrainConfig
+from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from app.errors import InputError
 from app.model import recipe
 from app.model.recipe import with_recipe
@@ -117,7 +117,7 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path):
 @pytest.mark.parametrize(("width", "rate", "head_rate"), [(384, 6e-4, 2e-3), (768, 3e-4, None)])
 def test_lora_takes_a_multiple_of_the_rate_by_the_width(checkpoint, width, rate, head_rate):
     config = checkpoint(BertConfig(hidden_size=width, num_attention_heads=2))
-    config = replace(config, model=replace(config.model, lora=LoRAConfig(rank=8)))
+    config = replace(config, model=replace(config.model, lora_rank=8))
     train = with_recipe(config, steps_per_epoch=60, has_pairs=False).train
     assert train.learning_rate == pytest.approx(rate)
     assert train.head_learning_rate == (head_rate and pytest.approx(head_rate))

@@ -107,11 +107,11 @@ def test_a_head_starts_at_the_log_odds_of_each_label():
         ),
         (
             ["--train.sampling", "balanced", "--train.class_weights", "balanced"],
-            "train.class_weights balanced and train.sampling balanced correct the same imbalance",
+            "train.sampling must be left out with train.class_weights: both correct the same imbalance",
         ),
         (
             ["--train.sampling", "balanced", "--train.loss", "logit_adjusted"],
-            "together they correct it twice",
+            "train.loss must be left out with train.sampling: both correct the same imbalance",
         ),
         (
             ["--data.task", "masked_language_modelling", "--train.loss", "focal"],
@@ -128,7 +128,7 @@ def test_a_head_starts_at_the_log_odds_of_each_label():
             ],
             "train.positive_weights must be none with train.loss zlpr",
         ),
-        (["--train.focal_gamma", "-1"], "train.focal_gamma must be from 0 to 10"),
+        (["--train.focal_gamma", "-1"], "train.focal_gamma must be a finite number from 0 to 10"),
     ],
 )
 def test_settings_that_do_not_go_together(settings, message):

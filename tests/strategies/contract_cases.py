@@ -32,9 +32,9 @@ class Case:
     # As model.architecture and model.config
     architecture: str = "bert"
     config: dict = field(default_factory=dict)
-    # As model.freeze and model.lora
+    # As model.freeze and model.lora_rank
     freeze: str | int | None = None
-    lora: dict = field(default_factory=dict)
+    lora_rank: int | None = None
 
 
 # A row has one, two or three
@@ -102,16 +102,16 @@ CASES = {
 }
 if find_spec("peft"):
     CASES |= {
-        "lora": Case({"accumulation_steps": 3, "max_steps": 8}, lora={"rank": 4}, limit=65),
+        "lora": Case({"accumulation_steps": 3, "max_steps": 8}, lora_rank=4, limit=65),
         "lora_decoder": Case(
             {"accumulation_steps": 3, "max_steps": 8},
-            lora={"rank": 4},
+            lora_rank=4,
             architecture="qwen3",
             config={"num_key_value_heads": 1, "head_dim": 16},
         ),
         "lora_padded_adamw": Case(
             {"optimizer": "adamw", "learning_rate": 1e-3, "max_steps": 8} | {"gradient_checkpointing": True},
-            lora={"rank": 2, "alpha": 3, "targets": ["query", "dense"]},
+            lora_rank=2,
             collate="padded",
         ),
     }

@@ -44,7 +44,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     import torch
 
     from app.batching.plan import BatchPlan
-    from app.config.schema import Config, DataConfig, LoRAConfig, ModelConfig
+    from app.config.schema import Config, DataConfig, ModelConfig
     from app.data.dataset import open_dataset
     from app.data.long_texts import long_texts
     from app.data.tokenizer import load_tokenizer
@@ -86,7 +86,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     torch.manual_seed(0)
     model = outcome.build_model({"train": store})
     freeze(model, case.freeze, 2)
-    add_lora(model, LoRAConfig(**case.lora))
+    add_lora(model, case.lora_rank)
     if config.gradient_checkpointing:
         model.checkpoint_layers()
     if config.r_drop:

@@ -3,14 +3,12 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
 
-from ...config.command_line import load_config
-from ...config.messages import setting_types
-from ...config.schema import Config
-from ...config.yaml_files import read_yaml
+from ...config.command_line import load_config, read_yaml
+from ...config.schema import SETTINGS, Config, members
 from ...errors import InputError, nearest
 
 PREFIX = "--space."
@@ -188,14 +186,13 @@ def _as_number(value: Any) -> Any:
 
 def _takes_integers(name: str, values: list) -> bool:
     """Return whether a range has integers only: by the type of the setting, or of both ends."""
-    hint = setting_types().get(name)
-    return all(isinstance(one, int) for one in values) and float not in (hint, *get_args(hint))
+    return all(isinstance(one, int) for one in values) and float not in members(SETTINGS.get(name))
 
 
 def check_name(name: str) -> None:
     """Raise InputError for what is no setting, and for one that a search must not vary."""
     group, _, key = name.partition(".")
-    known = [one for one in setting_types() if one.partition(".")[0] in ("data", "model", "train")]
+    known = [one for one in SETTINGS if one.partition(".")[0] in ("data", "model", "train")]
     if name not in known and not name.startswith("model.config."):
         raise InputError(f"{PREFIX}{name}: there is no setting '{name}' to search{nearest(name, known)}")
     reason = NOT_SEARCHED.get(name)

@@ -46,8 +46,7 @@ def comparable(config: Config, steps: int, training: str) -> Config:
         settings = replace(settings, precision=precision)
     if training.endswith(CONTROL):
         settings = in_another_order(settings)
-    lora = replace(config.model.lora, dropout=None)
-    return replace(config, model=replace(config.model, dropout=0.0, lora=lora), train=settings)
+    return replace(config, model=replace(config.model, dropout=0.0), train=settings)
 
 
 def in_another_order(settings: TrainConfig) -> TrainConfig:
