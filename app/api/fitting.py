@@ -52,7 +52,6 @@ def train_folder(
     has_folder = "output.dir" in settings
     if not has_folder:
         settings = settings | {"output.dir": str(folder / "run"), "output.tensorboard": False}
-        settings["output.keep_final_state"] = False
     config = build_config(settings, names)
     with shown_log(verbose):
         # While the model has its name
@@ -73,7 +72,7 @@ def train_folder(
 def build_config(settings: dict[str, Any], names: list[str]) -> Config:
     """Return the configuration of dotted settings, on top of the usual default file."""
     settings = settings | {"data.labels": names}
-    words = ["--output.progress=false", "--output.name=fit"]
+    words = ["--output.name=fit"]
     for name, value in settings.items():
         is_json = value is None or isinstance(value, (bool, list, dict))
         words.append(f"--{name}={json.dumps(value) if is_json else value}")

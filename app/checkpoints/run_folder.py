@@ -157,8 +157,8 @@ def finished_error(folder: Path) -> InputError:
     else:
         said = _(
             "{folder} holds a finished run; choose another output.dir, or train its model further in a new "
-            "run with --model.name {folder} (its last training state was not kept, see "
-            "output.keep_final_state)"
+            "run with --model.name {folder} (its last training state is not there any "
+            "more)"
         )
     return InputError(said.format(folder=folder))
 

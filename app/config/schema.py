@@ -41,8 +41,6 @@ class ModelConfig:
     """Pretrained model: e5-small-zh (needs no hub), a name on the hub (hfl/chinese-macbert-base), a folder
     (./my-bert), or a finished run; none: random weights, with the architecture below.
     """
-    revision: str | None = None
-    """Branch, tag or commit of a model on the hub."""
     trust_remote_code: bool = False
     """Run Python code that comes with the pretrained model."""
     architecture: str = "bert"
@@ -51,9 +49,6 @@ class ModelConfig:
     """WordPiece vocabulary of a model with random weights, one token a line; none: the characters of GB 2312,
     ASCII and the training rows.
     """
-    lowercase: bool = True
-    """Convert Latin letters to lower case, without accents; for random weights (a pretrained model has its
-    own rule)."""
     prefix: str | None = None
     """Words before each text, such as "query: ", with which e5 was pretrained; they stay in the checkpoint's
     tokenizer. Of a pair, the first text has them. "": none; none: as in the checkpoint."""
@@ -74,36 +69,16 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, config=STRICT)
-class DDPConfig:
-    """For run_ddp.py and run_mp.py only."""
-
-    compression: Literal["none", "fp16", "bf16"] = "none"
-    """Precision in which gradients are sent: as they are (none) or half (half the bytes; weights differ
-    slightly)."""
-
-
-@dataclass(frozen=True, config=STRICT)
 class DeepSpeedConfig:
     """ZeRO, for run_deepspeed.py only; the rest of DeepSpeed's configuration follows from `train`."""
 
     stage: Literal[0, 1, 2, 3] = 2
     """What is partitioned across processes: 0 nothing, 1 optimizer states, 2 also gradients, 3 also
     parameters."""
-    offload_optimizer: bool = False
-    """Keep the optimizer states, and run the optimizer, in host memory."""
     config: str | None = None
     """DeepSpeed JSON file to merge in; its "auto" values are filled in from these settings, values that
     contradict them are refused.
     """
-
-
-@dataclass(frozen=True, config=STRICT)
-class HorovodConfig:
-    """For run_horovod.py only."""
-
-    compression: Literal["none", "fp16"] = "none"
-    """Precision in which gradients are sent: as they are (none) or half (half the bytes; weights differ
-    slightly)."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -120,26 +95,13 @@ class OutputConfig:
     new run if there is none; a finished run in `dir` continues if epochs or max_steps give it more steps
     (short: --resume).
     """
-    keep_states: Count = 2
-    """Number of training states to keep until the run is finished, the newest ones; each includes the best
-    model so far."""
-    keep_final_state: bool = True
-    """Keep the last training state of a finished run (three times the model's size): --resume auto can train
-    it for longer."""
-    merge: bool = True
-    """With model.lora_rank: save the model with the trained matrices added to its own, an ordinary
-    checkpoint, beside the folder adapter; false: save the adapter only."""
     tensorboard: bool = True
     """Write TensorBoard event files to the run folder."""
     trackers: list[str] = field(default_factory=list)
     """Services that follow the run as well, such as [mlflow, wandb], by accelerate's names
     (docs/evaluation.md)."""
-    project: str = "chinese-text-classification"
-    """Name under which the trackers group runs (MLflow: experiment)."""
     language: Literal["auto", "en", "zh"] = "auto"
     """Language of the report, its page and the advice: English or Chinese; auto: by LANG."""
-    progress: bool | None = None
-    """Show a progress bar; none: if standard error is a terminal."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -149,9 +111,7 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
-    ddp: DDPConfig = field(default_factory=DDPConfig)
     deepspeed: DeepSpeedConfig = field(default_factory=DeepSpeedConfig)
-    horovod: HorovodConfig = field(default_factory=HorovodConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,8 +181,6 @@ def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
     yield is_whole, "data.fold", "from 0 to data.folds - 1, and given together with data.folds"
     rule = "left out with model.lora_rank, which freezes all"
     yield not model.freeze or not model.lora_rank, "model.freeze", rule
-    rule = "true with model.lora_rank and random weights: without the model an adapter is of no use"
-    yield config.output.merge or not model.lora_rank or model.name, "output.merge", rule
     if data.long != "windows":
         yield data.stride is None, "data.stride", "left out unless data.long is windows"
     elif data.stride is not None:

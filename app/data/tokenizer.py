@@ -37,11 +37,9 @@ def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache
         tokens = (
             _read_vocabulary(Path(config.vocab_file))
             if config.vocab_file
-            else _character_vocabulary(dataset, config.lowercase, cache_dir)
+            else _character_vocabulary(dataset, cache_dir)
         )
-        tokenizer = BertTokenizer(
-            {token: index for index, token in enumerate(tokens)}, do_lower_case=config.lowercase
-        )
+        tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)}, do_lower_case=True)
     if config.prefix is not None:
         set_prefix(tokenizer.backend_tokenizer, config.prefix)
         tokenizer = _kept_as_it_is(tokenizer)
@@ -94,9 +92,7 @@ def _checkpoint_tokenizer(config: ModelConfig):
 
     rule = _("model.name must be a hub name or a folder with a tokenizer; '{name}' could not be loaded")
     with guarded(rule.format(name=config.name)):
-        tokenizer = AutoTokenizer.from_pretrained(
-            config.name, revision=config.revision, trust_remote_code=config.trust_remote_code
-        )
+        tokenizer = AutoTokenizer.from_pretrained(config.name, trust_remote_code=config.trust_remote_code)
     if not tokenizer.is_fast:
         raise InputError(
             f"a fast tokenizer is needed; {config.name} has only {type(tokenizer).__name__}; save it with a "
@@ -142,18 +138,17 @@ def _read_vocabulary(path: Path) -> list[str]:
     return tokens
 
 
-def _character_vocabulary(dataset: Dataset, lowercase: bool, cache_dir: str) -> list[str]:
+def _character_vocabulary(dataset: Dataset, cache_dir: str) -> list[str]:
     folder = (
-        Path(cache_dir)
-        / f"vocabulary-{content_key('vocabulary', 1, dataset.vocabulary_folder.name, lowercase)}"
+        Path(cache_dir) / f"vocabulary-{content_key('vocabulary', 1, dataset.vocabulary_folder.name, True)}"
     )
     train = dataset.splits["train"]
-    arguments = (train.table.folder, dataset.vocabulary_folder / "train_rows.npy", lowercase)
+    arguments = (train.table.folder, dataset.vocabulary_folder / "train_rows.npy")
     build_once(folder, build_vocabulary, *arguments, num_bytes=train.table.num_bytes)
     return (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
 
 
-def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path, lowercase: bool) -> None:
+def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path) -> None:
     """Write `vocab.txt`: GB 2312, ASCII, punctuation, and the characters of the normalized training rows."""
     import numpy as np
     from tokenizers.normalizers import BertNormalizer
@@ -166,34 +161,29 @@ def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path, lowercas
         chunk = rows[start : start + CHUNK]
         raw_characters.update(*table.texts(chunk), *(table.pairs(chunk) if table.has_pairs else ()))
     # This normalizer looks at one character at a time, so it is enough to give it each character once.
-    normalized = set(BertNormalizer(lowercase=lowercase).normalize_str("".join(sorted(raw_characters))))
-    ascii_characters = (
-        string.ascii_lowercase
-        + string.digits
-        + string.punctuation
-        + ("" if lowercase else string.ascii_uppercase)
-    )
+    normalized = set(BertNormalizer().normalize_str("".join(sorted(raw_characters))))
+    ascii_characters = string.ascii_lowercase + string.digits + string.punctuation
     extra = sorted(c for c in normalized if not c.isspace())
     characters = dict.fromkeys([*ascii_characters, *PUNCTUATION, *gb2312_characters(), *extra])
     # WordPiece splits a run of letters, kana or emoji into its first character and "##" continuations.
     continued = [
         f"##{c}"
         for c in characters
-        if c in ascii_characters and c.isalnum() or c in normalized and not is_split_off(c, lowercase)
+        if c in ascii_characters and c.isalnum() or c in normalized and not is_split_off(c)
     ]
     (folder / "vocab.txt").write_text(
         "\n".join([*SPECIAL_TOKENS, *characters, *dict.fromkeys(continued)]), encoding="utf-8"
     )
 
 
-def is_split_off(character: str, lowercase: bool) -> bool:
+def is_split_off(character: str) -> bool:
     """Return whether BERT's tokenizer makes a word of it alone, as of Chinese characters and punctuation."""
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
     # The normalizer puts spaces around Chinese characters, the pre-tokenizer splits at spaces and
     # punctuation.
-    text = BertNormalizer(lowercase=lowercase).normalize_str(f"a{character}a")
+    text = BertNormalizer().normalize_str(f"a{character}a")
     return len(BertPreTokenizer().pre_tokenize_str(text)) > 1
 
 

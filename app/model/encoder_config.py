@@ -39,7 +39,7 @@ def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
 
 def hub_options(settings: ModelConfig) -> dict:
     """Return which files of a hub's model are loaded, as `from_pretrained` takes it."""
-    return {"revision": settings.revision, "trust_remote_code": settings.trust_remote_code}
+    return {"trust_remote_code": settings.trust_remote_code}
 
 
 def encoder_config(settings: ModelConfig, tokenizer) -> PreTrainedConfig:

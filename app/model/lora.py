@@ -4,11 +4,9 @@ trained in full. https://huggingface.co/docs/peft/package_reference/lora
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import shutil
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,31 +101,3 @@ def load_adapter(path: Path) -> dict[str, torch.Tensor]:
         re.sub(r"(\.lora_[AB])\.", rf"\1.{NAME}.", name.removeprefix(PREFIX)): value
         for name, value in load_file(path).items()
     }
-
-
-def base_model(folder: Path) -> str | None:
-    """Return the checkpoint to which the adapter in a run folder belongs; None where there is no adapter, or
-    also a merged model. Raises InputError for a damaged file."""
-    path = folder / FOLDER / CONFIG
-    if not path.is_file() or (folder / "model.safetensors").is_file():
-        return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))["base_model_name_or_path"]
-    except (OSError, ValueError, TypeError, LookupError) as error:
-        raise InputError(f"{path}: not a readable configuration of an adapter: {error!r}") from error
-
-
-def with_adapter(model: nn.Module, info: dict, folder: Path) -> nn.Module:
-    """Return the base model with the adapter of a run folder added to its weights; `info`, as of
-    `load_weights`, no longer names the weights that the adapter has."""
-    try:
-        from peft import PeftModel
-    except ImportError as error:
-        raise InputError(f"{folder} has an adapter and no merged model; {PROBLEM} ({error})") from error
-    held = load_adapter(folder / FOLDER / WEIGHTS)
-    for kind in ("missing_keys", "mismatched_keys"):
-        info[kind] = [key for key in info[kind] if (key if isinstance(key, str) else key[0]) not in held]
-    with warnings.catch_warnings():
-        # peft calls names that transformers deprecates
-        warnings.simplefilter("ignore", FutureWarning)
-        return PeftModel.from_pretrained(model, folder / FOLDER).merge_and_unload()

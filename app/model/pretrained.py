@@ -158,18 +158,15 @@ def _and_more(names: list[str]) -> str:
     return f", and {len(names) - 1} more" if names[1:] else ""
 
 
-def save_model(folder: Path, model, state: dict | None, tokenizer) -> None:
+def save_model(folder: Path, model, state: dict, tokenizer) -> None:
     """Write a transformers checkpoint into `folder`, each file whole or absent. `model` is transformers'
-    model for its configuration, `state` its full weights by name; None: without weights."""
+    model for its configuration, `state` its full weights by name."""
     with whole_files(folder / ".model", folder) as aside, quiet_transformers():
-        if state is None:
-            model.config.save_pretrained(aside)
-        else:
-            # Under the names the model has now: older checkpoints name norms otherwise, and transformers
-            # would write it so. It empties the dictionary that it is given.
-            model.save_pretrained(aside, state_dict=dict(state), save_original_format=False)
-            # Which safetensors lets only its owner read
-            shutil.copymode(aside / "config.json", aside / "model.safetensors")
+        # Under the names the model has now: older checkpoints name norms otherwise, and transformers would
+        # write it so. It empties the dictionary that it is given.
+        model.save_pretrained(aside, state_dict=dict(state), save_original_format=False)
+        # Which safetensors lets only its owner read
+        shutil.copymode(aside / "config.json", aside / "model.safetensors")
         # Not a new folder in the place of one that was renamed meanwhile
         aside.stat()
         tokenizer.save_pretrained(aside)

@@ -29,12 +29,12 @@ def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | Path | None
     if name == E5_SMALL:
         return local_checkpoint(Path(cache_dir))
     if name.startswith(MODELSCOPE):
-        return _from_modelscope(name.removeprefix(MODELSCOPE), settings.revision)
-    _check_hub(name, settings.revision)
+        return _from_modelscope(name.removeprefix(MODELSCOPE))
+    _check_hub(name)
     return name
 
 
-def _check_hub(name: str, revision: str | None) -> None:
+def _check_hub(name: str) -> None:
     """Raise InputError unless the hub, or its cache on this machine, has a model of this name."""
     if constants.ENDPOINT != HUB:
         # Its downloads would leave the mirror for the hub's own storage
@@ -43,7 +43,7 @@ def _check_hub(name: str, revision: str | None) -> None:
         "model.name must be {default}, a hub name or a folder with a checkpoint; '{name}' could not be loaded"
     ).format(default=E5_SMALL, name=name)
     try:
-        hf_hub_download(name, "config.json", revision=revision)
+        hf_hub_download(name, "config.json")
     except errors.HFValidationError as error:
         raise InputError(_("{rule}: there is no such folder").format(rule=rule)) from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
@@ -55,7 +55,7 @@ def _check_hub(name: str, revision: str | None) -> None:
         raise InputError(f"{rule} from {constants.ENDPOINT}: {' '.join(str(error).split())}") from error
 
 
-def _from_modelscope(name: str, revision: str | None) -> Path:
+def _from_modelscope(name: str) -> Path:
     """Return the folder of a model of ModelScope, downloaded, or without network from its cache."""
     try:
         from modelscope_hub import HubApi
@@ -65,7 +65,7 @@ def _from_modelscope(name: str, revision: str | None) -> Path:
             f"model.name {MODELSCOPE}{name} needs modelscope-hub: pip install -r requirements/modelscope.txt"
         ) from error
     try:
-        return Path(HubApi().download_repo(name, "model", revision=revision, ignore_patterns=OTHER_FILES))
+        return Path(HubApi().download_repo(name, "model", ignore_patterns=OTHER_FILES))
     except (HubError, OSError, ValueError) as error:
         raise InputError(
             f"model.name must be a model of ModelScope after '{MODELSCOPE}', as in {MODELSCOPE}ORG/NAME; "

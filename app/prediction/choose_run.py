@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.run_files import ADAPTER, REPORT, finished_at
+from ..checkpoints.run_files import REPORT, finished_at
 from ..checkpoints.run_folder import CHECKPOINTS
 from ..errors import InputError
 from ..outcomes import OUTCOMES, outcome_class
@@ -26,11 +26,7 @@ def choose_run(folder: Path = CHECKPOINTS) -> tuple[Path, list[str]]:
     A trial is passed over where there is another run, see `_why_trial`; a run of masked language modelling is
     no classifier. Raises InputError where there is no run.
     """
-    runs = {
-        run: finished_at(run)
-        for run in folder.glob("*")
-        if any(map(os.path.isfile, (run / MODEL, run / ADAPTER)))
-    }
+    runs = {run: finished_at(run) for run in folder.glob("*") if os.path.isfile(run / MODEL)}
     finished = sorted((run for run in runs if runs[run] is not None), key=runs.get, reverse=True)
     trials: dict[Path, str] = {}
     for run in finished:

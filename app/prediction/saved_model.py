@@ -11,7 +11,6 @@ from transformers import AutoTokenizer
 from ..data.encoding import check_tokenizer, guarded, highest_id
 from ..errors import InputError, excerpt, first_line, nearest
 from ..model.encoder_config import check_vocabulary, checkpoint_config
-from ..model.lora import base_model, with_adapter
 from ..model.packed_model import max_positions
 from ..model.pretrained import load_weights
 from ..model.transformers_calls import quiet_transformers
@@ -38,10 +37,7 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
             config = checkpoint_config(folder, **local)
             with guarded("its tokenizer"):
                 tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-            base = base_model(folder)
-            model, info = load_weights(base or folder, config, use_safetensors=True, **local)
-            if base:
-                model = with_adapter(model, info, folder)
+            model, info = load_weights(folder, config, use_safetensors=True, **local)
     except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception, transformers errors of many types
         problem = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
@@ -76,7 +72,7 @@ def check_folder(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         problem = f"found no config.json, only: {', '.join(names[:8]) or '(it is empty)'}"
         raise InputError(rule.format(folder=folder, problem=problem))
-    if not any(name in names for name in MODEL_FILES) and not base_model(folder):
+    if not any(name in names for name in MODEL_FILES):
         pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
         problem = f"found {pickles[0]}, a pickle, which could run any code" if pickles else "found no weights"
         problem += "; save the model with save_pretrained of a recent transformers"
@@ -91,7 +87,7 @@ def _check_index(folder: Path) -> None:
     """Raise InputError for an index of weights that names anything but safetensors files in the folder.
     transformers would open whatever the index names, pickles too."""
     index = folder / MODEL_FILES[1]
-    if (folder / MODEL_FILES[0]).is_file() or base_model(folder):
+    if (folder / MODEL_FILES[0]).is_file():
         return
     try:
         shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()

@@ -130,9 +130,7 @@ class Job:
                 self.progress = load_state(self.strategy, self.saved, self.folder, self.job)
         first_writes: list[Callable[[], None]] = []
         self.on_rank_0(lambda: first_writes.extend(self.first_writes()))
-        self.saver = Saver(
-            self.strategy, self.folder, self.components, self.config.output, self.job, first_writes
-        )
+        self.saver = Saver(self.strategy, self.folder, self.components, self.job, first_writes)
         self.on_rank_0(self.open_log)
         if not self.is_main:
             self.open_log()
@@ -162,6 +160,7 @@ class Job:
             self.config.train.log_every,
             self.progress.step,
             self.config.to_dict(),
+            with_bar=self.ends_process,
         )
 
     def train(self) -> int:
@@ -240,5 +239,5 @@ class Job:
         """Print and write the report, and remove what a finished run does not need; rank 0 calls it."""
         print_and_write(self.folder, self.config, self.components, split, self.progress, metrics, results)
         self.log.track_report(split, metrics, self.progress.step)
-        drop_states(self.folder, keep=int(self.config.output.keep_final_state), keep_damaged=0)
+        drop_states(self.folder, keep=1, keep_damaged=0)
         logger.info("Saved in %s; %s", self.folder, self.components.outcome.next_command(self.folder))

@@ -26,15 +26,11 @@ TOLERANCE = 1e-4
 
 def merge_adapter(folder: Path, components: Components) -> None:
     """Add the adapter of the best checkpoint in a run folder to the weights that the run began with, and
-    write the sum there as a checkpoint of transformers; with `output.merge` false only configuration and
-    tokenizer. Rank 0 calls it.
+    write the sum there as a checkpoint of transformers. Rank 0 calls it.
 
     Everything is read again from the disk, on the CPU in fp32. Raises TrainingError, and writes no model,
     where the logits of the first rows of the report differ beyond rounding.
     """
-    if not components.config.output.merge:
-        save_model(folder, components.model.model, None, components.tokenizer)
-        return
     from peft import PeftModel
 
     config, loader = components.config, components.loaders[report_split(components)]
@@ -60,8 +56,7 @@ def merge_adapter(folder: Path, components: Components) -> None:
         (folder / MODEL).unlink()
         raise TrainingError(
             f"the merged model must have the logits of the model with its adapter, found a difference of "
-            f"{difference:.2g} at logits up to {largest:.3g}; {folder / ADAPTER} is kept: use it with "
-            "--output.merge false"
+            f"{difference:.2g} at logits up to {largest:.3g}; {folder / ADAPTER} is kept, which peft reads"
         )
     logger.info(
         "Adapter merged into %s: logits of %d rows differ by at most %.1e.",

@@ -19,7 +19,7 @@ OF_A_MACHINE = (
     *("data.format", "data.cache_dir", "data.workers", "model.vocab_file"),
 )
 # Settings that only rank 0 looks at
-OF_RANK_0 = ("dir", "name", "resume", "keep_states", "tensorboard", "trackers", "project", "progress")
+OF_RANK_0 = ("dir", "name", "resume", "tensorboard", "trackers")
 FREE = frozenset((*OF_A_MACHINE, *(f"output.{name}" for name in OF_RANK_0)))
 # These follow from the data and the settings
 DERIVED = {TOKENIZER, "data.labels", "data.cache_dir"}

@@ -77,25 +77,19 @@ def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
             f"{listed_changes(changed)}; change them back, or choose another output.dir"
         )
     if state.job["steps"] != job["steps"]:
-        check_can_train(state, job["steps"], config.output.dir)
+        check_can_train(state, job["steps"])
     elif is_finished(folder):
         raise finished_error(Path(config.output.dir))
     return state
 
 
-def check_can_train(state: TrainingState, total_steps: int, folder: str | None) -> None:
+def check_can_train(state: TrainingState, total_steps: int) -> None:
     """Raise InputError unless a run can train from its state to another last step than it began with."""
     done = state.progress.step
     if total_steps <= done:
         raise InputError(
             f"train.epochs and train.max_steps must give more steps than the {done} that the run has done, "
             f"found {total_steps}; raise them, or choose another output.dir"
-        )
-    if not state.weights:
-        raise InputError(
-            "a run whose training is done can train for longer only from its last training state, which was "
-            "not kept (output.keep_final_state); start a new run from its model with --model.name "
-            f"{folder or 'RUN'}"
         )
 
 

@@ -10,12 +10,13 @@ from safetensors import SafetensorError
 
 from ..checkpoints.run_folder import cannot_write, check_is_there
 from ..checkpoints.training_state import Tensors, best_weights, save_training_state
-from ..config.schema import OutputConfig
 from ..model.lora import save_adapter
 from ..model.pretrained import save_model, strip_prefix
 from ..strategies.strategy import Strategy
 from ..training.loop import RunProgress
 from .assembly import Components
+
+KEPT_STATES = 2  # training states of an unfinished run
 
 
 class BackgroundWriter:
@@ -55,7 +56,6 @@ class Saver(BackgroundWriter):
         strategy: Strategy,
         folder: Path | None,
         components: Components,
-        config: OutputConfig,
         job: dict,
         first_writes: list[Callable[[], None]],
     ) -> None:
@@ -70,17 +70,15 @@ class Saver(BackgroundWriter):
             name for name, value in self.transformers_model.named_parameters() if not value.requires_grad
         }
         self.tokenizer = components.tokenizer
-        self.config = config
         self.job = job
         self.first_writes = first_writes
 
     def save(self, progress: RunProgress, is_best: bool, with_state: bool, is_trained: bool) -> None:
         """Copy, and write in the background, the model where `is_best`, and a state where `with_state`. Every
-        rank calls it. The state of a finished training has tensors only to train for longer later."""
-        with_tensors = with_state and (self.config.keep_final_state or not is_trained)
+        rank calls it."""
         full_state = self.strategy.full_state
-        weights = strip_prefix(full_state.weights()) if is_best or with_tensors else {}
-        optimizer = strip_prefix(full_state.optimizer()) if with_tensors else {}
+        weights = strip_prefix(full_state.weights()) if is_best or with_state else {}
+        optimizer = strip_prefix(full_state.optimizer()) if with_state else {}
         if self.folder is None:
             return
         writes = []
@@ -93,8 +91,7 @@ class Saver(BackgroundWriter):
             if progress.best_step and not is_trained:
                 best_model = best_weights(self.folder, self.adapter is not None)
             trained = {name: value for name, value in weights.items() if name not in self.frozen}
-            tensors = (trained if with_tensors else {}, optimizer)
-            state = saved, self.job, *tensors, self.config.keep_states, best_model
+            state = saved, self.job, trained, optimizer, KEPT_STATES, best_model
             writes.append(partial(save_training_state, self.folder, *state))
         self.start(partial(self.write, writes))
 

@@ -7,16 +7,12 @@ import warnings
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from ..runtime.devices import has_memory
 from .strategy import BuildOptimizer
 from .torch_group import ProcessGroupStrategy
-
-HOOKS = {"fp16": fp16_compress_hook, "bf16": bf16_compress_hook}
 
 
 class DDP(ProcessGroupStrategy):
@@ -33,10 +29,6 @@ class DDP(ProcessGroupStrategy):
             self.module = DistributedDataParallel(
                 model, device_ids=devices, broadcast_buffers=False, gradient_as_bucket_view=True
             )
-        if compress := HOOKS.get(self.config.ddp.compression):
-            # Wrapped, because DDP recognises torch's hooks by name and requires NCCL for bf16; gloo can do it
-            # too.
-            self.module.register_comm_hook(None, lambda state, bucket: compress(dist.group.WORLD, bucket))
 
     def unwrapped_module(self) -> nn.Module:
         return self.module.module

@@ -55,12 +55,6 @@ def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
     }
-    if zero.offload_optimizer:
-        if zero.stage == 0:
-            raise InputError(
-                "deepspeed.offload_optimizer needs ZeRO: set deepspeed.stage to 1, 2 or 3, or turn it off"
-            )
-        ours["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
     if zero.config:
         merge(ours, read_json(zero.config), decided(config, ours), zero.config)
     return ours
@@ -78,10 +72,6 @@ def decided(config: Config, ours: dict[str, Any]) -> dict[str, tuple[Any, str]]:
         "gradient_accumulation_steps": (settings.accumulation_steps, "train.accumulation_steps"),
         "gradient_clipping": (settings.max_grad_norm, "train.max_grad_norm"),
         "zero_optimization.stage": (zero.stage, "deepspeed.stage"),
-        "zero_optimization.offload_optimizer.device": (
-            "cpu" if zero.offload_optimizer else "none",
-            "deepspeed.offload_optimizer",
-        ),
         "zero_force_ds_cpu_optimizer": (False, "train.optimizer"),
         "optimizer.type": (OPTIMIZERS[settings.optimizer], "train.optimizer"),
         "optimizer.params.lr": (settings.learning_rate, "train.learning_rate"),

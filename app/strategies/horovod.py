@@ -40,7 +40,6 @@ class Horovod(Strategy):
             build_optimizer(model),
             named_parameters=[item for item in model.named_parameters() if item[1].requires_grad],
             backward_passes_per_step=self.config.train.accumulation_steps,
-            compression=getattr(hvd.Compression, self.config.horovod.compression),
             op=hvd.Sum,
         )
 

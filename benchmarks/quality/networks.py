@@ -74,7 +74,7 @@ def pretrain(name: str, settings: DataConfig, dataset: Dataset, folder: Path) ->
 def run_single(arguments: list[str], run: Path) -> str:
     """Train in a run folder unless it is finished, and return the command; raises ProgramFailed."""
     output = ["--output.dir", str(run), "--output.resume", "auto", "--output.tensorboard", "false"]
-    command = ["run_single.py", *arguments, *output, "--output.keep_final_state", "false"]
+    command = ["run_single.py", *arguments, *output]
     if not (run / REPORT).is_file():
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(

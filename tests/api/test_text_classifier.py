@@ -102,7 +102,7 @@ def test_a_fitted_one_can_be_pickled(fitted):
             tiny(epochs=-1),
             ["好", "坏"],
             ["a", "b"],
-            r"train.epochs must be at least 1, or auto, found -1",
+            r"train.epochs must be auto or an integer from 1 to 1,000,000,000, found -1",
         ),
         (tiny(settings={"train.epoch": 1}), ["好", "坏"], ["a", "b"], "did you mean 'train.epochs'"),
         (

@@ -306,7 +306,7 @@ ARGUMENTS = {
     "setting without its group": (["--epochs", "3"], "there is no setting 'epochs'; did you mean 'train.epochs'?"),
     "mistyped and without its group": (["--lerning_rate", "1"], "there is no setting 'lerning_rate'", "--help all lists them"),
     "group": (["--model", "hfl/x"], "model is a group of settings, not a setting; did you mean --model.name?"),
-    "group of a mode": (["--ddp={}"], "ddp is a group of settings, not a setting (--help all lists them)"),
+    "group of a mode": (["--deepspeed={}"], "deepspeed is a group of settings, not a setting (--help all lists them)"),
     "wrong type": (["--train.epochs", "x"], "train.epochs must be auto or an integer from 1 to 1,000,000,000, found x"),
     "no value": (["--train.epochs"], "--train.epochs needs a value after it"),
     "empty value": (["--train.epochs", ""], "train.epochs must be auto or an integer from 1 to 1,000,000,000, found nothing"),
@@ -370,7 +370,7 @@ def test_the_usual_help_fits_on_a_screen_and_has_the_defaults_of_the_plain_comma
 
 
 def test_help_of_a_group_of_one_setting_and_of_none():
-    assert re.findall(r"^  --(\w+)", help_of("ddp"), re.MULTILINE) == ["ddp"]
+    assert re.findall(r"^  --(\w+)", help_of("deepspeed"), re.MULTILINE) == ["deepspeed"] * 2
     assert "  --train.epochs auto|EPOCHS (default: auto)\n      Passes over" in help_of("train.epochs")
     with pytest.raises(InputError, match="there is no help on 'trian'; did you mean 'train'?"):
         help_of("trian")

@@ -2,7 +2,6 @@
 tests/data/test_tokenizer.py"""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,24 +32,23 @@ OF_OTHER_TABLES = {"\U0002b820": False, "\u2e43": False, "\u0c84": False, "\u166
 
 @pytest.fixture
 def vocabulary(tmp_path):
-    """Build the vocabulary of texts: vocabulary(["好"], lowercase=True)."""
+    """Build the vocabulary of texts: vocabulary(["好"])."""
 
-    def build(texts: list[str], lowercase: bool = True) -> list[str]:
-        folder = Path(tmp_path / f"{lowercase}")
-        (folder / "table").mkdir(parents=True)
+    def build(texts: list[str]) -> list[str]:
+        folder = tmp_path
+        (folder / "table").mkdir()
         (folder / "rows.json").write_text(json.dumps([[f"好{text}", 0] for text in texts]))
         build_table(folder / "table", str(folder / "rows.json"), ReadOptions(), False, None)
         np.save(folder / "train_rows.npy", np.arange(len(texts)))
-        build_vocabulary(folder, folder / "table", folder / "train_rows.npy", lowercase)
+        build_vocabulary(folder, folder / "table", folder / "train_rows.npy")
         return (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
 
     return build
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_which_characters_are_words_by_themselves(lowercase):
+def test_which_characters_are_words_by_themselves():
     wanted = dict.fromkeys(SPLIT_OFF, True) | dict.fromkeys(IN_WORDS, False) | OF_OTHER_TABLES
-    assert {c: is_split_off(c, lowercase) for c in wanted} == wanted
+    assert {c: is_split_off(c) for c in wanted} == wanted
 
 
 def test_characters_of_words_have_a_continuation(vocabulary):
@@ -74,13 +72,12 @@ def test_characters_of_words_have_a_continuation(vocabulary):
     assert set(gb2312_characters()) < set(tokens)
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_no_character_of_the_training_text_is_unknown(vocabulary, lowercase):
+def test_no_character_of_the_training_text_is_unknown(vocabulary):
     """Whatever stands beside it; every 50th character of Unicode, and those above."""
     characters = [*map(chr, [*range(32, 0x3100), *range(0x3100, 0xD800, 50), *range(0xE000, 0x110000, 50)])]
     characters += [*SPLIT_OFF, *IN_WORDS, *OF_OTHER_TABLES]
-    tokens = vocabulary(["".join(characters)], lowercase)
-    tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)}, do_lower_case=lowercase)
+    tokens = vocabulary(["".join(characters)])
+    tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)}, do_lower_case=True)
     encodings = tokenizer.backend_tokenizer.encode_batch_fast([f"a{c}{c}好{c}a" for c in characters])
     unknown = [
         c for c, encoding in zip(characters, encodings, strict=True) if tokenizer.unk_token_id in encoding.ids

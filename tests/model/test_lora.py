@@ -10,12 +10,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from app.model.lora import add_lora, load_adapter, save_adapter
-from app.prediction.choose_run import choose_run
 from app.run import merging
 from app.run.entry import main
 from tests.ranks import settings
 from tests.tiny import tiny_model, write_tiny
-from tests.verbs import predict
 
 peft = pytest.importorskip("peft")
 DECODER = {"model__architecture": "qwen3", "model__config__head_dim": 8}
@@ -153,25 +151,6 @@ def test_a_merged_model_that_differs_is_not_kept(data, base, tmp_path, monkeypat
     monkeypatch.undo()
     assert train(data, folder, model__name=base)[0] == 0
     assert (folder / "model.safetensors").exists()
-
-
-def test_an_adapter_that_is_kept_apart_is_used_by_predict_too(data, base, tmp_path, monkeypatch, capfd):
-    predicted = []
-    for merge in ("true", "false"):
-        status, folder = train(data, tmp_path / merge, model__name=base, output__merge=merge)
-        assert status == 0
-        rows = tmp_path / f"{merge}.csv"
-        assert predict(["--checkpoint", str(folder), "--output", str(rows), "好棒美", "差坏", "书桌"]) == 0
-        predicted.append([line.split(",") for line in rows.read_text().splitlines()])
-    assert not (folder / "model.safetensors").exists()
-    merged, apart = predicted
-    assert [row[:-3] for row in merged] == [row[:-3] for row in apart]
-    numbers = [[float(value) for row in rows[1:] for value in row[-3:]] for rows in predicted]
-    assert numbers[0] == pytest.approx(numbers[1], abs=2e-6)
-    assert choose_run(tmp_path)[0] == folder
-    status, _ = train(data, tmp_path / "random", output__merge="false")
-    assert status == 2
-    assert "output.merge must be true with model.lora_rank and random weights" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("part", ["lora", "freeze"])

@@ -14,7 +14,7 @@ from app.training.step import StepResult
 from tests.training.tiny_training import step_result
 
 METRICS = ("loss", "accuracy", "macro_f1", "weighted_f1")
-QUIET = OutputConfig(tensorboard=False, progress=False)
+QUIET = OutputConfig(tensorboard=False)
 
 
 def step_log(step: int, loss_sum: float, rows: int, skipped: bool = False) -> StepResult:
@@ -85,7 +85,7 @@ def test_a_training_without_end_is_logged(tmp_path):
 
 def test_other_ranks_keep_nothing_and_say_nothing(tmp_path, capsys):
     start_logging(is_main=False)
-    log = RunLog(None, OutputConfig(progress=True), METRICS, total_steps=2, log_every=1)
+    log = RunLog(None, OutputConfig(), METRICS, total_steps=2, log_every=1, with_bar=True)
     log.count(step_log(1, 1.0, 1))
     log.step(step_log(1, 1.0, 1), 1.0)
     log.evaluation(1, "dev", {}, True, 0.1)

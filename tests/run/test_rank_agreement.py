@@ -77,7 +77,7 @@ def test_other_rows_are_named_with_rank_host_and_both_files(config, tmp_path):
     ("group", "key", "value"),
     [
         *(("train", "seed", 7), ("train", "log_every", 3), ("train", "accumulation_steps", 2)),
-        *(("data", "split_seed", 7), ("output", "keep_final_state", False), ("ddp", "compression", "bf16")),
+        *(("data", "split_seed", 7), ("output", "language", "zh")),
     ],
 )
 def test_another_setting_is_named(config, group, key, value):

@@ -360,7 +360,7 @@ def test_run_folder_that_cannot_be_made(what):
     [
         (["--data.train", "nowhere.tsv"], "nowhere.tsv"),
         (["--train.batchsize", "8"], "did you mean 'train.batch_size'"),
-        (["--train.batch_size", "0"], "train.batch_size must be at least 1"),
+        (["--train.batch_size", "0"], "train.batch_size must be an integer of at least 1"),
         (["--train.device", "tpu"], "offers on this machine, cpu, with :N for one of several, found 'tpu'"),
         (["--train.device", "meta"], "offers on this machine, cpu, with :N for one of several, found 'meta'"),
         (["--train.class_weights", "[1.0, 2.0]"], "train.class_weights must be 3 numbers from 0"),
@@ -467,8 +467,9 @@ def test_settings_reach_the_end(data, arguments):
     assert report["rows"] == sum(scores["support"] for scores in report["classes"].values())
 
 
-def test_progress_bar_when_asked_for(data, capfd):
-    folder = finish(data, "--output.progress", "true", "--train.epochs", "1")
+def test_progress_bar_on_a_terminal(data, capfd, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    folder = finish(data, "--train.epochs", "1")
     stdout, stderr = capfd.readouterr()
     assert "train: 100%|" in stderr
     assert "6/6" in stderr

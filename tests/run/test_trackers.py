@@ -125,13 +125,14 @@ def test_mlflow_has_the_whole_run_also_when_it_is_trained_for_longer(tmp_path, m
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
-    trackers = ["--output.trackers", "[mlflow]", "--output.project", "tiny"]
+    trackers = ["--output.trackers", "[mlflow]"]
     assert start(tmp_path, "--train.epochs", "2", *trackers) == 0
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
     client = MlflowClient("mlruns")
 
     def only_run():
-        (found,) = client.search_runs([client.get_experiment_by_name("tiny").experiment_id])
+        project = client.get_experiment_by_name("chinese-text-classification")
+        (found,) = client.search_runs([project.experiment_id])
         return found
 
     first = only_run()

@@ -46,13 +46,6 @@ def test_no_clipping_is_written_too():
     assert deepspeed_config(Config(train=TrainConfig(max_grad_norm=0)), 1)["gradient_clipping"] == 0
 
 
-def test_offload():
-    offload = replace(CONFIG, deepspeed=DeepSpeedConfig(stage=1, offload_optimizer=True))
-    assert deepspeed_config(offload, 2)["zero_optimization"]["offload_optimizer"] == {"device": "cpu"}
-    with pytest.raises(InputError, match="needs ZeRO"):
-        deepspeed_config(replace(CONFIG, deepspeed=DeepSpeedConfig(stage=0, offload_optimizer=True)), 2)
-
-
 def test_a_users_file_is_merged_in(tmp_path):
     users = {
         "train_batch_size": 32,

@@ -10,13 +10,13 @@ logger = logging.getLogger(__name__)
 
 
 class ProgressBar:
-    """The bar of a training; `wanted` None: shown where standard error is a terminal."""
+    """The bar of a training, where it is `wanted` and standard error is a terminal."""
 
-    def __init__(self, wanted: bool | None, is_main: bool, total_steps: int, first_step: int) -> None:
+    def __init__(self, wanted: bool, total_steps: int, first_step: int) -> None:
         # tqdm's own lock also takes a semaphore of the system. A process that mp.spawn started would leave it
         # behind, with a warning, because it ends without Python's shutdown.
         tqdm.set_lock(threading.RLock())
-        self.is_shown = is_main and (sys.stderr.isatty() if wanted is None else wanted)
+        self.is_shown = wanted and sys.stderr.isatty()
         self.bar = tqdm(
             total=total_steps,
             initial=first_step,

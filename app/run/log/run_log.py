@@ -29,8 +29,10 @@ class RunLog:
         log_every: int,
         first_step: int = 0,
         settings: dict | None = None,
+        with_bar: bool = False,
     ) -> None:
-        """`metrics` are shown after an evaluation; trackers get the `settings`, nested in groups."""
+        """`metrics` are shown after an evaluation; trackers get the `settings`, nested in groups. `with_bar`:
+        a progress bar is shown where standard error is a terminal."""
         self.folder = folder
         self.metrics = metrics
         self.total_steps = total_steps
@@ -44,7 +46,7 @@ class RunLog:
         self.trackers = Trackers(config, folder, flat(settings or {})) if folder else None
         if folder:
             drop_later_lines(folder / METRICS, first_step)
-        self.bar = ProgressBar(config.progress, folder is not None, total_steps, first_step)
+        self.bar = ProgressBar(with_bar and folder is not None, total_steps, first_step)
 
     def count(self, step: StepResult) -> None:
         """Count a step."""

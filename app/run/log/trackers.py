@@ -18,6 +18,7 @@ from ...runtime.disk import write_json
 from ...runtime.telemetry import turn_off_telemetry
 
 logger = logging.getLogger(__name__)
+PROJECT = "chinese-text-classification"
 # In the run folder: the id of the run in each service, so that a resumed run continues it
 IDS = "trackers.json"
 WITH_REQUIREMENTS = ("mlflow", "wandb", "swanlab")
@@ -43,7 +44,7 @@ class Trackers:
     """The trackers of a run, which get its settings by their dotted names. One that fails is left out."""
 
     def __init__(self, config: OutputConfig, folder: Path, settings: dict[str, Any]) -> None:
-        self.project, self.folder, self.settings = config.project, folder, settings
+        self.folder, self.settings = folder, settings
         self.open: dict[str, tracking.GeneralTracker] = {}
         for name in dict.fromkeys(config.trackers):
             self._guard(name, partial(self._start, name))
@@ -77,7 +78,7 @@ class Trackers:
         # accelerate asks its own state which process is the main one: this one is.
         kind = tracking.LOGGER_TYPE_TO_CLASS[name]
         kind = type(kind.__name__, (kind,), {"main_process_only": False})
-        tracker = kind(self.project, **options.get(name, {}))
+        tracker = kind(PROJECT, **options.get(name, {}))
         tracker.start()
         self.open[name] = tracker
         if known is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...checkpoints.run_folder import CHECKPOINTS, is_finished
+from ...checkpoints.training_state import drop_states
 from ...config.schema import Config
 from ...config.shipped import MODULE
 from ...data.cache import content_key, file_digest
@@ -56,10 +57,8 @@ class Series:
             return True
         log = folder.with_name(f"{name}.log")
         say(f"{name}: training, its messages are in {log}")
-        # first: the user's own word on it comes later and wins
-        states = ["--output.keep_final_state", "false"]
         ends = ["--output.dir", str(folder), "--output.resume", "auto"]
-        arguments = ["-m", f"{MODULE}.run", self.mode, *states, *self.settings, *words, *ends]
+        arguments = ["-m", f"{MODULE}.run", self.mode, *self.settings, *words, *ends]
         command = load_strategy(self.mode).launcher.command(arguments, self.processes)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
@@ -73,6 +72,8 @@ class Series:
                 f"{name} failed with status {status}: {error}; the whole output is in {log}. The same "
                 "command continues where it stopped"
             )
+        # Nobody trains a run of a series for longer
+        drop_states(folder, keep=0, keep_damaged=0)
         return True
 
 
