@@ -24,7 +24,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     It works in `Pipeline`, `cross_val_score` and `GridSearchCV`. A parameter that is None has the trainer's
     default (`python run_single.py --help all`). `model` is `model.name`, None for e5-small-zh;
     `random_state` is `train.seed`; the others are settings of `data` and `train`. `settings` has any other
-    ones by their dotted names, as in {"train.layer_lr_decay": 0.9}.
+    ones by their dotted names, as in {"train.weight_decay": 0.1}.
 
     All rows given to `fit` are trained on, and the model of the last step is kept. With `dev_size`, a
     fraction or a number of rows, so many rows choose the best evaluation instead, and make `early_stopping`

@@ -142,12 +142,11 @@ def restored_torch() -> Iterator[None]:
     """Restore torch's random state, its number of threads and its choice of kernels afterwards."""
     import torch
 
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    threads = torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
     with torch.random.fork_rng():
         try:
             yield
         finally:
             torch.set_num_threads(threads)
-            torch.use_deterministic_algorithms(deterministic)
             torch.set_float32_matmul_precision(precision)

@@ -7,20 +7,13 @@ from functools import lru_cache
 import numpy as np
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class BatchPlan:
-    """Global batches of row positions; the last of an epoch may be smaller. With `classes`, (num_rows,), each
-    class is drawn equally often."""
+    """Global batches of row positions; the last of an epoch may be smaller."""
 
     num_rows: int
     batch_size: int
     seed: int
-    classes: np.ndarray | None = None
-
-    @property
-    def drawn(self) -> str:
-        """What a run says of how rows are drawn."""
-        return "" if self.classes is None else ", each class drawn equally often"
 
     @property
     def steps_per_epoch(self) -> int:
@@ -37,28 +30,8 @@ class BatchPlan:
 @lru_cache(maxsize=1)
 def epoch_order(plan: BatchPlan, epoch: int) -> np.ndarray:
     """Return the row positions of an epoch, (num_rows,), in the order in which they are trained."""
-    if plan.classes is not None:
-        return balanced_order(plan.classes, [plan.seed, epoch])
     dtype = np.int32 if plan.num_rows < 1 << 31 else np.int64
     return np.random.default_rng([plan.seed, epoch]).permutation(np.arange(plan.num_rows, dtype=dtype))
-
-
-def balanced_order(classes: np.ndarray, seed: list[int]) -> np.ndarray:
-    """Return as many row positions as rows, (num_rows,) int64, random, with equal shares of the classes.
-
-    Of a large class they have some rows, each once at most; the rows of a small one come several times, each
-    as often as the others, up to one.
-    """
-    generator = np.random.default_rng(seed)
-    _, class_of_row, sizes = np.unique(classes, return_inverse=True, return_counts=True)
-    by_class = np.split(np.argsort(class_of_row, kind="stable"), np.cumsum(sizes)[:-1])
-    share, over = divmod(len(classes), len(sizes))
-    with_one_more = set(generator.permutation(len(sizes))[:over].tolist())
-    drawn = []
-    for number, rows in enumerate(by_class):
-        times, rest = divmod(share + (number in with_one_more), len(rows))
-        drawn += [np.tile(rows, times), generator.permutation(rows)[:rest]]
-    return generator.permutation(np.concatenate(drawn))
 
 
 def shard_rows(lengths: np.ndarray, num_shards: int) -> list[np.ndarray]:

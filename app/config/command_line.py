@@ -30,7 +30,6 @@ OTHER_NAMES = {
     **dict.fromkeys(("epoch", "epochs", "num_epochs", "num_train_epochs"), "train.epochs"),
     **dict.fromkeys(("batch", "bs", "batch_size", "train_batch_size"), "train.batch_size"),
     **dict.fromkeys(("per_device_train_batch_size",), "train.batch_size"),
-    **dict.fromkeys(("per_device_eval_batch_size",), "train.eval_batch_size"),
     **dict.fromkeys(("gradient_accumulation_steps",), "train.accumulation_steps"),
     **dict.fromkeys(("max_len", "max_seq_length", "max_seq_len", "seq_len"), "data.max_length"),
     **dict.fromkeys(("model_name_or_path", "model_name", "pretrained"), "model.name"),

@@ -194,29 +194,13 @@ def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
         yield data.label_columns is None or getattr(data, key) is None, f"data.{key}", rule
     rule = "at least data.min_labels, or null"
     yield data.max_labels is None or data.max_labels >= data.min_labels, "data.max_labels", rule
-    is_plain = train.loss != "focal" or train.label_smoothing == 0
-    yield is_plain, "train.label_smoothing", "0 with train.loss focal"
     is_zlpr = train.loss == "zlpr"
-    yield (
-        not is_zlpr or train.positive_weights == "none",
-        "train.positive_weights",
-        "none with train.loss zlpr",
-    )
+    yield not is_zlpr or train.class_weights == "none", "train.class_weights", "none with train.loss zlpr"
     rule = "left out with train.loss zlpr, which gives no probabilities"
     yield not is_zlpr or train.r_drop is None, "train.r_drop", rule
-    corrections = {
-        "train.class_weights": train.class_weights == "balanced",
-        "train.positive_weights": train.positive_weights == "balanced",
-        "train.sampling": train.sampling == "balanced",
-        "train.loss": train.loss == "logit_adjusted",
-    }
-    first, *others = [key for key, is_chosen in corrections.items() if is_chosen] or [""]
-    for key in others:
-        yield (
-            False,
-            key,
-            f"left out with {first}: both correct the same imbalance; choose one of them",
-        )
+    rule = "left out with train.loss logit_adjusted: both correct the same imbalance"
+    is_twice = train.loss == "logit_adjusted" and train.class_weights == "balanced"
+    yield not is_twice, "train.class_weights", rule
 
 
 def _rules_of_task(config: Config) -> Iterator[tuple[Any, str, str]]:

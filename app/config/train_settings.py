@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from .data_settings import STRICT, TASKS, WITH_CLASSES, WITH_LABELS, Count, Needs, Rule, Seed
+from .data_settings import STRICT, TASKS, WITH_CLASSES, WITH_LABELS, Count, Rule, Seed
 
 MAX_THREADS = 4096
 MAX_EPOCHS = 10**9
@@ -39,23 +39,9 @@ class TrainConfig:
     """Rows of a global batch (one optimizer step), for all modes and any number of processes."""
     accumulation_steps: Count = 1
     """Number of micro-batches per optimizer step, in each process."""
-    micro_batch_size: Literal["auto"] | Count | None = None
-    """Most rows of a micro-batch, in place of accumulation_steps; auto, none: as accumulation_steps says.
-    When memory runs out, a single process halves its micro-batches and repeats the step; several processes do
-    so only with auto, in run_ddp.py, run_mp.py and run_accelerate.py.
-    """
     micro_batch_tokens: Count | None = None
     """Most tokens of a micro-batch, and of a batch in evaluation, so that long texts need no more memory than
     many short ones; a longer row is one alone; none: no limit."""
-    eval_batch_size: Count = 64
-    """Batch size of each process in evaluation, in rows."""
-    collate: Literal["auto", "packed", "padded"] = "auto"
-    """Batch layout: packed (no padding) or padded; auto: packed where the model and the mode support it."""
-    attention: Literal["auto", "grouped", "varlen"] = "auto"
-    """Attention in packed batches: grouped (rows of similar length are padded together) or varlen (one kernel
-    for any lengths); auto: varlen where the device has a fast kernel for it (CUDA, compute capability 8.0 or
-    higher).
-    """
     gradient_checkpointing: bool = False
     """Keep only the input of each layer for the backward pass, which computes the layer again: less memory,
     more time, the same weights."""
@@ -78,9 +64,6 @@ class TrainConfig:
     warmup: Number | None = None
     """Linear warm-up: below 1 a fraction of all steps, from 1 a number; none: 0.3 where the usual
     learning_rate is 2e-4, else 0.1."""
-    layer_lr_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """The learning rate of each layer is that of the layer above times this factor; 1: the same for all
-    layers."""
     max_grad_norm: Number = 1.0
     """Clip gradients to this L2 norm; 0: no clipping."""
     loss: Annotated[Loss, WITH_LABELS] = "cross_entropy"
@@ -90,21 +73,10 @@ class TrainConfig:
     zlpr: for multi_label, one softmax loss over all labels of a row, with the decision logit > 0. huber: for
     numbers, it counts large errors less.
     """
-    focal_gamma: Annotated[float, Field(ge=0, le=10)] = 2.0
-    """For the focal loss: its power of 1 - the probability of the label; 0 is cross entropy."""
-    sampling: Annotated[Literal["all", "balanced"], WITH_CLASSES] = "all"
-    """Rows of an epoch.
-
-    all: each once. balanced: as many rows, of each class equally many (for multi_label: by rarest label).
-    """
-    label_smoothing: Annotated[Share, Needs("one_class")] = 0.0
-    """Fraction of the target probability that is spread evenly over all classes, below 1."""
-    positive_weights: Annotated[Weights, Needs("several")] = "none"
-    """For multi_label: weight of each label in the loss of the rows that have it; balanced: rows without it /
-    rows with it."""
-    class_weights: Annotated[Weights, WITH_CLASSES, Needs("one_class")] = "none"
+    class_weights: Annotated[Weights, WITH_CLASSES] = "none"
     """Weight of each class in the loss; balanced: number of rows / (number of classes * rows of the class).
-    """
+    For multi_label: weight of each label in the loss of the rows that have it; balanced: rows without it /
+    rows with it."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
     """Precision of the model: fp32, or autocast to bf16 or fp16 (fp16 with loss scaling); auto: bf16 on a
     device that is faster in it (on the CPU that is measured), else fp32.
@@ -126,14 +98,9 @@ class TrainConfig:
     """Steps between log lines."""
     seed: Seed = 42
     """Random seed of the weights, the order of the rows and dropout."""
-    deterministic: bool = False
-    """Use only deterministic kernels (slower on CUDA)."""
     device: str = "auto"
     """cpu, or an accelerator that torch finds: cuda (also for ROCm), npu, xpu or mps, with :N for one of
     several; auto: the accelerator, else the CPU."""
-    on_nonfinite: Literal["stop", "skip"] = "stop"
-    """On a non-finite loss or gradient: stop at the next log line, or skip the step (synchronises the device
-    every step)."""
     timeout: Timeout = 120
     """Seconds without a response from a process (stopped, or its machine unreachable) after which the other
     processes end; at least 10.

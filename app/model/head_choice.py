@@ -15,9 +15,8 @@ ENOUGH_ROWS = 64
 MAX_ROWS = 12_000
 # Settings of the machine, and of the arithmetic, leave the choice of few rows open
 FREE = (
-    *("seed", "precision", "device", "threads", "nprocs", "timeout", "deterministic", "on_nonfinite"),
-    *("collate", "attention", "gradient_checkpointing", "log_every", "save_every"),
-    *("accumulation_steps", "micro_batch_size", "micro_batch_tokens", "eval_batch_size"),
+    *("seed", "precision", "device", "threads", "nprocs", "timeout"),
+    *("gradient_checkpointing", "log_every", "save_every", "accumulation_steps", "micro_batch_tokens"),
 )
 
 

@@ -10,7 +10,6 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 from ..batching.collate import Layout
-from ..errors import InputError
 from . import attention
 from .dropout import replace_dropout
 from .grouped_attention import head_layout
@@ -82,12 +81,9 @@ class PackedModel(nn.Module):
         return self.can_pack and has_varlen_kernels(device, head_size, self.packing.reads_last, has_window)
 
     def layout(self, packed: bool, varlen: bool = False) -> Layout:
-        """Return the input layout this model needs; raises InputError where it cannot run packed."""
+        """Return the input layout this model needs; `packed` only where it can run so."""
+        assert self.can_pack or not packed, self.why_padded
         config = self.model.config
-        if packed and not self.can_pack:
-            raise InputError(
-                f"train.collate packed is not possible: {self.why_padded}; set it to padded, or leave it out"
-            )
         takes_types = "token_type_ids" in signature(self.model.forward).parameters
         return Layout(
             packed,

@@ -15,7 +15,7 @@ def start_bias(train: TrainConfig, labels: np.ndarray, label_names: list[str]) -
     many rows.
     """
     counts = np.asarray(labels).sum(axis=0, dtype=np.int64)
-    weights = positive_weights(train.positive_weights, counts, len(labels), label_names)
+    weights = positive_weights(train.class_weights, counts, len(labels), label_names)
     odds = (counts + 0.5) / (len(labels) - counts + 0.5)
     return np.log(odds if weights is None else odds * weights.numpy()).astype(np.float32)
 
@@ -51,7 +51,7 @@ def positive_weights(
     weights = torch.tensor(setting, dtype=torch.get_default_dtype())
     if len(weights) != len(label_names) or not weights.isfinite().all() or not (weights > 0).all():
         raise InputError(
-            f"train.positive_weights must be {len(label_names)} finite numbers above 0, one for each of "
+            f"train.class_weights must be {len(label_names)} finite numbers above 0, one for each of "
             f"{listed(label_names)}; found {setting}"
         )
     return weights

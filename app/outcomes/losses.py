@@ -23,6 +23,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 # Of 1 - probability, whose power below 1 has no finite gradient at 0
 LEAST = 1e-6
+FOCAL_GAMMA = 2.0
 
 
 class ClassLoss:
@@ -35,34 +36,30 @@ class ClassLoss:
 
 
 class CrossEntropy(ClassLoss):
-    """Cross entropy with label smoothing and class weights, (num_labels,) or None."""
+    """Cross entropy with class weights, (num_labels,) or None."""
 
-    def __init__(self, class_weights: torch.Tensor | None, label_smoothing: float) -> None:
+    def __init__(self, class_weights: torch.Tensor | None) -> None:
         self.class_weights = class_weights
-        self.label_smoothing = label_smoothing
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the sum over rows, (), of logits (num_rows, num_labels) and labels (num_rows,)."""
-        return cross_entropy(
-            logits, labels, self.class_weights, reduction="sum", label_smoothing=self.label_smoothing
-        )
+        return cross_entropy(logits, labels, self.class_weights, reduction="sum")
 
 
 class FocalLoss(ClassLoss):
-    """Cross entropy times (1 - probability of the label) ** `gamma`, so that rows that are right already
+    """Cross entropy times (1 - probability of the label) ** FOCAL_GAMMA, so that rows that are right already
     count less.
 
     Lin et al. 2017, https://arxiv.org/abs/1708.02002
     """
 
-    def __init__(self, gamma: float, class_weights: torch.Tensor | None = None) -> None:
-        self.gamma = gamma
+    def __init__(self, class_weights: torch.Tensor | None = None) -> None:
         self.class_weights = class_weights
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the sum over rows, (), of logits (num_rows, num_labels) and labels (num_rows,)."""
         log_of_label = log_softmax(at_least_float32(logits), dim=1).gather(1, labels[:, None])[:, 0]
-        losses = -log_of_label * (-torch.expm1(log_of_label)).clamp_min(LEAST) ** self.gamma
+        losses = -log_of_label * (-torch.expm1(log_of_label)).clamp_min(LEAST) ** FOCAL_GAMMA
         return (losses if self.class_weights is None else losses * self.class_weights[labels]).sum()
 
 
@@ -73,19 +70,14 @@ class LogitAdjustedLoss(ClassLoss):
     Menon et al. 2021, https://arxiv.org/abs/2007.07314. `shares` (num_labels,) are above 0 and add up to 1.
     """
 
-    def __init__(
-        self, shares: torch.Tensor, class_weights: torch.Tensor | None = None, label_smoothing: float = 0.0
-    ) -> None:
+    def __init__(self, shares: torch.Tensor, class_weights: torch.Tensor | None = None) -> None:
         self.log_shares = shares.log()
         self.class_weights = class_weights
-        self.label_smoothing = label_smoothing
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the sum over rows, (), of logits (num_rows, num_labels) and labels (num_rows,)."""
         adjusted = at_least_float32(logits) + self.log_shares
-        return cross_entropy(
-            adjusted, labels, self.class_weights, reduction="sum", label_smoothing=self.label_smoothing
-        )
+        return cross_entropy(adjusted, labels, self.class_weights, reduction="sum")
 
 
 class BinaryCrossEntropy:
@@ -158,10 +150,9 @@ class NumberLoss:
 
 @dataclass(frozen=True)
 class LossSettings:
-    """What a loss is made of: the settings of the training, the number of train rows of each label,
-    (num_labels,), and weights of labels, (num_labels,) on the device, or None."""
+    """What a loss is made of: the number of train rows of each label, (num_labels,), and weights of labels,
+    (num_labels,) on the device, or None."""
 
-    train: TrainConfig
     counts: np.ndarray
     weights: torch.Tensor | None
     device: torch.device
@@ -176,13 +167,13 @@ class LossSettings:
 # By train.loss, for one number a row, for one label and for several
 NUMBER_LOSSES = {"cross_entropy": mse_loss, "huber": huber_loss}
 SINGLE_LABEL_LOSSES: dict[str, Callable[[LossSettings], Loss]] = {
-    "cross_entropy": lambda of: CrossEntropy(of.weights, of.train.label_smoothing),
-    "focal": lambda of: FocalLoss(of.train.focal_gamma, of.weights),
-    "logit_adjusted": lambda of: LogitAdjustedLoss(of.shares(), of.weights, of.train.label_smoothing),
+    "cross_entropy": lambda of: CrossEntropy(of.weights),
+    "focal": lambda of: FocalLoss(of.weights),
+    "logit_adjusted": lambda of: LogitAdjustedLoss(of.shares(), of.weights),
 }
 MULTI_LABEL_LOSSES: dict[str, Callable[[LossSettings], Loss]] = {
     "cross_entropy": lambda of: BinaryCrossEntropy(of.weights),
-    "focal": lambda of: BinaryCrossEntropy(of.weights, of.train.focal_gamma),
+    "focal": lambda of: BinaryCrossEntropy(of.weights, FOCAL_GAMMA),
     "zlpr": lambda of: ZLPR(),
 }
 
@@ -201,7 +192,7 @@ def multi_label_loss(
 ) -> Loss:
     """Return the loss of `train.loss` for several labels; `labels` (num_rows, num_labels) of train."""
     counts = np.asarray(labels).sum(axis=0, dtype=np.int64)
-    weights = positive_weights(train.positive_weights, counts, len(labels), label_names)
+    weights = positive_weights(train.class_weights, counts, len(labels), label_names)
     return _make(MULTI_LABEL_LOSSES, train, counts, weights, device)
 
 
@@ -212,4 +203,4 @@ def _make(losses, train: TrainConfig, counts, weights, device) -> Loss:
             f"train.loss must be {' or '.join(losses)} with this data.task, found '{train.loss}'"
         )
     weights = None if weights is None else weights.to(device)
-    return losses[train.loss](LossSettings(train, counts, weights, device))
+    return losses[train.loss](LossSettings(counts, weights, device))

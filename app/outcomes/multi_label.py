@@ -87,13 +87,6 @@ class MultiLabel(LabelledOutcome):
         losses_per_row = len(self.label_names) if self.loss.is_per_label else 1
         return Loader(split, store, layout, losses_per_row=losses_per_row)
 
-    def sampling_classes(self, labels: np.ndarray) -> np.ndarray:
-        """Return the rarest label of each row; rows without labels are one more class."""
-        labels = np.asarray(labels)
-        counts = labels.sum(axis=0, dtype=np.int64)
-        rarest = np.where(labels, counts, len(labels) + 1).argmin(axis=1)
-        return np.where(labels.any(axis=1), rarest, labels.shape[1])
-
     def metrics_in_training(self, split, results: np.ndarray) -> dict:
         """Return the metrics, on dev with the thresholds that are best for its rows."""
         if split.name == FITTED_ON:

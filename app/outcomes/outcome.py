@@ -99,10 +99,6 @@ class Outcome:
 
         return Loader(split, store, layout)
 
-    def sampling_classes(self, labels: np.ndarray) -> np.ndarray:
-        """Return the class of each row, (num_rows,) int64, by which `train.sampling balanced` draws rows."""
-        raise NotImplementedError
-
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the sum of the losses, without dimensions, of outputs (num_targets, ...) and their targets
         (num_targets, ...). The loop divides it by `Loader.divisor` of the global batch. No target gives 0."""

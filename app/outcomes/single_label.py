@@ -58,9 +58,6 @@ class SingleLabel(LabelledOutcome):
         labels = dataset.splits["train"].labels
         self.loss = single_label_loss(config.train, labels, self.label_names, device)
 
-    def sampling_classes(self, labels: np.ndarray) -> np.ndarray:
-        return np.asarray(labels)
-
     def class_logits(self, logits: np.ndarray) -> np.ndarray:
         """Return logits whose softmax are the probabilities of the labels, of the model's outputs."""
         return logits

@@ -53,7 +53,7 @@ class AfterStep:
         self.first_step = self.progress.step + 1
         self.losses = Losses(self.strategy, self.progress.loss_window)
         train = self.components.loaders["train"]
-        self.check_finite = FiniteCheck(self.strategy, train, self.config.on_nonfinite)
+        self.check_finite = FiniteCheck(self.strategy, train)
 
     def __call__(self, progress: RunProgress, step: StepResult) -> None:
         self.log_step(step)
@@ -154,10 +154,9 @@ class AfterStep:
         with self.log.speed.paused():
             self.collect_losses()
             started = time.perf_counter()
-            batch_size = self.config.eval_batch_size
             with memory_for("dev was evaluated", Remedy.EVALUATION):
                 metrics, logits = evaluate_split(
-                    self.strategy, self.components, "dev", batch_size, self.log, progress.step
+                    self.strategy, self.components, "dev", self.log, progress.step
                 )
             is_best = self.update_best(metrics)
             metrics |= self.take_train_loss()

@@ -1,7 +1,6 @@
 """Configuration -> the components of a run: data, tokenizer, outcome, model, loaders, batch plan."""
 
 import logging
-import os
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,7 +24,6 @@ from ..model.recipe import with_epochs, with_recipe
 from ..model.source import checkpoint_place
 from ..outcomes import prepare_outcome
 from ..outcomes.outcome import Outcome
-from ..runtime.devices import is_cuda
 from ..strategies.strategy import Strategy
 from ..training.optimizer import build_optimizer
 
@@ -50,7 +48,6 @@ class Components:
 
 def assemble(config: Config, strategy: Strategy) -> Components:
     """Open the data and build the seeded model, the same on every rank; raises InputError for bad input."""
-    make_deterministic(config.train.deterministic)
     config, dataset = open_data(config)
     data, settings = config.data, config.train
     model_settings = replace(config.model, name=checkpoint_place(config.model, data.cache_dir))
@@ -63,21 +60,16 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     add_lora(model, config.model.lora_rank)
     if settings.gradient_checkpointing:
         model.checkpoint_layers()
-    packed = choose_packed(settings.collate, model, strategy)
+    packed = choose_packed(model, strategy)
     check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
-    layout = model.layout(packed, choose_varlen(settings.attention, model, packed, strategy.device))
-    if settings.gradient_checkpointing and layout.varlen and not is_cuda(strategy.device):
-        raise InputError("train.gradient_checkpointing true needs train.attention auto or grouped on the CPU")
+    layout = model.layout(packed, choose_varlen(model, packed, strategy.device))
     if settings.optimizer == "adamw_8bit" and not strategy.has_whole_optimizer:
         raise InputError(
             "train.optimizer adamw_8bit needs the whole optimizer state in each process, and this mode has "
             "parts of it, which also saves memory; set it to adamw, or use run_ddp.py"
         )
     loaders = {name: outcome.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
-    classes = None
-    if settings.sampling == "balanced":
-        classes = outcome.sampling_classes(dataset.splits["train"].labels)
-    plan = BatchPlan(len(loaders["train"]), settings.batch_size, settings.seed, classes)
+    plan = BatchPlan(len(loaders["train"]), settings.batch_size, settings.seed)
     has_pairs = dataset.splits["train"].table.has_pairs
     class_sizes = tuple(dataset.statistics["train"]["classes"].values())
     # So that the run's files are read in the same way again
@@ -122,38 +114,13 @@ def cache_content(components: Components) -> str:
     return content_key(*map(folder_digest, [*folders, *stores]))
 
 
-def choose_packed(collate: str, model: PackedModel, strategy: Strategy) -> bool:
-    """Return whether batches are packed: as set in `train.collate`; auto: if the model and the mode can."""
-    if collate == "auto":
-        if not model.can_pack:
-            logger.info("Batches are padded: %s.", model.why_padded)
-        return model.can_pack and strategy.accepts_packed
-    if collate == "packed" and not strategy.accepts_packed:
-        raise InputError(
-            "train.collate packed does not work in this mode, which splits batches by rows; set it to auto "
-            "or padded"
-        )
-    return collate == "packed"
+def choose_packed(model: PackedModel, strategy: Strategy) -> bool:
+    """Return whether batches are packed: if the model and the mode can."""
+    if not model.can_pack:
+        logger.info("Batches are padded: %s.", model.why_padded)
+    return model.can_pack and strategy.accepts_packed
 
 
-def choose_varlen(attention: str, model: PackedModel, packed: bool, device: torch.device) -> bool:
-    """Return whether attention is varlen: as set in `train.attention`; auto: if the device has kernels."""
-    has_kernels = packed and model.has_varlen_kernels(device)
-    if attention == "auto":
-        return has_kernels
-    works_slowly = packed and device.type == "cpu"
-    if attention == "varlen" and not (has_kernels or works_slowly):
-        raise InputError(
-            "train.attention varlen needs packed batches, and a CUDA device of compute capability 8.0 or "
-            "above with a head size that is a multiple of 8 (it also works on the CPU, slowly); set it to "
-            "auto"
-        )
-    return attention == "varlen"
-
-
-def make_deterministic(deterministic: bool) -> None:
-    """Ask torch for deterministic kernels only; an operation that has none then raises RuntimeError."""
-    torch.use_deterministic_algorithms(deterministic)
-    if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.backends.cudnn.benchmark = False
+def choose_varlen(model: PackedModel, packed: bool, device: torch.device) -> bool:
+    """Return whether attention is varlen: if the device has kernels, which there are none of for float64."""
+    return packed and torch.get_default_dtype() != torch.float64 and model.has_varlen_kernels(device)

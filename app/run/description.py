@@ -19,6 +19,6 @@ def describe(components: Components, strategy: Strategy, total_steps: int, folde
         f"{components.config.train.precision}, {'packed' if layout.packed else 'padded'} batches"
         f"{', attention over rows of any length' if layout.varlen else ''}\n  "
         f"{strategy.group.world_size} process(es), {strategy.device}, {torch.get_num_threads()} threads; "
-        f"{total_steps:,} steps of {batch_size} rows{components.plan.drawn}\n"
+        f"{total_steps:,} steps of {batch_size} rows\n"
         f"  run folder {folder}"
     )

@@ -10,15 +10,17 @@ from ..training.non_finite import named_rows
 from .assembly import Components
 from .log.run_log import RunLog
 
+BATCH_ROWS = 64  # rows of a batch, in each process
+
 
 def evaluate_split(
-    strategy: Strategy, components: Components, name: str, batch_size: int, log: RunLog, step: int
+    strategy: Strategy, components: Components, name: str, log: RunLog, step: int
 ) -> tuple[dict, np.ndarray]:
     """Return the metrics of a split and what the outcome keeps of its rows, (num_rows, any), the same on all
     ranks. Raises TrainingError, on every rank alike, where results of the model of `step` are not finite."""
     loader, outcome = components.loaders[name], components.outcome
     with log.bar.evaluation(name, len(loader)) as bar:
-        results = evaluate(strategy, loader, batch_size, bar.update, outcome.row_results)
+        results = evaluate(strategy, loader, BATCH_ROWS, bar.update, outcome.row_results)
     check_finite(results, loader.split, step)
     return outcome.metrics_in_training(loader.split, results), results
 

@@ -38,10 +38,7 @@ MAX_TOKENS = 512  # that pretrained models read
 # With these the loss of training is that of dev
 PLAIN = {
     "loss": "cross_entropy",
-    "label_smoothing": 0,
     "class_weights": "none",
-    "positive_weights": "none",
-    "sampling": "all",
 }
 
 

@@ -199,8 +199,7 @@ class Job:
     def evaluate(self, split: str, step: int) -> tuple[dict, np.ndarray]:
         """Return the metrics and the results of the rows of a split; every rank calls it."""
         with memory_for(f"{split} was evaluated", Remedy.EVALUATION):
-            rows = self.config.train.eval_batch_size
-            return evaluate_split(self.strategy, self.components, split, rows, self.log, step)
+            return evaluate_split(self.strategy, self.components, split, self.log, step)
 
     def merge(self) -> None:
         """Make an ordinary checkpoint of what LoRA has trained, where it is on; every rank calls it."""

@@ -14,10 +14,9 @@ from .assembly import Components
 LENGTH = ("train.epochs", "train.max_steps")
 # Settings that may change when a run resumes: they decide how, or how long, the same job is done
 FREE_TRAIN = (
-    *("accumulation_steps", "micro_batch_size", "micro_batch_tokens", "eval_batch_size"),
-    *("collate", "attention", "gradient_checkpointing"),
-    *("eval_every", "save_every", "early_stopping", "log_every", "on_nonfinite", "timeout"),
-    *("deterministic", "device", "threads", "nprocs"),
+    *("accumulation_steps", "micro_batch_tokens", "gradient_checkpointing"),
+    *("eval_every", "save_every", "early_stopping", "log_every", "timeout"),
+    *("device", "threads", "nprocs"),
 )
 # The format is part of a file's content, and rows that are skipped are not trained on
 FREE_TO_RESUME = frozenset(

@@ -13,8 +13,8 @@ class Remedy(StrEnum):
 
     PREPARING = "choose a smaller model (model.name, model.config), or a machine with more memory"
     LOADING = "end other programs, or choose a machine with more memory, and start again with --resume auto"
-    TRAINING = "resume from the last training state with --resume auto and a smaller train.micro_batch_size"
-    EVALUATION = "lower train.eval_batch_size, and resume with --resume auto"
+    TRAINING = "resume from the last training state with --resume auto and a smaller train.micro_batch_tokens"
+    EVALUATION = "set or lower train.micro_batch_tokens, and resume with --resume auto"
     SAVING = "end other programs, or choose a machine with more memory, and resume with --resume auto"
 
 

@@ -93,10 +93,8 @@ class Accelerate(DDP):
         self.accelerator.unscale_gradients()
 
     def update(self, norm: torch.Tensor) -> tuple[torch.Tensor, bool]:
-        skipped = self.scaler is None and self.should_skip_step(norm)
-        if not skipped:
-            self.optimizer.step()
-        return norm, skipped or self.accelerator.optimizer_step_was_skipped
+        self.optimizer.step()
+        return norm, self.accelerator.optimizer_step_was_skipped
 
 
 def requested_processes() -> int | None:

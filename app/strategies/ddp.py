@@ -18,8 +18,6 @@ from .torch_group import ProcessGroupStrategy
 class DDP(ProcessGroupStrategy):
     """Each rank has the whole model. Gradients are averaged over ranks during the backward pass."""
 
-    can_retry = True
-
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         super().wrap(model, build_optimizer)
         devices = [self.device] if has_memory(self.device) else None

@@ -97,11 +97,6 @@ class Strategy:
         """Return the loss scaler of the configured precision, or None where it needs none."""
         return self.precision.new_scaler()
 
-    @property
-    def can_retry(self) -> bool:
-        """Whether a step can be repeated after a micro-batch failed before gradients were exchanged."""
-        return self.group.world_size == 1
-
     def warm_up(self, inputs: dict[str, torch.Tensor]) -> None:
         """Do what the mode does in its first pass only, on inputs that do not count; every rank calls it."""
 
@@ -145,14 +140,8 @@ class Strategy:
             self.scaler.step(self.optimizer)
             self.scaler.update()
             return norm, self.scaler.get_scale() < scale
-        skipped = self.should_skip_step(norm)
-        if not skipped:
-            self.optimizer.step()
-        return norm, skipped
-
-    def should_skip_step(self, norm: torch.Tensor) -> bool:
-        """Return whether this norm is not finite and such steps are skipped; waits for the device."""
-        return self.config.train.on_nonfinite == "skip" and not norm.isfinite()
+        self.optimizer.step()
+        return norm, False
 
     def zero_grad(self) -> None:
         """Free all gradients."""

@@ -1,6 +1,5 @@
-"""Losses and gradients that are not finite: which step, which rows, and whether the run stops or skips it."""
+"""Losses and gradients that are not finite: which step, and which rows."""
 
-import logging
 import math
 
 import numpy as np
@@ -12,7 +11,6 @@ from ..errors import TrainingError
 from ..strategies.strategy import Strategy
 from .step import StepResult
 
-logger = logging.getLogger(__name__)
 SHOWN_ROWS = 10
 # Steps in a row; by then a loss scale of 65,536 would be below 1e-10
 MAX_SKIPPED = 50
@@ -22,47 +20,33 @@ REMEDY = "start again from another checkpoint, with a lower train.learning_rate 
 class FiniteCheck:
     """Checks losses and gradient norms of steps, on the host; every rank calls it with the same steps."""
 
-    def __init__(self, strategy: Strategy, loader: Loader, on_nonfinite: str) -> None:
+    def __init__(self, strategy: Strategy, loader: Loader) -> None:
         self.strategy = strategy
         self.loader = loader
-        self.on_nonfinite = on_nonfinite
         self.skipped_in_a_row = 0
 
     def __call__(self, steps: list[StepResult], losses: list[float]) -> None:
         """Check steps with their sums of losses over all ranks. Raises TrainingError for the first that is
-        not finite; where such steps are skipped, it warns, and raises after MAX_SKIPPED of them in a row."""
+        not finite, and after MAX_SKIPPED steps in a row that overflowed under fp16."""
         for step, loss, norm in zip(steps, losses, norms_on_host(steps), strict=True):
             self.skipped_in_a_row = self.skipped_in_a_row + 1 if step.skipped else 0
             if not self.is_fine(step, loss, norm):
                 self.report(step, loss)
             if self.skipped_in_a_row == MAX_SKIPPED:
                 raise TrainingError(
-                    f"step {step.step}: the last {MAX_SKIPPED} steps were all skipped, because their losses "
-                    f"or gradients were not finite: the model no longer learns; {REMEDY}"
+                    f"step {step.step}: the last {MAX_SKIPPED} steps were skipped, because their gradients "
+                    f"were not finite: the model no longer learns; {REMEDY}"
                 )
 
     def report(self, step: StepResult, loss: float) -> None:
-        """Warn of a step that is not finite, or raise TrainingError where the run is to stop."""
+        """Raise TrainingError for a step that is not finite; every rank calls it."""
         norm = math.nan if step.grad_norm is None else float(step.grad_norm)
-        problem = (
-            f"step {step.step}: the loss is {loss / step.divisor:.4g} and the gradient norm {norm:.4g}; "
-            f"{self.rows(step)}"
-        )
-        if self.on_nonfinite == "stop":
-            raise TrainingError(f"{problem}. No training state was written since; {self.advice(step)}")
-        if self.strategy.group.rank == 0:
-            logger.warning("%s; the step was skipped", problem)
-
-    def advice(self, step: StepResult) -> str:
-        """Return what to do about a step that is not finite; every rank calls it."""
+        advice = "look at these rows, or lower train.learning_rate, and resume with --output.resume auto"
         if not self.strategy.group.reduce_sum(step.finite.sum()):
-            return (
-                "no row has finite logits, so the weights are to blame and skipping steps would skip all of "
-                f"them: {REMEDY}"
-            )
-        return (
-            "look at these rows, lower train.learning_rate, or skip such steps: --output.resume auto "
-            "--train.on_nonfinite skip"
+            advice = f"no row has finite logits, so the weights are to blame: {REMEDY}"
+        raise TrainingError(
+            f"step {step.step}: the loss is {loss / step.divisor:.4g} and the gradient norm {norm:.4g}; "
+            f"{self.rows(step)}. No training state was written since; {advice}"
         )
 
     def is_fine(self, step: StepResult, loss: float, norm: float | None) -> bool:

@@ -19,24 +19,20 @@ NEEDS_BITSANDBYTES = "train.optimizer adamw_8bit needs bitsandbytes: pip install
 def parameter_groups(
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]],
     weight_decay: float,
-    layer_lr_decay: float,
     num_layers: int,
     encoder_scale: float = 1.0,
     head_scale: float = 1.0,
 ) -> list[dict]:
     """Return groups of parameters with their `weight_decay` and their `lr_scale`, in the order of names.
 
-    Biases and norms have no weight decay. The scale is `head_scale` for the head and `encoder_scale` for the
-    last layer; with `layer_lr_decay` below 1 it is multiplied by that for each layer below the head, down to
-    the embeddings.
+    Biases and norms have no weight decay. The scale is `head_scale` for the head, else `encoder_scale`.
     """
     groups: dict[tuple[float, float], dict] = {}
     for name, parameter in named_parameters:
         if not parameter.requires_grad:
             continue
         plain = name.endswith("bias") or "norm" in name.lower()
-        below = num_layers + 1 - layer_depth(name, num_layers)
-        scale = encoder_scale * layer_lr_decay**below if below else head_scale
+        scale = head_scale if layer_depth(name, num_layers) > num_layers else encoder_scale
         key = (0.0 if plain else weight_decay, scale)
         group = groups.setdefault(key, {"params": [], "weight_decay": key[0], "lr_scale": scale})
         group["params"].append(parameter)
@@ -50,9 +46,7 @@ def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int
     if not peak:
         logger.warning("train.learning_rate is 0, so nothing is trained")
     scales = [rate / peak if peak else 0.0 for rate in (config.learning_rate, head_learning_rate(config))]
-    groups = parameter_groups(
-        model.named_parameters(), config.weight_decay, config.layer_lr_decay, num_layers, *scales
-    )
+    groups = parameter_groups(model.named_parameters(), config.weight_decay, num_layers, *scales)
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=peak)
     if config.optimizer == "adamw_8bit":

@@ -27,7 +27,7 @@ class StepResult:
     step's loss is the sum over all ranks divided by `divisor`. `positions` (targets,): the row of each of
     this rank's targets; `finite` (targets,) bool: whether all outputs of the target are finite. `grad_norm`:
     L2 norm of all gradients before clipping, without dimensions. `skipped`: no weight has changed, because
-    the gradients overflowed under fp16, or were not finite and `train.on_nonfinite` is skip.
+    the gradients overflowed under fp16.
     """
 
     step: int

@@ -12,6 +12,7 @@ from app.batching.loader import Loader
 from app.config.command_line import load_config
 from app.outcomes.class_scores import softmax as probabilities
 from app.run.assembly import assemble, set_up
+from app.run.evaluation import BATCH_ROWS
 from app.runtime.machine import set_up_machine
 from app.strategies import load_strategy
 from app.training.evaluate import evaluate
@@ -34,13 +35,12 @@ def main(job: PredictionJob, meter: Meter) -> None:
     def classify(precision: str, some: Sequence[str]) -> np.ndarray:
         wanted = positions[: len(some)]
         split = replace(loader.split, rows=loader.split.rows[wanted], labels=loader.split.labels[wanted])
-        batch_size = configs[precision].train.eval_batch_size
-        return evaluate(strategies[precision], Loader(split, loader.store, loader.layout), batch_size)
+        return evaluate(strategies[precision], Loader(split, loader.store, loader.layout), BATCH_ROWS)
 
     texts = job.texts
     precision = fastest(strategies, classify, texts[: job.probe_rows])
     names = parts.dataset.label_names
-    settings = f"batch {configs[precision].train.eval_batch_size}"
+    settings = f"batch {BATCH_ROWS}"
     meter.start(lambda steps: Sizes(len(texts) * steps, 0, 0), precision=precision, settings=settings)
     while True:
         predicted = probabilities(classify(precision, texts))

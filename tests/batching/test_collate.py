@@ -10,7 +10,6 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from app.batching.collate import Layout, collate
-from app.errors import InputError
 from tests.tiny import tiny_model, token_rows
 
 ARCHITECTURES = ["bert", "electra", "roberta", "xlm-roberta"]
@@ -158,7 +157,7 @@ def test_the_last_layer_reads_first_tokens_only(architecture):
 
 
 def test_a_decoder_is_not_packed():
-    with pytest.raises(InputError, match="set it to padded"):
+    with pytest.raises(AssertionError):
         tiny_model("bert", is_decoder=True).layout(True)
 
 

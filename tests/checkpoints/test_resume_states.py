@@ -287,8 +287,8 @@ def place(loader, position: int) -> str:
     return f"{row} (line {loader.split.table.array('lines')[row]})"
 
 
-def check(loader, step: StepResult, loss: float, on_nonfinite: str = "stop", precision: str = "fp32") -> None:
-    FiniteCheck(Single(Config(train=TrainConfig(precision=precision))), loader, on_nonfinite)([step], [loss])
+def check(loader, step: StepResult, loss: float, precision: str = "fp32") -> None:
+    FiniteCheck(Single(Config(train=TrainConfig(precision=precision))), loader)([step], [loss])
 
 
 def test_a_loss_that_is_not_finite_names_its_rows(loader):
@@ -305,12 +305,6 @@ def test_a_loss_that_is_not_finite_names_its_rows(loader):
 def test_many_rows_are_counted(loader):
     with pytest.raises(TrainingError, match=r"rows of the batch: .* and 2 more of "):
         check(loader, step_log([True] * 12, float("inf")), 1.0)
-
-
-def test_skipping_warns(loader, caplog):
-    check(loader, step_log([False], float("nan")), float("nan"), "skip")
-    assert "step 17: the loss is nan" in caplog.text
-    assert place(loader, 3) in caplog.text
 
 
 def test_an_overflow_under_fp16_is_no_error(loader, caplog):

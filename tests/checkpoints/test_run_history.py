@@ -85,20 +85,20 @@ def test_a_run_that_starts_over_has_its_own_settings(start):
 def test_a_resumed_run_lists_its_starts_and_what_has_changed(start, caplog):
     assert start(steps=3, action=terminate) == 143
     first = starts()
-    assert start("--train.eval_batch_size=8", steps=0, action=terminate) == 143
-    assert start("--train.eval_batch_size=8") == 0
+    assert start("--train.log_every=8", steps=0, action=terminate) == 143
+    assert start("--train.log_every=8") == 0
     assert starts()[:1] == first
     resumed = starts()[1:]
     assert [entry["step"] for entry in resumed] == [5, 7]
-    assert [entry["changed"] for entry in resumed] == [{"train.eval_batch_size": [64, 8]}, {}]
+    assert [entry["changed"] for entry in resumed] == [{"train.log_every": [10, 8]}, {}]
     assert {"command", "started", "mode", "processes", "torch", "code"} <= set(resumed[0])
-    assert settings()["train"]["eval_batch_size"] == 8
+    assert settings()["train"]["log_every"] == 8
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"starts": [1]}'])
 def test_a_damaged_history_is_no_obstacle(start, content, capsys):
     assert start(steps=3, action=terminate) == 143
     Path("run/run_history.json").write_text(content)
-    assert start("--train.eval_batch_size=8") == 0
+    assert start("--train.log_every=8") == 0
     assert [entry["step"] for entry in starts()] == [5]
     assert "is damaged and begins with this start" in capsys.readouterr().err

@@ -253,7 +253,6 @@ MISTAKES = {
     "one label": ("data: {labels: [好]}", "two or more different names", "or null, found ['好']"),
     "space in a label": ("data: {labels: ['好 ', 坏]}", "without white space around them", "or null, found ['好 ', '坏']"),
     "empty label": ("data: {labels: ['', 坏]}", "none of them empty", "or null, found ['', '坏']"),
-    "smoothing": ("train: {label_smoothing: 1}", "train.label_smoothing must be a finite number from 0 to below 1, found 1"),
     "dropout": ("model: {dropout: 1.0}", "model.dropout must be a finite number from 0 to below 1 or null, found 1.0"),
 }  # fmt: skip
 

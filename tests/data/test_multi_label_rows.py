@@ -192,7 +192,6 @@ def test_the_only_text_of_a_label_is_trained_on():
             "data.label_separator must be left out unless data.task is multi_label",
         ),
         (["--data.min_labels", "1"], "data.min_labels must be left out unless"),
-        (["--train.positive_weights", "balanced"], "train.positive_weights must be left out unless"),
         (["--data.task", "multi_label"], "data.train must be a file with data.task multi_label"),
         (
             [
@@ -209,10 +208,6 @@ def test_the_only_text_of_a_label_is_trained_on():
                 *split("--data.max_labels 2"),
             ],
             "data.max_labels must be at least data.min_labels",
-        ),
-        (
-            ["--data.task", "multi_label", "--data.train", "x.csv", "--train.label_smoothing", "0.1"],
-            "train.label_smoothing must be left out unless data.task is single_label or ordinal",
         ),
     ],
 )

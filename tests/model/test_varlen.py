@@ -4,19 +4,8 @@ import pytest
 import torch
 
 from app.batching.collate import collate
-from app.errors import InputError
 from app.model import varlen as varlen_attention
-from app.run.assembly import choose_varlen
 from tests.tiny import tiny_model, token_rows
-
-
-def test_what_is_asked_for_must_be_possible():
-    model, cpu = tiny_model(), torch.device("cpu")
-    assert not choose_varlen("auto", model, True, cpu), "groups are faster on the CPU"
-    assert choose_varlen("varlen", model, True, cpu)
-    assert not choose_varlen("grouped", model, True, cpu)
-    with pytest.raises(InputError, match="train.attention varlen needs packed batches"):
-        choose_varlen("varlen", model, False, cpu)
 
 
 @pytest.mark.parametrize("longest_query", [7, 1], ids=["all tokens", "first tokens"])

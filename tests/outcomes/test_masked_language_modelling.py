@@ -123,7 +123,6 @@ def test_results_of_rows_add_up_to_the_metrics(posts):
             ["--train.class_weights", "balanced"],
             "train.class_weights must be left out with data.task masked_language_modelling",
         ),
-        (["--train.label_smoothing", "0.1"], "train.label_smoothing must be left out"),
         (["--data.text_pair_column", "1"], "data.text_pair_column must be left out"),
     ],
 )

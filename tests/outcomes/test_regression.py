@@ -109,7 +109,7 @@ def test_a_column_of_different_numbers_is_the_label_of_pairs_and_splits_are_alik
 
 @pytest.mark.parametrize(
     "setting",
-    ["data.labels=[a,b]", "train.class_weights=balanced", "model.head=linear", "train.sampling=balanced"],
+    ["data.labels=[a,b]", "train.class_weights=balanced", "model.head=linear"],
 )
 def test_settings_of_classes_are_refused(tmp_path, setting):
     key, value = setting.split("=")

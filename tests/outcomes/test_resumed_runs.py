@@ -20,12 +20,8 @@ ONE_LABEL = {"data__task": "single_label"}
 # The file of a run, the function that writes it, and the settings
 RUNS = {
     "logit_adjusted": ("rows.tsv", write_tiny, ONE_LABEL | {"train__loss": "logit_adjusted"}),
-    "focal, balanced": (
-        "rows.tsv",
-        write_tiny,
-        ONE_LABEL | {"train__loss": "focal", "train__sampling": "balanced"},
-    ),
-    "multi_label": ("posts.jsonl", write_posts, {"train__positive_weights": "balanced"}),
+    "focal": ("rows.tsv", write_tiny, ONE_LABEL | {"train__loss": "focal"}),
+    "multi_label": ("posts.jsonl", write_posts, {"train__class_weights": "balanced"}),
     "regression": ("scores.jsonl", write_scores, {"data__task": "regression"}),
     "ordinal": ("stars.jsonl", partial(write_stars, names=["1", "2", "10"]), {"data__task": "ordinal"}),
     "single_path": ("news.jsonl", write_news, SINGLE),

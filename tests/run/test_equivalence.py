@@ -115,7 +115,7 @@ TASKS = {
     "logit_adjusted": ("rows", ["--train.loss=logit_adjusted", "--train.accumulation_steps=3"]),
     "pairs": ("pairs", ["--data.text_pair_column=other"]),
     "windows": ("rows", ["--data.long=windows", "--data.max_length=10", "--data.stride=5"]),
-    "multi_label": ("several", ["--data.task=multi_label", "--train.positive_weights=balanced"]),
+    "multi_label": ("several", ["--data.task=multi_label", "--train.class_weights=balanced"]),
     "masked_language_modelling": (
         "texts",
         ["--data.task=masked_language_modelling", "--train.accumulation_steps=2"],

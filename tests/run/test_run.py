@@ -367,7 +367,6 @@ def test_run_folder_that_cannot_be_made(what):
         (["--model.architecture", "brt"], "did you mean 'bert'"),
         (["--model.config.hidden_sizes", "8"], "did you mean 'hidden_size'"),
         (["--model.name", "./nowhere"], "'./nowhere' could not be loaded"),
-        (["--model.architecture", "albert", "--train.collate", "packed"], "found albert; set it to padded"),
         (["--data.max_length", "600"], "at most the model's 512 positions, found 600"),
     ],
 )
@@ -449,14 +448,13 @@ def test_training_from_a_checkpoint_and_then_from_a_run(data, finished):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--train.class_weights", "balanced", "--train.label_smoothing", "0.1"],
+        ["--train.class_weights", "balanced"],
         ["--train.class_weights", "[0.0, 1.0, 2.5]", "--train.optimizer", "sgd"],
         ["--train.precision", "bf16", "--train.accumulation_steps", "3"],
         ["--train.precision", "fp16"],
-        ["--train.deterministic", "true", "--train.collate", "padded"],
         ["--model.architecture", "albert", "--model.config.embedding_size", "16"],
         ["--data.split", "random", "--data.remove_spaces", "true", "--train.schedule", "cosine"],
-        ["--train.layer_lr_decay", "0.8", "--output.tensorboard", "false"],
+        ["--train.warmup", "2", "--output.tensorboard", "false"],
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )

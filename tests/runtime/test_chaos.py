@@ -229,18 +229,13 @@ def test_a_second_signal_ends_at_once(job):
 
 @pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("fsdp", 2), ("accelerate", 2)])
 def test_gradients_that_are_not_finite(mode, world_size, job):
-    """They stop the run after the last good state, or their step is skipped."""
+    """They stop the run after the last good state."""
     spoilt = [Disturbance(9, "spoil_gradients", rank) for rank in range(world_size)]
     said = job.disturb(mode, world_size, *spoilt)
     assert "step 10: the loss is" in said
     assert "the gradient norm nan; all logits are finite; rows of the batch: " in said
     assert load_training_state(job.folder).progress.step == 8
     job.resume(mode, world_size, from_step=8)
-    job.folder = job.folder.with_name("skipping")
-    argv = settings(job.data, job.folder, **JOB, train__on_nonfinite="skip")
-    assert run(mode, world_size, argv, spoilt, job.log) == [0] * world_size
-    assert "step 10: the loss is" in job.log.read_text()
-    assert "; the step was skipped" in job.log.read_text()
 
 
 WIDE = {"train__batch_size": 96, "train__epochs": 4, "train__eval_every": 100, "model__dropout": 0}
@@ -249,14 +244,12 @@ WIDE |= {"train__learning_rate": 1e-4, "train__warmup": 0}
 WIDE |= {"model__config.num_hidden_layers": 2}
 
 
-@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("accelerate", 2)])
-def test_memory_runs_out_on_one_rank(mode, world_size, job):
-    """Allocations really fail, on one rank; all ranks take smaller micro-batches, and the result is the
-    same."""
-    wide = WIDE | {"model__config.intermediate_size": 16384 * world_size}
-    argv = settings(job.data, job.folder, **wide, train__micro_batch_size="auto")
-    limited = Disturbance(1, "limit_memory", world_size - 1)
-    assert run(mode, world_size, argv, [limited], job.log) == [0] * world_size, job.log.read_text()[-3000:]
+def test_memory_runs_out(job):
+    """Allocations really fail; smaller micro-batches are taken, and the result is the same."""
+    wide = WIDE | {"model__config.intermediate_size": 16384}
+    argv = settings(job.data, job.folder, **wide)
+    limited = Disturbance(1, "limit_memory", 0)
+    assert run("single", 1, argv, [limited], job.log) == [0], job.log.read_text()[-3000:]
     assert "memory ran out in step 3 with micro-batches of" in job.log.read_text()
     plain = job.folder.with_name("plain")
     assert run("single", 1, settings(job.data, plain, **wide)) == [0]
@@ -266,10 +259,8 @@ def test_memory_runs_out_on_one_rank(mode, world_size, job):
 
 @pytest.mark.parametrize(("mode", "world_size"), [("ddp", 2), ("fsdp", 2)])
 def test_memory_runs_out_where_the_others_cannot_be_told(mode, world_size, job):
-    size = "null" if mode == "ddp" else "auto"
     wide = WIDE | {"model__config.intermediate_size": 16384 * world_size}
-    argv = settings(job.data, job.folder, **wide, train__micro_batch_size=size)
+    argv = settings(job.data, job.folder, **wide)
     codes = Run(mode, world_size, argv, [Disturbance(1, "limit_memory", 1)], job.log).join(SECONDS)
     assert all(codes), codes
-    remedy = "auto" if mode == "ddp" else "N, with a smaller number of rows"
-    assert f"--output.resume auto --train.micro_batch_size {remedy}" in job.log.read_text()
+    assert "--output.resume auto --train.accumulation_steps N" in job.log.read_text()

@@ -20,11 +20,11 @@ BASE = {
 
 @dataclass(frozen=True)
 class Case:
-    """Settings of `TrainConfig`, of the batch layout, the task and the data; `limit` rows of the data are
-    trained on."""
+    """Settings of `TrainConfig`, the batch layout (packed, padded or varlen), the task and the data; `limit`
+    rows of the data are trained on."""
 
     train: dict = field(default_factory=dict)
-    collate: str = "auto"
+    layout: str = "packed"
     # With batches of 16 the last has 5 rows
     limit: int = 69
     task: str = "single_label"
@@ -46,7 +46,6 @@ CASES = {
         {
             "optimizer": "adamw",
             "learning_rate": 1e-3,
-            "layer_lr_decay": 0.9,
             "schedule": "cosine",
             "warmup": 3,
         }
@@ -57,19 +56,19 @@ CASES = {
     "accumulation_adamw": Case({"accumulation_steps": 3, "optimizer": "adamw", "learning_rate": 1e-3}),
     # One row in the last global batch
     "tiny_last_batch": Case({"accumulation_steps": 2}, limit=65),
-    "padded": Case({"accumulation_steps": 2}, collate="padded"),
-    "varlen": Case({"accumulation_steps": 2, "attention": "varlen"}),
-    "weighted": Case({"label_smoothing": 0.1, "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2}),
+    "padded": Case({"accumulation_steps": 2}, layout="padded"),
+    "varlen": Case({"accumulation_steps": 2}, layout="varlen"),
+    "weighted": Case({"class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2}),
     "clipped": Case({"max_grad_norm": 0.05, "accumulation_steps": 2}),
     "fp16": Case({"precision": "fp16", "max_grad_norm": 0.05, "max_steps": 4}),
     "fp16_overflow": Case({"precision": "fp16", "max_grad_norm": 0.05, "max_steps": 6, "schedule": "linear"}),
     "windows": Case({"accumulation_steps": 3, "max_steps": 8}, data=WINDOWS),
-    "windows_padded": Case({"max_steps": 8}, data=WINDOWS, collate="padded"),
+    "windows_padded": Case({"max_steps": 8}, data=WINDOWS, layout="padded"),
     "multi_label": Case(
-        {"accumulation_steps": 3, "max_steps": 6, "positive_weights": [2.0, 0.5, 1.0]}, task="multi_label"
+        {"accumulation_steps": 3, "max_steps": 6, "class_weights": [2.0, 0.5, 1.0]}, task="multi_label"
     ),
     "regression": Case({"accumulation_steps": 3, "max_steps": 6}, limit=65, task="regression"),
-    "huber_padded": Case({"loss": "huber", "max_steps": 6}, task="regression", collate="padded"),
+    "huber_padded": Case({"loss": "huber", "max_steps": 6}, task="regression", layout="padded"),
     "ordinal": Case(
         {"class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 3, "max_steps": 6}, limit=65, task="ordinal"
     ),
@@ -77,13 +76,12 @@ CASES = {
         {"loss": "focal", "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2, "max_steps": 6}
     ),
     "logit_adjusted": Case({"loss": "logit_adjusted", "accumulation_steps": 3, "max_steps": 6}, limit=65),
-    "balanced": Case({"sampling": "balanced", "accumulation_steps": 2, "max_steps": 8}, limit=65),
     "r_drop": Case({"r_drop": 2.0, "accumulation_steps": 3}),
-    "r_drop_tiny_last_batch": Case({"r_drop": 2.0, "max_steps": 6}, limit=65, collate="padded"),
+    "r_drop_tiny_last_batch": Case({"r_drop": 2.0, "max_steps": 6}, limit=65, layout="padded"),
     "r_drop_multi_label": Case({"r_drop": 1.0, "max_steps": 6}, task="multi_label"),
     "r_drop_adamw": Case({"r_drop": 1.0, "optimizer": "adamw", "learning_rate": 1e-3, "max_steps": 8}),
     "frozen_embeddings_padded": Case(
-        {"accumulation_steps": 2, "max_steps": 8}, limit=65, collate="padded", freeze="embeddings"
+        {"accumulation_steps": 2, "max_steps": 8}, limit=65, layout="padded", freeze="embeddings"
     ),
     "frozen_layer_adamw": Case({"optimizer": "adamw", "learning_rate": 1e-3, "max_steps": 8}, freeze=1),
     "decoder": Case(
@@ -97,7 +95,7 @@ CASES = {
         {"accumulation_steps": 3, "max_steps": 6}, task="masked_language_modelling"
     ),
     "masked_language_modelling_padded": Case(
-        {"max_steps": 6}, task="masked_language_modelling", collate="padded"
+        {"max_steps": 6}, task="masked_language_modelling", layout="padded"
     ),
 }
 if find_spec("peft"):
@@ -112,7 +110,7 @@ if find_spec("peft"):
         "lora_padded_adamw": Case(
             {"optimizer": "adamw", "learning_rate": 1e-3, "max_steps": 8} | {"gradient_checkpointing": True},
             lora_rank=2,
-            collate="padded",
+            layout="padded",
         ),
     }
 # What depends on the code of a mode more than on its processes
@@ -124,7 +122,7 @@ OF_THE_MODE = [
 # What depends on how many rows and tokens each process gets
 OF_THE_ROWS = [
     *("accumulation_3", "accumulation_adamw", "tiny_last_batch", "weighted", "clipped", "fp16_overflow"),
-    *("windows", "regression", "ordinal", "balanced", "logit_adjusted", "r_drop_tiny_last_batch"),
+    *("windows", "regression", "ordinal", "logit_adjusted", "r_drop_tiny_last_batch"),
     *("masked_language_modelling", "lora"),
 ]
 # So large that the first gradients are infinite, for some steps

@@ -52,7 +52,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     from app.model.freezing import freeze
     from app.model.lora import add_lora
     from app.outcomes import prepare_outcome
-    from app.run.assembly import choose_packed, choose_varlen
+    from app.run.assembly import choose_packed
     from app.training.evaluate import evaluate
     from app.training.loop import RunProgress, train
     from app.training.optimizer import build_optimizer
@@ -91,12 +91,10 @@ def run_case(strategy, case_name: str, data: str) -> dict:
         model.checkpoint_layers()
     if config.r_drop:
         model.model.classifier.register_forward_pre_hook(two_masks)
-    packed = choose_packed(case.collate, model, strategy)
-    varlen = packed and choose_varlen(config.attention, model, packed, strategy.device)
-    layout = model.layout(packed, varlen)
+    packed = case.layout != "padded" and choose_packed(model, strategy)
+    layout = model.layout(packed, varlen=packed and case.layout == "varlen")
     loader = outcome.loader(split, store, layout)
-    classes = outcome.sampling_classes(split.labels) if config.sampling == "balanced" else None
-    plan = BatchPlan(len(split), config.batch_size, 1, classes)
+    plan = BatchPlan(len(split), config.batch_size, 1)
     strategy.setup(model, lambda module: build_optimizer(module, config, 2))
     if case_name == "fp16_overflow" and strategy.scaler:
         strategy.full_state.load_scaler(

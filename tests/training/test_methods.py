@@ -61,7 +61,7 @@ def run(rows, config: TrainConfig, packed: bool = True, frozen: str | int | None
         loader = loaders_of(dataset, stores, model, packed)["train"]
         strategy.setup(model, lambda module: build_optimizer(module, config, num_layers=2))
         plan, state = BatchPlan(len(loader), config.batch_size, config.seed), RunProgress()
-        loss = CrossEntropy(None, 0.0)
+        loss = CrossEntropy(None)
         train(strategy, loader, plan, loss, config, state, lambda state, step: steps.append(step))
         return strategy.full_state.weights(), [float(step.loss_sum) / step.rows for step in steps], strategy
 
@@ -139,7 +139,7 @@ def test_each_copy_of_a_row_has_its_own_dropout(rows):
             loader = loaders_of(dataset, stores, model, True)["train"]
             strategy.setup(model, lambda module: build_optimizer(module, BASE, num_layers=2))
             plan, seen = BatchPlan(len(loader), 10, 1), []
-            loss = CrossEntropy(None, 0.0)
+            loss = CrossEntropy(None)
             keep = seen.append
             train(strategy, loader, plan, loss, config, RunProgress(), lambda _, step, keep=keep: keep(step))
         first[weight] = float(seen[0].loss_sum)
@@ -198,7 +198,7 @@ def test_divergence_of_ordered_labels_is_that_of_their_probabilities_and_of_numb
     one, other = torch.randn(2, 3, 4, dtype=torch.float64)
     p, q = (torch.from_numpy(class_logits(outputs.numpy())).exp() for outputs in (one, other))
     kl = sum((a * (a / b).log()).sum() for a, b in ((p, q), (q, p)))
-    divergence = CumulativeLoss(CrossEntropy(None, 0.0)).divergence
+    divergence = CumulativeLoss(CrossEntropy(None)).divergence
     assert float(divergence(one, other)) == pytest.approx(float(kl / 2))
     apart = NumberLoss("huber").divergence(one[:, :1], other[:, :1])
     assert float(apart) == pytest.approx(float(((one - other)[:, 0] ** 2).sum()))

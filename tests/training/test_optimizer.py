@@ -30,30 +30,16 @@ def by_name(model, groups) -> dict[str, dict]:
 
 
 @pytest.mark.parametrize("architecture", ["bert", "electra", "roberta", "albert"])
-@pytest.mark.parametrize("decay", [1.0, 0.9])
-def test_every_parameter_is_in_one_group_and_norms_and_biases_do_not_decay(architecture, decay):
+def test_every_parameter_is_in_one_group_and_norms_and_biases_do_not_decay(architecture):
     model = tiny_model(architecture)
-    found = by_name(model, parameter_groups(model.named_parameters(), 0.05, decay, num_layers=2))
+    found = by_name(model, parameter_groups(model.named_parameters(), 0.05, num_layers=2))
     plain = {name for name, group in found.items() if group["weight_decay"] == 0}
     assert plain == {name for name, parameter in model.named_parameters() if parameter.ndim == 1}
     assert {group["weight_decay"] for group in found.values()} == {0.0, 0.05}
 
 
-@pytest.mark.parametrize("architecture", ["bert", "electra", "roberta"])
-def test_layers_further_from_the_head_learn_more_slowly(architecture):
-    model = tiny_model(architecture, num_hidden_layers=3)
-    found = by_name(model, parameter_groups(model.named_parameters(), 0.01, 0.5, num_layers=3))
-    for name, group in found.items():
-        if ".layer." in name:
-            expected = 0.5 ** (3 - int(name.split(".layer.")[1].split(".")[0]))
-        else:
-            expected = 0.5**4 if ".embeddings" in name else 1.0
-        assert group["lr_scale"] == expected, name
-    assert {group["lr_scale"] for group in found.values()} == {0.5**4, 0.5**3, 0.5**2, 0.5, 1.0}
-
-
-def test_without_layer_decay_all_learn_alike():
-    groups = parameter_groups(tiny_model().named_parameters(), 0.01, 1.0, num_layers=2)
+def test_all_learn_alike():
+    groups = parameter_groups(tiny_model().named_parameters(), 0.01, num_layers=2)
     assert len(groups) == 2
     assert {group["lr_scale"] for group in groups} == {1.0}
 
@@ -81,7 +67,7 @@ def test_layer_depth(name, depth):
 def test_frozen_parameters_are_left_out():
     model = tiny_model()
     model.model.bert.embeddings.requires_grad_(False)
-    groups = parameter_groups(model.named_parameters(), 0.01, 1.0, 2)
+    groups = parameter_groups(model.named_parameters(), 0.01, 2)
     assert sum(len(group["params"]) for group in groups) == sum(p.requires_grad for p in model.parameters())
 
 
@@ -170,23 +156,23 @@ def test_factor_is_always_from_0_to_1_and_positive_on_steps_that_train(schedule,
 
 def test_learning_rate_is_written_with_each_groups_scale():
     model = tiny_model()
-    optimizer = build_optimizer(model, TrainConfig(learning_rate=1e-3, layer_lr_decay=0.5), num_layers=2)
+    optimizer = build_optimizer(model, TrainConfig(learning_rate=1e-3, head_learning_rate=1e-2), num_layers=2)
     set_learning_rate(optimizer, 0.2)
     for group in optimizer.param_groups:
         assert group["lr"] == pytest.approx(0.2 * group["lr_scale"])
-    assert len({group["lr"] for group in optimizer.param_groups}) == 4
+    assert len({group["lr"] for group in optimizer.param_groups}) == 2
 
 
 def test_the_head_has_a_learning_rate_of_its_own():
-    config = TrainConfig(learning_rate=1e-4, head_learning_rate=1e-3, layer_lr_decay=0.5)
+    config = TrainConfig(learning_rate=1e-4, head_learning_rate=1e-3)
     model = tiny_model()
     optimizer = build_optimizer(model, config, num_layers=2)
     set_learning_rate(optimizer, 1e-4)
     rates = {id(parameter): group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
     found = {name: rates[id(parameter)] for name, parameter in model.named_parameters()}
     assert found["model.classifier.weight"] == found["model.bert.pooler.dense.bias"] == pytest.approx(1e-3)
-    assert found["model.bert.encoder.layer.1.output.dense.weight"] == pytest.approx(5e-5)
-    assert found["model.bert.embeddings.word_embeddings.weight"] == pytest.approx(1.25e-5)
+    assert found["model.bert.encoder.layer.1.output.dense.weight"] == pytest.approx(1e-4)
+    assert found["model.bert.embeddings.word_embeddings.weight"] == pytest.approx(1e-4)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -43,7 +42,9 @@ def test_micro_batches_get_smaller_until_they_fit_and_stay_so(rows, caplog):
 def test_a_failed_try_leaves_no_trace(rows):
     """The step that is repeated has the bits of one that had small micro-batches from the start."""
     small = Training(rows, SETTINGS, Small, dropout=0.3).run(until=3)
-    small.assert_same_bits(Training(rows, replace(SETTINGS, micro_batch_size=3), dropout=0.3).run(until=3))
+    # Batches of 10 rows, of at most 3
+    config = replace(SETTINGS, accumulation_steps=4)
+    small.assert_same_bits(Training(rows, config, dropout=0.3).run(until=3))
 
 
 class NoMemory(Small):
@@ -79,36 +80,16 @@ def test_other_errors_are_raised_as_they_are(rows):
         Training(rows, SETTINGS, Broken).run()
 
 
-def with_other_rank(fails_at: int) -> type[Single]:
-    """A mode of two ranks, of which only rank 0 is here; the other one fails in a try, counted from 0."""
-
-    class TwoRanks(Group):
-        world_size = 2
-        tries = 0
-
-        def start_sum(self, values):
-            failed = int(values.item()) + (self.tries == fails_at)
-            type(self).tries += 1
-            return lambda: torch.tensor([failed])
-
-    class Mode(Small):
-        max_rows = 4
-        group_class = TwoRanks
-        can_retry = True
-
-    return Mode
+class TwoRanks(Group):
+    world_size = 2
 
 
-def test_all_ranks_repeat_a_step_that_failed_on_one(rows):
-    """Rank 0 has 5 rows of 10, which do not fit; then the other rank has no memory either."""
-    config = replace(SETTINGS, micro_batch_size="auto", max_steps=2)
-    training = Training(rows, config, with_other_rank(fails_at=1)).run()
-    assert training.state.micro_batch_size == 2
-    # A pass of no rows at the end exchanges the gradients
-    assert [len(step.positions) for step in training.steps] == [5, 5]
-    assert all(np.isfinite(training.losses))
+class OneOfTwo(Small):
+    """Rank 0 of two, of which the other is not here."""
+
+    group_class = TwoRanks
 
 
 def test_a_rank_that_cannot_tell_the_others_says_what_to_set(rows):
-    with pytest.raises(TrainingError, match="--train.micro_batch_size auto"):
-        Training(rows, SETTINGS, with_other_rank(fails_at=-1)).run()
+    with pytest.raises(TrainingError, match="--train.accumulation_steps N, with a larger number"):
+        Training(rows, SETTINGS, OneOfTwo).run()

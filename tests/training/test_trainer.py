@@ -12,7 +12,6 @@ from transformers import AutoModelForSequenceClassification
 from app.batching.loader import Loader
 from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
-from app.outcomes.losses import CrossEntropy
 from app.runtime.group import Group
 from app.strategies.single import Single
 from app.strategies.strategy import Strategy
@@ -21,6 +20,7 @@ from app.training.loop import RunProgress, planned_steps, train
 from app.training.optimizer import build_optimizer
 from app.training.step import StepResult, step_seed
 from tests.tiny import SIZES, loaders_of, open_tiny, tiny_model
+from tests.training.tiny_training import SMOOTHING, SmoothedCrossEntropy
 
 WEIGHTS = [0.5, 1.0, 3.0]
 # 48 rows of train in batches of 10: the fifth and the tenth step have 8 rows. Every setting acts: some
@@ -34,7 +34,6 @@ SETTINGS = {
         warmup=3,
         max_grad_norm=6.0,
         weight_decay=0.05,
-        label_smoothing=0.1,
         precision="fp32",
         device="cpu",
         threads=1,
@@ -48,8 +47,7 @@ SETTINGS = {
         schedule="cosine",
         max_grad_norm=6.0,
         weight_decay=0.1,
-        layer_lr_decay=0.8,
-        label_smoothing=0.1,
+        head_learning_rate=2e-3,
         precision="fp32",
         device="cpu",
         threads=1,
@@ -106,7 +104,7 @@ def run(
             logs.append(log)
             after_step(state, log, strategy)
 
-        row_loss = CrossEntropy(None if weights is None else torch.tensor(weights), config.label_smoothing)
+        row_loss = SmoothedCrossEntropy(None if weights is None else torch.tensor(weights))
         plan = BatchPlan(len(loader), config.batch_size, config.seed)
         train(strategy, loader, plan, row_loss, config, state or RunProgress(), keep)
         return strategy.full_state.weights(), logs, strategy
@@ -124,17 +122,13 @@ def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[
     split, store = dataset.splits["train"], stores["train"]
     groups = []
     for name, parameter in model.named_parameters():
-        depth = 3
-        if ".layer." in name:
-            depth = int(name.split(".layer.")[1][0]) + 1
-        elif "embeddings" in name:
-            depth = 0
         decay = 0.0 if parameter.ndim == 1 else config.weight_decay
-        scale = config.layer_lr_decay ** (3 - depth)
-        groups.append({"params": [parameter], "weight_decay": decay, "scale": scale})
+        is_head = "pooler" in name or "classifier" in name
+        rate = (is_head and config.head_learning_rate) or config.learning_rate
+        groups.append({"params": [parameter], "weight_decay": decay, "scale": rate / config.learning_rate})
     kind = torch.optim.SGD if config.optimizer == "sgd" else torch.optim.AdamW
     optimizer = kind(groups, lr=0.0)
-    num_rows, smoothing = len(split), config.label_smoothing
+    num_rows = len(split)
     steps_per_epoch = int(np.ceil(num_rows / config.batch_size))
     total = steps_per_epoch * config.epochs
     losses, norms = [], []
@@ -155,7 +149,7 @@ def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[
             inputs["token_type_ids"] = (places >= starts[:, None]).long() * inputs["attention_mask"]
         labels = torch.tensor(split.labels[batch])
         log_probabilities = log_softmax(model(**inputs).logits, dim=1)
-        target = torch.nn.functional.one_hot(labels, 3) * (1 - smoothing) + smoothing / 3
+        target = torch.nn.functional.one_hot(labels, 3) * (1 - SMOOTHING) + SMOOTHING / 3
         row_losses = -(target * torch.tensor(WEIGHTS) * log_probabilities).sum(1)
         loss = row_losses.sum() / len(batch)
         losses.append(loss.item())
@@ -209,13 +203,12 @@ def test_the_comparison_sees_what_it_should(rows, expected):
     _, _, norms = expected["sgd"]
     assert min(norms) < SETTINGS["sgd"].max_grad_norm < max(norms)
     for other in (
-        {"label_smoothing": 0.0},
         {"max_grad_norm": 0.0},
         {"weight_decay": 0.0},
         {"warmup": 0},
         {"batch_size": 12},
         {"seed": 1},
-        {"layer_lr_decay": 0.9},
+        {"head_learning_rate": 0.01},
     ):
         weights, *_ = run(rows, changed(SETTINGS["sgd"], **other))
         assert difference(weights, expected["sgd"][0]) > 1e-4, other
@@ -275,7 +268,7 @@ def test_learning_rate_reaches_the_parameter_groups(singles):
     assert 0 < rates[-1] < 1e-4
     for rate, groups in seen:
         assert all(lr == pytest.approx(rate * scale) for lr, scale in groups)
-        assert sorted({scale for _, scale in groups}) == pytest.approx([0.8**power for power in (3, 2, 1, 0)])
+        assert sorted({scale for _, scale in groups}) == pytest.approx([1.0, 2.0])
 
 
 def test_max_steps_shortens_the_schedule_and_the_training(singles):
@@ -356,7 +349,7 @@ def test_an_empty_batch_still_has_inputs(rows):
         batch = Loader(split, stores["train"], layout).load(np.empty(0, np.int64), torch.device("cpu"))
         assert (batch.num_rows, len(batch.labels), len(batch.positions)) == (0, 0, 0)
         assert batch.inputs["input_ids"].numel() > 0
-        loss = CrossEntropy(torch.tensor(WEIGHTS), 0.1)(
+        loss = SmoothedCrossEntropy(torch.tensor(WEIGHTS))(
             torch.zeros(1, 3, requires_grad=True)[:0], batch.labels
         )
         assert loss.item() == 0.0

@@ -40,8 +40,8 @@ def comparable(config: Config, steps: int, training: str) -> Config:
     precision = training.removesuffix(CONTROL)
     settings = replace(config.train, max_steps=steps, log_every=1, early_stopping=None)
     if precision == "float64":
-        # Without autocast, fp32 computes in the dtype of the weights; CUDA has no varlen kernel for float64
-        settings = replace(settings, precision="fp32", attention="grouped")
+        # Without autocast, fp32 computes in the dtype of the weights
+        settings = replace(settings, precision="fp32")
     else:
         settings = replace(settings, precision=precision)
     if training.endswith(CONTROL):
@@ -51,10 +51,7 @@ def comparable(config: Config, steps: int, training: str) -> Config:
 
 def in_another_order(settings: TrainConfig) -> TrainConfig:
     """Return settings with micro-batches of half the size: the same rows are added up in another order."""
-    settings = replace(settings, accumulation_steps=2 * settings.accumulation_steps)
-    if isinstance(settings.micro_batch_size, int):
-        return replace(settings, micro_batch_size=max(1, settings.micro_batch_size // 2))
-    return settings
+    return replace(settings, accumulation_steps=2 * settings.accumulation_steps)
 
 
 def run_trainings(config: Config, mode: str, steps: int, trainings: list[str], folder: str) -> int:

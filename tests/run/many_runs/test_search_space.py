@@ -22,7 +22,7 @@ LOSSES = TASKS["single_label"].losses
         ("train.batch_size", [16, 32, 64], Range("train.batch_size", choices=(16, 32, 64))),
         ("train.loss", "[focal, cross_entropy]", Range("train.loss", choices=("focal", "cross_entropy"))),
         ("model.dropout", "[null, 0.2]", Range("model.dropout", choices=(None, 0.2))),
-        ("train.deterministic", "[true, false]", Range("train.deterministic", choices=(True, False))),
+        ("data.remove_spaces", "[true, false]", Range("data.remove_spaces", choices=(True, False))),
         ("model.config.num_hidden_layers", "[1, 4]", Range("model.config.num_hidden_layers", 1, 4)),
     ],
 )

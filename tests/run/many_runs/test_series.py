@@ -64,7 +64,7 @@ def test_a_series_keeps_its_settings_and_data(tmp_path):
     before = record.read_bytes()
     open_series(series, config)
     moved = Path(path.rename(tmp_path / "moved.tsv"))
-    open_series(series, load_config(["--data.train", str(moved), "--train.eval_batch_size", "7"]))
+    open_series(series, load_config(["--data.train", str(moved), "--train.log_every", "7"]))
     with pytest.raises(InputError, match=r"train\.epochs was auto and is 9"):
         open_series(series, load_config(["--data.train", str(moved), "--train.epochs", "9"]))
     with pytest.raises(InputError, match="it was 2 seeds and is 3 folds"):
