@@ -158,12 +158,6 @@ class DataConfig:
     label_hierarchy: Annotated[Separator | None, Needs("hierarchy")] = None
     """For single_path and multi_path: what is between the levels of a label, for instance - or /; with
     label_columns, what is put between them."""
-    min_labels: Annotated[int, Field(ge=0), Needs("several")] = 0
-    """For multi_label: a prediction has at least this many labels; those nearest to their thresholds are
-    added."""
-    max_labels: Annotated[Count | None, Needs("several")] = None
-    """For multi_label: a prediction has at most this many labels, those furthest above their thresholds;
-    none: any number."""
     header: bool | None = None
     """Whether the first line of a CSV, TSV or Excel file has the column names; none: yes if a column is
     chosen by name, or if the line has usual names or words above numbers.

@@ -192,8 +192,6 @@ def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
     for key in ("labels", "label_column", "label_separator"):
         rule = "left out with data.label_columns, which has the labels"
         yield data.label_columns is None or getattr(data, key) is None, f"data.{key}", rule
-    rule = "at least data.min_labels, or null"
-    yield data.max_labels is None or data.max_labels >= data.min_labels, "data.max_labels", rule
     is_zlpr = train.loss == "zlpr"
     yield not is_zlpr or train.class_weights == "none", "train.class_weights", "none with train.loss zlpr"
     rule = "left out with train.loss zlpr, which gives no probabilities"

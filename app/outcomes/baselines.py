@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from .labelled_outcome import LabelledOutcome
 from .resampling import answer_intervals, answer_values
 from .texts import Texts
-from .thresholds import LabelRule, choose_thresholds
+from .thresholds import LabelRule, choose_thresholds, default_rule
 
 LOGISTIC_REGRESSION = "TF-IDF + logistic regression"
 MAX_TRAIN_ROWS = MAX_ROWS = 20_000
@@ -88,18 +87,18 @@ def measured(outcome: LabelledOutcome, labels: np.ndarray, predicted: np.ndarray
 
 
 def multi_label_baselines(
-    outcome: LabelledOutcome, limits: LabelRule, train: Texts, dev: Texts | None, report: Texts
+    outcome: LabelledOutcome, train: Texts, dev: Texts | None, report: Texts
 ) -> dict[str, dict]:
-    """Return the baselines of several labels a row, which may have as many labels as `limits` says. The
-    linear model has its own thresholds, chosen on dev (0.5 without)."""
+    """Return the baselines of several labels a row. The linear model has its own thresholds, chosen on dev
+    (0.5 without)."""
     from sklearn.multiclass import OneVsRestClassifier
 
     (answers,), counts = outcome.distinct_rows(train.labels)
     frequent = np.broadcast_to(answers[counts.argmax()], report.labels.shape)
     linear = LinearModel(train, len(outcome.label_names), OneVsRestClassifier)
-    rule = limits
+    rule = default_rule(len(outcome.label_names))
     if dev is not None:
-        rule = replace(limits, thresholds=choose_thresholds(*linear.probabilities(dev)))
+        rule = LabelRule(choose_thresholds(*linear.probabilities(dev)))
     labels, chances = linear.probabilities(report)
     return {
         "most frequent set": measured(outcome, report.labels, frequent),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError
 from ..evaluation.logits_file import SplitLogits
 from ..evaluation.measures.selective import RowDecisions
 from ..evaluation.page.report_page import PageContent
@@ -66,12 +65,7 @@ class MultiLabel(LabelledOutcome):
         super().prepare(config, dataset, tokenizer, device)
         from .losses import multi_label_loss
 
-        least, num_labels = config.data.min_labels, len(self.label_names)
-        if least > num_labels:
-            raise InputError(
-                f"data.min_labels must be at most the number of labels, {num_labels}, found {least}"
-            )
-        self.rule = self.start_rule = default_rule(num_labels, least, config.data.max_labels)
+        self.rule = self.start_rule = default_rule(len(self.label_names))
         labels = dataset.splits["train"].labels
         self.loss = multi_label_loss(config.train, labels, self.label_names, device)
         self.decides_at_zero = self.loss.decides_at_zero
@@ -147,8 +141,7 @@ class MultiLabel(LabelledOutcome):
         return LabelCounts.of_label_lists(labels, predicted)
 
     def baselines(self, train: Texts, dev: Texts | None, report: Texts) -> dict[str, dict]:
-        limits = default_rule(len(self.label_names), self.rule.min_labels, self.rule.max_labels)
-        return multi_label_baselines(self, limits, train, dev, report)
+        return multi_label_baselines(self, train, dev, report)
 
     def label_quality(self, scores: LabelListScores, logits: np.ndarray) -> np.ndarray:
         return in_chunks(lambda *rows: list_quality(rows[0], sigmoid(rows[1])), scores.labels, logits)

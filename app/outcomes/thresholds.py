@@ -1,4 +1,4 @@
-"""From probabilities to labels: a threshold for each label, chosen on dev, and limits of their number."""
+"""From probabilities to labels: a threshold for each label, chosen on dev."""
 
 from __future__ import annotations
 
@@ -22,14 +22,11 @@ class LabelRule:
     """Which labels a row has: those with a probability from their threshold on, `thresholds` (num_labels,)
     float64.
 
-    A row gets at least `min_labels` and at most `max_labels` (None: any number), those with the largest
-    distance above their thresholds. `chosen_on` is the split on whose `rows` the thresholds were chosen, None
-    for the default; `labels_without_rows` of them had no row there.
+    `chosen_on` is the split on whose `rows` the thresholds were chosen, None for the default;
+    `labels_without_rows` of them had no row there.
     """
 
     thresholds: np.ndarray
-    min_labels: int = 0
-    max_labels: int | None = None
     chosen_on: str | None = None
     rows: int = 0
     labels_without_rows: int = 0
@@ -43,20 +40,13 @@ class LabelRule:
 
     def decide(self, probabilities: np.ndarray) -> np.ndarray:
         """Return which labels each row has, (num_rows, num_labels) bool, for probabilities of that shape."""
-        above = probabilities - self.thresholds
-        decided = above >= 0
-        if self.min_labels == 0 and self.max_labels is None:
-            return decided
-        max_labels = len(self.thresholds) if self.max_labels is None else self.max_labels
-        place = np.argsort(np.argsort(-above, axis=1, kind="stable"), axis=1, kind="stable")
-        return (decided | (place < self.min_labels)) & (place < max_labels)
+        return probabilities - self.thresholds >= 0
 
     def confidence(self, probabilities: np.ndarray) -> np.ndarray:
         """Return how sure decisions are, (num_rows,): that on a row is as sure as its least certain label.
 
         A decision on a label is as sure as its probability says, once logits are moved so that the threshold
-        is at one half. So 1/2 is at the threshold; less is a label that only `min_labels` gives or
-        `max_labels` takes away.
+        is at one half. So 1/2 is at the threshold.
         """
         moved = self.moved(probabilities)
         return np.where(self.decide(probabilities), moved, 1 - moved).min(axis=1)
@@ -71,9 +61,9 @@ def _logit(probabilities: np.ndarray) -> np.ndarray:
     return np.log(chances) - np.log1p(-chances)
 
 
-def default_rule(num_labels: int, min_labels: int = 0, max_labels: int | None = None) -> LabelRule:
+def default_rule(num_labels: int) -> LabelRule:
     """Return the rule of a model for which no thresholds were chosen."""
-    return LabelRule(np.full(num_labels, DEFAULT_THRESHOLD), min_labels, max_labels)
+    return LabelRule(np.full(num_labels, DEFAULT_THRESHOLD))
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
@@ -111,34 +101,28 @@ def _best_threshold(has_label: np.ndarray, probabilities: np.ndarray) -> float:
 def rule_values(rule: LabelRule, label_names: list[str]) -> dict:
     """Return a rule as values that JSON can hold."""
     thresholds = dict(zip(label_names, rule.thresholds.tolist(), strict=True))
-    limits = {"min_labels": rule.min_labels, "max_labels": rule.max_labels}
-    return {"thresholds": thresholds} | limits | {"chosen_on": rule.chosen_on, "rows": rule.rows}
+    return {"thresholds": thresholds, "chosen_on": rule.chosen_on, "rows": rule.rows}
 
 
 def rule_of(values: dict, label_names: list[str]) -> LabelRule:
     """Return the rule of `rule_values`; raises ValueError, LookupError or TypeError for damaged values."""
     thresholds = np.array([values["thresholds"][name] for name in label_names], dtype=np.float64)
-    limits = values["min_labels"], values["max_labels"]
-    are_numbers = type(limits[0]) is int and (limits[1] is None or type(limits[1]) is int)
-    if not (np.isfinite(thresholds).all() and are_numbers):
+    if not np.isfinite(thresholds).all():
         raise ValueError("numbers are needed")
-    return LabelRule(thresholds, *limits, values.get("chosen_on"), int(values.get("rows") or 0))
+    return LabelRule(thresholds, values.get("chosen_on"), int(values.get("rows") or 0))
 
 
 def describe_rule(rule: LabelRule) -> str:
     """Return a line for people."""
-    limits = _("; at least {labels} labels a row").format(labels=rule.min_labels) if rule.min_labels else ""
-    if rule.max_labels is not None:
-        limits += _("; at most {labels} labels a row").format(labels=rule.max_labels)
     if rule.chosen_on is None:
         default = _("Threshold {threshold} for every label; none was chosen on dev rows")
-        return default.format(threshold=DEFAULT_THRESHOLD) + limits
+        return default.format(threshold=DEFAULT_THRESHOLD)
     chosen = _("Threshold of each label: the best F1 on {rows:,} rows of {split}")
     chosen = chosen.format(rows=rule.rows, split=rule.chosen_on)
     if rule.labels_without_rows:
         absent = _("; {labels:,} labels without a row there have {threshold}")
         chosen += absent.format(labels=rule.labels_without_rows, threshold=DEFAULT_THRESHOLD)
-    return chosen + limits
+    return chosen
 
 
 def held_out_decisions(dev: SplitLogits, rule: LabelRule) -> RowDecisions:

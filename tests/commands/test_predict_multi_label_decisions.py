@@ -29,7 +29,7 @@ def run(tmp_path_factory) -> Path:
     folder = save_checkpoint(tmp_path_factory.mktemp("run"), problem_type="multi_label_classification")
     dev = dev_rows()
     write_logits(folder / "logits.safetensors", {"dev": dev}, LABELS, 5, "multi_label")
-    rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)), 0, 2, "dev", len(dev))
+    rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)), "dev", len(dev))
     write_thresholds(folder, rule, LABELS)
     return folder
 
@@ -55,8 +55,6 @@ def test_a_row_is_as_sure_as_its_least_certain_label(run, tmp_path):
 def test_at_one_half_confidence_is_the_probability_of_the_decision():
     rule = LabelRule(np.full(2, 0.5))
     assert rule.confidence(np.array([[0.9, 0.2], [0.5, 1.0]])).tolist() == pytest.approx([0.8, 0.5])
-    at_most_one = LabelRule(np.full(2, 0.5), 1, 1)
-    assert at_most_one.confidence(np.array([[0.9, 0.8], [0.3, 0.1]])).tolist() == pytest.approx([0.2, 0.3])
     assert LabelRule(np.array([0.2, 0.7])).confidence(np.array([[0.2, 0.7]])).tolist() == pytest.approx([0.5])
 
 
@@ -84,7 +82,7 @@ def test_a_precision_is_the_share_of_rows_with_all_labels_right(run, tmp_path, c
     said = capsys.readouterr().err
     threshold = float(said.split("threshold ")[1].split()[0])
     dev = dev_rows()
-    rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)), 0, 2)
+    rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)))
     other = dev.hashes % 2 == 1
     decisions = held_out_decisions(dev, rule)
     decided = other & (decisions.confidence >= threshold - 5e-5)

@@ -191,7 +191,6 @@ def test_the_only_text_of_a_label_is_trained_on():
             ["--data.label_separator", "|"],
             "data.label_separator must be left out unless data.task is multi_label",
         ),
-        (["--data.min_labels", "1"], "data.min_labels must be left out unless"),
         (["--data.task", "multi_label"], "data.train must be a file with data.task multi_label"),
         (
             [
@@ -201,13 +200,6 @@ def test_the_only_text_of_a_label_is_trained_on():
                 "a",
             ],
             "data.label_column must be left out with data.label_columns",
-        ),
-        (
-            [
-                *split("--data.task multi_label --data.train x.csv --data.min_labels 3"),
-                *split("--data.max_labels 2"),
-            ],
-            "data.max_labels must be at least data.min_labels",
         ),
     ],
 )

@@ -26,7 +26,7 @@ TEXT = "今天真开心，手机质量abc不好鼎"
 def folder(tmp_path_factory) -> Path:
     """A model that gives TEXT two of its three labels."""
     folder = save_checkpoint(tmp_path_factory.mktemp("sets"), problem_type="multi_label_classification")
-    write_thresholds(folder, LabelRule(np.full(3, 0.01), 0, 2), LABELS)
+    write_thresholds(folder, LabelRule(np.array([0.01, 0.01, 1.0])), LABELS)
     return folder
 
 

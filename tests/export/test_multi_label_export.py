@@ -20,11 +20,10 @@ from tests.verbs import export, predict
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory) -> tuple[Path, Path]:
-    """A run whose rows have one or two labels, and its export in fp32."""
+    """A run, and its export in fp32."""
     folder = tmp_path_factory.mktemp("labels")
     posts = write_posts(folder / "posts.jsonl")
-    limits = {"data__min_labels": 1, "data__max_labels": 2}
-    train(posts, folder / "run", train__epochs=2, data__test_size=0.2, data__dev_size=0.2, **limits)
+    train(posts, folder / "run", train__epochs=2, data__test_size=0.2, data__dev_size=0.2)
     assert export([str(folder / "run"), "--to", "onnx"]) == 0
     return folder / "run", folder / "run-onnx"
 

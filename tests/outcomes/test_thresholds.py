@@ -79,7 +79,7 @@ def test_probabilities_that_a_rounding_error_may_swap_are_not_told_apart():
     assert choose_thresholds(labels, sigmoid(logits - 40))[0] < sigmoid(-39.1)
 
 
-def test_a_row_gets_as_many_labels_as_it_may_have():
+def test_a_row_gets_the_labels_above_their_thresholds():
     probabilities = np.array([[0.9, 0.8, 0.7], [0.3, 0.45, 0.1], [0.6, 0.2, 0.1]])
     thresholds = np.array([0.5, 0.5, 0.2])
     assert LabelRule(thresholds).decide(probabilities).astype(int).tolist() == [
@@ -87,13 +87,6 @@ def test_a_row_gets_as_many_labels_as_it_may_have():
         [0, 0, 0],
         [1, 0, 0],
     ]
-    least = LabelRule(thresholds, min_labels=1).decide(probabilities)
-    assert least.astype(int).tolist() == [[1, 1, 1], [0, 1, 0], [1, 0, 0]]
-    most = LabelRule(thresholds, max_labels=1).decide(probabilities)
-    # 0.7 is furthest above its threshold
-    assert most.astype(int).tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
-    both = LabelRule(thresholds, min_labels=2, max_labels=2).decide(probabilities)
-    assert both.sum(axis=1).tolist() == [2, 2, 2]
 
 
 def test_extreme_logits_have_finite_figures():
@@ -114,12 +107,12 @@ def test_the_rule_of_a_run_is_written_and_read(tmp_path):
     outcome = open_outcome("multi_label", ["a", "b"])
     outcome.read_fitted(tmp_path)
     assert outcome.rule.thresholds.tolist() == [0.5, 0.5]
-    rule = LabelRule(np.array([0.25, 0.125]), 1, 2, "dev", 20)
+    rule = LabelRule(np.array([0.25, 0.125]), "dev", 20)
     write_rule(tmp_path, rule, ["b", "a"], step=3)
     outcome.read_fitted(tmp_path)
     found = outcome.rule
     assert found.thresholds.tolist() == [0.125, 0.25]
-    assert (found.min_labels, found.max_labels, found.chosen_on, found.rows) == (1, 2, "dev", 20)
+    assert (found.chosen_on, found.rows) == ("dev", 20)
     (tmp_path / "thresholds.json").write_text(json.dumps({"thresholds": {"a": 0.5}}))
     with pytest.raises(InputError, match="a threshold for each label is needed"):
         outcome.read_fitted(tmp_path)

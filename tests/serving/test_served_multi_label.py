@@ -33,14 +33,14 @@ def checkpoint(tmp_path_factory) -> Path:
     folder = save_checkpoint(
         tmp_path_factory.mktemp("sets") / "model", problem_type="multi_label_classification"
     )
-    write_thresholds(folder, LabelRule(np.array(THRESHOLDS), 0, 2, "dev", 10), LABELS)
+    write_thresholds(folder, LabelRule(np.array(THRESHOLDS), "dev", 10), LABELS)
     return folder
 
 
 def wanted_labels(model: OpenedModel) -> list[set[str]]:
     """Return the labels of TEXTS; a good example has rows with none, one and several."""
     found = [set(prediction.answer) for prediction in model.predictor.predict(as_rows(TEXTS))]
-    assert {len(names) for names in found} == {0, 1, 2}
+    assert {len(names) for names in found} >= {0, 1, 2}
     return found
 
 
@@ -54,7 +54,6 @@ def check_served(model: OpenedModel, wanted: list[set[str]]) -> None:
         assert all(answer == sorted(answer, key=lambda entry: -entry["score"]) for answer in answers)
         rule = client.get("/info").json()["label_rule"]
         assert rule["thresholds"] == dict(zip(LABELS, THRESHOLDS, strict=True))
-        assert (rule["min_labels"], rule["max_labels"]) == (0, 2)
 
 
 def test_answers_say_which_labels_a_row_has(checkpoint):
