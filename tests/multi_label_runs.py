@@ -41,7 +41,7 @@ def arguments(posts: Path, out: Path, **settings) -> list[str]:
         "train__precision": "fp32",
     }
     values |= {
-        "output__tensorboard": "false",
+        "output__trackers": "[]",
         "train__batch_size": 16,
         "train__learning_rate": "3e-3",
         **settings,

@@ -52,7 +52,7 @@ def settings(data: list[str], folder: Path, **changes) -> list[str]:
         "train.learning_rate": 5e-3,
         "train.log_every": 4,
     }
-    values |= {f"model.config.{key}": value for key, value in SMALL.items()} | {"output.tensorboard": "false"}
+    values |= {f"model.config.{key}": value for key, value in SMALL.items()} | {"output.trackers": "[]"}
     values |= {key.replace("__", "."): value for key, value in changes.items()}
     return [*data, *(f"--{key}={value}" for key, value in values.items())]
 

@@ -51,7 +51,7 @@ def train_folder(
 
     has_folder = "output.dir" in settings
     if not has_folder:
-        settings = settings | {"output.dir": str(folder / "run"), "output.tensorboard": False}
+        settings = settings | {"output.dir": str(folder / "run"), "output.trackers": []}
     config = build_config(settings, names)
     with shown_log(verbose):
         # While the model has its name

@@ -32,10 +32,6 @@ def run(argv: list[str], program: str) -> int:
     config = load_config(settings)
     use_language(config.output.language)
     check_has_labels("cross-validate", config.data.task)
-    if config.data.folds is not None:
-        raise InputError(
-            "data.folds and data.fold are set by cross-validate; leave them out and give --folds"
-        )
     planned = plan_mode(options, config)
     return run_series(lambda: train(options, settings, config, planned))
 

@@ -10,7 +10,6 @@ may follow.
 """
 
 from ..config.command_line import load_config
-from ..errors import InputError
 from ..words import use_language
 from .mode_options import check_has_labels, plan_mode, run_series, series_parser
 
@@ -21,8 +20,6 @@ def run(argv: list[str], program: str) -> int:
     config = load_config(settings)
     use_language(config.output.language)
     check_has_labels("learning-curve", config.data.task)
-    if config.data.train_share != 1:
-        raise InputError("data.train_share is set by learning-curve; leave it out")
     planned = plan_mode(options, config)
     from ..run.many_runs.series import Series, default_folder, open_series, write_figures
     from ..run.many_runs.share_curve import render_curve, train_parts

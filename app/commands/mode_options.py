@@ -88,7 +88,7 @@ def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> 
 
 def plan_mode(options: argparse.Namespace, config: Config) -> PlannedMode:
     """Return the mode of the options `mode` and `processes`; raises InputError where it cannot run here."""
-    (planned,) = plan_modes([options.mode], options.processes or config.train.nprocs, config.train.device)
+    (planned,) = plan_modes([options.mode], options.processes, config.train.device)
     if planned.unavailable:
         raise InputError(f"--mode {options.mode}: {planned.unavailable}")
     return planned

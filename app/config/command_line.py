@@ -18,10 +18,11 @@ from pydantic import ValidationError
 from ..errors import InputError, nearest, shorten
 from .data_settings import DataConfig
 from .help import help_text, show
-from .schema import GROUPS, SETTINGS, Config, describe, members, rules_together
+from .schema import GROUPS, HINTS, SETTINGS, VERB, Config, describe, members, rules_together
 from .shipped import DEFAULT_CONFIGS, default_config, is_about_the_source
+from .train_settings import MAX_THREADS
 
-SHORT_OPTIONS = {"nprocs": "train.nprocs", "resume": "output.resume"}
+SHORT_OPTIONS = {"resume": "output.resume", "verb": VERB}
 # What a person means who gives a group of settings one value
 MAIN_SETTINGS = {"data": "data.train", "model": "model.name", "output": "output.dir"}
 # What other tools call the same
@@ -82,6 +83,21 @@ def load_config(
     if "--print_config" in argv:
         raise SystemExit(show(yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)))
     return config
+
+
+def take_number(argv: list[str], option: str) -> tuple[list[str], int | None]:
+    """Return the arguments without `option N` or `option=N`, and N; raises InputError unless it is from 1."""
+    kept, number, words = [], None, iter(argv)
+    for word in words:
+        name, equals, text = word.partition("=")
+        if name != option:
+            kept.append(word)
+            continue
+        text = text if equals else next(words, "nothing")
+        if not text.isdecimal() or not 1 <= int(text) <= MAX_THREADS:
+            raise InputError(f"{COMMAND_LINE}: {option} must be from 1 to {MAX_THREADS:,}, found {text}")
+        number = int(text)
+    return kept, number
 
 
 def load_data_settings(path: Path) -> DataConfig:
@@ -172,7 +188,7 @@ def _read_layer(path: Path, is_strict: bool = True) -> dict[str, Value]:
             continue
         for key, inner_node, _, value in _items(settings_node, settings, group, source):
             name, source = f"{group}.{key}", f"{path}, line {inner_node.start_mark.line + 1}"
-            if name in SETTINGS:
+            if name in HINTS:
                 layer[name] = Value(value, source)
             elif is_strict:
                 keys = [one.partition(".")[2] for one in SETTINGS if one.startswith(f"{group}.")]
@@ -210,7 +226,7 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
     words = iter(argv)
     for word in words:
         name, equals, text = word.removeprefix("--").partition("=")
-        if not word.startswith("--") and name not in SETTINGS:
+        if not word.startswith("--") and name not in HINTS:
             raise InputError(
                 f"{COMMAND_LINE}: unrecognized argument: {shorten(word)}; a value needs the name of its "
                 "setting before it, as in --data.train FILE (--help all lists them)"
@@ -229,7 +245,7 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
 
 def _check_option(name: str) -> None:
     """Raise InputError, with the most similar setting, for an option that is no setting."""
-    if name in SETTINGS or name.startswith("model.config."):
+    if name in HINTS or name.startswith("model.config."):
         return
     if name in GROUPS:
         meant = MAIN_SETTINGS.get(name)
@@ -250,7 +266,7 @@ def _plain_value(name: str, text: str) -> Any:
         _, value = _load(text, COMMAND_LINE)
     except (yaml.YAMLError, ValueError, RecursionError):
         return text
-    kinds = {get_origin(kind) or kind for kind in members(SETTINGS.get(name))}
+    kinds = {get_origin(kind) or kind for kind in members(HINTS.get(name))}
     return text if str in kinds and type(value) not in kinds - {str} else value
 
 
@@ -264,7 +280,7 @@ def _validated(layer: Mapping[str, Value]) -> Config:
             groups[group] = schema(**values)
         except ValidationError as error:
             name = f"{group}.{error.errors()[0]['loc'][0]}"
-            raise _refusal(layer[name], name, describe(SETTINGS[name])) from error
+            raise _refusal(layer[name], name, describe(HINTS[name])) from error
         for name in names:
             if _is_broken(layer[name].value):
                 raise _refusal(layer[name], name, "without NUL characters and halves of characters")
@@ -279,7 +295,7 @@ def _validated(layer: Mapping[str, Value]) -> Config:
 def _refusal(one: Value, name: str, rule: str) -> InputError:
     """Return the error for the value of a setting: its source, what it must be, and the nearest choice."""
     found = "nothing; give it a value" if one.value in (None, "") else shorten(str(one.value), 80)
-    choices = [kind for kind in members(SETTINGS[name]) if get_origin(kind) is Literal]
+    choices = [kind for kind in members(HINTS[name]) if get_origin(kind) is Literal]
     near = nearest(one.value, [choice for kind in choices for choice in get_args(kind)])
     source = f"{one.source}: " if one.source else ""
     return InputError(f"{source}{name} must be {rule}, found {found}{near}")
@@ -287,7 +303,7 @@ def _refusal(one: Value, name: str, rule: str) -> InputError:
 
 def _with_numbers(name: str, value: Any) -> Any:
     """Return the value of a setting; YAML takes 3e-4 for a string."""
-    kinds = members(SETTINGS[name])
+    kinds = members(HINTS[name])
     if isinstance(value, list) and list[float] in kinds:
         return [float(one) if _is_number(one) else one for one in value]
     if isinstance(value, dict):

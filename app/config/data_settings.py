@@ -5,7 +5,7 @@ from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from pydantic_core import core_schema
 
@@ -111,6 +111,28 @@ SplitSize = Annotated[
 
 
 @dataclass(frozen=True, config=STRICT)
+class VerbArguments:
+    """What a verb asks of the data of its runs. These are no settings: a verb hands them to its runs as
+    `--verb`, and they stand in the run's config.yaml.
+
+    `folds`: the train file is divided into so many parts, stratified, with all rows of a text in one, and
+    `fold` of them, from 0, is test. `train_share`: the part of the training rows that is trained on, of each
+    class alike. `use_test` false: no row of test is read. `workers`: processes that read and tokenise; None:
+    as many as cores to read files, and one, on all cores, to tokenise.
+    """
+
+    folds: Annotated[int, Field(ge=2)] | None = None
+    fold: Annotated[int, Field(ge=0)] | None = None
+    train_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    use_test: bool = True
+    workers: Annotated[int, Field(ge=1)] | None = None
+
+
+def _verb_arguments(value: Any) -> Any:
+    return VerbArguments(**value) if isinstance(value, dict) else value
+
+
+@dataclass(frozen=True, config=STRICT)
 class DataConfig:
     """Where the rows come from and how they are split."""
 
@@ -177,9 +199,6 @@ class DataConfig:
     """Remove all white space inside texts, for texts with spaces between the words."""
     limit: Count | None = None
     """Use only the first rows of the train file, before any split."""
-    train_share: Annotated[float, Field(gt=0, le=1), WITH_LABELS] = 1.0
-    """Part of the training rows to train on, of each class alike, which holds all smaller parts; dev and test
-    rows stay the same. For python -m app learning-curve."""
     split: Literal["stratified", "random"] = "stratified"
     """How dev and test rows are taken from the train file. stratified: each class keeps its proportion, and
     rows with the same text stay in the same split. random: all rows are shuffled with Python's
@@ -193,16 +212,6 @@ class DataConfig:
     test split."""
     split_seed: Seed = 42
     """Random seed of the split."""
-    use_test: bool = True
-    """false: no row of test is evaluated, a test file is not opened, and the report is on dev; for trials
-    that choose settings."""
-    folds: Annotated[Annotated[int, Field(ge=2, le=1000)] | None, WITH_LABELS] = None
-    """Divide the train file into this many parts, stratified, with all rows of one text in one part, to test
-    on one of them (`fold`); python -m app cross-validate trains all of them. A test file is then not read.
-    """
-    fold: Annotated[int, Field(ge=0)] | None = None
-    """With `folds`: the part to test on, from 0; the other parts are train, and dev where there is no dev
-    file."""
     relabel: Annotated[str | None, WITH_LABELS] = None
     """File of corrected labels (CSV with text_hash or text, and label): they replace the labels of these
     texts in all data files, which stay as they are.
@@ -219,16 +228,11 @@ class DataConfig:
     beginning, the others from its end. windows: all, in windows of max_length; the logits of a row are the
     mean of those of its windows.
     """
-    stride: int | None = None
-    """Tokens from the start of a window to that of the next; none: three quarters of the tokens of a text in
-    a window."""
     max_windows: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Most windows of a row; the text after the last one is not read, and the data report counts such rows.
     """
     whole_words: Annotated[bool, Needs("hidden")] = False
     """For masked_language_modelling: hide all tokens of a Chinese word together (needs rjieba)."""
-    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Processes that read several files, and that tokenise; the result is the same for any number. none: as
-    many as cores to read files, and one, on all cores, to tokenise."""
     cache_dir: str = ".cache"
     """Folder of the cache: tables, splits, vocabularies and tokens made from the data files."""
+    verb: Annotated[VerbArguments, BeforeValidator(_verb_arguments)] = VerbArguments()

@@ -9,7 +9,7 @@ from typing import Literal, get_args, get_origin
 
 from ..errors import InputError, nearest
 from .data_settings import TASKS
-from .schema import GROUPS, SETTINGS, Config, members
+from .schema import GROUPS, SETTINGS, Config, describe, members
 
 # The settings that people use, each with its value and what it is in a few words
 USUAL = {
@@ -119,3 +119,32 @@ def _default(values: dict, name: str) -> str:
     value = values[group][key]
     shown = str(value).lower() if isinstance(value, bool) else value
     return "" if value is None or value in ([], {}) else f" (default: {shown})"
+
+
+def markdown() -> str:
+    """Return docs/settings.md: every setting with what it allows, its default and its explanation."""
+    defaults = Config().to_dict()
+    lines = [
+        "# Settings",
+        "",
+        "All settings, in a YAML file or on the command line: `--train.epochs 3`. Made by",
+        "`python -m app.config.help > docs/settings.md` from the fields in `app/config/`.",
+    ]
+    for group, schema in GROUPS.items():
+        lines += [
+            "",
+            f"## {group}",
+            "",
+            str(schema.__doc__),
+            "",
+            "| setting | value | |",
+            "| --- | --- | --- |",
+        ]
+        for name in (one for one in SETTINGS if one.startswith(f"{group}.")):
+            value = f"{describe(SETTINGS[name])}{_default(defaults, name)}".replace("|", "\\|")
+            lines.append(f"| `{name}` | {value} | {explanation(name).replace('|', chr(92) + '|')} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    show(markdown())

@@ -20,8 +20,6 @@ from .train_settings import Share, TrainConfig
 
 # Plain values, so that nothing in a file can name code to run.
 PlainValue = bool | int | float | str | list | dict | None
-# A stride is at least one in so many of max_length: windows of almost the same tokens only take time
-MIN_STRIDE = 4
 TYPES = {
     int: "an integer",
     float: "a finite number",
@@ -41,8 +39,6 @@ class ModelConfig:
     """Pretrained model: e5-small-zh (needs no hub), a name on the hub (hfl/chinese-macbert-base), a folder
     (./my-bert), or a finished run; none: random weights, with the architecture below.
     """
-    trust_remote_code: bool = False
-    """Run Python code that comes with the pretrained model."""
     architecture: str = "bert"
     """Model type in transformers of a model with random weights: bert, roberta, electra, ..."""
     vocab_file: str | None = None
@@ -95,11 +91,9 @@ class OutputConfig:
     new run if there is none; a finished run in `dir` continues if epochs or max_steps give it more steps
     (short: --resume).
     """
-    tensorboard: bool = True
-    """Write TensorBoard event files to the run folder."""
-    trackers: list[str] = field(default_factory=list)
-    """Services that follow the run as well, such as [mlflow, wandb], by accelerate's names
-    (docs/evaluation.md)."""
+    trackers: list[str] = field(default_factory=lambda: ["tensorboard"])
+    """What follows the run: tensorboard writes event files to the run folder; services such as mlflow and
+    wandb by accelerate's names (docs/evaluation.md); []: nothing."""
     language: Literal["auto", "en", "zh"] = "auto"
     """Language of the report, its page and the advice: English or Chinese; auto: by LANG."""
 
@@ -120,11 +114,13 @@ class Config:
 
 
 GROUPS = get_type_hints(Config)
-SETTINGS = {
+HINTS = {
     f"{group}.{key}": hint
     for group, schema in GROUPS.items()
     for key, hint in get_type_hints(schema, include_extras=True).items()
 }
+VERB = "data.verb"
+SETTINGS = {name: hint for name, hint in HINTS.items() if name != VERB}
 
 
 def members(hint: Any) -> list[Any]:
@@ -147,7 +143,7 @@ def describe(hint: Any) -> str:
     if get_origin(hint) is Literal:
         choices = get_args(hint)
         return f"{'one of ' if len(choices) > 1 else ''}{', '.join(map(str, choices))}"
-    return "a mapping of keys to values" if get_origin(hint) is dict else TYPES[hint]
+    return TYPES.get(hint, "a mapping of keys to values")
 
 
 def _range(notes: Iterable[Any]) -> str:
@@ -177,16 +173,8 @@ def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
     yield from _rules_of_task(config)
     for key, files in (("data.dev", data.dev), ("data.test", data.test)):
         yield data.train is not None or not files, key, "given together with data.train"
-    is_whole = (data.folds is None) == (data.fold is None) and (data.fold or 0) < (data.folds or 1)
-    yield is_whole, "data.fold", "from 0 to data.folds - 1, and given together with data.folds"
     rule = "left out with model.lora_rank, which freezes all"
     yield not model.freeze or not model.lora_rank, "model.freeze", rule
-    if data.long != "windows":
-        yield data.stride is None, "data.stride", "left out unless data.long is windows"
-    elif data.stride is not None:
-        least = -(-data.max_length // MIN_STRIDE)
-        rule = f"from {least} to below {data.max_length} (a quarter of data.max_length, and data.max_length)"
-        yield least <= data.stride < data.max_length, "data.stride", rule
     rule = f"left out with data.long {data.long}, which reads single texts"
     yield data.long == "cut" or data.text_pair_column is None, "data.text_pair_column", rule
     for key in ("labels", "label_column", "label_separator"):

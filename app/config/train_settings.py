@@ -108,6 +108,3 @@ class TrainConfig:
     threads: Threads | None = None
     """CPU threads of each process; none: OMP_NUM_THREADS where a single process runs, else the cores of the
     machine divided by its number of processes."""
-    nprocs: Threads | None = None
-    """Number of processes that run_mp.py starts (short: --nprocs); none: one for each accelerator, or 2 on
-    the CPU."""

@@ -88,10 +88,10 @@ def open_dataset(config: DataConfig) -> Dataset:
     tables, label_names = _open_tables(config)
     fixes = configured_fixes(config)
     fixes_content = content_key(fixes.hashes.tolist(), fixes.labels) if fixes else None
-    folds_folder = _folds_folder(config, tables["train"], label_names) if config.folds else None
-    changed = [config.folds, config.fold, fixes_content, fixes and fixes.lines]
-    changed = changed if config.folds or fixes else []
-    changed += [config.train_share] if config.train_share < 1 else []
+    folds_folder = _folds_folder(config, tables["train"], label_names) if config.verb.folds else None
+    changed = [config.verb.folds, config.verb.fold, fixes_content, fixes and fixes.lines]
+    changed = changed if config.verb.folds or fixes else []
+    changed += [config.verb.train_share] if config.verb.train_share < 1 else []
     split_settings = [config.split, config.split_seed, float(config.dev_size), float(config.test_size)]
     table_names = {name: table.folder.name for name, table in tables.items()}
     key = content_key("dataset", VERSION, label_names, split_settings, table_names, *changed)
@@ -100,7 +100,7 @@ def open_dataset(config: DataConfig) -> Dataset:
     build_once(folder, build_dataset, tables, label_names, config, folds_folder, fixes, num_bytes=num_bytes)
     statistics = json.loads((folder / STATISTICS_FILE).read_text(encoding="utf-8"))
     splits = _open_splits(folder, tables)
-    if not config.use_test:
+    if not config.verb.use_test:
         for what in (splits, statistics):
             what.pop("test", None)
     if label_names:
@@ -120,9 +120,9 @@ def open_dataset(config: DataConfig) -> Dataset:
 
 def _without_unread_test(config: DataConfig) -> DataConfig:
     """Return the configuration without a test file that is not read, because of folds or use_test."""
-    if config.test and not config.use_test:
+    if config.test and not config.verb.use_test:
         config = replace(config, test_size=0)
-    return replace(config, test=None) if config.folds or not config.use_test else config
+    return replace(config, test=None) if config.verb.folds or not config.verb.use_test else config
 
 
 def _open_splits(folder: Path, tables: dict[str, Table]) -> dict[str, Split]:
@@ -138,7 +138,7 @@ def _open_splits(folder: Path, tables: dict[str, Table]) -> dict[str, Split]:
 def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
     """Return the table of each file, by split, and the names of the labels."""
     options = {name: _read_options(config, name) for name in SPLITS if getattr(config, name) is not None}
-    form, workers = label_form(config.task), config.workers
+    form, workers = label_form(config.task), config.verb.workers
     rules = {"skip_bad_rows": config.on_bad_row == "skip", "need_label": form.has_labels}
     rules["cache_dir"] = config.cache_dir
     tables = {
@@ -165,10 +165,15 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
 
 def _folds_folder(config: DataConfig, train: Table, label_names: list[str]) -> Path:
     """Return the cached folder with the fold of each row, which depends on neither the fold nor the fixes."""
-    key = content_key("folds", train.folder.name, label_names, config.folds, config.split_seed)
+    key = content_key("folds", train.folder.name, label_names, config.verb.folds, config.split_seed)
     folder = Path(config.cache_dir) / f"folds-{key}"
     form = label_form(config.task)
-    arguments = (form.of_rows(train, label_names), train.array("hashes"), config.folds, config.split_seed)
+    arguments = (
+        form.of_rows(train, label_names),
+        train.array("hashes"),
+        config.verb.folds,
+        config.split_seed,
+    )
     return build_once(folder, build_folds, form.folds, *arguments, num_bytes=train.num_bytes)
 
 
@@ -209,14 +214,14 @@ def build_dataset(
     )
     split, seed = config.split, config.split_seed
     if folds_folder:
-        in_fold = np.load(folds_folder / FOLDS_FILE) == config.fold
+        in_fold = np.load(folds_folder / FOLDS_FILE) == config.verb.fold
         rows = split_of_fold(in_fold, ids["train"], hashes, split, dev_size, seed, label_names, form.split)
     else:
         rows = split_rows(ids["train"], hashes, split, dev_size, test_size, seed, label_names, form.split)
     rows |= {name: np.arange(tables[name].num_rows) for name in ("dev", "test") if name in tables}
-    if config.train_share < 1:
+    if config.verb.train_share < 1:
         classes = form.classes(ids["train"][rows["train"]])
-        rows["train"] = part_of_rows(rows["train"], classes, config.train_share, seed)
+        rows["train"] = part_of_rows(rows["train"], classes, config.verb.train_share, seed)
     if fixes:
         ids = _relabel(folder, ids, tables, fixes, label_names)
     labels = {name: ids.get(name, ids["train"])[rows[name]] for name in SPLITS}

@@ -40,7 +40,7 @@ def folds_of_classes(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: i
     targets = labels if is_small else labels[first]
     if int(np.bincount(targets).max()) < folds or len(first) < folds:
         raise InputError(
-            "data.folds must be at most the number of different texts and of rows of the largest class; "
+            "--folds must be at most the number of different texts and of rows of the largest class; "
             f"found {folds} folds for {len(first):,} texts and {int(np.bincount(targets).max()):,} rows of "
             "that class"
         )

@@ -70,7 +70,7 @@ class LabelLists(LabelForm):
         num_texts = len(np.unique(hashes))
         if num_texts < folds:
             raise InputError(
-                f"data.folds must be at most the number of different texts; found {folds} folds for "
+                f"--folds must be at most the number of different texts; found {folds} folds for "
                 f"{num_texts:,} texts"
             )
         return deal_multi_label(labels, hashes, np.full(folds, 1 / folds), seed)

@@ -22,25 +22,14 @@ class EncodedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class LongTexts:
-    """The setting `data.long` as `way`, and for windows: `stride`, the tokens between two starts (None: three
-    quarters of a window's text), and the maximum windows of a row."""
+    """The setting `data.long` as `way`, and the maximum windows of a row."""
 
     way: str = "cut"
-    stride: int | None = None
     max_windows: int = 8
 
     def step(self, capacity: int) -> int:
-        """Return the tokens from the start of one window to that of the next; each has `capacity`. Raises
-        InputError for a stride that would leave tokens out."""
-        if self.stride is None:
-            return max(1, capacity * 3 // 4)
-        if self.stride > capacity:
-            raise InputError(
-                f"data.stride must be at most the {capacity} tokens of a text in a window (data.max_length "
-                "without special tokens), or tokens between two windows would be left out; found "
-                f"{self.stride}"
-            )
-        return self.stride
+        """Return the tokens from the start of one window to that of the next; each has `capacity`."""
+        return max(1, capacity * 3 // 4)
 
 
 CUT = LongTexts()
@@ -48,22 +37,20 @@ CUT = LongTexts()
 
 def long_texts(settings: DataConfig) -> LongTexts:
     """Return what is configured; settings that a way does not use have no effect on tokens."""
-    return LongTexts(settings.long, settings.stride, settings.max_windows) if settings.long != "cut" else CUT
+    return LongTexts(settings.long, settings.max_windows) if settings.long != "cut" else CUT
 
 
 def saved_long_texts(values: dict, path: Path) -> LongTexts:
-    """Return what a run has written as `data.long`, `data.stride` and `data.max_windows`, defaults where it
-    has none. Raises InputError for other values, naming the file, `path`."""
-    way, stride, windows = (
-        values.get(name, default) for name, default in (("long", "cut"), ("stride", None), ("max_windows", 8))
-    )
+    """Return what a run has written as `data.long` and `data.max_windows`, defaults where it has none. Raises
+    InputError for other values, naming the file, `path`."""
+    way, windows = values.get("long", "cut"), values.get("max_windows", 8)
     modes = get_args(LongTextMode)
-    if way not in modes or not (stride is None or _is_count(stride)) or not _is_count(windows):
+    if way not in modes or not _is_count(windows):
         raise InputError(
-            f"{path}: data.long must be one of {', '.join(modes)}, and data.stride and data.max_windows "
-            f"numbers from 1; found {excerpt(way)}, {excerpt(stride)} and {excerpt(windows)}; fix the file"
+            f"{path}: data.long must be one of {', '.join(modes)}, and data.max_windows a number from 1; "
+            f"found {excerpt(way)} and {excerpt(windows)}; fix the file"
         )
-    return LongTexts(way, stride, windows) if way != "cut" else CUT
+    return LongTexts(way, windows) if way != "cut" else CUT
 
 
 def _is_count(value: object) -> bool:

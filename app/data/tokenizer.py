@@ -92,7 +92,7 @@ def _checkpoint_tokenizer(config: ModelConfig):
 
     rule = _("model.name must be a hub name or a folder with a tokenizer; '{name}' could not be loaded")
     with guarded(rule.format(name=config.name)):
-        tokenizer = AutoTokenizer.from_pretrained(config.name, trust_remote_code=config.trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(config.name, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise InputError(
             f"a fast tokenizer is needed; {config.name} has only {type(tokenizer).__name__}; save it with a "

@@ -24,6 +24,10 @@ def cannot_load(name: str) -> str:
     ).format(name=name)
 
 
+# Code that comes with a checkpoint is never run
+NO_CODE = {"trust_remote_code": False}
+
+
 def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
     """Return the configuration of a hub name or folder; `hub` as `AutoConfig.from_pretrained` takes it.
 
@@ -35,11 +39,6 @@ def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
     config = AutoConfig.from_pretrained(name, **hub)
     config._attn_implementation = None
     return config
-
-
-def hub_options(settings: ModelConfig) -> dict:
-    """Return which files of a hub's model are loaded, as `from_pretrained` takes it."""
-    return {"trust_remote_code": settings.trust_remote_code}
 
 
 def encoder_config(settings: ModelConfig, tokenizer) -> PreTrainedConfig:
@@ -56,8 +55,7 @@ def encoder_config(settings: ModelConfig, tokenizer) -> PreTrainedConfig:
         from_tokenizer = {"pad_token_id": tokenizer.pad_token_id, "vocab_size": len(tokenizer)}
         from_tokenizer |= {"bos_token_id": None, "eos_token_id": None}
     else:
-        hub = hub_options(settings)
-        config = attempt(lambda: checkpoint_config(settings.name, **hub), cannot_load(settings.name))
+        config = attempt(lambda: checkpoint_config(settings.name, **NO_CODE), cannot_load(settings.name))
         if getattr(config, "pad_token_id", None) is None and tokenizer.pad_token_id is not None:
             # Of decoders; padded batches need it
             config.pad_token_id = tokenizer.pad_token_id

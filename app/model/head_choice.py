@@ -15,7 +15,7 @@ ENOUGH_ROWS = 64
 MAX_ROWS = 12_000
 # Settings of the machine, and of the arithmetic, leave the choice of few rows open
 FREE = (
-    *("seed", "precision", "device", "threads", "nprocs", "timeout"),
+    *("seed", "precision", "device", "threads", "timeout"),
     *("gradient_checkpointing", "log_every", "save_every", "accumulation_steps", "micro_batch_tokens"),
 )
 
@@ -73,7 +73,7 @@ def says_nothing(config: Config) -> bool:
     """Return whether no setting says how to train, or needs dev rows that are held out. A dev file of the
     user's stays one."""
     data, usual = config.data, TrainConfig()
-    needs_dev = data.dev_size not in (0, DataConfig().dev_size) or not data.use_test
+    needs_dev = data.dev_size not in (0, DataConfig().dev_size) or not data.verb.use_test
     return not needs_dev and all(
         getattr(config.train, field.name) == getattr(usual, field.name)
         for field in fields(usual)

@@ -14,7 +14,7 @@ from ..data.encoding import highest_id
 from ..errors import InputError, shorten
 from ..runtime.disk import whole_files
 from .classifier import Classifier
-from .encoder_config import cannot_load, check_fit, encoder_config, hub_options
+from .encoder_config import NO_CODE, cannot_load, check_fit, encoder_config
 from .head import last_layer
 from .linear_start import add_mean_layer
 from .size import check_size
@@ -83,8 +83,8 @@ def make_model(
         problem = f"model.config does not make a {settings.architecture} {kind}"
         attempt(lambda: check_size(config), problem)
         return attempt(lambda: auto_class.from_config(config), problem), {}
-    hub, problem = hub_options(settings), cannot_load(settings.name)
-    model, info = attempt(lambda: load_weights(settings.name, config, auto_class, **hub), problem)
+    problem = cannot_load(settings.name)
+    model, info = attempt(lambda: load_weights(settings.name, config, auto_class, **NO_CODE), problem)
     check_weights(settings.name, model, info, heads)
     return model, info
 
@@ -98,7 +98,7 @@ def load_weights(
     `hub` as `from_pretrained` takes it, which also describes the names
     (`output_loading_info` in https://huggingface.co/docs/transformers/main_classes/model).
     """
-    check_size(config, Path(name) if Path(name).is_dir() else None, hub.get("trust_remote_code", False))
+    check_size(config, Path(name) if Path(name).is_dir() else None)
     return auto_class.from_pretrained(
         name,
         config=config,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..config.schema import Config
 from ..config.shipped import E5_SMALL, e5_file, fetch_e5
-from .encoder_config import cannot_load, checkpoint_config, hub_options
+from .encoder_config import NO_CODE, cannot_load, checkpoint_config
 from .source import checkpoint_place
 from .transformers_calls import attempt, quiet_transformers
 
@@ -120,9 +120,8 @@ def recipe_of(width: int, steps_per_epoch: int, has_pairs: bool, is_linear: bool
 def checkpoint_width(config: Config) -> int:
     """Return the hidden size of the configured checkpoint."""
     name, settings = checkpoint_place(config.model, config.data.cache_dir), config.model
-    hub = hub_options(settings)
     with quiet_transformers():
-        read = attempt(lambda: checkpoint_config(name, **hub), cannot_load(str(settings.name)))
+        read = attempt(lambda: checkpoint_config(name, **NO_CODE), cannot_load(str(settings.name)))
     return getattr(read, "hidden_size", None) or 768
 
 

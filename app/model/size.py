@@ -29,7 +29,7 @@ def check_counts(values: Mapping) -> None:
             )
 
 
-def check_size(config: PreTrainedConfig, folder: Path | None = None, trust_remote_code: bool = False) -> None:
+def check_size(config: PreTrainedConfig, folder: Path | None = None) -> None:
     """Raise InputError for a model that fits neither this machine's memory nor the weight files in `folder`.
     The model is built on torch's meta device, where tensors have shapes and no values."""
     memory = psutil.virtual_memory().total
@@ -40,9 +40,7 @@ def check_size(config: PreTrainedConfig, folder: Path | None = None, trust_remot
         limits[f"the files in {folder} hold {_gib(held)}"] = 2 * BYTES * held + SLACK
     reason, limit = min(limits.items(), key=lambda item: item[1])
     with torch.device("meta"), initialization.no_init_weights():
-        model = AutoModelForSequenceClassification.from_config(
-            copy.deepcopy(config), trust_remote_code=trust_remote_code
-        )
+        model = AutoModelForSequenceClassification.from_config(copy.deepcopy(config), trust_remote_code=False)
     for name, parameter in model.named_parameters():
         if not parameter.numel():
             raise InputError(

@@ -21,7 +21,7 @@ MODEL_FILES = (
 # The groups of settings that are asked for
 GROUPS = ("data", "model", "train")
 # Settings that say how the model reads a file again; an exported folder has them too
-READING = ("train", "long", "stride", "max_windows")
+READING = ("train", "long", "max_windows")
 READING += tuple(field.name for field in fields(ReadOptions))
 
 

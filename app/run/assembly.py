@@ -101,7 +101,7 @@ def num_layers(model: PackedModel) -> int:
 
 def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:
     """Return the token store of each split; splits of one file share one."""
-    settings = data.max_length, data.cache_dir, long_texts(data), data.workers
+    settings = data.max_length, data.cache_dir, long_texts(data), data.verb.workers
     stores = {table.folder: open_store(table, tokenizer, *settings) for table in dataset.tables}
     return {name: stores[split.table.folder] for name, split in dataset.splits.items()}
 

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ..config.command_line import load_config
+from ..config.command_line import load_config, take_number
 from ..errors import InputError, TrainingError
 from ..runtime.processes import ended_by_ctrl_c, launched_rank
 from ..words import _, use_language
@@ -28,12 +28,13 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
     """Run one job in a mode from the command line; return the exit status, see `work`. torch is imported only
     after the command line has been read, so that `--help` and its errors are quick."""
     try:
+        argv, nprocs = take_number(sys.argv[1:] if argv is None else argv, "--nprocs")
         config = load_config(argv, f"run_{mode}.py", description)
         from ..strategies import load_strategy
 
         with ended_by_ctrl_c():
             strategy = load_strategy(mode)
-        if config.train.nprocs and not strategy.launcher.starts_processes:
+        if nprocs and not strategy.launcher.starts_processes:
             raise InputError(
                 f"--nprocs is for run_mp.py, which starts its processes itself; run_{mode}.py has its own "
                 "launcher, see --help"
@@ -42,7 +43,7 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
             raise InputError(reason)
     except InputError as error:
         return _refuse(error)
-    return strategy.launcher.launch(work, (config, mode), config.train.nprocs)
+    return strategy.launcher.launch(work, (config, mode), nprocs)
 
 
 def work(config: Config, mode: str) -> int:

@@ -16,7 +16,7 @@ LENGTH = ("train.epochs", "train.max_steps")
 FREE_TRAIN = (
     *("accumulation_steps", "micro_batch_tokens", "gradient_checkpointing"),
     *("eval_every", "save_every", "early_stopping", "log_every", "timeout"),
-    *("device", "threads", "nprocs"),
+    *("device", "threads"),
 )
 # The format is part of a file's content, and rows that are skipped are not trained on
 FREE_TO_RESUME = frozenset(
@@ -27,8 +27,6 @@ FREE_TO_RESUME = frozenset(
             "data.format",
             "data.on_bad_row",
             "data.cache_dir",
-            "data.workers",
-            "data.use_test",
             "model.vocab_file",
         ),
     )

@@ -15,11 +15,11 @@ from .job_signature import MAX_LISTED, TOKENIZER, content_of, shown
 
 # Settings of a machine
 OF_A_MACHINE = (
-    *("train.device", "train.threads", "train.nprocs", "train.timeout"),
-    *("data.format", "data.cache_dir", "data.workers", "model.vocab_file"),
+    *("train.device", "train.threads", "train.timeout"),
+    *("data.format", "data.cache_dir", "model.vocab_file"),
 )
 # Settings that only rank 0 looks at
-OF_RANK_0 = ("dir", "name", "resume", "tensorboard", "trackers")
+OF_RANK_0 = ("dir", "name", "resume", "trackers")
 FREE = frozenset((*OF_A_MACHINE, *(f"output.{name}" for name in OF_RANK_0)))
 # These follow from the data and the settings
 DERIVED = {TOKENIZER, "data.labels", "data.cache_dir"}

@@ -73,7 +73,7 @@ def pretrain(name: str, settings: DataConfig, dataset: Dataset, folder: Path) ->
 
 def run_single(arguments: list[str], run: Path) -> str:
     """Train in a run folder unless it is finished, and return the command; raises ProgramFailed."""
-    output = ["--output.dir", str(run), "--output.resume", "auto", "--output.tensorboard", "false"]
+    output = ["--output.dir", str(run), "--output.resume", "auto", "--output.trackers", "[]"]
     command = ["run_single.py", *arguments, *output]
     if not (run / REPORT).is_file():
         environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -34,7 +34,6 @@ def windows(tmp_path_factory):
         test_size=0,
         max_length=12,
         long="windows",
-        stride=7,
         max_windows=5,
     )
     dataset = open_dataset(data)

@@ -24,7 +24,7 @@ MODES += [("deepspeed", 2)]
 STATUS = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}
 # 6 steps an epoch; states and evaluations fall inside epochs, and rarely together.
 EXACT = {"train__epochs": 8, "train__eval_every": 5, "train__save_every": 4, "train__accumulation_steps": 2}
-EXACT |= {"model__dropout": 0.2, "train__early_stopping": 3, "output__tensorboard": "true"}
+EXACT |= {"model__dropout": 0.2, "train__early_stopping": 3, "output__trackers": "[tensorboard]"}
 WINDOWS = EXACT | {"data__long": "windows", "data__max_length": 10, "data__max_windows": 3}
 METHODS = EXACT | {"train__r_drop": 1.0, "model__freeze": "embeddings", "train__early_stopping": 99}
 LORA = EXACT | {"model__lora_rank": 4, "train__early_stopping": 99}
@@ -220,7 +220,7 @@ def test_another_job_is_refused(data, tmp_path):
 def test_a_rank_that_ends_later_than_others_ends_as_they_do(data, tmp_path):
     """The launcher sends SIGTERM when the first has left; one whose log takes longer to close closes it, and
     leaves likewise."""
-    log, argv = tmp_path / "log", settings(data, tmp_path / "run", output__tensorboard="true")
+    log, argv = tmp_path / "log", settings(data, tmp_path / "run", output__trackers="[tensorboard]")
     disturbances = [Disturbance(-1, "close_late"), Disturbance(3, "SIGTERM", 1)]
     assert run("ddp", 3, argv, disturbances, log) == [143] * 3, log.read_text()[-3000:]
     assert "Stopped by SIGTERM after step" in log.read_text()

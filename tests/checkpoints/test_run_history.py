@@ -19,7 +19,7 @@ SMALL = [
     *split("--model.config.num_attention_heads=2 --model.config.intermediate_size=32"),
     *split("--data.max_length=24 --train.batch_size=16 --train.log_every=2"),
     *split("--train.device=cpu --train.threads=1 --train.precision=fp32 --train.epochs=2"),
-    *split("--output.tensorboard=false --train.save_every=3 --output.dir=run"),
+    *split("--output.trackers=[] --train.save_every=3 --output.dir=run"),
     *split("--output.resume=auto"),
 ]
 

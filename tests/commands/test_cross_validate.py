@@ -24,7 +24,7 @@ TINY = [
 TINY += ["--model.config.num_attention_heads=4", "--train.learning_rate", "0.003", "--train.device", "cpu"]
 TINY += [
     *split("--train.epochs 10 --train.batch_size 16 --model.dropout 0"),
-    *split("--output.tensorboard false --train.threads 1 --train.precision fp32"),
+    *split("--output.trackers [] --train.threads 1 --train.precision fp32"),
 ]
 
 
@@ -40,7 +40,6 @@ def cross_validate(folder: Path, *words: str) -> subprocess.CompletedProcess:
         (["--folds", "1"], "--folds must be from 2 to 1,000, found 1"),
         (["--seeds", "1"], "--seeds must be from 2 to 100, found 1"),
         (["--mode", "ddpp"], "there is no mode ddpp"),
-        (["--data.folds", "3", "--data.fold", "0"], "data.folds and data.fold are set by cross-validate"),
         (
             ["--data.task", "masked_language_modelling", "--data.train", "a.txt"],
             "needs labels, found data.task masked_language_modelling",

@@ -42,8 +42,6 @@ def test_what_a_curve_says(values, said):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--data.train_share", "0.5"], "data.train_share is set by learning-curve"),
-        (["--data.train_share", "0"], "data.train_share must be above 0 and at most 1"),
         (
             ["--data.task", "masked_language_modelling", "--data.train", "a.txt"],
             "learning-curve needs labels",

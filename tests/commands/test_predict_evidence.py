@@ -21,7 +21,7 @@ def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("evidence")
     sizes = [f"--model.config.{name}={value}" for name, value in SIZES.items()]
     files = [f"--data.train={write_tiny(folder / 'rows.tsv')}", f"--data.cache_dir={folder / 'cache'}"]
-    output = [f"--output.dir={folder / 'run'}", "--output.tensorboard=false", "--train.epochs=2"]
+    output = [f"--output.dir={folder / 'run'}", "--output.trackers=[]", "--train.epochs=2"]
     settings = [*files, *output, *sizes, "--data.max_length=32", "--train.precision=fp32"]
     assert work(load_config(settings), "single") == 0
     return folder / "run"

@@ -36,7 +36,7 @@ def run(tmp_path_factory) -> Path:
         "model": {"config": SIZES | {"initializer_range": 0.2}},
         "train": {"epochs": 20, "learning_rate": 0.003, "batch_size": 16}
         | {"precision": "fp32", "device": "cpu", "threads": 1},
-        "output": {"tensorboard": False, "dir": str(folder / "run")},
+        "output": {"trackers": [], "dir": str(folder / "run")},
     }
     (folder / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
     assert train("single", "", ["--config", str(folder / "config.yaml")]) == 0

@@ -201,7 +201,7 @@ def test_a_run_predicts_what_it_predicted(tmp_path, capsys, monkeypatch):
         "data": {"train": "rows.tsv", "test": "rows.tsv", "max_length": 8, "remove_spaces": True},
         "model": {"config": sizes | {"initializer_range": 0.3}},
         "train": {"max_steps": 1, "precision": "fp32", "device": "cpu", "threads": 1},
-        "output": {"tensorboard": False},
+        "output": {"trackers": []},
     }
     (tmp_path / "tiny.yaml").write_text(json.dumps(config), encoding="utf-8")
     assert train("single", "", ["--config", "tiny.yaml"]) == 0

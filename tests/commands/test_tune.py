@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TINY = split(
     "--model.config.hidden_size=32 --model.config.num_hidden_layers=1 --model.config.intermediate_size=32 "
     "--model.config.num_attention_heads=4 --model.dropout 0 --train.device cpu --train.threads 1 "
-    "--train.batch_size 16 --output.tensorboard false --train.learning_rate 0.003 --train.precision fp32"
+    "--train.batch_size 16 --output.trackers [] --train.learning_rate 0.003 --train.precision fp32"
 )
 SPACE = ["--space.train.epochs", "[2, 6]", "--space.train.warmup", "[0.05, 0.5]"]
 
@@ -61,8 +61,6 @@ def trials(folder: Path) -> list[dict[str, str]]:
         (["--space.train.epoch", "[2, 3]"], "there is no setting 'train.epoch' to search"),
         (["--data.dev_size", "0"], "tune needs dev rows"),
         (["--data.test_size", "0"], "tune needs test rows"),
-        (["--data.use_test", "false"], "data.use_test is set by tune"),
-        (["--data.folds", "3", "--data.fold", "0"], "leave data.folds and data.fold out"),
         (["--mode", "ddpp"], "there is no mode ddpp"),
         (["--space", "none.yaml"], "none.yaml is not there"),
         (["--data.task", "masked_language_modelling"], "tune needs labels"),
@@ -147,7 +145,7 @@ def test_a_search_from_the_first_trial_to_the_final_run(tmp_path, capfd):
     best = load_config(["--config", str(folder / "best.yaml")])
     assert best.train.epochs == figures["best_settings"]["train.epochs"]
     assert best.data.test == str(test_file)
-    assert best.data.use_test
+    assert best.data.verb.use_test
 
     assert main(arguments) == 0
     assert "final-00" in capfd.readouterr().err

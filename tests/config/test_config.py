@@ -10,7 +10,7 @@ import yaml
 
 from app.config import shipped
 from app.config.command_line import load_config
-from app.config.help import USUAL, explanation, help_text
+from app.config.help import USUAL, explanation, help_text, markdown
 from app.config.schema import SETTINGS, Config, describe
 from app.config.shipped import DEFAULT_CONFIG, DEFAULT_CONFIGS, RANDOM_CONFIG
 from app.errors import InputError
@@ -245,7 +245,6 @@ MISTAKES = {
     "length": ("data: {max_length: 3}", "data.max_length must be an integer from 4 to 1,000,000, found 3"),
     "large length": ("data: {max_length: 100000000000000000000}", "data.max_length must be an integer from 4 to 1,000,000, found 1000"),
     "threads": ("train: {threads: 100000000000}", "train.threads must be an integer from 1 to 4,096 or null, found 100000000000"),
-    "processes": ("train: {nprocs: 100000000000}", "train.nprocs must be an integer from 1 to 4,096 or null, found 100000000000"),
     "epochs": ("train: {epochs: 10000000000000000}", "train.epochs must be auto or an integer from 1 to 1,000,000,000, found 10000000000000000"),
     "timeout": ("train: {timeout: 9}", "train.timeout must be an integer from 10 (seconds), or ranks that are only slow", "found 9"),
     "NUL": ('data: {train: "a\\0b"}', "data.train must be without NUL characters", "found a\\x00b"),
@@ -261,7 +260,6 @@ def test_large_values_that_some_users_need(load):
     train = {
         "epochs": 10**9,
         "threads": 4096,
-        "nprocs": 4096,
         "timeout": 10**9,
         "batch_size": 10**12,
         "eval_every": 10**12,
@@ -340,6 +338,14 @@ def test_a_configuration_file_that_is_none(tmp_path):
         load_config(["--config", str(tmp_path / "nope.yaml")])
     with pytest.raises(InputError, match="a YAML file is needed; .* is a directory"):
         load_config(["--config", str(tmp_path)])
+
+
+def test_there_are_few_settings_and_a_document_lists_them():
+    """CONTRIBUTING.md says what a new one must show."""
+    assert len(SETTINGS) <= 70
+    assert (ROOT / "docs" / "settings.md").read_text(encoding="utf-8") == markdown(), (
+        "python -m app.config.help > docs/settings.md"
+    )
 
 
 def help_of(*topics):

@@ -54,7 +54,7 @@ def test_its_configuration_trains_a_tiny_model(tmp_path, monkeypatch):
     settings |= {
         "data.cache_dir": tmp_path / "cache",
         "output.dir": tmp_path / "run",
-        "output.tensorboard": "false",
+        "output.trackers": "[]",
     }
     words = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
     assert work(load_config(["--config", "configs/multi_label.yaml", *words]), "single") == 0

@@ -41,7 +41,7 @@ def test_the_bits_are_the_same_for_any_number_of_processes(tmp_path, tiny_tokeni
     rows = [[text, *([text[::-1]] * (case == "pairs")), index % 3] for index, text in enumerate(TEXTS)]
     table = make_table(tmp_path, rows)
     assert table.has_pairs == (case == "pairs")
-    long = LongTexts("windows", stride=6, max_windows=3) if case == "windows" else CUT
+    long = LongTexts("windows", max_windows=3) if case == "windows" else CUT
     one = store(tmp_path / "1", table, tiny_tokenizer, long, 1)
     assert len(one) == 4 + (case == "pairs") + 2 * (case == "windows")
     # None: no other processes

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.config.command_line import load_config
+from app.config.data_settings import VerbArguments
 from app.config.schema import DataConfig, ModelConfig
 from app.data import folds
 from app.data.dataset import open_dataset
@@ -37,9 +37,7 @@ def test_folds_keep_classes_and_texts_together(monkeypatch, grouped_up_to):
 
 
 def test_more_folds_than_rows_of_a_class_are_refused():
-    with pytest.raises(
-        InputError, match=r"data\.folds must be at most .* found 9 folds for 8 texts and 4 rows"
-    ):
+    with pytest.raises(InputError, match=r"--folds must be at most .* found 9 folds for 8 texts and 4 rows"):
         label_form("single_label").folds(np.arange(8) % 2, np.arange(8), 9, 0)
 
 
@@ -48,7 +46,11 @@ def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path
     cache, tested, tokens = tmp_path / "cache", [], set()
     for fold in range(2):
         data = DataConfig(
-            train=str(path), test="is not read", folds=2, fold=fold, cache_dir=str(cache), max_length=32
+            train=str(path),
+            test="is not read",
+            verb=VerbArguments(folds=2, fold=fold),
+            cache_dir=str(cache),
+            max_length=32,
         )
         dataset = open_dataset(data)
         splits = {name: set(split.rows.tolist()) for name, split in dataset.splits.items()}
@@ -67,23 +69,11 @@ def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path
 
 def test_a_dev_file_stays_dev(tmp_path):
     path, dev = write_tiny(tmp_path / "rows.tsv"), write_tiny(tmp_path / "dev.tsv", rows_per_label=4, seed=1)
-    data = DataConfig(train=str(path), dev=str(dev), folds=3, fold=0, cache_dir=str(tmp_path / "cache"))
+    data = DataConfig(
+        train=str(path), dev=str(dev), verb=VerbArguments(folds=3, fold=0), cache_dir=str(tmp_path / "cache")
+    )
     splits = open_dataset(data).splits
     assert (len(splits["dev"]), len(splits["train"]) + len(splits["test"])) == (12, 60)
-
-
-@pytest.mark.parametrize(
-    "words", [["--data.folds", "5"], ["--data.fold", "0"], ["--data.folds", "5", "--data.fold", "5"]]
-)
-def test_a_fold_that_is_none_of_the_folds_is_refused(words):
-    with pytest.raises(InputError, match=r"data\.fold must be from 0 to data\.folds - 1"):
-        load_config(words)
-
-
-@pytest.mark.parametrize("words", [["--data.folds", "1"], ["--data.fold=-1"]])
-def test_numbers_of_folds_are_checked(words):
-    with pytest.raises(InputError, match=r"data\.folds? must be (from 2|at least 0)"):
-        load_config(words)
 
 
 def multi_label_rows(num_rows: int = 900) -> tuple[np.ndarray, np.ndarray]:
@@ -114,5 +104,5 @@ def test_folds_of_label_lists_keep_sets_labels_and_texts_together():
 
 def test_more_folds_than_texts_with_label_lists_are_refused():
     labels, hashes = np.ones((8, 2), np.uint8), (np.arange(8) // 2).astype(np.uint64)
-    with pytest.raises(InputError, match=r"data\.folds must be at most .* found 5 folds for 4 texts"):
+    with pytest.raises(InputError, match=r"--folds must be at most .* found 5 folds for 4 texts"):
         label_form("multi_label").folds(labels, hashes, 5, 0)

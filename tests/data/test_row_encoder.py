@@ -45,16 +45,14 @@ def test_head_and_tail_are_those_of_the_whole_text(make, max_length):
 
 
 @pytest.mark.parametrize("make", TOKENIZERS, ids=lambda make: make.__name__)
-@pytest.mark.parametrize(
-    ("max_length", "stride", "most"), [(16, None, 8), (16, 14, 3), (34, 9, 5), (64, 62, 1)]
-)
-def test_windows_are_those_of_the_whole_text(make, max_length, stride, most):
+@pytest.mark.parametrize(("max_length", "most"), [(16, 8), (16, 3), (34, 5), (64, 1)])
+def test_windows_are_those_of_the_whole_text(make, max_length, most):
     texts, tokenizer = texts_of(make.__name__), make()
     rows = RowEncoder(
-        Tokenizer.from_str(tokenizer.to_str()), max_length, "right", LongTexts("windows", stride, most)
+        Tokenizer.from_str(tokenizer.to_str()), max_length, "right", LongTexts("windows", most)
     ).encode(texts, str)
     capacity = max_length - 2
-    step = stride or capacity * 3 // 4
+    step = capacity * 3 // 4
     for text, row in zip(texts, rows, strict=True):
         first, ids, last = whole(tokenizer, text)
         count = 1 + max(0, -(-(len(ids) - capacity) // step))
@@ -68,7 +66,7 @@ def test_windows_are_those_of_the_whole_text(make, max_length, stride, most):
 
 def test_no_more_of_a_long_text_is_read_than_needed(monkeypatch):
     read = []
-    for long, most in ((LongTexts("head_tail"), 250), (LongTexts("windows", None, 4), 250)):
+    for long, most in ((LongTexts("head_tail"), 250), (LongTexts("windows", 4), 250)):
         encoder = RowEncoder(word_piece(), 16, "right", long)
         for part in filter(None, (encoder.encoder, encoder.tail)):
             encode = part._encode
@@ -91,9 +89,7 @@ def test_pairs_are_refused_unless_texts_are_cut():
             RowEncoder(word_piece(), 16, "right", LongTexts(way)).encode(pair, lambda index: "line 7")
 
 
-def test_a_stride_or_a_length_that_leaves_tokens_out():
-    with pytest.raises(InputError, match="data.stride must be at most the 14 tokens of a text in a window"):
-        RowEncoder(word_piece(), 16, "right", LongTexts("windows", 15))
+def test_a_length_that_leaves_tokens_out():
     with pytest.raises(
         InputError, match="data.long head_tail needs 4 or more tokens of a text in a row, found 3"
     ):
@@ -102,12 +98,12 @@ def test_a_stride_or_a_length_that_leaves_tokens_out():
 
 def test_settings_of_a_run_folder(tmp_path):
     assert saved_long_texts({}, tmp_path) == CUT
-    assert saved_long_texts({"long": "cut", "stride": None, "max_windows": 3}, tmp_path) == CUT
-    written = {"long": "windows", "stride": 9, "max_windows": 3}
-    assert saved_long_texts(written, tmp_path) == LongTexts("windows", 9, 3)
-    for name, value in (("long", "whole"), ("stride", 0), ("stride", "9"), ("max_windows", True)):
+    assert saved_long_texts({"long": "cut", "max_windows": 3}, tmp_path) == CUT
+    written = {"long": "windows", "max_windows": 3}
+    assert saved_long_texts(written, tmp_path) == LongTexts("windows", 3)
+    for name, value in (("long", "whole"), ("max_windows", 0), ("max_windows", "9"), ("max_windows", True)):
         with pytest.raises(
-            InputError, match="data.long must be one of cut, head_tail, windows, and data.stride"
+            InputError, match="data.long must be one of cut, head_tail, windows, and data.max_windows"
         ):
             saved_long_texts(written | {name: value}, tmp_path)
 
@@ -118,7 +114,7 @@ from app.data.long_texts import LongTexts
 from app.data.row_encoder import RowEncoder
 from tests.data.test_text_encoder import word_piece
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for long in (LongTexts("head_tail"), LongTexts("windows"), LongTexts("windows", 32, 10_000)):
+for long in (LongTexts("head_tail"), LongTexts("windows"), LongTexts("windows", 10_000)):
     encoder = RowEncoder(word_piece(), 128, "right", long)
     for text in ("今天真开心" * 20_000, "a" * 100_000, "a b" * 33_000):
         rows = encoder.encode([text] * 3, str)

@@ -19,7 +19,7 @@ from unittest.mock import patch
 import yaml
 
 from app.commands import main
-from app.config.command_line import SHORT_OPTIONS, load_config
+from app.config.command_line import SHORT_OPTIONS, load_config, take_number
 from app.config.schema import SETTINGS
 from app.run.many_runs.search_space import parse_range, split_words
 
@@ -241,6 +241,8 @@ def check_verb(words: list[str]) -> None:
 
 
 def check_settings(arguments: list[str], script: str = "run_single.py") -> None:
+    for option in ("--nprocs", "--workers"):
+        arguments, _ = take_number(arguments, option)
     if arguments != ["--help"]:
         load_config(arguments, script)
 
@@ -265,6 +267,9 @@ def check_parser(arguments: list[str], target: Path | str) -> None:
                 runpy.run_module(target, run_name="__main__", alter_sys=False)
         except Parsed as parsed:
             check_settings(parsed.rest)
+            return
+        if target == "app.config.help":
+            # It takes no arguments, and has printed what it prints
             return
     raise AssertionError(f"{target} has no parser")
 

@@ -150,7 +150,7 @@ def test_a_run_is_compared_on_its_own_dev_rows(tmp_path, capsys, monkeypatch):
         "data": {"train": "rows.tsv", "text_pair_column": "other", "max_length": 12, "remove_spaces": True},
         "model": {"config": sizes | {"initializer_range": 0.3}},
         "train": {"max_steps": 2, "precision": "fp32", "device": "cpu", "threads": 1},
-        "output": {"tensorboard": False},
+        "output": {"trackers": []},
     }
     (tmp_path / "tiny.yaml").write_text(json.dumps(config), encoding="utf-8")
     assert train("single", "", ["--config", "tiny.yaml"]) == 0

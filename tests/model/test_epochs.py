@@ -69,7 +69,7 @@ def test_dev_is_evaluated_about_ten_times_in_many_short_epochs():
 def run_config(rows: Path, out: Path, **train) -> Config:
     values = {f"model.config.{key}": value for key, value in SIZES.items()}
     values |= {"data.train": rows, "data.cache_dir": rows.parent / "cache", "output.dir": out}
-    values |= {"output.tensorboard": "false", "output.resume": "auto"}
+    values |= {"output.trackers": "[]", "output.resume": "auto"}
     values |= {"train.device": "cpu", "train.threads": 1, "train.precision": "fp32"}
     values |= {f"train.{key}": value for key, value in train.items()}
     return load_config([word for key, value in values.items() for word in (f"--{key}", str(value))])

@@ -59,7 +59,7 @@ def test_a_head_is_random_where_no_other_was_measured(words, caplog):
         "--train.learning_rate=1e-4",
         "--train.class_weights=balanced",
         "--data.dev_size=0.2",
-        "--data.use_test=false",
+        "--verb={use_test: false}",
     ],
 )
 def test_the_encoder_of_few_rows_is_trained_where_a_setting_says_how(words, caplog):

@@ -28,7 +28,7 @@ def run(folder, *options: str) -> int:
     checkpoint = save_checkpoint(folder / "encoder")
     rows = write_tiny(folder / "rows.tsv")
     files = [f"--model.name={checkpoint}", f"--data.train={rows}", f"--data.cache_dir={folder / 'cache'}"]
-    output = [f"--output.dir={folder / 'run'}", "--output.tensorboard=false", "--data.max_length=32"]
+    output = [f"--output.dir={folder / 'run'}", "--output.trackers=[]", "--data.max_length=32"]
     return work(load_config([*files, *output, "--model.head=linear", *FROZEN, *options]), "single")
 
 

@@ -143,13 +143,11 @@ def modules_of_checkpoints(tmp_path, monkeypatch):
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
 
 
-def test_code_of_a_checkpoint_runs_only_when_asked_for(saved, checkpoint, trace):
+def test_code_of_a_checkpoint_never_runs(saved, checkpoint, trace):
     with_code(checkpoint, trace, "asked")
     np.testing.assert_array_equal(logits_of(checkpoint), logits_of(saved))
     train_from(checkpoint)
     assert not trace.exists()
-    train_from(checkpoint, trust_remote_code=True)
-    assert trace.exists()
 
 
 def test_a_checkpoint_that_needs_its_code_is_refused(checkpoint, trace):

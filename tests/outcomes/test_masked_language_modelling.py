@@ -44,7 +44,7 @@ def arguments(posts: Path, out: Path, sizes: dict = SIZES, **settings) -> list[s
         "train__threads": 1,
         "train__precision": "fp32",
     }
-    values |= {"output__tensorboard": "false", "train__log_every": 5, **settings}
+    values |= {"output__trackers": "[]", "train__log_every": 5, **settings}
     return [word for key, value in values.items() for word in (f"--{key.replace('__', '.')}", str(value))]
 
 

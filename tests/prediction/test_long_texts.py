@@ -18,7 +18,7 @@ from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoin
 from tests.verbs import predict
 
 CPU = ComputeOptions("cpu")
-WINDOWS = {"max_length": 20, "long": "windows", "stride": 9, "max_windows": 6}
+WINDOWS = {"max_length": 20, "long": "windows", "max_windows": 6}
 
 
 def run_folder(folder: Path, settings: dict) -> Path:
@@ -37,8 +37,8 @@ def by_hand(predictor: Predictor, text: str) -> np.ndarray:
     """Return the probabilities of a text, whose windows are computed one by one."""
     predictor.tokenizer.no_truncation()
     first, *ids, last = predictor.tokenizer.encode(text).ids
-    count = min(6, 1 + max(0, -(-(len(ids) - 18) // 9)))
-    windows = [torch.tensor([[first, *ids[at * 9 : at * 9 + 18], last]]) for at in range(count)]
+    count = min(6, 1 + max(0, -(-(len(ids) - 18) // 13)))
+    windows = [torch.tensor([[first, *ids[at * 13 : at * 13 + 18], last]]) for at in range(count)]
     with torch.inference_mode():
         logits = torch.cat([predictor.runtime.model(window) for window in windows]).numpy()
     return probabilities(logits.mean(axis=0, keepdims=True))[0]
@@ -46,7 +46,7 @@ def by_hand(predictor: Predictor, text: str) -> np.ndarray:
 
 def test_logits_are_the_means_of_those_of_the_windows(folder):
     opened = open_model(folder, CPU)
-    assert opened.predictor.long == LongTexts("windows", 9, 6)
+    assert opened.predictor.long == LongTexts("windows", 6)
     texts, done = random_texts(30), []
     found = [
         p.probabilities for p in opened.predictor.predict(as_rows(texts), chunk_rows=13, on_batch=done.append)
@@ -76,7 +76,7 @@ def test_damaged_settings_are_named(tmp_path):
     path = run_folder(tmp_path / "run", WINDOWS | {"max_windows": "many"})
     with pytest.raises(
         InputError,
-        match=r"config.yaml: data.long must be one of .* found .windows., 9 and .many.; fix the file",
+        match=r"config.yaml: data.long must be one of .* found .windows. and .many.; fix the file",
     ):
         open_model(path, CPU)
 

@@ -114,7 +114,7 @@ TASKS = {
     "class_weights": ("rows", ["--train.class_weights=[0.5,2,1]", "--train.loss=focal"]),
     "logit_adjusted": ("rows", ["--train.loss=logit_adjusted", "--train.accumulation_steps=3"]),
     "pairs": ("pairs", ["--data.text_pair_column=other"]),
-    "windows": ("rows", ["--data.long=windows", "--data.max_length=10", "--data.stride=5"]),
+    "windows": ("rows", ["--data.long=windows", "--data.max_length=10"]),
     "multi_label": ("several", ["--data.task=multi_label", "--train.class_weights=balanced"]),
     "masked_language_modelling": (
         "texts",

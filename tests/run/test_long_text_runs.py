@@ -18,7 +18,7 @@ from tests.tiny import LABELS, WORDS
 
 LONG = {
     "head_tail": ["--data.long", "head_tail"],
-    "windows": ["--data.long", "windows", "--data.stride", "14", "--data.max_windows", "5"],
+    "windows": ["--data.long", "windows", "--data.max_windows", "5"],
 }
 
 

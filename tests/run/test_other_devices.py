@@ -46,8 +46,8 @@ TINY += [
     "npu",
     "--train.max_steps",
     "2",
-    "--output.tensorboard",
-    "false",
+    "--output.trackers",
+    "[]",
 ]
 
 

@@ -14,7 +14,7 @@ from app.training.step import StepResult
 from tests.training.tiny_training import step_result
 
 METRICS = ("loss", "accuracy", "macro_f1", "weighted_f1")
-QUIET = OutputConfig(tensorboard=False)
+QUIET = OutputConfig(trackers=[])
 
 
 def step_log(step: int, loss_sum: float, rows: int, skipped: bool = False) -> StepResult:

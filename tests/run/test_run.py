@@ -454,7 +454,7 @@ def test_training_from_a_checkpoint_and_then_from_a_run(data, finished):
         ["--train.precision", "fp16"],
         ["--model.architecture", "albert", "--model.config.embedding_size", "16"],
         ["--data.split", "random", "--data.remove_spaces", "true", "--train.schedule", "cosine"],
-        ["--train.warmup", "2", "--output.tensorboard", "false"],
+        ["--train.warmup", "2", "--output.trackers", "[]"],
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )

@@ -69,13 +69,14 @@ def test_damaged_lines_of_metrics_end_no_run(data, tmp_path, monkeypatch, capsys
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mode", "world_size", "tensorboard"), [("single", 1, "true"), ("ddp", 2, "true"), ("ddp", 2, "false")]
+    ("mode", "world_size", "trackers"),
+    [("single", 1, "[tensorboard]"), ("ddp", 2, "[tensorboard]"), ("ddp", 2, "[]")],
 )
 def test_a_renamed_folder_is_said_on_all_ranks_and_the_run_resumes(
-    mode, world_size, tensorboard, data, tmp_path
+    mode, world_size, trackers, data, tmp_path
 ):
     log, changes = tmp_path / "log", {"train__epochs": 4, "train__save_every": 4, "train__eval_every": 5}
-    changes |= {"output__tensorboard": tensorboard}
+    changes |= {"output__trackers": trackers}
     argv = settings(data, tmp_path / "run", **changes)
     assert run(mode, world_size, argv, [Disturbance(10, "rename_folder")], log) == [1] * world_size
     said = log.read_text()

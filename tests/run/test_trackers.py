@@ -15,14 +15,14 @@ from app.config.schema import OutputConfig
 from app.errors import InputError
 from app.run.entry import main
 from app.run.log.run_log import flat
-from app.run.log.trackers import Trackers, check_trackers
+from app.run.log.trackers import PROJECT, Trackers, check_trackers
 from tests.tiny import write_tiny
 
 SMALL = [
     *split("--model.config.hidden_size 32 --model.config.num_hidden_layers 1"),
     *split("--train.device cpu --train.precision fp32 --model.config.num_attention_heads 4"),
     *split("--model.config.intermediate_size 64 --train.threads 1 --train.batch_size 16"),
-    *split("--train.log_every 2 --output.tensorboard false --data.max_length 24"),
+    *split("--train.log_every 2 --output.trackers [] --data.max_length 24"),
 ]
 
 
@@ -63,7 +63,7 @@ def track(tmp_path, monkeypatch):
         kind = type("Recorder", (Recorder,), {"calls": [], "fails": fails})
         # The name of any module
         monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "json", kind)
-        config = OutputConfig(trackers=["json"], project="reviews")
+        config = OutputConfig(trackers=["json"])
         check_trackers(config)
         trackers = Trackers(config, tmp_path, {"train.epochs": 3})
         for step in (2, 4):
@@ -77,7 +77,7 @@ def track(tmp_path, monkeypatch):
 
 def test_a_tracker_gets_the_settings_and_all_points(track):
     points = [(2, {"train/loss": 0.5}), (4, {"train/loss": 0.25}), (4, {"dev/accuracy": 0.5})]
-    assert track() == ["reviews", {"train.epochs": 3}, *points, "end"]
+    assert track() == [PROJECT, {"train.epochs": 3}, *points, "end"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ SMALL = [
     *split("--model.config.num_attention_heads=2 --model.config.intermediate_size=32"),
     *split("--model.dropout=0.1 --data.max_length=24 --train.batch_size=16"),
     *split("--train.learning_rate=5e-3 --train.log_every=2 --train.device=cpu"),
-    *split("--train.threads=1 --train.precision=fp32 --output.tensorboard=false --train.save_every=4"),
+    *split("--train.threads=1 --train.precision=fp32 --output.trackers=[] --train.save_every=4"),
 ]
 # A learning rate that does not depend on the number of steps
 FLAT = ("--train.schedule=constant", "--train.warmup=0")

@@ -31,7 +31,7 @@ JOB = {
     "model__dropout": 0.1,
     "train__timeout": 4,
 }
-JOB |= {"output__tensorboard": "true"}
+JOB |= {"output__trackers": "[tensorboard]"}
 SIZES = [("ddp", 2), ("ddp", 3), ("fsdp", 2)]
 
 

@@ -45,8 +45,8 @@ def settings(folder: Path, epochs: int) -> list[str]:
     values = [
         "--output.dir",
         folder,
-        "--output.tensorboard",
-        "false",
+        "--output.trackers",
+        "[]",
         "--train.epochs",
         epochs,
         "--train.save_every",

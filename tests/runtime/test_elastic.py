@@ -139,7 +139,7 @@ def wait_for(machines: Machines, run: Path, world_size: int, steps: int) -> int:
 
 def test_a_machine_is_lost_and_another_joins(tmp_path, machines):
     run, hold = tmp_path / "run", tmp_path / "slow"
-    settings = ["--data.cache_dir", str(tmp_path / "cache"), "--output.tensorboard", "false"]
+    settings = ["--data.cache_dir", str(tmp_path / "cache"), "--output.trackers", "[]"]
     settings += ["--train.device", "cpu", "--train.precision", "fp32", "--train.epochs", "3"]
     settings += ["--train.save_every", "5"]
     settings += ["--train.eval_every", "1000", "--train.timeout", "10", "--model.dropout", "0"]

@@ -24,7 +24,7 @@ def model(tmp_path_factory) -> OpenedModel:
     folder: Path = tmp_path_factory.mktemp("served")
     sizes = [f"--model.config.{name}={value}" for name, value in SIZES.items()]
     files = [f"--data.train={write_tiny(folder / 'rows.tsv')}", f"--data.cache_dir={folder / 'cache'}"]
-    output = [f"--output.dir={folder / 'run'}", "--output.tensorboard=false", "--train.epochs=1"]
+    output = [f"--output.dir={folder / 'run'}", "--output.trackers=[]", "--train.epochs=1"]
     settings = [*files, *output, *sizes, "--data.max_length=32", "--train.precision=fp32"]
     assert work(load_config(settings), "single") == 0
     opened = open_model(folder / "run", ComputeOptions("cpu"))

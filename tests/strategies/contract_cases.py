@@ -38,7 +38,7 @@ class Case:
 
 
 # A row has one, two or three
-WINDOWS = {"long": "windows", "max_length": 10, "stride": 5, "max_windows": 3}
+WINDOWS = {"long": "windows", "max_length": 10, "max_windows": 3}
 
 CASES = {
     "sgd": Case(),

@@ -11,7 +11,7 @@ from .metrics_file import METRICS, append_metrics, drop_later_lines
 from .progress_bar import ProgressBar
 from .setup import close_log_file, open_log_file
 from .speed import Speed
-from .tensorboard import TensorBoard
+from .tensorboard import TENSORBOARD, TensorBoard
 from .trackers import Trackers
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,9 @@ class RunLog:
         self.speed = Speed()
         self.handler = open_log_file(folder / "train.log") if folder else None
         self.tensorboard = (
-            TensorBoard(folder / "tensorboard", first_step) if folder and config.tensorboard else None
+            TensorBoard(folder / TENSORBOARD, first_step)
+            if folder and TENSORBOARD in config.trackers
+            else None
         )
         self.trackers = Trackers(config, folder, flat(settings or {})) if folder else None
         if folder:

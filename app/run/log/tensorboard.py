@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 logger = logging.getLogger(__name__)
-NOT_INSTALLED = "output.tensorboard needs a library: pip install tensorboard, or --output.tensorboard false"
+TENSORBOARD = "tensorboard"  # in output.trackers, and the folder in the run folder
+NOT_INSTALLED = "output.trackers tensorboard needs a library: pip install tensorboard, or leave it out"
 
 
 def say_once(failed: threading.ExceptHookArgs) -> None:

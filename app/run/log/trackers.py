@@ -16,6 +16,7 @@ from ...config.schema import OutputConfig
 from ...errors import InputError, first_line, nearest
 from ...runtime.disk import write_json
 from ...runtime.telemetry import turn_off_telemetry
+from .tensorboard import TENSORBOARD
 
 logger = logging.getLogger(__name__)
 PROJECT = "chinese-text-classification"
@@ -28,7 +29,7 @@ tracking.logger = logging.getLogger(tracking.__name__)
 
 def check_trackers(config: OutputConfig) -> None:
     """Raise InputError for an unknown tracker, and for one whose library is not installed."""
-    known = [name for name in tracking.LOGGER_TYPE_TO_CLASS if name != "tensorboard"]
+    known = list(tracking.LOGGER_TYPE_TO_CLASS)
     for name in config.trackers:
         if name not in known:
             near = nearest(name, known)
@@ -47,6 +48,8 @@ class Trackers:
         self.folder, self.settings = folder, settings
         self.open: dict[str, tracking.GeneralTracker] = {}
         for name in dict.fromkeys(config.trackers):
+            if name == TENSORBOARD:
+                continue
             self._guard(name, partial(self._start, name))
 
     def add(self, group: str, values: dict[str, float], step: int) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...config.data_settings import VerbArguments
 from ...config.schema import Config
 from ...config.shipped import GUIDE
 from ...data.dataset import Dataset, open_dataset
@@ -20,14 +21,15 @@ NAME = "cross_validation"
 
 def fold_datasets(config: Config, folds: int) -> list[Dataset]:
     """Return the dataset of each fold; raises InputError, before any training, where one cannot be made."""
-    return [open_dataset(replace(config.data, folds=folds, fold=fold)) for fold in range(folds)]
+    verbs = [VerbArguments(folds=folds, fold=fold) for fold in range(folds)]
+    return [open_dataset(replace(config.data, verb=verb)) for verb in verbs]
 
 
 def cross_validate(series: Series, datasets: list[Dataset]) -> tuple[OutOfFold, dict]:
     """Train all folds and write oof.parquet; return the out-of-fold rows, and the figures for JSON."""
     names = [f"fold-{fold}" for fold in range(len(datasets))]
     for fold, name in enumerate(names):
-        series.run(name, ["--data.folds", str(len(datasets)), "--data.fold", str(fold)])
+        series.run(name, ["--verb", f"{{folds: {len(datasets)}, fold: {fold}}}"])
     oof_rows = gather_folds(list(map(series.path, names)), datasets)
     write_oof(series.folder / OOF, oof_rows)
     return oof_rows, fold_figures(oof_rows)

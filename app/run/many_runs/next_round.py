@@ -28,8 +28,8 @@ from .series import say
 COLUMNS = ("text", "text_pair", "label")
 # How the new file is read, whatever the run's own files were
 READING = {"format": "csv", "text_column": "text", "label_column": "label", "header": "true"}
-READING |= {"encoding": "utf-8", "quoting": "double", "dev_size": "0", "test_size": "0", "train_share": "1"}
-READING |= dict.fromkeys(("label_separator", "label_columns", "limit", "relabel", "folds", "fold"), "null")
+READING |= {"encoding": "utf-8", "quoting": "double", "dev_size": "0", "test_size": "0", "verb": "{}"}
+READING |= dict.fromkeys(("label_separator", "label_columns", "limit", "relabel"), "null")
 
 
 def add_round(folder: Path, labelled: str, target: Path) -> str:

@@ -18,7 +18,7 @@ from .search_space import Range, word
 from .series import Series, say
 from .study import own_lock, study_lock
 
-WITHOUT_TEST = ["--data.use_test", "false"]
+WITHOUT_TEST = ["--verb", "{use_test: false}"]
 # So many failures and no success: the fault is not in what is searched
 ALL_FAILED = 3
 # Attribute of a trial that is to be pruned: a search that resumes after `kill -9` prunes it

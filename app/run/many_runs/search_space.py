@@ -13,7 +13,7 @@ from ...errors import InputError, nearest
 
 PREFIX = "--space."
 # The other settings of data decide which rows are dev: values on other rows cannot be compared
-OF_DATA = ("max_length", "long", "stride", "max_windows", "remove_spaces")
+OF_DATA = ("max_length", "long", "max_windows", "remove_spaces")
 NOT_SEARCHED = {
     "train.best_metric": "it judges the trials",
     "train.seed": "a lucky seed on dev is not a better setting; cross-validate --seeds shows their spread",

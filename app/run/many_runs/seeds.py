@@ -1,7 +1,5 @@
 """The same split with several seeds: their spread, kept apart from the error of sampling the test rows."""
 
-from dataclasses import replace
-
 from ...config.schema import Config
 from ...data.dataset import open_dataset
 from ...evaluation.text_table import text_table
@@ -14,7 +12,7 @@ from .series import Series, scores_of_runs
 
 def check_seeds(config: Config) -> None:
     """Raise InputError for data that cannot be opened, before anything is trained."""
-    open_dataset(replace(config.data, folds=None, fold=None))
+    open_dataset(config.data)
 
 
 def train_seeds(series: Series, config: Config, count: int) -> dict:

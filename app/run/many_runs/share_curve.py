@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ...config.data_settings import VerbArguments
 from ...config.schema import Config
 from ...data.dataset import open_dataset
 from ...evaluation.text_table import text_table
@@ -17,10 +18,10 @@ FLAT = 0.01
 
 def train_parts(series: Series, config: Config) -> dict:
     """Train the parts that are not trained yet; return the figures as JSON has them."""
-    datasets = [open_dataset(replace(config.data, train_share=share)) for share in SHARES]
+    datasets = [open_dataset(replace(config.data, verb=VerbArguments(train_share=share))) for share in SHARES]
     names = [f"part-{share * 100:.0f}" for share in SHARES]
     for name, share in zip(names, SHARES, strict=True):
-        series.run(name, ["--data.train_share", str(share)])
+        series.run(name, ["--verb", f"{{train_share: {share}}}"])
     outcome, split, num_rows, scores = scores_of_runs(series.folder, names)
     key, points = outcome.main_metric, []
     for share, dataset, of_run in zip(SHARES, datasets, scores, strict=True):
