@@ -16,32 +16,35 @@ import yaml
 from pydantic import ValidationError
 
 from ..errors import InputError, nearest, shorten
+from ..words import _
 from .data_settings import DataConfig
 from .help import help_text, show
-from .schema import GROUPS, HINTS, SETTINGS, VERB, Config, describe, members, rules_together
+from .schema import GROUPS, HINTS, SETTINGS, TYPES, VERB, Config, describe, members, rules_together
 from .shipped import DEFAULT_CONFIGS, default_config, is_about_the_source
-from .train_settings import MAX_THREADS
+from .train_settings import MAX_THREADS, Threads
 
 SHORT_OPTIONS = {"resume": "output.resume", "verb": VERB}
 # What a person means who gives a group of settings one value
 MAIN_SETTINGS = {"data": "data.train", "model": "model.name", "output": "output.dir"}
 # What other tools call the same
 OTHER_NAMES = {
-    **dict.fromkeys(("lr", "learning_rate"), "train.learning_rate"),
-    **dict.fromkeys(("epoch", "epochs", "num_epochs", "num_train_epochs"), "train.epochs"),
-    **dict.fromkeys(("batch", "bs", "batch_size", "train_batch_size"), "train.batch_size"),
-    **dict.fromkeys(("per_device_train_batch_size",), "train.batch_size"),
-    **dict.fromkeys(("gradient_accumulation_steps",), "train.accumulation_steps"),
-    **dict.fromkeys(("max_len", "max_seq_length", "max_seq_len", "seq_len"), "data.max_length"),
-    **dict.fromkeys(("model_name_or_path", "model_name", "pretrained"), "model.name"),
-    **dict.fromkeys(("output_dir", "save_dir"), "output.dir"),
-    **dict.fromkeys(("train_file", "data_path", "train_path"), "data.train"),
-    **dict.fromkeys(("dev_file", "validation_file", "valid_file"), "data.dev"),
-    **dict.fromkeys(("warmup_ratio", "warmup_steps"), "train.warmup"),
-    "test_file": "data.test",
-    "gpu": "train.device",
+    other: name
+    for name, others in {
+        "train.learning_rate": "lr learning_rate",
+        "train.epochs": "epoch epochs num_epochs num_train_epochs",
+        "train.batch_size": "batch bs batch_size train_batch_size per_device_train_batch_size",
+        "train.accumulation_steps": "gradient_accumulation_steps",
+        "train.warmup": "warmup_ratio warmup_steps",
+        "train.device": "gpu",
+        "data.max_length": "max_len max_seq_length max_seq_len seq_len",
+        "data.train": "train_file data_path train_path",
+        "data.dev": "dev_file validation_file valid_file",
+        "data.test": "test_file",
+        "model.name": "model_name_or_path model_name pretrained",
+        "output.dir": "output_dir save_dir",
+    }.items()
+    for other in others.split()
 }
-COMMAND_LINE = "command line"
 
 
 class Value(NamedTuple):
@@ -60,7 +63,9 @@ def load_config(
     the file or the command line, the key and the most similar setting. `--help` prints the settings that
     people use, `--help all` all of them, and exits.
     """
-    argv = _clean_arguments(sys.argv[1:] if argv is None else argv)
+    argv = sys.argv[1:] if argv is None else argv
+    # torch.distributed.launch adds --local-rank
+    argv = [word for word in argv if not re.match(r"--local[-_]rank(=|$)", word)]
     for flag in ("-h", "--help"):
         if flag in argv:
             topics = list(takewhile(lambda word: word[:1] != "-", argv[argv.index(flag) + 1 :]))
@@ -95,7 +100,7 @@ def take_number(argv: list[str], option: str) -> tuple[list[str], int | None]:
             continue
         text = text if equals else next(words, "nothing")
         if not text.isdecimal() or not 1 <= int(text) <= MAX_THREADS:
-            raise InputError(f"{COMMAND_LINE}: {option} must be from 1 to {MAX_THREADS:,}, found {text}")
+            raise _refusal(Value(text, _("command line")), option, describe(Threads))
         number = int(text)
     return kept, number
 
@@ -109,7 +114,7 @@ def load_data_settings(path: Path) -> DataConfig:
 def read_yaml(path: Path) -> tuple[str, Any]:
     """Return the text of a YAML file and the values in it: mappings, lists, strings, numbers, true, false,
     null, dates. Raises InputError for a file that cannot be read, is not valid YAML, or sets a key twice."""
-    text, _, values = _parse_yaml(path)
+    text, _node, values = _parse_yaml(path)
     return text, values
 
 
@@ -122,7 +127,7 @@ class _Loader(yaml.SafeLoader):
         """Return the next mapping, unless a key is set twice in it."""
         node = super().compose_mapping_node(anchor)
         keys: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+        for key in (key for key, _value in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in keys:
                 raise InputError(
                     f"{self.path}, line {key.start_mark.line + 1}: '{shorten(key.value)}' is set twice; keep "
@@ -147,75 +152,62 @@ def _parse_yaml(path: Path) -> tuple[str, yaml.Node | None, Any]:
     """Return the text of a YAML file, its node with the lines, and the values in it."""
     try:
         if not path.is_file():
-            problem = (
-                "a directory" if path.is_dir() else "a pipe or a device" if path.exists() else "not there"
-            )
-            raise InputError(f"a YAML file is needed; {path} is {problem}")
+            kind = "a directory" if path.is_dir() else "a pipe or a device" if path.exists() else "not there"
+            raise InputError(f"a YAML file is needed; {path} is {kind}")
         text = path.read_text(encoding="utf-8")
+        return text, *_load(text, path)
     except OSError as error:
         raise InputError(f"{shorten(str(path), 200)} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a readable YAML file: {error}; save it in UTF-8") from error
-    try:
-        return text, *_load(text, path)
+        cause, problem = error, f"{error}; save it in UTF-8"
     except yaml.YAMLError as error:
-        problem = str(error).replace('"<unicode string>"', "the file")
-        raise InputError(f"{path} is not a readable YAML file: {problem}") from error
+        cause, problem = error, str(error).replace('"<unicode string>"', "the file")
+    except RecursionError as error:
+        cause, problem = error, "too many levels; close all brackets"
     except InputError:
         raise
-    except RecursionError as error:
-        raise InputError(
-            f"{path} is not a readable YAML file: too many levels; close all brackets"
-        ) from error
     except ValueError as error:
         # What looks like a date or a number and is not one: 2001-99-99
-        raise InputError(f"{path} is not a readable YAML file: {error}; put strings in quotes") from error
+        cause, problem = error, f"{error}; put strings in quotes"
+    raise InputError(f"{path} is not a readable YAML file: {problem}") from cause
 
 
 def _read_layer(path: Path, is_strict: bool = True) -> dict[str, Value]:
     """Return the settings of a YAML file by their dotted names. Raises InputError for an unknown one, unless
     not `is_strict`: then it is left out."""
-    _, node, values = _parse_yaml(path)
+    layer, (_text, node, values) = {}, _parse_yaml(path)
     if values is None and is_strict:
         raise InputError(f"{path}: there are no settings in the file; write some, or leave --config out")
-    layer = {}
-    for group, key_node, settings_node, settings in _items(node, values, "the file", str(path)):
-        source = f"{path}, line {key_node.start_mark.line + 1}"
+    for group, source, settings_node, settings in _items(node, values, "the file", path, str(path)):
         if group not in GROUPS:
-            if is_strict:
-                known = nearest(group, GROUPS) or f" (known: {', '.join(GROUPS)})"
-                raise InputError(f"{source}: there is no setting '{group}'{known}")
+            _refuse_unknown(source, group, list(GROUPS), is_strict)
             continue
-        for key, inner_node, _, value in _items(settings_node, settings, group, source):
-            name, source = f"{group}.{key}", f"{path}, line {inner_node.start_mark.line + 1}"
-            if name in HINTS:
-                layer[name] = Value(value, source)
-            elif is_strict:
-                keys = [one.partition(".")[2] for one in SETTINGS if one.startswith(f"{group}.")]
-                near = nearest(key, keys).replace("'", f"'{group}.", 1)
-                known = near or f" (known: {', '.join(f'{group}.{one}' for one in keys)})"
-                raise InputError(f"{source}: there is no setting '{name}'{known}")
+        for key, place, _node, value in _items(settings_node, settings, group, path, source):
+            if f"{group}.{key}" in HINTS:
+                layer[f"{group}.{key}"] = Value(value, place)
+            else:
+                names = [name for name in SETTINGS if name.startswith(f"{group}.")]
+                _refuse_unknown(place, f"{group}.{key}", names, is_strict)
     return layer
 
 
-def _items(node: Any, values: Any, name: str, source: str) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Yield each key of a mapping, the nodes of key and value, and the value; raises InputError for another
-    value than a mapping."""
+def _items(node: Any, values: Any, name: str, path: Path, source: str) -> Iterator[tuple[str, str, Any, Any]]:
+    """Yield each key of a mapping, its place, and the node and the value; raises InputError for another value
+    than a mapping."""
     if not isinstance(values, dict):
-        found = "nothing" if values is None else shorten(str(values))
-        raise InputError(f"{source}: {name} must be a mapping of keys to values, found {found}")
+        raise _refusal(Value(values, source), name, _(TYPES[dict]))
     nodes = {key.value: (key, value) for key, value in node.value}
     for (key, value), (key_node, value_node) in zip(values.items(), nodes.values(), strict=False):
-        yield str(key), key_node, value_node, value
+        yield str(key), f"{path}, line {key_node.start_mark.line + 1}", value_node, value
 
 
-def _clean_arguments(argv: list[str]) -> list[str]:
-    """Return the arguments, short options written out, without torch.distributed.launch's `--local-rank`."""
-    kept = [word for word in argv if not re.match(r"--local[-_]rank(=|$)", word)]
-    return [
-        re.sub(r"^--(\w+)(?==|$)", lambda name: f"--{SHORT_OPTIONS.get(name[1], name[1])}", word)
-        for word in kept
-    ]
+def _refuse_unknown(source: str, name: str, names: list[str], is_strict: bool) -> None:
+    if is_strict:
+        group = f"{name.partition('.')[0]}." if "." in name else ""
+        near = nearest(name.removeprefix(group), [one.removeprefix(group) for one in names])
+        near = near.replace("'", f"'{group}", 1) or _(" (known: {names})").format(names=", ".join(names))
+        said = _("{source}: there is no setting '{name}'{near}")
+        raise InputError(said.format(source=source, name=name, near=near))
 
 
 def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
@@ -226,20 +218,22 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
     words = iter(argv)
     for word in words:
         name, equals, text = word.removeprefix("--").partition("=")
+        name = SHORT_OPTIONS.get(name, name)
         if not word.startswith("--") and name not in HINTS:
-            raise InputError(
-                f"{COMMAND_LINE}: unrecognized argument: {shorten(word)}; a value needs the name of its "
-                "setting before it, as in --data.train FILE (--help all lists them)"
+            said = _(
+                "command line: unrecognized argument: {word}; a value needs the name of its setting before "
+                "it, as in --data.train FILE (--help all lists them)"
             )
+            raise InputError(said.format(word=shorten(word)))
         if name != "config":
             _check_option(name)
         value = text if equals else next(words, "--")
         if not equals and value.startswith("--"):
-            raise InputError(f"{COMMAND_LINE}: --{name} needs a value after it")
+            raise InputError(_("command line: --{name} needs a value after it").format(name=name))
         if name == "config":
             files.append(value)
         else:
-            options[name] = Value(_plain_value(name, value), COMMAND_LINE)
+            options[name] = Value(_plain_value(name, value), _("command line"))
     return files, options
 
 
@@ -249,21 +243,20 @@ def _check_option(name: str) -> None:
         return
     if name in GROUPS:
         meant = MAIN_SETTINGS.get(name)
-        near = f"; did you mean --{meant}?" if meant else ""
-        raise InputError(
-            f"{COMMAND_LINE}: {name} is a group of settings, not a setting{near} (--help all lists them)"
-        )
+        near = _("; did you mean --{name}?").format(name=meant) if meant else ""
+        said = _("command line: {name} is a group of settings, not a setting{near} (--help all lists them)")
+        raise InputError(said.format(name=name, near=near))
     last = name.rpartition(".")[2].replace("-", "_")
-    same_key = [one for one in SETTINGS if one.rpartition(".")[2] == last]
-    usual = OTHER_NAMES.get(last) or (same_key[0] if same_key else None)
-    near = f"; did you mean '{usual}'?" if usual else nearest(name, SETTINGS)
-    raise InputError(f"{COMMAND_LINE}: there is no setting '{name}'{near} (--help all lists them)")
+    meant = OTHER_NAMES.get(last) or next((one for one in SETTINGS if one.rpartition(".")[2] == last), None)
+    near = _("; did you mean '{name}'?").format(name=meant) if meant else nearest(name, SETTINGS)
+    said = _("command line: there is no setting '{name}'{near} (--help all lists them)")
+    raise InputError(said.format(name=name, near=near))
 
 
 def _plain_value(name: str, text: str) -> Any:
     """Return the value of a word: as YAML has it, or the text itself where the setting may be a string."""
     try:
-        _, value = _load(text, COMMAND_LINE)
+        value = _load(text, _("command line"))[1]
     except (yaml.YAMLError, ValueError, RecursionError):
         return text
     kinds = {get_origin(kind) or kind for kind in members(HINTS.get(name))}
@@ -283,22 +276,25 @@ def _validated(layer: Mapping[str, Value]) -> Config:
             raise _refusal(layer[name], name, describe(HINTS[name])) from error
         for name in names:
             if _is_broken(layer[name].value):
-                raise _refusal(layer[name], name, "without NUL characters and halves of characters")
+                raise _refusal(layer[name], name, _("without NUL characters and halves of characters"))
     config = Config(**groups)
     for holds, name, rule in rules_together(config):
         if not holds:
-            group, _, key = name.partition(".")
+            group, _dot, key = name.partition(".")
             raise _refusal(layer.get(name) or Value(getattr(groups[group], key), ""), name, rule)
     return config
 
 
 def _refusal(one: Value, name: str, rule: str) -> InputError:
     """Return the error for the value of a setting: its source, what it must be, and the nearest choice."""
-    found = "nothing; give it a value" if one.value in (None, "") else shorten(str(one.value), 80)
-    choices = [kind for kind in members(HINTS[name]) if get_origin(kind) is Literal]
+    is_nothing = one.value in (None, "")
+    found = _("nothing; give it a value") if is_nothing else shorten(str(one.value), 80)
+    choices = [kind for kind in members(HINTS.get(name)) if get_origin(kind) is Literal]
     near = nearest(one.value, [choice for kind in choices for choice in get_args(kind)])
-    source = f"{one.source}: " if one.source else ""
-    return InputError(f"{source}{name} must be {rule}, found {found}{near}")
+    said = _("{setting} must be {rule}, found {value}{near}")
+    problem = said.format(setting=name, rule=rule, value=found, near=near)
+    whole = _("{source}: {problem}").format(source=one.source, problem=problem)
+    return InputError(whole if one.source else problem)
 
 
 def _with_numbers(name: str, value: Any) -> Any:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from pydantic_core import core_schema
 
+from ..words import N_
 from .file_formats import FORMATS
 
 # Values must have the very type of their field; the text under a field is its help.
@@ -92,19 +93,21 @@ LongTextMode = Literal["cut", "head_tail", "windows"]
 WITH_LABELS, WITH_CLASSES = Needs("labels"), Needs("classes")
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
-Separator = Annotated[str, Rule("one or more characters", bool)]
+Separator = Annotated[str, Rule(N_("one or more characters"), bool)]
 Names = Annotated[
     list[str],
     Rule(
-        "a list such as [a, b] of two or more different names without white space around them, none of them "
-        "empty (numbers, yes and no in quotes)",
+        N_(
+            "a list such as [a, b] of two or more different names without white space around them, none of "
+            "them empty (numbers, yes and no in quotes)"
+        ),
         lambda names: len(set(names)) == len(names) >= 2 and all(one == one.strip() != "" for one in names),
     ),
 ]
 SplitSize = Annotated[
     float,
     Rule(
-        f"0, a fraction below 1 or a whole number of rows up to {MAX_ROWS:,}",
+        N_("0, a fraction below 1 or a whole number of rows up to 1,000,000,000,000"),
         lambda size: 0 <= size <= MAX_ROWS and (size < 1 or size.is_integer()),
     ),
 ]

@@ -77,11 +77,13 @@ def show(text: str) -> int:
 
 def _explained(topic: str, values: dict) -> str:
     """Return the help of a group, or of one setting."""
-    group, _, key = topic.partition(".")
+    group, _dot, key = topic.partition(".")
     names = [name for name in SETTINGS if name == topic or name.startswith(f"{topic}.")]
     if not names:
         near = nearest(topic, [*GROUPS, *SETTINGS, "all"])
-        raise InputError(f"command line: there is no help on '{topic}'{near}")
+        raise InputError(
+            _("command line: there is no help on '{topic}'{near}").format(topic=topic, near=near)
+        )
     heading = [] if key else [f"{group}: {GROUPS[group].__doc__}", ""]
     return "\n".join(heading + [_setting(name, values) for name in names])
 
@@ -100,7 +102,7 @@ def _setting(name: str, values: dict) -> str:
 
 def explanation(name: str) -> str:
     """Return the text below the field of a setting."""
-    group, _, key = name.partition(".")
+    group, _dot, key = name.partition(".")
     return " ".join(GROUPS[group].__pydantic_fields__[key].description.split())
 
 
@@ -115,7 +117,7 @@ def _value(name: str) -> str:
 
 
 def _default(values: dict, name: str) -> str:
-    group, _, key = name.partition(".")
+    group, _dot, key = name.partition(".")
     value = values[group][key]
     shown = str(value).lower() if isinstance(value, bool) else value
     return "" if value is None or value in ([], {}) else f" (default: {shown})"

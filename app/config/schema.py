@@ -5,8 +5,8 @@ value, are written once, at the field; `rules_together` has the rules for severa
 here imports torch, so that `--help` is quick. Paths are relative to the working directory.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, field, fields
+from collections.abc import Iterator
+from dataclasses import asdict, field
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -14,6 +14,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
+from ..words import N_, _
 from .addresses import check_address
 from .data_settings import STRICT, TASKS, Count, DataConfig, Needs, Rule
 from .train_settings import Share, TrainConfig
@@ -21,13 +22,21 @@ from .train_settings import Share, TrainConfig
 # Plain values, so that nothing in a file can name code to run.
 PlainValue = bool | int | float | str | list | dict | None
 TYPES = {
-    int: "an integer",
-    float: "a finite number",
-    bool: "true or false",
-    str: "a string (numbers, yes and no in quotes)",
-    list[str]: "a list such as [a, b] of strings (numbers, yes and no in quotes)",
-    list[float]: "a list of numbers",
+    int: N_("an integer"),
+    float: N_("a finite number"),
+    bool: N_("true or false"),
+    str: N_("a string (numbers, yes and no in quotes)"),
+    list[str]: N_("a list such as [a, b] of strings (numbers, yes and no in quotes)"),
+    list[float]: N_("a list of numbers"),
+    dict: N_("a mapping of keys to values"),
     NoneType: "null",
+}
+RANGES = {
+    ("ge",): N_("{kind} of at least {ge:,}"),
+    ("gt",): N_("{kind} above {gt:,}"),
+    ("ge", "le"): N_("{kind} from {ge:,} to {le:,}"),
+    ("ge", "lt"): N_("{kind} from {ge:,} to below {lt:,}"),
+    ("gt", "le"): N_("{kind} above {gt:,} up to {le:,}"),
 }
 
 
@@ -136,30 +145,22 @@ def describe(hint: Any) -> str:
     """Return, in words, the values that the type of a field allows."""
     if get_origin(hint) is Annotated:
         kind, *notes = get_args(hint)
-        rules = [note.words for note in notes if isinstance(note, Rule)]
-        return rules[0] if rules else f"{describe(kind)} {_range(notes)}".rstrip()
+        if rules := [note.words for note in notes if isinstance(note, Rule)]:
+            words = rules[0]
+            return _(words)
+        ends = [end for note in notes if isinstance(note, FieldInfo) for end in note.metadata]
+        limits = {
+            key: getattr(end, key) for key in ("ge", "gt", "le", "lt") for end in ends if hasattr(end, key)
+        }
+        words = RANGES.get(tuple(limits), "{kind}")
+        return _(words).format(kind=describe(kind), **limits)
     if get_origin(hint) in (Union, UnionType):
-        return " or ".join(map(describe, get_args(hint)))
+        return _(" or ").join(map(describe, get_args(hint)))
     if get_origin(hint) is Literal:
-        choices = get_args(hint)
-        return f"{'one of ' if len(choices) > 1 else ''}{', '.join(map(str, choices))}"
-    return TYPES.get(hint, "a mapping of keys to values")
-
-
-def _range(notes: Iterable[Any]) -> str:
-    """Return the range of a number in words."""
-    ends = {
-        name: getattr(end, name)
-        for note in notes
-        if isinstance(note, FieldInfo)
-        for end in note.metadata
-        for name in ("ge", "gt", "le", "lt")
-        if hasattr(end, name)
-    }
-    if [*ends] == ["ge"]:
-        return f"of at least {ends['ge']}"
-    words = {"ge": "from {:,}", "gt": "above {:,}", "le": "to {:,}", "lt": "to below {:,}"}
-    return " ".join(text.format(ends[name]) for name, text in words.items() if name in ends)
+        choices = ", ".join(map(str, get_args(hint)))
+        return _("one of {values}").format(values=choices) if len(get_args(hint)) > 1 else choices
+    words = TYPES.get(hint, TYPES[dict])
+    return _(words)
 
 
 def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
@@ -172,19 +173,19 @@ def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
             check_address(f"data.{key}", file)
     yield from _rules_of_task(config)
     for key, files in (("data.dev", data.dev), ("data.test", data.test)):
-        yield data.train is not None or not files, key, "given together with data.train"
-    rule = "left out with model.lora_rank, which freezes all"
+        yield data.train is not None or not files, key, _("given together with data.train")
+    rule = _("left out with model.lora_rank, which freezes all")
     yield not model.freeze or not model.lora_rank, "model.freeze", rule
-    rule = f"left out with data.long {data.long}, which reads single texts"
+    rule = _("left out with data.long {way}, which reads single texts").format(way=data.long)
     yield data.long == "cut" or data.text_pair_column is None, "data.text_pair_column", rule
     for key in ("labels", "label_column", "label_separator"):
-        rule = "left out with data.label_columns, which has the labels"
+        rule = _("left out with data.label_columns, which has the labels")
         yield data.label_columns is None or getattr(data, key) is None, f"data.{key}", rule
     is_zlpr = train.loss == "zlpr"
-    yield not is_zlpr or train.class_weights == "none", "train.class_weights", "none with train.loss zlpr"
-    rule = "left out with train.loss zlpr, which gives no probabilities"
+    yield not is_zlpr or train.class_weights == "none", "train.class_weights", _("none with train.loss zlpr")
+    rule = _("left out with train.loss zlpr, which gives no probabilities")
     yield not is_zlpr or train.r_drop is None, "train.r_drop", rule
-    rule = "left out with train.loss logit_adjusted: both correct the same imbalance"
+    rule = _("left out with train.loss logit_adjusted: both correct the same imbalance")
     is_twice = train.loss == "logit_adjusted" and train.class_weights == "balanced"
     yield not is_twice, "train.class_weights", rule
 
@@ -192,24 +193,23 @@ def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
 def _rules_of_task(config: Config) -> Iterator[tuple[Any, str, str]]:
     """Yield the rules of data.task for other settings."""
     task, has = config.data.task, TASKS[config.data.task].has
-    for group in fields(config):
-        settings = getattr(config, group.name)
-        hints = get_type_hints(type(settings), include_extras=True)
-        for one in fields(settings):
-            for needs in getattr(hints[one.name], "__metadata__", ()):
-                if isinstance(needs, Needs) and needs.what not in has:
-                    having = [name for name, known in TASKS.items() if needs.what in known.has]
-                    is_rare = len(having) < len(TASKS) / 2
-                    words = (
-                        f"unless data.task is {' or '.join(having)}" if is_rare else f"with data.task {task}"
-                    )
-                    is_left_out = getattr(settings, one.name) in (one.default, *needs.also)
-                    yield is_left_out, f"{group.name}.{one.name}", f"left out {words}"
+    for name, hint in HINTS.items():
+        for needs in getattr(hint, "__metadata__", ()):
+            if isinstance(needs, Needs) and needs.what not in has:
+                group, _dot, key = name.partition(".")
+                having = [one for one, known in TASKS.items() if needs.what in known.has]
+                if len(having) < len(TASKS) / 2:
+                    rule = _("left out unless data.task is {tasks}").format(tasks=_(" or ").join(having))
+                else:
+                    rule = _("left out with data.task {task}").format(task=task)
+                usual = getattr(GROUPS[group](), key)
+                yield getattr(getattr(config, group), key) in (usual, *needs.also), name, rule
     if "labels" in has:
-        without = " or ".join(name for name, known in TASKS.items() if "labels" not in known.has)
-        rule = f"a format with labels unless data.task is {without}"
+        without = _(" or ").join(name for name, known in TASKS.items() if "labels" not in known.has)
+        rule = _("a format with labels unless data.task is {tasks}").format(tasks=without)
         yield config.data.format != "text", "data.format", rule
-        rule = f"a file with data.task {task} (the sample set has one label a row)"
+        rule = _("a file with data.task {task} (the sample set has one label a row)").format(task=task)
         yield task == DataConfig.task or config.data.train is not None, "data.train", rule
     else:
-        yield not config.model.lora_rank, "model.lora_rank", f"left out with data.task {task}"
+        rule = _("left out with data.task {task}").format(task=task)
+        yield not config.model.lora_rank, "model.lora_rank", rule

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from ..words import N_
 from .data_settings import STRICT, TASKS, WITH_CLASSES, WITH_LABELS, Count, Rule, Seed
 
 MAX_THREADS = 4096
@@ -20,7 +21,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Timeout = Annotated[
     int,
     Rule(
-        f"an integer from {MIN_TIMEOUT} (seconds), or ranks that are only slow would be taken for dead",
+        N_("an integer from 10 (seconds), or ranks that are only slow would be taken for dead"),
         lambda seconds: seconds >= MIN_TIMEOUT,
     ),
 ]
