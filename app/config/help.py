@@ -8,6 +8,7 @@ from types import NoneType
 from typing import Literal, get_args, get_origin
 
 from ..errors import InputError, nearest
+from ..words import _
 from .data_settings import TASKS
 from .schema import GROUPS, SETTINGS, Config, describe, members
 

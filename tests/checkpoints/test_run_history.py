@@ -90,7 +90,7 @@ def test_a_resumed_run_lists_its_starts_and_what_has_changed(start, caplog):
     assert starts()[:1] == first
     resumed = starts()[1:]
     assert [entry["step"] for entry in resumed] == [5, 7]
-    assert [entry["changed"] for entry in resumed] == [{"train.log_every": [10, 8]}, {}]
+    assert [entry["changed"] for entry in resumed] == [{"train.log_every": [2, 8]}, {}]
     assert {"command", "started", "mode", "processes", "torch", "code"} <= set(resumed[0])
     assert settings()["train"]["log_every"] == 8
 

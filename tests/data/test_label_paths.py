@@ -117,7 +117,7 @@ def test_an_unknown_label_is_refused_with_its_line_its_level_and_the_nearest_nam
             {"task": "multi_path", "label_separator": "-"},
             "data.label_hierarchy and data.label_separator must",
         ),
-        ({"task": "single_label"}, "left out unless data.task is single_path or multi_path, found '-'"),
+        ({"task": "single_label"}, "left out unless data.task is single_path or multi_path, found -"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(tmp_path, settings, message):

@@ -85,7 +85,6 @@ VALUES = {
     "chunk_size_feed_forward": ("x", None),
     "dtype": ("float16", "set train.precision instead"),
     "num_attention_heads": (-1, "the model cannot classify a text"),
-    "hidden_dropout_prob": (float("nan"), "the model cannot classify a text"),
     "hidden_size": (0, "does not make a bert classifier"),
     "output_hidden_states": ("x", "the model cannot classify a text"),
     "return_dict": (False, None),
@@ -100,6 +99,11 @@ def test_values_that_a_model_cannot_have(key):
             build({key: value})
     else:
         assert loss(build({key: value})).isfinite()
+
+
+def test_a_number_of_a_model_is_finite():
+    with pytest.raises(ValueError, match="finite"):
+        ModelConfig(config={"hidden_dropout_prob": float("nan")})
 
 
 def loss(model) -> torch.Tensor:
