@@ -20,14 +20,14 @@ WAYS_OUT = (
 OTHER_FILES = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite", "*.gguf", "onnx/*", "openvino/*"]
 
 
-def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | Path | None:
+def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | None:
     """Return the folder of the configured checkpoint, made or fetched, or its name on the hub, or None. Any
     rank may call it: one works, the others wait. Raises InputError where it cannot be downloaded."""
     name = settings.name
     if name is None or Path(name).is_dir():
         return name
     if name == E5_SMALL:
-        return local_checkpoint(Path(cache_dir))
+        return str(local_checkpoint(Path(cache_dir)))
     if name.startswith(MODELSCOPE):
         return _from_modelscope(name.removeprefix(MODELSCOPE))
     _check_hub(name)
@@ -55,7 +55,7 @@ def _check_hub(name: str) -> None:
         raise InputError(f"{rule} from {constants.ENDPOINT}: {' '.join(str(error).split())}") from error
 
 
-def _from_modelscope(name: str) -> Path:
+def _from_modelscope(name: str) -> str:
     """Return the folder of a model of ModelScope, downloaded, or without network from its cache."""
     try:
         from modelscope_hub import HubApi
@@ -65,7 +65,7 @@ def _from_modelscope(name: str) -> Path:
             f"model.name {MODELSCOPE}{name} needs modelscope-hub: pip install -r requirements/modelscope.txt"
         ) from error
     try:
-        return Path(HubApi().download_repo(name, "model", ignore_patterns=OTHER_FILES))
+        return str(HubApi().download_repo(name, "model", ignore_patterns=OTHER_FILES))
     except (HubError, OSError, ValueError) as error:
         raise InputError(
             f"model.name must be a model of ModelScope after '{MODELSCOPE}', as in {MODELSCOPE}ORG/NAME; "
