@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.data.label_forms import LABEL_FORMS
+from app.data.label_sets import LABEL_FORMS
 from app.outcomes import OUTCOMES, outcome_class
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -183,7 +183,7 @@ def test_a_kind_of_answer_is_named_in_four_other_files(task):
     variants = {module for kind in OUTCOMES for module in modules_of_kind(kind)}
     assert places - variants <= {
         "app.outcomes",
-        "app.data.label_forms",
+        "app.data.label_sets",
         "app.config.data_settings",
         "app.outcomes.metrics",
     }

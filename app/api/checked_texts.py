@@ -1,20 +1,22 @@
 """What a caller gives as texts -> rows, after checks that name the text by its index."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..data.readers import ReadOptions
-from ..data.rows import Row, text_rows
+from ..data.read import ReadOptions
+from ..data.rows import Row, join_texts, text_rows
 from ..errors import InputError, excerpt
 
 RULE = "texts must be a list of strings, or of pairs of strings"
 
 
-def rows_of(texts: Iterable, remove_spaces: bool = False) -> list[Row]:
-    """Return the rows of texts (a list, array, Series or column), or of pairs, also as two columns. Raises
-    InputError, naming the index, for an empty text or no string, and where only some are pairs."""
+def rows_of(texts: Iterable, remove_spaces: bool = False, columns: Sequence[str] | None = None) -> list[Row]:
+    """Return the rows of texts (a list, array, Series or column), or of pairs, also as two columns; of a
+    model of several `columns`, see `joined_columns`. Raises InputError, naming the index, for an empty text
+    or no string, and where only some are pairs."""
+    texts = joined_columns(texts, columns) if columns else texts
     checked = [_text(value, index) for index, value in enumerate(_listed(texts))]
     rows = []
     for index, row in enumerate(text_rows(checked, ReadOptions(remove_spaces=remove_spaces))):
@@ -27,6 +29,20 @@ def rows_of(texts: Iterable, remove_spaces: bool = False) -> list[Row]:
             )
         rows.append(row)
     return rows
+
+
+def joined_columns(texts: Iterable, columns: Sequence[str]) -> list:
+    """Return the texts of several columns as one: of the rows of a data frame, of dictionaries with the names
+    of the columns, or of lists in their order. Anything else stays as it is."""
+    if hasattr(texts, "columns"):
+        texts = texts[list(columns)].to_numpy(dtype=object).tolist()
+    joined = []
+    for value in texts:
+        if isinstance(value, dict) and value.keys() >= set(columns):
+            value = [value[name] for name in columns]
+        is_row = isinstance(value, (list, tuple)) and len(value) == len(columns)
+        joined.append(join_texts(value) if is_row else value)
+    return joined
 
 
 def _listed(texts: Any) -> list:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.readers import ReadOptions
+from ..data.read import ReadOptions
 from ..data.rows import Row, text_rows
 from ..errors import InputError
 from ..prediction.input_columns import NumberedTexts
 from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.prediction_writer import PredictionWriter
 from ..prediction.recorded_settings import check_pairs, model_files
-from .checked_texts import rows_of
+from .checked_texts import joined_columns, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,6 +83,7 @@ class Model:
         import pyarrow as pa
 
         opened = self._opened
+        texts = joined_columns(texts, opened.text_columns) if opened.text_columns else texts
         rows = list(text_rows(texts, ReadOptions("text", remove_spaces=opened.remove_spaces)))
         for row in [row for row in rows if isinstance(row, Row)][:1]:
             check_pairs(self.folder, opened.recorded, row.pair is not None, "give texts of that kind")
@@ -93,7 +94,7 @@ class Model:
 
     def _logits(self, texts: Iterable) -> np.ndarray:
         opened = self._opened
-        rows = rows_of(texts, opened.remove_spaces)
+        rows = rows_of(texts, opened.remove_spaces, opened.text_columns)
         if not rows:
             return np.empty((0, len(self.label_names)), dtype=np.float32)
         check_pairs(self.folder, opened.recorded, rows[0].pair is not None, "give texts of that kind")

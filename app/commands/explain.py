@@ -89,7 +89,7 @@ def label_in_data(folder: Path, outcome: LabelledOutcome, texts: tuple[str, ...]
     """Return the labels that the run's data has for a cleaned text, or a pair; None where it has none."""
     import numpy as np
 
-    from ..data.table_builder import text_hash
+    from ..data.table import text_hashes
     from ..explanation.sentences import KnownLabel
     from ..prediction.run_data import dataset_of_run
 
@@ -97,10 +97,10 @@ def label_in_data(folder: Path, outcome: LabelledOutcome, texts: tuple[str, ...]
         dataset = dataset_of_run(folder, "", "")
     except InputError:
         return None
-    wanted = np.uint64(text_hash(*(text.encode() for text in texts), *[None] * (2 - len(texts))))
+    wanted = text_hashes(*([text] for text in texts))[0]
     for split in dataset.splits.values():
         rows = np.asarray(split.rows)
-        places = np.flatnonzero(split.table.array("hashes")[rows] == wanted)
+        places = np.flatnonzero(split.table.hashes[rows] == wanted)
         if len(places):
             answer = outcome.answer(np.asarray(split.labels[places[0]]))
             names = answer if isinstance(answer, list) else [str(answer)]

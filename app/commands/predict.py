@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..data.json_values import json_layout
+from ..data.read import json_layout
 from ..errors import InputError
 from ..prediction.excel_output import check_excel
 from ..prediction.open_model import OpenedModel

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..data.readers import ReadOptions
+from ..data.read import ReadOptions
 from ..errors import InputError, listed
 from ..prediction.bulk_input import described_files, input_files, make_plan, renew_plan
 from ..prediction.exported_model import is_exported

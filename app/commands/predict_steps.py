@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from ..data.readers import BadRow
+from ..data.files import Span
+from ..data.read import BadRow
 from ..data.run_options import LABEL_SETTINGS
-from ..data.text_files import Span
 from ..errors import InputError, listed
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from ..prediction.sources import Source

@@ -6,6 +6,7 @@ builds what is large, so that the training process does not keep the memory.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import logging
@@ -24,7 +25,7 @@ from filelock import FileLock
 
 from ..errors import InputError, TrainingError
 from ..runtime.disk import is_full, sync
-from ..words import _
+from ..words import _, current_language, use_language
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
@@ -49,7 +50,7 @@ def computed_apart(function: Callable, jobs: list[tuple], workers: int = 1) -> I
 
     executor = ProcessPoolExecutor(workers)
     try:
-        started = [executor.submit(_compute, os.getpid(), function, job) for job in jobs]
+        started = [executor.submit(_compute, os.getpid(), current_language(), function, job) for job in jobs]
         for future in started:
             yield future.result()
     except TerminatedWorkerError as error:
@@ -58,13 +59,16 @@ def computed_apart(function: Callable, jobs: list[tuple], workers: int = 1) -> I
         executor.shutdown(kill_workers=True)
 
 
-def _compute(parent: int, function: Callable, job: tuple) -> Any:
+def _compute(parent: int, language: str, function: Callable, job: tuple) -> Any:
     def end_with_parent() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
         os._exit(1)
 
+    use_language(language)
     threading.Thread(target=end_with_parent, daemon=True).start()
+    # Millions of short lists without circles: looking for circles would take a fifth of the time
+    gc.disable()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     try:
         return function(*job)
@@ -97,7 +101,7 @@ def content_key(*values: Any) -> str:
 
 def folder_digest(folder: Path) -> str:
     """Return a digest of the numbers and texts in a built folder, whatever files they were read from."""
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".bin", ".npy"))
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".arrow", ".bin", ".npy"))
     return content_key(*(part for path in files for part in (path.name, file_digest(path))))
 
 

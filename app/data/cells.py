@@ -1,13 +1,13 @@
 """The value of one cell of a file -> clean text, or the text of one label."""
 
 import unicodedata
+from datetime import date, time
 from typing import Any
 
 from ..errors import excerpt, shorten
 from ..words import _
-from .headers import SETTING
-from .readers.excel import EMPTY, NotText
-from .text_files import check_characters
+from .columns import SETTING
+from .files import check_characters
 
 # Unicode categories: control and format characters, separators
 INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
@@ -17,13 +17,19 @@ class EmptyText(ValueError):
     """A row without a text."""
 
 
+def shown(value: Any) -> str:
+    """Return a value for a message."""
+    if value is None:
+        return "null (an empty cell; of merged cells, only the first has the value)"
+    return f"a date or time ({value})" if isinstance(value, (date, time)) else excerpt(value)
+
+
 def clean_text(value: Any, remove_spaces: bool, what: str) -> str:
     """Return the text without white space around it; raises ValueError with the problem."""
-    if value is None or value is EMPTY:
-        shown_value = "null" if value is None else EMPTY.found
+    if value is None:
         raise EmptyText(
             _("the {what} is empty, found {value}; fill it in or remove the row").format(
-                what=_(what), value=shown_value
+                what=_(what), value=shown(value)
             )
         )
     if not isinstance(value, str):
@@ -41,9 +47,25 @@ def clean_text(value: Any, remove_spaces: bool, what: str) -> str:
     return text
 
 
-def shown(value: Any) -> str:
-    """Return a value for a message."""
-    return value.found if isinstance(value, NotText) else excerpt(value)
+def clean_texts(values: list, remove_spaces: bool, what: str) -> tuple[list, dict[int, ValueError]]:
+    """Return what `clean_text` does of each value, and what it raises, by the positions of these values."""
+    texts = [
+        (("".join(value.split()) if remove_spaces else value.strip()) if type(value) is str else None)
+        for value in values
+    ]
+    # Letters, digits and Chinese characters can be seen; what begins otherwise is looked at alone
+    odd = [at for at, text in enumerate(texts) if not (text and text[0].isalnum())]
+    try:
+        "".join(filter(None, texts)).encode()
+    except UnicodeEncodeError:
+        odd = range(len(values))
+    problems = {}
+    for at in odd:
+        try:
+            texts[at] = clean_text(values[at], remove_spaces, what)
+        except ValueError as error:
+            problems[at] = error
+    return texts, problems
 
 
 def label_text(value: Any) -> str:
@@ -64,7 +86,7 @@ def string_of(value: Any, name: str) -> str:
     if value is None:
         return ""
     is_whole = isinstance(value, float) and value.is_integer()
-    if isinstance(value, (bool, float, dict, list, NotText)) and not is_whole:
+    if not isinstance(value, (str, int)) and not is_whole or isinstance(value, bool):
         raise ValueError(f"{name} must be a string or an integer, found {shorten(str(value))}; fix the row")
     text = str(int(value)) if is_whole else str(value)
     try:

@@ -8,9 +8,8 @@ import numpy as np
 
 from ..errors import InputError
 from .cache import build_once, content_key
-from .encoded_parts import CHUNK
 from .table import Table
-from .tokens import TokenStore
+from .tokens import CHUNK, TokenStore
 
 VERSION = 1
 FILE = "continues.bin"
@@ -27,17 +26,17 @@ def open_words(table: Table, store: TokenStore, tokenizer, cache_dir: str) -> np
     backend.no_truncation()
     backend.no_padding()
     key = content_key("words", VERSION, store.folder.name, installed)
-    arguments = (table.folder, backend.to_str(), store.max_length, tokenizer.truncation_side)
+    arguments = (table, backend.to_str(), store.max_length, tokenizer.truncation_side)
     folder = build_once(Path(cache_dir) / f"words-{key}", build_words, *arguments)
     return np.memmap(folder / FILE, np.uint8, "r")
 
 
-def build_words(folder: Path, table_folder: Path, definition: str, max_length: int, side: str) -> None:
+def build_words(folder: Path, table: Table, definition: str, max_length: int, side: str) -> None:
     """Cut the texts of a table into words, on one core, and write which tokens continue one."""
     import rjieba
     from tokenizers import Tokenizer
 
-    table, tokenizer = Table(table_folder), Tokenizer.from_str(definition)
+    tokenizer = Tokenizer.from_str(definition)
     tokenizer.enable_truncation(max_length, direction=side)
     with (folder / FILE).open("wb") as file:
         for start in range(0, table.num_rows, CHUNK):

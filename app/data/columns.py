@@ -1,191 +1,321 @@
-"""Which columns of a file hold the text, the second text and the label."""
+"""Which columns of a file hold the text, the second text and the label: by settings, names, values, order."""
 
+from __future__ import annotations
+
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import InputError, listed, shorten
-from ..words import _
-from .column_values import MIN_ROWS, are_pairs, text_like, zero_one_columns
-from .headers import PAIR_NAMES, TEXT_NAMES, find_column, find_label
-from .readers import ReadOptions
+from ..errors import InputError, listed, nearest, shorten
+from ..words import N_, _
+from .read import ReadOptions
+
+# In the order in which they are taken
+TEXT_NAMES = (
+    *("text", "text_a", "sentence", "sentence1", "review", "content", "title", "comment", "query"),
+    *("文本", "内容", "评论", "标题", "句子", "正文", "评论内容", "评价内容", "文本内容", "微博内容", "评价"),
+    *("微博", "反馈", "留言", "弹幕", "原文", "语句", "新闻标题", "reviews", "comments", "tweet", "message"),
+    *("text1", "sentence_a", "question1", "premise", "句子1", "文本1", "问题1", "前提"),
+)
+# Of two of the others it is not clear which one is meant
+LABEL_NAMES = ("label", "labels", "label_id", "class", "category", "target", "sentiment", "emotion")
+LABEL_NAMES += ("标签", "类别", "情感", "分类")
+OTHER_LABEL_NAMES = (
+    *("rating", "stars", "star", "score", "polarity", "intent", "topic", "label_name", "tag", "tags"),
+    *("评分", "星级", "情绪", "极性", "情感倾向", "情感极性", "情感分类", "情感类别", "情感标签", "倾向"),
+    *("意图", "主题", "类型", "打分", "分数", "等级", "标记"),
+)
+ALL_LABEL_NAMES = frozenset((*LABEL_NAMES, *OTHER_LABEL_NAMES))
+# The first and the second text of a pair
+PAIR_NAMES = (
+    *(("text_a", "text_b"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"), ("text1", "text2")),
+    *(("question1", "question2"), ("premise", "hypothesis"), ("前提", "假设"), ("句子1", "句子2")),
+    *(("文本1", "文本2"), ("问题1", "问题2")),
+)
+SETTING = {
+    N_("text"): "text_column",
+    N_("second text"): "text_pair_column",
+    N_("label"): "label_column",
+}
+MAX_COLUMNS = 16_384  # of a row without names, as in Excel; a long line of separators must not take minutes
+LONGEST_NAME = 20  # characters of a name of a column
+LONGEST_LABEL = 40  # characters
+ROWS_BELOW = 5  # rows that show what a first row is
+MIN_ROWS = 10  # rows whose values show what a column is
+DIFFERENT = 0.6  # share of different values in a column of texts
+# How much more two texts of a row have in common than two of different rows, from 0 to 1. Question pairs
+# (AFQMC) have 0.5, STS-B 0.4 to 0.8, names with reviews 0.0, two reviews without relation up to 0.06.
+ALIKE = 0.15
+NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?%?")
+# A character of a language without spaces, or two words
+WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]|[^\W\d]\s+[^\W\d]")
 
 
 @dataclass
 class Columns:
     """The columns of text, second text and label: names in JSON objects, numbers from 0 in everything else.
 
-    The label may be one 0/1 column for each label, a tuple. `width` is the number of columns that every row
-    has (None for objects), `described` the columns in words, also those that are not used. `assumed` are
-    settings that follow from the values, for other such files.
+    The text may be several columns, and the label one column for each label, tuples. `width` is the number of
+    columns that every row has (None for objects), `described` the columns in words, also those that are not
+    used. `assumed` are settings that follow from the values, for other such files.
     """
 
-    text: int | str
+    text: int | str | tuple
     pair: int | str | None
     label: int | str | tuple | None
     width: int | None
-    described: str
-    assumed: dict[str, int | str] = field(default_factory=dict)
-
-    def pick(self, record: list | dict) -> tuple[Any, Any, Any]:
-        """Return (text, pair, label); raises LookupError without a column."""
-        pair = None if self.pair is None else record[self.pair]
-        if isinstance(self.label, tuple):
-            return record[self.text], pair, [record[column] for column in self.label]
-        return record[self.text], pair, None if self.label is None else record[self.label]
+    described: str = ""
+    assumed: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def labels(self) -> tuple:
-        """The columns of labels, none or more."""
-        return self.label if isinstance(self.label, tuple) else () if self.label is None else (self.label,)
+    def used(self) -> list:
+        """All columns that are in use."""
+        return [column for role in (self.text, self.pair, self.label) for column in _each(role)]
 
 
-def resolve_columns(
-    where: str,
-    options: ReadOptions,
-    names: list[str] | None,
-    width: int,
-    need_label: bool = True,
-    rows: Sequence[list] = (),
-    find_pairs: bool = False,
-) -> Columns:
-    """Return which columns have text, second text and label: from settings, names, values, or their order.
+def _each(role: Any) -> tuple:
+    return role if isinstance(role, tuple) else () if role is None else (role,)
 
-    `rows` are the first rows, as far as they are known; `find_pairs` is whether they may be pairs of texts
-    although no setting says so. Raises InputError if a chosen column is missing, if a column that is used has
-    the name of another, or if it is not clear which column is the text or the label.
-    """
-    text = find_column(options.text_column, names, TEXT_NAMES, width, "text", where)
-    pair = find_column(options.text_pair_column, names, (), width, "second text", where)
-    label = find_label(options, names, width, where) if need_label else None
-    before = text, pair, label
-    if find_pairs and (options.text_column, options.text_pair_column) == (None, None):
-        text, pair = _named_pair(names) or before[:2]
-    # It imports NumPy, which predict --help does without
-    from .label_forms import label_form
 
-    form = label_form(options.task)
-    text, pair, label = _by_values(text, pair, label, rows, width, need_label, find_pairs, form.are_labels)
-    if (names, text, pair, label) == (None, 0, None, 1):
-        # The usual order needs no settings
-        before = text, pair, label
-    text, label = _by_order(text, pair, label, names is None and need_label, rows, width, need_label)
-    labels = label if isinstance(label, tuple) else (label,)
-    settings = "--data.text_column" + (" and --data.label_column" if need_label else "")
-    if text is None or (need_label and label is None):
-        what = "text" if text is None else "label"
-        raise InputError(_unclear_message(where, names, rows, width, what, settings))
-    chosen = [index for index in (text, *labels, pair) if index is not None]
-    if len(set(chosen)) != len(chosen):
-        same = pair if pair in (text, *labels) else text
+def names_columns(options: ReadOptions) -> bool:
+    """Return whether the settings choose a column by its name."""
+    chosen = (options.text_column, options.text_pair_column, options.label_column)
+    flat = [name for column in chosen for name in (column if isinstance(column, list) else [column])]
+    return any(isinstance(name, str) for name in flat) or bool(options.label_columns)
+
+
+def is_header(where: str, record: list, options: ReadOptions, need_label: bool, below: list) -> bool:
+    """Return whether the first record of a table is a header; `below` are the records after it. Raises
+    InputError where it has a usual name and may yet be a row."""
+    if options.header is not None or names_columns(options):
+        return options.header is not False
+    cells = [_stripped(value) for value in record]
+    lowered = {cell.lower() for cell in cells}
+    if not need_label:
+        # The header may have only the name of the text column
+        return bool(lowered & set(TEXT_NAMES))
+    if lowered & set(TEXT_NAMES) and lowered & ALL_LABEL_NAMES:
+        return True
+    usual = [cell for cell in cells if cell.lower() in {*TEXT_NAMES, *ALL_LABEL_NAMES}]
+    rows = [[_stripped(value) for value in row] for row in below if len(row) == len(cells)]
+    columns = list(zip(*rows, strict=True)) if len(rows) >= ROWS_BELOW else []
+    if any(cell in column and label_like(column) for cell, column in zip(cells, columns, strict=False)):
+        return False
+    are_names = [0 < len(cell) <= LONGEST_NAME and not _is_number(cell) for cell in cells]
+    # The column of row numbers that pandas writes has no name
+    are_names[0] |= bool(columns) and not cells[0] and all(map(_is_number, columns[0]))
+    if columns and all(are_names) and len(set(cells)) == len(cells):
+        above_numbers = any(all(map(_is_number, column)) for column in columns)
+        if above_numbers or (
+            usual and not any(cell in column for cell, column in zip(cells, columns, strict=True))
+        ):
+            return True
+    if usual:
         raise InputError(
-            f"{where}: text, second text and label must be different columns, found column "
-            f"'{shorten(names[same]) if names else same}' chosen twice; set {settings}"
+            _(
+                "{where}: cannot tell whether this is a header: found '{name}', a usual column name, in "
+                "{cells}; set --data.header true or false"
+            ).format(where=where, name=usual[0], cells=listed(cells))
         )
-    roles = {"text": text, "label": labels[0], "second text": pair}
-    shown = {role: shorten(names[i]) if names else i for role, i in roles.items() if i is not None}
-    if isinstance(label, tuple):
-        content = "0 or 1" if form.has_several else "one level"
-        shown["label"] = (
-            f"{shown['label']}' and {len(label) - 1} more, {content} in each: '{shorten(names[label[-1]])}"
-        )
-    described = ", ".join(f"{role} '{name}'" for role, name in shown.items())
-    if need_label:
-        described += _unused(names, rows, _others(width, text, pair, label), text if pair is None else None)
-    new = {"text_column": text, "text_pair_column": pair} if (text, pair) != before[:2] else {}
-    new |= {"label_column": label} if label not in (before[2], None) else {}
-    assumed = {key: names[at] if names else at for key, at in new.items() if at is not None}
-    return Columns(text, pair, label, width, described, assumed)
+    return False
 
 
-def _others(width: int, text: int | None, pair: int | None, label: int | tuple | None) -> list[int]:
-    labels = label if isinstance(label, tuple) else (label,)
-    return [index for index in range(width) if index not in (text, pair, *labels)]
+class Chooser:
+    """Chooses the columns of a file, by their numbers. `names` are those of the `width` columns, None without
+    names, and `rows` the first rows, as far as they are known. With `find_pairs`, rows may be pairs of texts
+    although no setting says so."""
 
+    def __init__(
+        self,
+        where: str,
+        options: ReadOptions,
+        names: list | None,
+        width: int,
+        need_label: bool,
+        rows: Sequence[list] = (),
+        find_pairs: bool = False,
+    ) -> None:
+        self.where, self.options, self.names, self.width = where, options, names, width
+        self.need_label, self.rows, self.find_pairs = need_label, rows, find_pairs
+        self.text: int | tuple | None = None
+        self.pair: int | None = None
+        self.label: int | tuple | None = None
 
-def _columns_of(rows: Sequence[list], columns: list[int]) -> dict[int, list]:
-    return {column: [row[column] for row in rows] for column in columns}
+    def choose(self, are_labels: Callable[[Sequence], bool]) -> Columns:
+        """Return the columns. Raises InputError if a chosen column is missing, if a column that is used has
+        the name of another, or if it is not clear which column is the text or the label."""
+        options, names = self.options, self.names
+        if isinstance(options.text_column, list):
+            self.text = tuple(self._chosen(column, "text") for column in options.text_column)
+        else:
+            self.text = self._column(options.text_column, TEXT_NAMES, "text")
+        self.pair = self._column(options.text_pair_column, (), "second text")
+        self.label = self._label_column() if self.need_label else None
+        before = self.text, self.pair, self.label
+        if self.find_pairs and (options.text_column, options.text_pair_column) == (None, None):
+            lowered = [_stripped(name).lower() for name in names or []]
+            known = next((two for two in PAIR_NAMES if set(two) <= set(lowered)), None)
+            if known:
+                self.text, self.pair = map(lowered.index, known)
+        if self.need_label:
+            self._choose_by_values(are_labels)
+        if (names, self.text, self.pair, self.label) == (None, 0, None, 1):
+            # The usual order needs no settings
+            before = self.text, self.pair, self.label
+        self._choose_by_order()
+        settings = "--data.text_column" + (" and --data.label_column" if self.need_label else "")
+        if self.text is None or (self.need_label and self.label is None):
+            what = "text" if self.text is None else "label"
+            raise InputError(_unclear_message(self.where, names, self.rows, self.width, what, settings))
+        columns = Columns(self.text, self.pair, self.label, self.width)
+        if twice := [column for column in columns.used if columns.used.count(column) > 1]:
+            raise InputError(
+                f"{self.where}: text, second text and label must be different columns, found column "
+                f"{self._shown(twice[0])} chosen twice; set {settings}"
+            )
+        new = {"text_column": self.text, "text_pair_column": self.pair}
+        new = new if (self.text, self.pair) != before[:2] else {}
+        new |= {"label_column": self.label} if self.label not in (before[2], None) else {}
+        columns.assumed = {key: names[at] if names else at for key, at in new.items() if at is not None}
+        columns.described = self._described()
+        return columns
 
+    def _left(self) -> dict[int, list]:
+        """Return the values of the columns that are not chosen."""
+        used = {column for role in (self.text, self.pair, self.label) for column in _each(role)}
+        return {
+            column: [row[column] for row in self.rows] for column in range(self.width) if column not in used
+        }
 
-def _named_pair(names: list[str] | None) -> tuple[int, int] | None:
-    """Return the columns whose names are those of the two texts of a pair."""
-    lowered = [str(name).strip().lower() for name in names or []]
-    known = next((two for two in PAIR_NAMES if set(two) <= set(lowered)), None)
-    return known and (lowered.index(known[0]), lowered.index(known[1]))
+    def _choose_by_values(self, are_labels: Callable[[Sequence], bool]) -> None:
+        if self.text is not None and self.label is not None:
+            return
+        values = self._left()
+        texts = [column for column, shown in values.items() if text_like(shown)]
+        labels = [column for column, shown in values.items() if are_labels(shown)]
+        if self.label is None and len(labels) == 1:
+            self.label = labels[0]
+        elif self.label is None and len(values) == 2 and len(texts) == 1:
+            # In a file in the order of its labels, they are the same for long
+            self.label = next(column for column in values if column not in texts)
+        if self.text is None and len(texts) == 1:
+            self.text = texts[0]
+        may_be_pairs = self.find_pairs and len(texts) == 2 and self.label is not None
+        if may_be_pairs and self.text is self.pair is None and are_pairs(*map(values.get, texts)):
+            self.text, self.pair = texts
 
+    def _choose_by_order(self) -> None:
+        """Choose the only column that is left; else the text is the first one if columns have an order,
+        unless several are texts."""
+        left = self._left() if self.text is None or (self.need_label and self.label is None) else {}
+        order = list(left)
+        # Without a label the first of several columns may be anything: numbers of rows, dates, labels.
+        has_order = self.names is None and self.need_label
+        has_order = has_order and (self.width == 2 or sum(map(text_like, left.values())) < 2)
+        if self.text is None and order and (len(order) == 1 or has_order):
+            self.text = order.pop(0)
+        if self.need_label and self.label is None and len(order) == 1:
+            self.label = order[0]
 
-def _by_values(
-    text: int | None,
-    pair: int | None,
-    label: int | tuple | None,
-    rows: Sequence[list],
-    width: int,
-    need_label: bool,
-    find_pairs: bool,
-    are_labels: Callable[[Sequence], bool],
-) -> tuple[int | None, int | None, int | tuple | None]:
-    """Return text, second text and label with what the values show: columns of texts, one of labels."""
-    if not need_label or (text is not None and label is not None):
-        return text, pair, label
-    values = _columns_of(rows, _others(width, text, pair, label))
-    texts = [column for column, shown in values.items() if text_like(shown)]
-    labels = [column for column, shown in values.items() if are_labels(shown)]
-    if label is None and len(labels) == 1:
-        label = labels[0]
-    elif label is None and len(values) == 2 and len(texts) == 1:
-        # In a file in the order of its labels, they are the same for long
-        label = next(column for column in values if column not in texts)
-    if text is None and len(texts) == 1:
-        text = texts[0]
-    elif (text, pair, len(texts)) == (None, None, 2) and label is not None and find_pairs:
-        text, pair = texts if are_pairs(*(values[column] for column in texts)) else (None, None)
-    return text, pair, label
+    def _shown(self, column: int) -> str:
+        return f"'{shorten(str(self.names[column])) if self.names else column}'"
 
+    def _described(self) -> str:
+        """Return the columns in words, also those that are not used, of which one may be the second text."""
+        parts = [f"text {', '.join(map(self._shown, _each(self.text)))}"]
+        if isinstance(self.label, tuple):
+            content = "one level" if self.options.label_hierarchy else "0 or 1"
+            more = f"{len(self.label) - 1} more, {content} in each"
+            parts.append(f"label {self._shown(self.label[0])} and {more}: {self._shown(self.label[-1])}")
+        elif self.label is not None:
+            parts.append(f"label {self._shown(self.label)}")
+        parts += [f"second text {self._shown(self.pair)}"] if self.pair is not None else []
+        described = ", ".join(parts)
+        unused = self._left() if self.need_label else {}
+        if unused:
+            described += f"; not used: {listed(map(self._shown, unused))}"
+        if self.pair is None and isinstance(self.text, int) and len(self.rows) >= MIN_ROWS:
+            texts = [row[self.text] for row in self.rows]
+            for column, values in unused.items():
+                if text_like(values) and are_pairs(texts, values):
+                    setting = self._shown(column)[1:-1]
+                    return f"{described}; for pairs of texts set --data.text_pair_column {setting}"
+        return described
 
-def _by_order(
-    text: int | None,
-    pair: int | None,
-    label: int | tuple | None,
-    has_order: bool,
-    rows: Sequence[list],
-    width: int,
-    need_label: bool,
-) -> tuple[int | None, int | tuple | None]:
-    """Return text and label: where only one column is left, that; else the text is the first one that is left
-    if columns have an order, unless several are texts."""
-    remaining = _others(width, text, pair, label)
-    # Without a label the first of several columns may be anything: numbers of rows, dates, labels.
-    is_first = has_order and (width == 2 or sum(map(text_like, _columns_of(rows, remaining).values())) < 2)
-    if text is None and remaining and (len(remaining) == 1 or is_first):
-        text = remaining.pop(0)
-    if need_label and label is None and len(remaining) == 1:
-        label = remaining.pop(0)
-    return text, label
+    def _column(self, setting: int | str | None, usual_names: Sequence[str], what: str) -> int | None:
+        """Return the number of a column, by its setting or by a usual name, or None."""
+        if setting is not None:
+            return self._chosen(setting, what)
+        lowered = [_stripped(name).lower() for name in self.names or []]
+        usual = next((name for name in usual_names if name in lowered), None)
+        return None if usual is None else self._only(usual, lowered, what)
 
+    def _chosen(self, setting: int | str, what: str) -> int:
+        where, names = self.where, self.names
+        if isinstance(setting, int):
+            if not -self.width <= setting < self.width:
+                raise InputError(
+                    _(
+                        "{where}: there is no {what} column {number}; the rows have {width} columns, numbered "
+                        "from 0"
+                    ).format(where=where, what=_(what), number=setting, width=self.width)
+                )
+            return setting % self.width
+        if names is None:
+            raise InputError(
+                f"{where}: the {what} column '{setting}' is chosen by name, but the columns have no names; "
+                "choose it by number (0 is the first)"
+            )
+        if setting not in names:
+            raise InputError(
+                _("{where}: there is no {what} column '{name}'{near} (found: {names})").format(
+                    where=where, what=_(what), name=setting, near=nearest(setting, names), names=listed(names)
+                )
+            )
+        return self._only(setting, names, what)
 
-def _unused(names: list[str] | None, rows: Sequence[list], unused: list[int], text: int | None) -> str:
-    """Return which columns are not used, and that one may be the second text of `text`."""
-    if not unused:
-        return ""
-    shown = listed(repr(shorten(str(names[column]))) if names else f"'{column}'" for column in unused)
-    if text is None or len(rows) < MIN_ROWS:
-        return f"; not used: {shown}"
-    texts = _columns_of(rows, [text])[text]
-    for column, values in _columns_of(rows, unused).items():
-        if text_like(values) and are_pairs(texts, values):
-            name = names[column] if names else column
-            return f"; not used: {shown}; for pairs of texts set --data.text_pair_column {shorten(str(name))}"
-    return f"; not used: {shown}"
+    def _only(self, name: str, compared: list, what: str) -> int:
+        """Return the number of the column with a name that no other one may have."""
+        numbers = [number for number, other in enumerate(compared) if other == name]
+        if len(numbers) > 1:
+            raise InputError(
+                f"{self.where}: cannot tell which column is the {what}: found {len(numbers)} columns named "
+                f"'{shorten(name)}', numbers {listed(numbers)} of {listed(self.names)}; rename them, or set "
+                f"--data.{SETTING[what]} to a number"
+            )
+        return numbers[0]
+
+    def _label_column(self) -> int | tuple[int, ...] | None:
+        """Return the number of the label's column; with `data.label_columns`, of the column of each label."""
+        if self.options.label_columns is not None:
+            return tuple(self._chosen(name, "label") for name in self.options.label_columns)
+        usual = self._column(self.options.label_column, LABEL_NAMES, "label")
+        if usual is not None:
+            return usual
+        others = [name for name in self.names or [] if _stripped(name).lower() in OTHER_LABEL_NAMES]
+        if len(others) > 1:
+            raise InputError(
+                _(
+                    "{where}: cannot tell which column is the label: found {names}; set --data.label_column "
+                    "to one of them"
+                ).format(where=self.where, names=listed(others))
+            )
+        return self._column(None, OTHER_LABEL_NAMES, "label")
 
 
 def _unclear_message(
-    where: str, names: list[str] | None, rows: Sequence[list], width: int, what: str, settings: str
+    where: str, names: list | None, rows: Sequence[list], width: int, what: str, settings: str
 ) -> str:
     columns = f"the columns {listed(names)}" if names else f"{width} columns without a header"
     first = rows[0] if rows and not names else []
     if first:
         columns += f", the first values are {listed(first)}"
-    zero_one = zero_one_columns(rows, range(width)) if names else []
+    zero_one = [
+        str(name)
+        for column, name in enumerate(names or [])
+        if len(rows) >= MIN_ROWS and {_stripped(row[column]) for row in rows} <= {"0", "1"}
+    ]
     said = _(
         "{where}: cannot tell which column is the {what}: found {columns}; set {settings} to a name or a "
         "number (0 is the first)"
@@ -201,7 +331,7 @@ def _unclear_message(
             "number (0 is the first); for pairs of texts also --data.text_pair_column"
         )
     if width == 1:
-        columns = f", {shorten(names[0])}" if names else ""
+        columns = f", {shorten(str(names[0]))}" if names else ""
         said = _(
             "{where}: cannot tell which column is the {what}: found only one column{columns}; add a label to "
             "each text; columns are separated by commas in CSV, by tabs in TSV (--data.format); in an Excel "
@@ -212,36 +342,42 @@ def _unclear_message(
                 "{where}: cannot tell which column is the {what}: found only one column{columns}; there are "
                 "tabs in it: set --data.format tsv"
             )
-    return said.format(
-        where=where,
-        what=_(what),
-        columns=columns,
-        settings=settings,
-        zero_one=", ".join(names[column] for column in zero_one),
-    )
+    values = {"columns": columns, "settings": settings, "zero_one": ", ".join(zero_one)}
+    return said.format(where=where, what=_(what), **values)
 
 
-def columns_of_first(
-    where: str,
-    options: ReadOptions,
-    record: Any,
-    need_label: bool,
-    following: Sequence = (),
-    find_pairs: bool = False,
-) -> Columns | None:
-    """Return the columns of a file without a header, from its first records; None without columns."""
-    if isinstance(record, dict):
-        names = list(record)
-        rows = [[row.get(name) for name in names] for row in (record, *following) if isinstance(row, dict)]
-        columns = resolve_columns(where, options, names, len(names), need_label, rows, find_pairs)
-        by_name, label = {None: None, **dict(enumerate(names))}, columns.label
-        label = tuple(by_name[index] for index in label) if isinstance(label, tuple) else by_name[label]
-        roles = by_name[columns.text], by_name[columns.pair], label
-        return Columns(*roles, None, columns.described, columns.assumed)
-    if isinstance(record, list):
-        rows = [row for row in (record, *following) if isinstance(row, list) and len(row) == len(record)]
-        return resolve_columns(where, options, None, len(record), need_label, rows, find_pairs)
-    # JSON Lines of plain strings, for prediction
-    if isinstance(record, str) and not need_label:
-        return Columns(0, None, None, 1, "text '0'")
-    return None
+def _stripped(value: Any) -> str:
+    return str(value).strip()
+
+
+def _is_number(value: str) -> bool:
+    return NUMBER.fullmatch(value) is not None
+
+
+def label_like(values: Sequence) -> bool:
+    """Return whether the values of a column, two or more different ones, come again and again."""
+    shown = list(map(_stripped, values))
+    different = set(shown)
+    is_short = all(len(value) <= LONGEST_LABEL for value in different)
+    return is_short and len(shown) >= MIN_ROWS and 2 <= len(different) <= len(shown) / 2
+
+
+def text_like(values: Sequence) -> bool:
+    """Return whether most values of a column are different, and are words."""
+    shown = [value.strip() for value in values if isinstance(value, str)]
+    if len(shown) < MIN_ROWS or label_like(shown):
+        return False
+    words = sum(WORDS.search(value) is not None for value in shown)
+    return len(set(shown)) >= DIFFERENT * len(shown) and words >= DIFFERENT * len(values)
+
+
+def are_pairs(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Return whether the texts of two columns are pairs: in a row they share more characters than across."""
+
+    def shared(pairs: Any) -> float:
+        sets = [(set(str(one)), set(str(other))) for one, other in pairs]
+        return sum(len(a & b) / max(1, min(len(a), len(b))) for a, b in sets) / len(sets)
+
+    shift = len(first) // 2
+    across = shared(zip(first, [*second[shift:], *second[:shift]], strict=True))
+    return shared(zip(first, second, strict=True)) - across >= ALIKE * (1 - across)

@@ -42,12 +42,13 @@ def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dic
     num_bytes = sum(sizes[name] for name in looked) if "sklearn" in sys.modules else None
     build_once(folder, build_copies, looked, num_bytes=num_bytes)
     train, copies = splits["train"][0], {}
+    train_hashes = train.hashes
     for name, (table, rows) in looked.items():
         path = folder / f"{name}.npy"
         if not path.is_file():
             continue
         originals = copies[name] = np.load(path, mmap_mode="r")
-        is_other = table.array("hashes")[rows] != train.array("hashes")[originals]
+        is_other = table.hashes[rows] != train_hashes[originals]
         changed = np.flatnonzero((originals >= 0) & is_other)
         examples = [[table.where(rows[at]), train.where(originals[at])] for at in changed[:MAX_EXAMPLES]]
         statistics[name]["near_copies"] = {"rows": len(changed), "examples": examples}
@@ -56,9 +57,7 @@ def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dic
 
 def _num_bytes(table: Table, rows: np.ndarray) -> int:
     """Return the bytes of the texts of rows, of each at most those of `MAX_TEXT` characters."""
-    ends = [table.array("text_ends"), *([table.array("pair_ends")] if table.has_pairs else [])]
-    sizes = sum(np.diff(of_texts, prepend=0)[rows] for of_texts in ends)
-    return int(np.minimum(sizes, 3 * MAX_TEXT).sum())
+    return int(np.minimum(table.sizes[rows], 3 * MAX_TEXT).sum())
 
 
 def build_copies(folder: Path, splits: dict[str, Rows]) -> None:

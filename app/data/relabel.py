@@ -21,13 +21,11 @@ from ..config.file_formats import FORMATS
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, printable_path
 from .cells import string_of
-from .file_encoding import file_encoding
-from .formats import file_format, named_rows
-from .label_form import LabelForm
-from .label_forms import label_form
-from .readers import ReadOptions
-from .table_builder import text_hash
-from .text_files import is_utf8
+from .files import file_encoding, read_start
+from .label_sets import label_form
+from .labels import LabelForm
+from .read import ReadOptions, file_format, named_rows
+from .table import text_hashes
 
 COLUMNS = ("text_hash", "text", "text_pair", "label")
 # The letter keeps spreadsheets from reading it as a number
@@ -78,13 +76,14 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
     """
     data = data or ReadOptions()
     file, form = Path(path), label_form(data.task)
-    options = ReadOptions(encoding="utf-8" if is_utf8(file) else file_encoding(file, data.encoding))
-    format = file_format(file, "auto", options.encoding)
+    encoding = "utf-8" if _is_utf8(file) else file_encoding(file, data.encoding)
+    format = file_format(file, "auto", encoding)
+    options = ReadOptions(format, encoding=encoding)
     unit, source = FORMATS[format].row_unit, printable_path(str(path))
     label_and_line: dict[int, tuple[str, int]] = {}
     if format in ("parquet", "text"):
         raise InputError(f"{path}: fixes are read from CSV, TSV, Excel, JSON and JSON Lines, found {format}")
-    for line, values in named_rows(file, options, format, _check_names):
+    for line, values in named_rows(file, options, _check_names):
         where = f"{source}, {unit} {line}"
         try:
             label = form.text_of_fix(_decision(values), data)
@@ -102,6 +101,15 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
     hashes = sorted(label_and_line)
     labels, lines = ([label_and_line[key][at] for key in hashes] for at in (0, 1))
     return Fixes(source, unit, np.array(hashes, np.uint64), labels, lines, form)
+
+
+def _is_utf8(path: Path) -> bool:
+    read_start(path, 1)
+    try:
+        path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _check_names(where: str, names: list[str]) -> None:
@@ -137,7 +145,7 @@ def _key(values: dict, remove_spaces: bool) -> int:
     text, pair = ("".join(part.split()) if remove_spaces else part.strip() for part in texts)
     if not text:
         raise ValueError("a fix needs its text_hash or its text; fill one in, or remove the row")
-    return text_hash(text.encode(), pair.encode() if pair else None)
+    return int(text_hashes([text], [pair] if pair else None)[0])
 
 
 def apply_fixes(

@@ -5,7 +5,7 @@ import numpy as np
 from ..errors import listed, shorten
 from ..words import N_, _, pgettext
 from .dataset import Dataset
-from .label_names import look_alikes, missing_values, with_code_points
+from .labels import look_alikes, missing_values, with_code_points
 from .long_texts import CUT
 from .table import Table
 from .tokens import TokenStore

@@ -1,20 +1,23 @@
-"""How a file is read again for a finished run: as asked for, else as recorded, else by usual names."""
+"""How a file is read again for a finished run, as asked for, else as recorded, else by usual names; and where
+it can be cut into ranges of rows that are read alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ..config.file_formats import FORMATS, SUFFIXES
-from .file_encoding import file_encoding
-from .formats import content_format, file_format, separated_format
-from .readers import ReadOptions
-from .text_files import Source, Stream, read_start
+from ..errors import InputError
+from ..words import _
+from .files import Source, Span, Stream, ends_lines_with_lf, file_encoding, read_start
+from .read import BadRow, ReadOptions, content_format, file_format, num_parquet_rows, separated_format
+from .rows import RowReader
 
 # Formats that are recognised by a file's name only
-DELIMITED = tuple(name for name, format in FORMATS.items() if format.is_delimited)
+DELIMITED = tuple(name for name, format in FORMATS.items() if format.delimiter)
 LABEL_SETTINGS = ("label_column", "label_separator", "label_columns")
 # Of the train file only
 NOT_AGAIN = ("format", "limit")
@@ -66,3 +69,82 @@ def _format(path: Source, recorded: Mapping[str, Any], encoding: str, need_label
         if not (is_named_alike and (has_tabs or separated_format(path, encoding))):
             return "text"
     return file_format(path, "auto", encoding)
+
+
+@dataclass
+class CutFile:
+    """The rows of a file in `pieces`: the number of rows of each, and its place, None for the whole file.
+    `keys` are those of all objects; `is_table`: rows have columns."""
+
+    pieces: list[tuple[int, Span | None]] = field(default_factory=list)
+    keys: dict[str, None] = field(default_factory=dict)
+    is_table: bool = False
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of the file, valid or not."""
+        return sum(rows for rows, _span in self.pieces)
+
+    def joined(self, count: int) -> list[tuple[int, Span | None]]:
+        """Return the pieces with `count` of them made one."""
+        groups = [self.pieces[at : at + count] for at in range(0, len(self.pieces), count)]
+        return [
+            (
+                sum(rows for rows, _span in group),
+                (first := group[0][1]) and first._replace(end=group[-1][1].end),
+            )
+            for group in groups
+        ]
+
+
+def cut_file(path: Path, options: ReadOptions, rows: int) -> CutFile:
+    """Return where a file without labels, which is read with `options`, can be cut every `rows` rows.
+
+    CSV, TSV, JSON Lines and plain text are read once for it, so that line ends in quotes are seen as they are
+    later; of Parquet only the footer. An array of JSON, Excel, and encodings such as UTF-16 give one piece.
+    Raises InputError as `RowReader.rows` does, but not for invalid rows.
+    """
+    cut = CutFile()
+    if options.format == "parquet":
+        total, cut.is_table = num_parquet_rows(path), True
+        spans = [Span(at, min(at + rows, total), at + 1) for at in range(0, total, rows)]
+        cut.pieces = [(span.end - span.start, span) for span in spans]
+    else:
+        _cut_lines(cut, path, options, rows)
+    if not cut.pieces:
+        raise InputError(_("{path}: there are no rows in the file").format(path=path))
+    return cut
+
+
+def _cut_lines(cut: CutFile, path: Path, options: ReadOptions, rows: int) -> None:
+    lines, counts, num_rows, due = [], [], 0, 0
+    for chunk in RowReader(path, options, need_label=False).records():
+        for line, record in zip(*chunk, strict=True):
+            # Not within the lines of one invalid record
+            if num_rows >= due and not (num_rows and isinstance(record, BadRow)):
+                lines.append(line)
+                counts.append(num_rows)
+                due = (num_rows // rows + 1) * rows
+            num_rows += 1
+            if isinstance(record, dict) and not record.keys() <= cut.keys.keys():
+                cut.keys.update(dict.fromkeys(record))
+            cut.is_table = cut.is_table or isinstance(record, (list, dict))
+    if options.format in ("json", "xlsx") or not ends_lines_with_lf(options.encoding):
+        cut.pieces = [(num_rows, None)] if num_rows else []
+        return
+    offsets = [*_offsets(path, lines), path.stat().st_size]
+    for count, ends, line in zip(pairwise([*counts, num_rows]), pairwise(offsets), lines, strict=True):
+        cut.pieces.append((count[1] - count[0], Span(*ends, line)))
+
+
+def _offsets(path: Path, lines: list[int]) -> list[int]:
+    """Return where lines begin, in bytes; `lines` are their numbers, from 1 and ascending."""
+    offsets, wanted, offset = [], iter(lines), 0
+    due = next(wanted, None)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if number == due:
+                offsets.append(offset)
+                due = next(wanted, None)
+            offset += len(line)
+    return offsets

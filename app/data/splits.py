@@ -1,7 +1,8 @@
-"""Rows of one table -> the row ids of train, dev and test."""
+"""Rows of one table -> the row ids of train, dev and test, or of folds; and what the splits have."""
 
 import random
-from collections.abc import Callable
+import warnings
+from typing import Any
 
 import numpy as np
 
@@ -30,23 +31,16 @@ def split_sizes(num_rows: int, dev_size: float, test_size: float) -> tuple[int, 
 
 
 def split_rows(
-    labels: np.ndarray,
-    hashes: np.ndarray,
-    split: str,
-    dev_size: float,
-    test_size: float,
-    seed: int,
-    names: list[str],
-    stratify: Callable[..., dict[str, np.ndarray]],
+    form: Any, labels: np.ndarray, hashes: np.ndarray, config: Any, sizes: list[float], names: list[str]
 ) -> dict[str, np.ndarray]:
-    """Return the row ids of train, dev and test of one file, as `data.split` says. `labels` (num_rows, ...)
-    are of the form of `stratify`; `hashes` (num_rows,) of the texts, `names` for messages."""
-    dev, test = split_sizes(len(labels), dev_size, test_size)
+    """Return the row ids of train, dev and test of one file, as `data.split` says, dev and test of the given
+    sizes. `labels` (num_rows, ...) are of the `form`, `hashes` (num_rows,) of the texts."""
+    dev, test = split_sizes(len(labels), *sizes)
     if not dev + test:
         return {"train": np.arange(len(labels)), "dev": np.empty(0, np.int64), "test": np.empty(0, np.int64)}
-    if split == "stratified":
-        return stratify(labels, hashes, dev, test, seed, names)
-    return random_split(len(labels), dev, test, seed)
+    if config.split == "stratified":
+        return form.split(labels, hashes, dev, test, config.split_seed, names)
+    return random_split(len(labels), dev, test, config.split_seed)
 
 
 def random_split(num_rows: int, dev: int, test: int, seed: int) -> dict[str, np.ndarray]:
@@ -155,3 +149,107 @@ def _check_rare(texts: np.ndarray, is_rare: np.ndarray, needed: int, names: list
         f"{len(rare):,} of {len(names):,} classes have fewer, the first is '{shorten(names[rare[0]])}' with "
         f"{texts[rare[0]]}; add rows, set --data.split random, or give separate files{question}"
     )
+
+
+def label_list_ids(labels: np.ndarray) -> np.ndarray:
+    """Return a number for each row, (num_rows,) int64, the same for equal labels (num_rows, num_labels)."""
+    return np.unique(np.packbits(labels, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def split_multi_label(
+    labels: np.ndarray, hashes: np.ndarray, dev: int, test: int, seed: int
+) -> dict[str, np.ndarray]:
+    """Return the row ids of train, dev, test by `deal_multi_label`; the only text of a label is in train."""
+    names = [name for name, size in (("train", 1), ("dev", dev), ("test", test)) if size]
+    shares = np.array(
+        [{"dev": dev, "test": test}.get(name, len(labels) - dev - test) for name in names]
+    ) / len(labels)
+    part = deal_multi_label(labels, hashes, shares, seed)
+    rows = {name: np.flatnonzero(part == number) for number, name in enumerate(names)}
+    return {name: rows.get(name, np.empty(0, np.int64)) for name in ("train", "dev", "test")}
+
+
+def deal_multi_label(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray, seed: int) -> np.ndarray:
+    """Return the part of each row, (num_rows,) from 0; `shares` (num_parts,) of the rows are for each.
+
+    `labels` (num_rows, num_labels) are 0 and 1, `hashes` (num_rows,) hashes of the texts; a text with
+    conflicting labels counts as its first row. Texts are dealt out one by one, in random order within sets,
+    those of rare sets and of rare labels first. A text goes to the part that lacks most rows of its set; of a
+    set with too few texts for all parts, to the one that lacks most rows of its rarest label (iterative
+    stratification, Sechidis et al. 2011).
+    """
+    first, order, sizes = text_groups(hashes)
+    of_text, sets = labels[first].astype(np.int64), label_list_ids(labels[first])
+    num_sets = int(sets.max()) + 1
+    set_need = np.bincount(sets, sizes, num_sets)[:, None] * shares
+    label_need = (of_text * sizes[:, None]).sum(axis=0)[:, None] * shares
+    need = len(labels) * shares
+    label_rows = of_text.sum(axis=0)
+    rarest = np.where(
+        of_text.any(axis=1), np.where(of_text, label_rows, np.iinfo(np.int64).max).argmin(axis=1), -1
+    )
+    is_rare = np.bincount(sets, minlength=num_sets)[sets] <= len(shares)
+    shuffled = np.random.default_rng(seed).permutation(len(first))
+    rank = np.where(rarest >= 0, label_rows[rarest], len(labels))
+    # Rare sets first: what they take too much of a label, the frequent sets give less.
+    dealt = shuffled[np.lexsort((sets[shuffled], rank[shuffled], ~is_rare[shuffled]))]
+    chosen = np.empty(len(first), dtype=np.int64)
+    for text in dealt:
+        wants = np.zeros(len(shares)) if is_rare[text] else set_need[sets[text]]
+        lacking = label_need[rarest[text]] if rarest[text] >= 0 else need
+        part = int(np.lexsort((-need, -np.round(lacking, 9), -np.round(wants, 9)))[0])
+        chosen[text] = part
+        set_need[sets[text], part] -= sizes[text]
+        label_need[of_text[text].astype(bool), part] -= sizes[text]
+        need[part] -= sizes[text]
+    return parts_of_rows(chosen, order, sizes)
+
+
+def folds_of_classes(labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """Return the fold of each row, (num_rows,) from 0, of class ids; a text with several rows is dealt as the
+    class of its first row. Raises InputError for more folds than texts of the largest class."""
+    from sklearn.model_selection import StratifiedKFold
+
+    _texts, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    classes = labels[first]
+    if (largest := int(np.bincount(classes).max())) < folds:
+        raise InputError(
+            "--folds must be at most the number of different texts of the largest class; found "
+            f"{folds} folds for {len(first):,} texts and {largest:,} of that class"
+        )
+    fold = np.empty(len(first), np.int64)
+    with warnings.catch_warnings():
+        # A class with fewer texts than folds is in some folds only
+        warnings.simplefilter("ignore")
+        splitter = StratifiedKFold(folds, shuffle=True, random_state=seed % (1 << 32))
+        for number, (_others, tested) in enumerate(splitter.split(classes, classes)):
+            fold[tested] = number
+    return fold[group]
+
+
+def dataset_statistics(
+    form: Any, labels: dict[str, np.ndarray], hashes: dict[str, np.ndarray], label_names: list[str]
+) -> dict:
+    """Return for each split with rows `rows`, `LabelForm.statistics`, `repeated`, `conflicting`, `also_in`.
+
+    `labels` and `hashes` hold, for each split, the labels of the form, (num_rows, ...), and the hashes of the
+    texts, (num_rows,). `repeated` counts rows with the text of an
+    earlier row of the same split, `conflicting` counts texts with more than one label, and `also_in` counts,
+    for each earlier split, the rows whose text is in that split too.
+    """
+    statistics = {}
+    for name, split_labels in labels.items():
+        if not len(split_labels):
+            continue
+        unique, inverse = np.unique(hashes[name], return_inverse=True)
+        ids = form.ids(split_labels)
+        # One number for each text and label
+        text_labels = np.unique(inverse * (int(ids.max()) + 1) + ids) // (int(ids.max()) + 1)
+        statistics[name] = {
+            "rows": len(split_labels),
+            **form.statistics(split_labels, label_names),
+            "repeated": len(split_labels) - len(unique),
+            "conflicting": int((np.bincount(text_labels, minlength=len(unique)) > 1).sum()),
+            "also_in": {other: int(np.isin(hashes[name], hashes[other]).sum()) for other in statistics},
+        }
+    return statistics

@@ -1,185 +1,398 @@
-"""One data file -> its table: the valid rows on disk, memory-mapped by every process.
+"""Data files -> their table: the valid rows on disk in Arrow's format, memory-mapped by every process.
 
-A table is a folder: `texts.bin` (UTF-8, end to end) with `text_ends.npy`, the same for second texts,
-`labels.npy` (indices into `label_values`), `lines.npy` (the line of each row in the file) and `hashes.npy`
-(64 bits of each text, to detect repeated ones). A row's id is its index here, from 0.
+A file's table is a folder: `rows.arrow` has the cleaned text of each row, of pairs the second text, its label
+as an index into the label values, its line in the file and a hash of its text, to detect repeated ones;
+`table.json` what is known of the file; `skipped.jsonl` the rows that were left out. A row's id is its index,
+from 0. Several files are one table, one after the other.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from bisect import bisect_right
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import printable_path
+from ..config.addresses import is_address
+from ..config.file_formats import FORMATS, SUFFIXES
+from ..errors import InputError, excerpt, printable_path, shorten
+from ..runtime.cores import num_cores
+from ..words import _
 from .cache import build_once, content_key, file_digest
-from .file_encoding import file_encoding
-from .formats import file_format
-from .readers import ReadOptions
-from .table_builder import build_table
-from .text_files import check_file
+from .files import check_file, file_encoding, files_of
+from .label_sets import label_form
+from .read import BadRow, ReadOptions, bad_row_message, file_format
+from .rows import RowReader
 
-VERSION = 3
-ARRAYS = ("labels", "lines", "hashes", "text_ends", "pair_ends")
+if TYPE_CHECKING:
+    from .labels import LabelForm
+
+VERSION = 4
+ROWS_FILE, META_FILE, SKIPPED_FILE = "rows.arrow", "table.json", "skipped.jsonl"
+SHOWN_BAD_ROWS = 5  # invalid rows that an error message lists
+EMPTY_SHARE = 0.01  # rows without a text up to this share are skipped, and said to be
+FEW_ROWS = 10  # too few to see a header by its label
 
 
 class Table:
-    """The rows of one data file; texts are read from disk when they are asked for.
+    """The rows of one data file, or of several; texts are read from disk when they are asked for.
 
-    `source` names the file in messages; files of the same content share a folder, which has the name of the
-    first. `content` is the format and a digest of the file. Of several files, `sources` has the names.
+    `source` names the file in messages, of several files `sources` has the names; files of the same content
+    share a folder, which has the name of the first. `content` is the format and a digest of the files, and
+    `key` stands for the rows in the names of what is made of them.
     """
 
     def __init__(
-        self, folder: Path, source: str | None = None, content: str = "", sources: list[str] | None = None
+        self,
+        folders: Path | list[Path],
+        source: str | None = None,
+        content: str = "",
+        sources: Sequence[str] = (),
     ) -> None:
-        self.folder = folder
-        self.content = content
-        self.sources = sources
-        self._arrays: dict[str, np.ndarray] = {}
-        meta = json.loads((folder / "table.json").read_text(encoding="utf-8"))
-        self.source: str = meta["source"] if source is None else printable_path(source)
-        self.row_unit: str = meta["place"]
-        self.columns: str = meta["columns"]
-        self.assumed: dict = meta["assumed"]
-        self.label_values: list[str] = meta["label_values"]
-        self.multiline: int = meta["multiline"]
-        self.first_multiline: int | None = meta["first_multiline"]
-        self.skipped: int = meta["skipped"]
-        self.has_pairs: bool = meta["has_pairs"]
-        self.num_rows: int = meta["num_rows"]
-        # Of several files: what the rows of each are counted by, and the row after its last one
-        self._units: list[str] = meta.get("units", [self.row_unit])
-        self._ends: list[int] = meta.get("ends", [self.num_rows])
+        import pyarrow as pa
+
+        self.folders = [folders] if isinstance(folders, Path) else folders
+        self.content, self.sources = content, sources
+        metas = [json.loads((folder / META_FILE).read_text(encoding="utf-8")) for folder in self.folders]
+        first = metas[0]
+        self.source: str = first["source"] if source is None else printable_path(source)
+        names = [folder.name for folder in self.folders]
+        self.key = names[0] if len(names) == 1 else content_key(names)
+        self.row_unit: str = first["unit"]
+        self.columns: str = first["columns"]
+        self.assumed: dict = first["assumed"]
+        self.has_pairs: bool = first["has_pairs"]
+        self.multiline = sum(meta["multiline"] for meta in metas)
+        self.first_multiline = next((meta["first_multiline"] for meta in metas if meta["multiline"]), None)
+        self.skipped = sum(meta["skipped"] for meta in metas)
+        self.label_values: list[str] = list(
+            dict.fromkeys(label for meta in metas for label in meta["labels"])
+        )
+        codes = {label: code for code, label in enumerate(self.label_values)}
+        self._codes = [np.array([codes[label] for label in meta["labels"]], np.int32) for meta in metas]
+        self._units = [meta["unit"] for meta in metas]
+        # The rows stay mapped when the cache is removed
+        self._parts = [
+            pa.ipc.open_file(pa.memory_map(str(folder / ROWS_FILE))).read_all() for folder in self.folders
+        ]
+        self._rows = pa.concat_tables(self._parts)
+        self.num_rows: int = self._rows.num_rows
+        self._part_ends = np.cumsum([part.num_rows for part in self._parts])
+        self._ends = np.cumsum([len(chunk) for chunk in self._rows.column("line").chunks])
 
     def __reduce__(self) -> tuple:
         """Send the place of a table, and not its content, to another process."""
-        return Table, (self.folder, self.source, self.content, self.sources)
+        return Table, (self.folders, self.source, self.content, self.sources)
 
-    def keep_open(self) -> None:
-        """Map all files, so that the report can be written after the cache was removed."""
-        _ = self._texts, self.has_pairs and self._pairs
-        for name in ARRAYS:
-            self.array(name)
+    @property
+    def labels(self) -> np.ndarray:
+        """The label of each row, (num_rows,) int32, indices into `label_values`."""
+        parts = [part.column("label").to_numpy() for part in self._parts]
+        return np.concatenate([codes[part] for codes, part in zip(self._codes, parts, strict=True)])
 
-    def array(self, name: str) -> np.ndarray:
-        """Return one of the table's arrays, memory-mapped, of shape (num_rows,)."""
-        if name not in self._arrays:
-            self._arrays[name] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
-        return self._arrays[name]
+    @property
+    def hashes(self) -> np.ndarray:
+        """64 bits of each text, (num_rows,) uint64."""
+        return self._rows.column("hash").to_numpy()
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """The bytes of the text of each row, or of its two texts, (num_rows,) int64."""
+        import pyarrow.compute as pc
+
+        names = ["text", "pair"] if self.has_pairs else ["text"]
+        return sum(pc.binary_length(self._rows.column(name)).to_numpy().astype(np.int64) for name in names)
 
     @property
     def num_bytes(self) -> int:
-        """The bytes of all texts."""
-        names = ["texts.bin", *["pairs.bin"] * self.has_pairs]
-        return sum((self.folder / name).stat().st_size for name in names)
-
-    @property
-    def lines(self) -> np.ndarray:
-        """The line (or element, or row) of each row in the file, (num_rows,) int64."""
-        return self.array("lines")
-
-    @cached_property
-    def _texts(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.memmap(self.folder / "texts.bin", np.uint8, "r"), self.array("text_ends")
-
-    @cached_property
-    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.memmap(self.folder / "pairs.bin", np.uint8, "r"), self.array("pair_ends")
+        """The bytes of the table."""
+        return sum((folder / ROWS_FILE).stat().st_size for folder in self.folders)
 
     def text(self, row: int) -> str:
         """Return the cleaned text of one row."""
-        return _slices(*self._texts, np.array([row]))[0]
+        return self._rows.column("text")[int(row)].as_py()
 
     def pair(self, row: int) -> str | None:
         """Return the cleaned second text of one row, or None if the table has single texts."""
-        return _slices(*self._pairs, np.array([row]))[0] if self.has_pairs else None
+        return self._rows.column("pair")[int(row)].as_py() if self.has_pairs else None
 
-    def texts(self, rows: np.ndarray) -> list[str]:
-        """Return the cleaned texts of many rows, (num_rows,) increasing ids; faster than one by one."""
-        return _slices(*self._texts, rows)
-
-    def pairs(self, rows: np.ndarray) -> list[str]:
-        """Return the cleaned second texts of many rows, of a table that has them."""
-        return _slices(*self._pairs, rows)
-
-    def texts_or_pairs(self, rows: np.ndarray) -> list[str] | list[tuple[str, str]]:
+    def texts(self, rows: np.ndarray) -> list[str] | list[tuple[str, str]]:
         """Return the texts, or the pairs of texts, of rows in any order, (num_rows,) ids."""
+        rows = np.asarray(rows, np.int64)
         order = np.argsort(rows, kind="stable")
-        texts = self.texts(rows[order])
+        found = self._taken("text", rows[order])
         if self.has_pairs:
-            texts = list(zip(texts, self.pairs(rows[order]), strict=True))
-        places = np.empty(len(order), np.int64)
-        places[order] = np.arange(len(order))
-        return [texts[place] for place in places]
+            found = list(zip(found, self._taken("pair", rows[order]), strict=True))
+        texts = [None] * len(rows)
+        for place, text in zip(order.tolist(), found, strict=True):
+            texts[place] = text
+        return texts
 
     def joined_texts(self, rows: np.ndarray) -> list[str]:
-        """Return what `texts_or_pairs` does, the two texts of a pair as one."""
-        texts = self.texts_or_pairs(rows)
+        """Return what `texts` does, the two texts of a pair as one."""
+        texts = self.texts(rows)
         return ["\n".join(pair) for pair in texts] if self.has_pairs else texts
+
+    def _taken(self, name: str, rows: np.ndarray) -> list[str]:
+        """Return the values of ascending rows, each chunk of the column by itself."""
+        import pyarrow as pa
+
+        values: list[str] = []
+        chunks = self._rows.column(name).chunks
+        of_row = np.searchsorted(self._ends, rows, side="right")
+        for number in np.unique(of_row).tolist():
+            start = self._ends[number] - len(chunks[number])
+            values += chunks[number].take(pa.array(rows[of_row == number] - start)).to_pylist()
+        return values
+
+    def _part_of(self, row: int) -> int:
+        return int(np.searchsorted(self._part_ends, row, side="right"))
+
+    def line(self, row: int) -> int:
+        """Return the line (or element, or row) of one row in its file."""
+        return self._rows.column("line")[int(row)].as_py()
 
     def where(self, row: int) -> str:
         """Return the file and line (or element, or row) of one row, for a message."""
-        unit = self._units[bisect_right(self._ends, row)]
-        return f"{self.file_of(row)}, {unit} {self.lines[row]}"
+        return f"{self.file_of(row)}, {self._units[self._part_of(row)]} {self.line(row)}"
 
     def place(self, row: int) -> str:
         """Return the line of one row, with its file where there are several."""
-        return self.where(row) if self.sources else f"{self.row_unit} {self.lines[row]}"
+        return self.where(row) if self.sources else f"{self.row_unit} {self.line(row)}"
 
     def file_of(self, row: int) -> str:
         """Return the name of the file that has a row."""
-        return self.sources[bisect_right(self._ends, row)] if self.sources else self.source
+        return self.sources[self._part_of(row)] if self.sources else self.source
 
     def skipped_rows(self) -> list[dict]:
         """Return the skipped rows: `line`, `problem` and `file` of each, and its `place` as in `place`."""
-        with (self.folder / "skipped.jsonl").open(encoding="utf-8") as lines:
-            rows = [json.loads(line) for line in lines]
-        for row in rows:
-            part = row.pop("part", 0)
-            row["file"] = self.sources[part] if self.sources else self.source
-            row["place"] = f"{row['file']}, " * bool(self.sources) + f"{self._units[part]} {row['line']}"
-        return rows
-
-
-def _slices(content: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> list[str]:
-    if not len(rows):
-        return []
-    starts, stops = np.where(rows > 0, ends[rows - 1], 0), ends[rows]
-    first = int(starts[0])
-    joined = content[first : int(stops[-1])].tobytes()
-    bounds = zip((starts - first).tolist(), (stops - first).tolist(), strict=True)
-    return [joined[start:stop].decode() for start, stop in bounds]
+        skipped = []
+        for folder, unit, file in zip(self.folders, self._units, self.sources or [self.source], strict=True):
+            for text in (folder / SKIPPED_FILE).read_text(encoding="utf-8").splitlines():
+                row = json.loads(text)
+                place = f"{file}, " * bool(self.sources) + f"{unit} {row['line']}"
+                skipped.append(row | {"file": file, "place": place})
+        return skipped
 
 
 def open_table(
-    path: str,
+    value: str | list[str],
     options: ReadOptions,
-    skip_bad_rows: bool,
     cache_dir: str,
-    label_names: list[str] | None,
+    label_names: list[str] | None = None,
+    skip_bad_rows: bool = False,
     accept_ids: bool = True,
     need_label: bool = True,
+    workers: int | None = None,
 ) -> Table:
-    """Return the table of a data file, reading the file only if the cache has no table of the same content.
+    """Return the table of all files of a setting, one after the other; a file is read only if the cache has
+    no table of the same content.
 
-    With `label_names`, a row with any other label is invalid; with `accept_ids`, integers may be the ids of
-    labels. Without `need_label` only texts are read, and no row has a label. Raises InputError for a file
-    that cannot be read, and for invalid rows unless `skip_bad_rows`.
+    All are read as the first one was, `workers` (None: as many as cores) at a time, each in a process of its
+    own, so a set with one more reads one. With `label_names`, a row with any other label is invalid; with
+    `accept_ids`, integers may be the ids of labels. Without `need_label` only texts are read, and no row has
+    a label. Raises InputError for a file that cannot be read, and for invalid rows unless `skip_bad_rows`.
     """
+    files = files_of(value, cache_dir)
+    rules = (skip_bad_rows, label_names, accept_ids, need_label)
+
+    def open_one(file: str, options: ReadOptions) -> Table:
+        return _open_file(file, options, cache_dir, rules)
+
+    tables = [open_one(files[0], options)]
+    if files == [value] or (isinstance(value, str) and is_address(value) and len(files) == 1):
+        return tables[0]
+    later = replace(options, **tables[0].assumed)
+    if options.limit is None:
+        pool = ThreadPoolExecutor(workers or num_cores())
+        try:
+            started = [pool.submit(open_one, file, later) for file in files[1:]]
+            tables += [future.result() for future in started]
+        finally:
+            pool.shutdown(cancel_futures=True)
+    for file in files[1:] if options.limit is not None else ():
+        left = options.limit - sum(table.num_rows + table.skipped for table in tables)
+        if left > 0:
+            tables.append(open_one(file, replace(later, limit=left)))
+    first = tables[0]
+    for table in tables:
+        if table.has_pairs != first.has_pairs:
+            raise InputError(
+                f"{table.source}: all files of a set must have the same columns; the first, {first.source}, "
+                f"has {first.columns}, found {table.columns}"
+            )
+    source = shorten(value if isinstance(value, str) else ", ".join(value), 200)
+    folders = [table.folders[0] for table in tables]
+    content = f"{len(tables)} files {content_key([table.content for table in tables])}"
+    return Table(folders, source, content, [table.source for table in tables])
+
+
+def _open_file(path: str, options: ReadOptions, cache_dir: str, rules: tuple) -> Table:
     source = Path(path)
     encoding = file_encoding(source, options.encoding)
     format = file_format(source, options.format, encoding)
     check_file(source, format, encoding)
     options = replace(options, format=format, encoding=encoding)
     digest = file_digest(source)
-    rules = (skip_bad_rows, label_names, accept_ids)
-    key = content_key("table" if need_label else "texts", VERSION, asdict(options), *rules, digest)
-    folder = Path(cache_dir) / f"table-{key}"
-    arguments = (path, options, *rules, digest, need_label)
-    build_once(folder, build_table, *arguments, num_bytes=source.stat().st_size)
-    return Table(folder, str(path), f"{format} {digest.hex()[:32]}")
+    folder = Path(cache_dir) / f"table-{content_key('table', VERSION, asdict(options), *rules, digest)}"
+    build_once(folder, build_table, path, options, *rules, digest, num_bytes=source.stat().st_size)
+    return Table(folder, path, f"{format} {digest.hex()[:32]}")
+
+
+def build_table(
+    folder: Path,
+    path: str,
+    options: ReadOptions,
+    skip_bad_rows: bool,
+    label_names: list[str] | None,
+    accept_ids: bool = True,
+    need_label: bool = True,
+    digest: bytes | None = None,
+) -> None:
+    """Write the table of `path` into `folder`. Raises InputError where the file has not had the content of
+    `digest` all the time."""
+    import pyarrow as pa
+
+    reader = RowReader(path, options, need_label, find_pairs=need_label)
+    form = label_form(options.task)
+    codes: dict[str | None, int] = {}
+    unknown: dict[str, str] = {}
+    shown: list[BadRow] = []
+    first_line, rows_of_first = 0, 0
+    num_rows = num_bad = num_empty = 0
+    fields = [("text", pa.string()), ("pair", pa.string()), ("label", pa.int32())]
+    schema = pa.schema([*fields, ("line", pa.int64()), ("hash", pa.uint64())])
+    with (
+        pa.OSFile(str(folder / ROWS_FILE), "wb") as file,
+        pa.ipc.new_file(file, schema) as writer,
+        (folder / SKIPPED_FILE).open("w", encoding="utf-8") as skipped,
+    ):
+        for chunk in reader.chunks():
+            if label_names and chunk.labels:
+                _refuse_unknown(chunk, label_names, accept_ids, form, options, codes, unknown)
+            columns = [chunk.texts, chunk.pairs, chunk.labels, chunk.numbers]
+            if chunk.bad:
+                columns = [
+                    values and [value for at, value in enumerate(values) if at not in chunk.bad]
+                    for values in columns
+                ]
+            texts, pairs, labels, numbers = columns
+            if texts:
+                first_line = first_line or numbers[0]
+                labels = labels or [None] * len(texts)
+                for label in dict.fromkeys(labels):
+                    codes.setdefault(label, len(codes))
+                label_codes = [codes[label] for label in labels]
+                rows_of_first += label_codes.count(0)
+                pairs_column = pa.nulls(len(texts), pa.string()) if pairs is None else pairs
+                arrays = [texts, pairs_column, label_codes, numbers, text_hashes(texts, pairs)]
+                writer.write_batch(pa.record_batch(arrays, schema=schema))
+                num_rows += len(texts)
+            for at in sorted(chunk.bad):
+                row = chunk.bad[at]
+                num_bad += 1
+                num_empty += row.is_empty
+                shown += [row] if len(shown) < SHOWN_BAD_ROWS else []
+                skipped.write(
+                    json.dumps({"line": row.line, "problem": row.problem}, ensure_ascii=True) + "\n"
+                )
+    if digest and file_digest(Path(path)) != digest:
+        raise InputError(
+            f"{path}: a data file must not change while it is read, but this one did; start again once it is "
+            "written to its end"
+        )
+    is_few = num_bad == num_empty <= EMPTY_SHARE * (num_rows + num_bad)
+    if num_bad and not (num_rows and (skip_bad_rows or is_few)):
+        all_bad = skip_bad_rows and not num_rows
+        raise InputError(_bad_rows_message(path, reader.unit, shown, num_bad, all_bad))
+    if reader.is_first_row and label_names is None and need_label:
+        _check_first_row(path, first_line, list(codes), rows_of_first, num_rows, form)
+    meta = {
+        "source": printable_path(path),
+        "unit": reader.unit,
+        "columns": reader.columns + _other_separator(path, options.format),
+        "assumed": reader.used.assumed if reader.used else {},
+        "labels": [label for label in codes if label is not None],
+        "multiline": reader.multiline,
+        "first_multiline": reader.first_multiline,
+        "skipped": num_bad,
+        "has_pairs": reader.used is not None and reader.used.pair is not None and num_rows > 0,
+    }
+    # A column's name from JSON may have half of a character, which no file can hold
+    text = json.dumps(meta, ensure_ascii=False, indent=1)
+    (folder / META_FILE).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def text_hashes(texts: list[str], pairs: list[str] | None = None) -> np.ndarray:
+    """Return a hash of each cleaned text, and its second text if it has one, (num_texts,) uint64."""
+    if pairs is None:
+        contents = [text.encode() for text in texts]
+    else:
+        contents = [f"{text}\0{pair}".encode() for text, pair in zip(texts, pairs, strict=True)]
+    blake2b = hashlib.blake2b
+    digests = b"".join([blake2b(content, digest_size=8).digest() for content in contents])
+    return np.frombuffer(digests, "<u8").astype(np.uint64, copy=False)
+
+
+def _refuse_unknown(
+    chunk: Any,
+    names: list[str],
+    accept_ids: bool,
+    form: LabelForm,
+    options: ReadOptions,
+    codes: dict[str | None, int],
+    unknown: dict[str, str],
+) -> None:
+    """Make invalid rows of those with a label, or a label of their set, that is not one of `names`; what is
+    wrong with a label is kept in `unknown`."""
+    for label in set(chunk.labels) - codes.keys() - unknown.keys() - {None}:
+        if (name := form.unknown(label, names, accept_ids)) is not None:
+            described = form.describe_unknown(name, names, options)
+            said = _("unknown label {label}; fix the row or set --data.labels")
+            unknown[label] = said.format(label=described)
+    if unknown:
+        for at, label in enumerate(chunk.labels):
+            if label in unknown and at not in chunk.bad:
+                chunk.bad[at] = BadRow(chunk.numbers[at], unknown[label])
+
+
+def _check_first_row(
+    path: str, line: int, labels: list[str], rows_of_first: int, num_rows: int, form: LabelForm
+) -> None:
+    """Raise InputError where the first line may be a header: of many rows, no other has its label."""
+    first = form.labels_in(labels[0]) if labels else []
+    # Where most labels are there once, something else is wrong
+    if num_rows < max(FEW_ROWS, 2 * len(labels)) or rows_of_first > 1 or not first:
+        return
+    others = {label for text in labels[1:] for label in form.labels_in(text)}
+    if not others & set(first):
+        raise InputError(
+            _(
+                "{path}, line {line}: cannot tell whether this is a header: no other row has the label "
+                "{label}; set --data.header true, or false where it is a row"
+            ).format(path=path, line=line, label=excerpt(labels[0]))
+        )
+
+
+def _other_separator(path: str, format: str) -> str:
+    """Return what format a table was read as, in words, where its name stands for another separator."""
+    named = SUFFIXES.get(Path(path).suffix.lower())
+    delimited = [name for name, known in FORMATS.items() if known.delimiter]
+    return f"; read as {format}" if named in delimited and format in delimited and named != format else ""
+
+
+def _bad_rows_message(path: str, unit: str, bad: list[BadRow], num_bad: int, all_bad: bool) -> str:
+    lines = [bad_row_message(path, unit, row.line, row.problem) for row in bad]
+    if num_bad == 1 and not all_bad:
+        return _("{problem} (or --data.on_bad_row skip)").format(problem=lines[0])
+    first = _("{path}: {rows:,} rows are invalid; fix them, or skip them with --data.on_bad_row skip")
+    if all_bad:
+        first = _("{path}: there are no rows left: all {rows:,} are invalid")
+    if num_bad > len(bad):
+        lines.append(_("... and {rows:,} more").format(rows=num_bad - len(bad)))
+    return "\n  ".join([first.format(path=path, rows=num_bad), *lines])

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from ..config.schema import ModelConfig
 from ..errors import InputError, excerpt
 from ..words import _
-from .cache import build_once, content_key
+from .cache import build_once, content_key, file_digest
 from .dataset import Dataset
 from .encoding import check_tokenizer, guarded
+from .table import Table
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -139,27 +140,23 @@ def _read_vocabulary(path: Path) -> list[str]:
 
 
 def _character_vocabulary(dataset: Dataset, cache_dir: str) -> list[str]:
-    folder = (
-        Path(cache_dir) / f"vocabulary-{content_key('vocabulary', 1, dataset.vocabulary_folder.name, True)}"
-    )
-    train = dataset.splits["train"]
-    arguments = (train.table.folder, dataset.vocabulary_folder / "train_rows.npy")
-    build_once(folder, build_vocabulary, *arguments, num_bytes=train.table.num_bytes)
+    table, rows_file = dataset.splits["train"].table, dataset.vocabulary_rows
+    key = content_key("vocabulary", 2, table.key, file_digest(rows_file))
+    folder = Path(cache_dir) / f"vocabulary-{key}"
+    build_once(folder, build_vocabulary, table, rows_file, num_bytes=table.num_bytes)
     return (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
 
 
-def build_vocabulary(folder: Path, table_folder: Path, rows_file: Path) -> None:
+def build_vocabulary(folder: Path, table: Table, rows_file: Path) -> None:
     """Write `vocab.txt`: GB 2312, ASCII, punctuation, and the characters of the normalized training rows."""
     import numpy as np
     from tokenizers.normalizers import BertNormalizer
 
-    from .table import Table
-
-    table, raw_characters = Table(table_folder), set()
+    raw_characters: set[str] = set()
     rows = np.sort(np.load(rows_file))
     for start in range(0, len(rows), CHUNK):
         chunk = rows[start : start + CHUNK]
-        raw_characters.update(*table.texts(chunk), *(table.pairs(chunk) if table.has_pairs else ()))
+        raw_characters.update(*table.joined_texts(chunk))
     # This normalizer looks at one character at a time, so it is enough to give it each character once.
     normalized = set(BertNormalizer().normalize_str("".join(sorted(raw_characters))))
     ascii_characters = string.ascii_lowercase + string.digits + string.punctuation

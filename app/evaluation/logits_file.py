@@ -42,7 +42,7 @@ class RunLogits(NamedTuple):
 
 def logits_of(split: Split, logits: np.ndarray) -> SplitLogits:
     """Return a split with the logits of its rows, (num_rows, num_labels) float32."""
-    hashes = split.table.array("hashes")[split.rows]
+    hashes = split.table.hashes[split.rows]
     return SplitLogits(np.asarray(split.rows), _numbers(split.labels), hashes, logits)
 
 

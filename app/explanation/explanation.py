@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..data.readers import BadRow, ReadOptions
+from ..data.read import BadRow, ReadOptions
 from ..data.rows import text_rows
 from ..errors import InputError, excerpt, listed, nearest
 from .faithfulness import Faithfulness, measure_faithfulness

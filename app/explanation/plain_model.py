@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..data.long_texts import LongTexts
-from ..data.row_encoder import RowEncoder
+from ..data.long_texts import LongTexts, RowEncoder
 from ..errors import InputError, TrainingError
 from ..outcomes.labelled_outcome import LabelledOutcome
 from ..prediction.exported_model import is_exported, read_record

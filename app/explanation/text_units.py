@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..data.row_encoder import RowEncoder, Token, ranges_of
+from ..data.long_texts import RowEncoder, Token, ranges_of
 from ..data.rows import Row
 from ..errors import InputError
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.label_forms import label_form
+from ..data.label_sets import label_form
 from ..errors import InputError
 from ..words import _
 from .fitted_outcome import FittedOutcome
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..batching.loader import Batch
     from ..data.dataset import Split
-    from ..data.label_form import LabelForm
+    from ..data.labels import LabelForm
     from ..data.tokens import TokenStore
     from ..evaluation.logits_file import SplitLogits
     from ..evaluation.measures.selective import RowDecisions

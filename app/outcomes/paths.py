@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.label_paths import without_ancestors
+from ..data.label_sets import without_ancestors
 from ..errors import InputError
 from ..evaluation.page.report_page import PageContent
 from ..evaluation.text_table import short_label

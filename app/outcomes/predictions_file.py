@@ -30,5 +30,5 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, outcome: Lab
             answers = [outcome.cell(labels[position]) for labels in (split.labels, predicted)]
             by_label = outcome.probability_columns(probabilities[position]).values()
             shown = (f"{probability:.6f}" for probability in by_label)
-            place = [*(table.file_of(row) for _ in files), int(table.array("lines")[row])]
+            place = [*(table.file_of(row) for _ in files), table.line(row)]
             writer.writerow([int(row), *place, *texts, *answers, *shown])

@@ -45,5 +45,5 @@ def split_texts(split: Split) -> Texts:
     return Texts(
         np.asarray(split.labels),
         lambda positions: table.joined_texts(rows[positions]),
-        (lambda positions: table.texts_or_pairs(rows[positions])) if table.has_pairs else None,
+        (lambda positions: table.texts(rows[positions])) if table.has_pairs else None,
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..config.data_settings import DataConfig
-from ..data.file_cuts import cut_file
-from ..data.file_sets import files_of
-from ..data.readers import ReadOptions
+from ..data.files import files_of
+from ..data.read import ReadOptions
+from ..data.run_options import cut_file
 from ..errors import InputError, listed
 from ..runtime.disk import checksum
 from ..words import _

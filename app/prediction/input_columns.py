@@ -10,8 +10,7 @@ from datetime import date, time
 from typing import Any
 
 from ..data.columns import Columns
-from ..data.readers import BadRow
-from ..data.readers.excel import NotText
+from ..data.read import BadRow
 from ..data.rows import Row
 
 
@@ -66,20 +65,13 @@ class KeptColumns:
         width = len(self.names)
         if len(record) > width:
             record = [*record[: width - 1], ",".join(map(as_text, record[width - 1 :]))]
-        return [_plain(value) for value in record] + [None] * (width - len(record))
+        return list(record) + [None] * (width - len(record))
 
     def record(self, row: Row | BadRow) -> dict[str, Any]:
         """Return the values by name; of an object its own keys."""
         if self.is_object:
             return dict(row.record) if isinstance(row.record, dict) else {}
         return dict(zip(free_names(self.names, ""), self.values(row), strict=True))
-
-
-def _plain(value: Any) -> Any:
-    """Return the value of a cell of Excel that is neither text nor number: a date, or what a person sees."""
-    if not isinstance(value, NotText):
-        return value
-    return value.value if value.value is not None else value.shown or None
 
 
 def free_names(names: Iterable[str], prefix: str, taken: Iterable[str] = ()) -> list[str]:

@@ -39,6 +39,12 @@ class OpenedModel:
         return has_pairs(self.recorded)
 
     @property
+    def text_columns(self) -> list[str] | None:
+        """The columns whose texts it reads as one, where it was trained on several."""
+        columns = self.recorded.get("text_column")
+        return list(map(str, columns)) if isinstance(columns, list) else None
+
+    @property
     def remove_spaces(self) -> bool:
         """Whether the spaces of its texts were removed in training."""
         return bool(self.recorded.get("remove_spaces"))

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..data.readers.parquet import BUFFER, row_batches
-from ..data.text_files import Span
+from ..data.files import Span
+from ..data.read import BUFFER, parquet_batches
 from ..errors import InputError
 
 
@@ -36,7 +36,7 @@ def write_parquet(
         schema = pyarrow.schema([*known, *added], known.metadata)
         with parquet.ParquetWriter(file.buffer, schema) as writer:
             start = span.start if span else 0
-            for batch in row_batches(source, read, span):
+            for batch in parquet_batches(source, read, span):
                 indices, values = [], [[] for _ in added]
                 while following is not None and following[0] <= start + batch.num_rows:
                     indices.append(following[0] - start - 1)

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from ..data.text_files import Span
+from ..data.files import Span
 from ..errors import InputError, TrainingError, listed
 from ..runtime.disk import checksum, read_json, sync, whole_file, write_json, write_text
 from .output import cannot_write

@@ -10,7 +10,7 @@ from typing import TextIO
 
 import numpy as np
 
-from ..data.text_files import Span
+from ..data.files import Span
 from ..evaluation.text_table import short_label
 from ..outcomes.labelled_outcome import LabelledOutcome
 from .excel_output import write_sheet

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from ..batching.plan import token_batches
-from ..data.long_texts import CUT, LongTexts
-from ..data.readers import BadRow
-from ..data.row_encoder import RowEncoder
+from ..data.long_texts import CUT, LongTexts, RowEncoder
+from ..data.read import BadRow
 from ..data.rows import Row
 from ..errors import TrainingError, excerpt, listed
 from ..outcomes.labelled_outcome import LabelledOutcome

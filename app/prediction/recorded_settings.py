@@ -8,7 +8,7 @@ from typing import Any
 from ..checkpoints.run_history import CONFIG
 from ..config.command_line import read_yaml
 from ..data.long_texts import LongTexts, saved_long_texts
-from ..data.readers import ReadOptions
+from ..data.read import ReadOptions
 from ..errors import InputError, excerpt
 from .exported_model import is_exported, read_record
 

@@ -30,5 +30,5 @@ class RunVectors:
 
     def of_split(self, split: Split) -> np.ndarray:
         """Return the vectors of the rows of a split, (num_rows, size) float32, from the cache of its data."""
-        texts = split.table.texts_or_pairs(np.asarray(split.rows))
+        texts = split.table.texts(np.asarray(split.rows))
         return self.vectors.stored(texts, self.dataset.folder.parent)

@@ -10,10 +10,10 @@ from typing import Any
 from ..config.addresses import is_address
 from ..config.data_settings import DataConfig
 from ..config.file_formats import FORMATS
-from ..data.readers import BadRow, ReadOptions, bad_row_message
-from ..data.rows import Row, read_rows, text_rows
+from ..data.files import Span, Stream
+from ..data.read import BadRow, ReadOptions, bad_row_message
+from ..data.rows import Row, RowReader, text_rows
 from ..data.run_options import options_of_run
-from ..data.text_files import Span, Stream
 from ..errors import InputError
 from ..words import _
 from .input_columns import KeptColumns, NumberedTexts
@@ -44,7 +44,7 @@ class Source:
     has_pairs: bool = False
     is_stream: bool = False
     is_terminal: bool = False
-    notes: dict = field(default_factory=dict)
+    reader: RowReader | None = None
     keys: dict[str, None] = field(default_factory=dict)
     bad: list[BadRow] = field(default_factory=list)
     num_good: int = 0
@@ -98,7 +98,7 @@ class Source:
     @property
     def table_columns(self) -> KeptColumns:
         """All columns of a table; known once rows have been read."""
-        return KeptColumns.of(self.notes["used"], self.notes["names"], self.keys)
+        return KeptColumns.of(self.reader.used, self.reader.names, self.keys)
 
     def count(self, on_bad_row: str) -> int:
         """Return the number of valid rows; raises InputError for none, and with `error` for invalid ones."""
@@ -120,7 +120,7 @@ class Source:
 
     def summary(self, bad: str = "skipped") -> str:
         """Return rows, columns and invalid rows for people; `bad` is what became of the latter."""
-        columns = f" ({self.notes['columns']})" if self.notes.get("columns") else ""
+        columns = f" ({self.reader.columns})" if self.reader and self.reader.columns else ""
         skipped = f", {self.num_bad:,} {bad}" if self.num_bad else ""
         lines = [f"{self.name}: {self.num_good:,} rows{columns}{skipped}"]
         lines += [f"  {self.place} {row.line}: {row.problem}" for row in self.bad]
@@ -151,16 +151,17 @@ def open_file(
     """
     file = _open(path)
     options = file_options(file, recorded, asked, need_label)
-    is_stream, notes = isinstance(file, Stream), {}
+    is_stream = isinstance(file, Stream)
+    reader = RowReader(file, options, need_label, span=span)
     return Source(
         str(file),
         FORMATS[options.format].row_unit,
-        lambda: read_rows(file, options, need_label, notes, keep_records=keeps_columns, span=span),
+        lambda: reader.rows(keeps_columns),
         options.format,
         options.text_pair_column is not None,
         is_stream,
         is_stream and file.file.isatty(),
-        notes,
+        reader,
     )
 
 
@@ -182,7 +183,7 @@ def _open(path: str) -> Path | Stream:
             raise InputError("<stdin>: standard input is closed; name a file with --input")
         return Stream("<stdin>", sys.stdin.buffer)
     if is_address(path):
-        from ..data.remote_files import local_copies
+        from ..data.files import local_copies
 
         path, *others = local_copies(path, DataConfig.cache_dir)
         if others:

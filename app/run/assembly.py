@@ -102,14 +102,14 @@ def num_layers(model: PackedModel) -> int:
 def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:
     """Return the token store of each split; splits of one file share one."""
     settings = data.max_length, data.cache_dir, long_texts(data), data.verb.workers
-    stores = {table.folder: open_store(table, tokenizer, *settings) for table in dataset.tables}
-    return {name: stores[split.table.folder] for name, split in dataset.splits.items()}
+    stores = {table.key: open_store(table, tokenizer, *settings) for table in dataset.tables}
+    return {name: stores[split.table.key] for name, split in dataset.splits.items()}
 
 
 def cache_content(components: Components) -> str:
     """Return a digest of what a run reads from the cache: rows, splits and tokens. Reads them once."""
     dataset = components.dataset
-    folders = [dataset.folder, *(table.folder for table in dataset.tables)]
+    folders = [dataset.folder, *(folder for table in dataset.tables for folder in table.folders)]
     stores = dict.fromkeys(store.folder for store in components.stores.values())
     return content_key(*map(folder_digest, [*folders, *stores]))
 

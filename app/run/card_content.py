@@ -60,5 +60,5 @@ def base_model_of(name: str | None) -> tuple[str | None, str | None]:
 
 def _facts(split: Split) -> SplitFacts:
     table = split.table
-    content = split_content(table.array("hashes")[split.rows], split.labels)
+    content = split_content(table.hashes[split.rows], split.labels)
     return SplitFacts(Path(table.source).name, len(split), table.content, content)

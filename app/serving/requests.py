@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..data.readers import BadRow, ReadOptions
-from ..data.rows import Row, text_rows
+from ..data.read import BadRow, ReadOptions
+from ..data.rows import Row, join_texts, text_rows
 from ..errors import excerpt, nearest, shorten
 from ..prediction.open_model import MAX_EVIDENCE
 from ..runtime.disk import repeated_key
@@ -54,7 +54,9 @@ class Question(NamedTuple):
     language: str
 
 
-def parse_request(body: bytes, limits: Limits, has_pairs: bool | None, remove_spaces: bool) -> Request:
+def parse_request(
+    body: bytes, limits: Limits, has_pairs: bool | None, remove_spaces: bool, columns: list[str] | None = None
+) -> Request:
     """Return what a body asks for; raises Refusal 413 for too much, 422 for what is no request."""
     values = _parse_object(body, KEYS)
     inputs, top_k, read = values["inputs"], values.get("top_k"), values.get("read", False)
@@ -75,11 +77,13 @@ def parse_request(body: bytes, limits: Limits, has_pairs: bool | None, remove_sp
             "validation",
             f"a request may have {limits.texts:,} texts, found {len(items):,}; send several requests",
         )
-    rows = _rows([_texts(item) for item in items], limits, has_pairs, remove_spaces)
+    rows = _rows([_texts(item, columns) for item in items], limits, has_pairs, remove_spaces)
     return Request(rows, is_list, top_k, evidence, read)
 
 
-def parse_question(body: bytes, limits: Limits, has_pairs: bool | None, remove_spaces: bool) -> Question:
+def parse_question(
+    body: bytes, limits: Limits, has_pairs: bool | None, remove_spaces: bool, columns: list[str] | None = None
+) -> Question:
     """Return what a body wants to have explained; raises as `parse_request` does."""
     values = _parse_object(body, WHY_KEYS)
     label, language = values.get("label"), values.get("language", "en")
@@ -87,7 +91,7 @@ def parse_question(body: bytes, limits: Limits, has_pairs: bool | None, remove_s
         raise _wrong(f"label must be the name of a label, found {excerpt(label)}")
     if language not in ("en", "zh"):
         raise _wrong(f"language must be en or zh, found {excerpt(language)}")
-    [row] = _rows([_texts(values["inputs"])], limits, has_pairs, remove_spaces)
+    [row] = _rows([_texts(values["inputs"], columns)], limits, has_pairs, remove_spaces)
     return Question(row, label, language)
 
 
@@ -131,10 +135,14 @@ def _json_object(pairs: list[tuple[str, Any]]) -> dict:
     return dict(pairs)
 
 
-def _texts(item: Any) -> tuple[str, ...]:
-    """Return the one or two texts of an element of `inputs`."""
+def _texts(item: Any, columns: list[str] | None) -> tuple[str, ...]:
+    """Return the one or two texts of an element of `inputs`; of a model of several `columns` an object may
+    have their texts by name."""
     if isinstance(item, str):
         return (item,)
+    if columns and isinstance(item, dict) and item.keys() == set(columns):
+        text = join_texts([item[name] for name in columns])
+        item = [text]
     if isinstance(item, dict) and "text" in item and set(item) <= {"text", "text_pair"}:
         item = [item["text"]] if item.get("text_pair") is None else [item["text"], item["text_pair"]]
     if isinstance(item, list) and len(item) in (1, 2) and all(isinstance(text, str) for text in item):

@@ -107,7 +107,7 @@ class Service:
         options = self.options
         body = await self._json_body(request)
         model = self.model
-        wanted = parse_request(body, options.limits, model.has_pairs, model.remove_spaces)
+        wanted = parse_request(body, options.limits, model.has_pairs, model.remove_spaces, model.text_columns)
         if wanted.evidence and model.nearest is None:
             raise Refusal(422, "validation", "evidence needs a server that was started with --evidence")
         work = unless_gone(request, self._classify(model, wanted.rows))
@@ -135,7 +135,9 @@ class Service:
         """Return why a text gets its labels; raises Refusal."""
         body = await self._json_body(request)
         model = self.model
-        wanted = parse_question(body, self.options.limits, model.has_pairs, model.remove_spaces)
+        wanted = parse_question(
+            body, self.options.limits, model.has_pairs, model.remove_spaces, model.text_columns
+        )
         return await self.explainer.explain(model, wanted)
 
     async def _classify(self, model: OpenedModel, rows: list[Row]) -> list[Prediction]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.data.readers import ReadOptions
+from app.data.read import ReadOptions
 from app.data.rows import text_rows
 from app.prediction.onnx_runtime import load_exported
 from benchmarks.harness.meter import Meter, Sizes

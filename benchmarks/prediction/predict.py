@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.data.readers import ReadOptions
+from app.data.read import ReadOptions
 from app.data.rows import text_rows
 from app.prediction.predictor import Prediction
 from app.prediction.torch_runtime import load_predictor

@@ -65,7 +65,7 @@ def prepare(args: argparse.Namespace, folder: Path) -> dict:
     """
     from transformers import AutoModelForSequenceClassification
 
-    from app.data.readers import ReadOptions
+    from app.data.read import ReadOptions
     from app.data.rows import text_rows
     from app.export.exported_folder import ExportOptions, export
     from app.prediction.torch_runtime import load_predictor

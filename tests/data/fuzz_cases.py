@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow
 from pyarrow import parquet
 
-from app.data.readers import ReadOptions
+from app.data.read import ReadOptions
 
 FORMATS = ("csv", "tsv", "json", "jsonl", "parquet", "text")
 ENCODINGS = (

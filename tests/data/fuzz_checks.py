@@ -23,13 +23,11 @@ from typing import Any
 
 from pyarrow import parquet
 
-from app.data.file_encoding import file_encoding
-from app.data.readers import BadRow
+from app.data.files import Stream, file_encoding
+from app.data.read import BadRow
 from app.data.rows import Row, read_rows
 from app.data.run_options import options_of_run
-from app.data.table import Table
-from app.data.table_builder import build_table
-from app.data.text_files import Stream
+from app.data.table import Table, build_table
 from app.errors import InputError
 from app.prediction.sources import open_file
 from tests.data.fuzz_cases import LABELS, Case

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from app.data.readers import ReadOptions
+from app.data.read import ReadOptions
 from tests.data.fuzz_cases import ENCODINGS, FORMATS, Case, parquet_file, valid_case
 
 NOISE = [b'"', b"\n", b"\r", b"\r\n", b"\t", b",", b"\0", b"[", b"]", b"{", b"}", b"\\", b"\\ud83d", b"1e999", b"null",

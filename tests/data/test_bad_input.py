@@ -13,11 +13,10 @@ import pytest
 
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
-from app.data.readers import ReadOptions
+from app.data.read import ReadOptions
 from app.data.report import render
 from app.data.rows import read_rows
-from app.data.table import Table
-from app.data.table_builder import build_table
+from app.data.table import Table, build_table
 from app.data.tokens import open_store
 from app.errors import InputError
 
@@ -119,7 +118,10 @@ WHOLE_FILE = {
     "gzip by its name": Case("a.csv.gz", gzip.compress(b"1,2\n"), ["text is needed", "gzip", "unpack"]),
     "spreadsheet": Case("a.csv", b"PK\x03\x04\x14\x00", ["text is needed", "Excel", "--data.format xlsx"]),
     "UTF-16": Case(
-        "a.csv", "好,1\n".encode("utf-16"), ["utf-8 text is needed", "UTF-16", "--data.encoding utf-16"]
+        "a.csv",
+        "好,1\n".encode("utf-16"),
+        ["gbk text is needed", "UTF-16", "--data.encoding utf-16"],
+        {"encoding": "gbk"},
     ),
     "UTF-16 without a mark": Case(
         "a.csv", "好,1\n", ["byte order mark", "found b'", "--data.encoding to utf-8"], {"encoding": "utf-16"}
@@ -429,7 +431,7 @@ def test_skipped_rows_are_counted_and_listed_in_the_report(write, tmp_path, tiny
 def test_parquet_without_pyarrow(write, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError) as error:
-        read(write("a.parquet", b"PAR1"), tmp_path / "table", ROW["empty text"])
+        list(read_rows(write("a.parquet", b"PAR1\x15"), ReadOptions()))
     check(error, [str(tmp_path / "a.parquet"), "need pyarrow", "pip install pyarrow"])
 
 

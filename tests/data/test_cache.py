@@ -11,8 +11,8 @@ import pytest
 from app.config.schema import DataConfig
 from app.data.cache import build_once, file_digest
 from app.data.dataset import open_dataset
-from app.data.readers import ReadOptions
-from app.data.table_builder import build_table
+from app.data.read import ReadOptions
+from app.data.table import build_table
 from app.data.tokens import open_store
 from app.errors import InputError, TrainingError
 from tests.tiny import write_tiny
@@ -55,7 +55,19 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
     with path.open("a", encoding="utf-8") as file:
         file.write("好极了\t正面\n")
     with pytest.raises(InputError, match=r"rows\.tsv: a data file must not change while it is read"):
-        build_once(tmp_path / "cache" / "x", build_table, str(path), ReadOptions(), False, None, True, before)
+        build_once(
+            *(
+                tmp_path / "cache" / "x",
+                build_table,
+                str(path),
+                ReadOptions(),
+                False,
+                None,
+                True,
+                True,
+                before,
+            )
+        )
     assert not folders(tmp_path / "cache")
 
 

@@ -10,13 +10,12 @@ import pytest
 
 from app.config.schema import DataConfig
 from app.data.dataset import SPLITS, build_dataset, open_dataset
-from app.data.label_forms import label_form
-from app.data.label_names import resolve_label, sort_labels
-from app.data.readers import ReadOptions
+from app.data.label_sets import label_form
+from app.data.labels import resolve_label, sort_labels
+from app.data.read import ReadOptions
 from app.data.report import render, token_statistics
-from app.data.statistics import dataset_statistics
-from app.data.table import Table
-from app.data.table_builder import build_table
+from app.data.splits import dataset_statistics
+from app.data.table import Table, build_table
 from app.data.tokens import open_store
 
 MOODS = ["愤怒", "高兴", "😀"]

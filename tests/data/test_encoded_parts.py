@@ -4,13 +4,11 @@ import json
 
 import pytest
 
-from app.data import encoded_parts
-from app.data.encoded_parts import row_ranges
+from app.data import tokens
 from app.data.long_texts import CUT, LongTexts
-from app.data.readers import ReadOptions
-from app.data.table import Table
-from app.data.table_builder import build_table
-from app.data.tokens import build_store
+from app.data.read import ReadOptions
+from app.data.table import Table, build_table
+from app.data.tokens import EncodingJob, build_store, row_ranges
 from app.errors import InputError
 
 TEXTS = ["好" * (1 + 7 * number % 40) + f"第{number}条" for number in range(60)]
@@ -32,7 +30,9 @@ def store(folder, table, tokenizer, *settings):
     backend.no_truncation()
     backend.no_padding()
     folder.mkdir()
-    build_store(folder, table.folder, backend.to_str(), 12, tokenizer.unk_token_id, "right", *settings)
+    long, workers = settings
+    job = EncodingJob(table, backend.to_str(), 12, tokenizer.unk_token_id, "right", long)
+    build_store(folder, job, workers)
     return content(folder)
 
 
@@ -45,11 +45,11 @@ def test_the_bits_are_the_same_for_any_number_of_processes(tmp_path, tiny_tokeni
     one = store(tmp_path / "1", table, tiny_tokenizer, long, 1)
     assert len(one) == 4 + (case == "pairs") + 2 * (case == "windows")
     # None: no other processes
-    monkeypatch.setattr(encoded_parts, "computed_apart", None)
+    monkeypatch.setattr(tokens, "computed_apart", None)
     assert store(tmp_path / "none", table, tiny_tokenizer, long, None) == one
     monkeypatch.undo()
     for workers, part_rows, parts in ((2, 500, 2), (3, 500, 3), (2, 20, 4)):
-        monkeypatch.setattr(encoded_parts, "PART_ROWS", part_rows)
+        monkeypatch.setattr(tokens, "PART_ROWS", part_rows)
         ranges = row_ranges(table, workers)
         assert (len(ranges), [row for rows in ranges for row in rows]) == (parts, list(range(60)))
         assert store(tmp_path / f"{workers}-{part_rows}", table, tiny_tokenizer, long, workers) == one
@@ -67,4 +67,4 @@ def test_an_error_in_a_process_names_the_row(tmp_path, tiny_tokenizer):
     }
     (tmp_path / "store").mkdir()
     with pytest.raises(InputError, match="rows.json, element 10: each text must have a token"):
-        build_store(tmp_path / "store", table.folder, json.dumps(definition), 12, 1, "right", CUT, 2)
+        build_store(tmp_path / "store", EncodingJob(table, json.dumps(definition), 12, 1), 2)

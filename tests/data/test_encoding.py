@@ -13,12 +13,11 @@ import pytest
 
 from app.config.schema import ModelConfig
 from app.data.encoding import check_tokenizer, encode_batch
-from app.data.readers import ReadOptions
-from app.data.table import Table
-from app.data.table_builder import build_table
-from app.data.text_encoder import TextEncoder
+from app.data.long_texts import TextEncoder
+from app.data.read import ReadOptions
+from app.data.table import Table, build_table
 from app.data.tokenizer import load_tokenizer
-from app.data.tokens import build_store, open_store
+from app.data.tokens import EncodingJob, build_store, open_store
 from app.errors import InputError
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import as_rows, save_checkpoint
@@ -128,7 +127,7 @@ def test_ids_with_gaps_are_stored_whole(checkpoint, tmp_path):
     for name in ("table", "store"):
         (tmp_path / name).mkdir()
     build_table(tmp_path / "table", str(tmp_path / "rows.tsv"), ReadOptions(), False, None)
-    build_store(tmp_path / "store", tmp_path / "table", tokenizer.to_str(), 32, 1)
+    build_store(tmp_path / "store", EncodingJob(Table(tmp_path / "table"), tokenizer.to_str(), 32, 1))
     assert json.loads((tmp_path / "store" / "store.json").read_text())["dtype"] == "int32"
     assert tokenizer.encode("今天").ids[1] == 70_000
 

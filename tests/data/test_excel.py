@@ -8,10 +8,9 @@ import zipfile
 
 import pytest
 
-from app.data.formats import file_format
-from app.data.readers import BadRow, ReadOptions
+from app.data.files import Stream
+from app.data.read import BadRow, ReadOptions, file_format
 from app.data.rows import Row, read_rows
-from app.data.text_files import Stream
 from app.errors import InputError
 
 openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements/excel.txt")
@@ -111,17 +110,17 @@ def test_cells_that_are_no_text_are_named(book):
             bad[row.line] = row.problem
     assert good == [(8, "合并")]
     expected = {
-        2: "the text must be a string, found a formula (=A1&B1; copy the column and paste it as values); "
-        "fix the row",
+        # Nobody has computed the formula
+        2: "the text is empty, found null (an empty cell",
         3: "the text must be a string, found 666",
-        4: "found a date or time (2026-01-02 00:00:00)",
-        5: "the text must be a string, found an error (#N/A)",
-        6: "the text is empty, found an empty cell",
-        7: "the label must be a string or an integer, found an empty cell (of merged cells, "
-        "only the first has the value)",
+        4: "found a date or time (2026-01-02",
+        5: "the text is empty, found null (an empty cell",
+        6: "the text is empty, found null (an empty cell",
+        7: "the label must be a string or an integer, found null (an empty cell; of merged cells, only the "
+        "first has the value)",
         9: "of merged cells",
         10: "the label must be a string or an integer, found a date or time (2026-01-02 03:00:00)",
-        11: "the text is empty, found an empty cell",
+        11: "the text is empty, found null (an empty cell",
     }
     assert bad.keys() == expected.keys()
     for line, problem in expected.items():
@@ -146,7 +145,7 @@ def expanding(path):
 FILES = {
     "a password, or an old file": (
         encrypted,
-        "an old Excel or Word file, or one with a password; save it as .xlsx",
+        "not a readable Excel file: .*save it again as .xlsx without a password",
     ),
     "a damaged file": (
         lambda path: path.write_bytes(b"PK\x03\x04 nothing"),
@@ -184,10 +183,12 @@ def test_another_format_and_a_stream(book):
         read(Stream("<stdin>", io.BufferedReader(io.BytesIO(path.read_bytes()))), format="xlsx")
 
 
-def test_without_openpyxl(book, monkeypatch):
+def test_without_calamine(book, monkeypatch):
     path = book(ROWS)
-    monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(InputError, match="need openpyxl; install it with: pip install openpyxl"):
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    with pytest.raises(
+        InputError, match="need python-calamine; install it with: pip install python-calamine"
+    ):
         read(path)
 
 
@@ -233,3 +234,23 @@ def test_damaged_workbooks_give_rows_or_one_error(book, seeds):
             messages.append(str(error))
     assert all(len(message) < 1000 for message in messages)
     assert len(messages) > len(seeds) / 4
+
+
+ODS = """<?xml version="1.0" encoding="UTF-8"?>
+<office:document-content xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"
+ xmlns:table="urn:oasis:names:tc:opendocument:xmlns:table:1.0"
+ xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"><office:body><office:spreadsheet>
+<table:table table:name="表">{rows}</table:table>
+</office:spreadsheet></office:body></office:document-content>"""
+CELL = '<table:table-cell office:value-type="string"><text:p>{}</text:p></table:table-cell>'
+
+
+def test_a_sheet_of_libreoffice(tmp_path):
+    rows = ["".join(map(CELL.format, row)) for row in [ROWS[0], *TEXTS[:2]]]
+    content = ODS.format(rows="".join(f"<table:table-row>{row}</table:table-row>" for row in rows))
+    with zipfile.ZipFile(tmp_path / "a.ods", "w") as file:
+        file.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        file.writestr("content.xml", content)
+        file.writestr("META-INF/manifest.xml", "<manifest/>")
+    assert file_format(tmp_path / "a.ods", "auto", "utf-8") == "xlsx"
+    assert pairs(read(tmp_path / "a.ods")) == TEXTS[:2]

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from app.data.file_cuts import cut_file
-from app.data.readers import ReadOptions
+from app.data.read import ReadOptions
 from app.data.rows import read_rows
+from app.data.run_options import cut_file
 from app.errors import InputError
 
 PIECE = 4

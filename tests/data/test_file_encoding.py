@@ -7,7 +7,7 @@ import pytest
 
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
-from app.data.file_encoding import file_encoding
+from app.data.files import file_encoding
 from app.data.report import _table_lines
 from app.errors import InputError
 from app.prediction.sources import open_file

@@ -11,7 +11,7 @@ from pyarrow import parquet
 from app.config.command_line import load_config
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
-from app.data.file_sets import files_of
+from app.data.files import files_of
 from app.errors import InputError
 
 ROWS = [(f"第{number}条评论", ["好", "坏", "中"][number * number % 3]) for number in range(60)]
@@ -41,7 +41,7 @@ def write_parts(folder, ending="csv"):
 
 def rows_of(dataset):
     table = dataset.files["train"]
-    labels = [table.label_values[code] for code in table.array("labels")]
+    labels = [table.label_values[code] for code in table.labels]
     return list(zip(table.texts(np.arange(table.num_rows)), labels, strict=True))
 
 
@@ -69,7 +69,7 @@ def test_the_cache_follows_the_contents(tmp_path, opened):
     folder = write_parts(tmp_path / "posts")
     before = opened(str(folder))
     built = {
-        path.parent.name: path.stat().st_ctime_ns for path in (tmp_path / "cache").glob("table-*/texts.bin")
+        path.parent.name: path.stat().st_ctime_ns for path in (tmp_path / "cache").glob("table-*/rows.arrow")
     }
     os.rename(folder / "b.csv", folder / "b2.csv")
     assert opened(str(folder)).folder == before.folder
@@ -78,7 +78,7 @@ def test_the_cache_follows_the_contents(tmp_path, opened):
     assert more.files["train"].num_rows == 61
     assert more.files["train"].content != before.files["train"].content
     after = {
-        path.parent.name: path.stat().st_ctime_ns for path in (tmp_path / "cache").glob("table-*/texts.bin")
+        path.parent.name: path.stat().st_ctime_ns for path in (tmp_path / "cache").glob("table-*/rows.arrow")
     }
     assert after.items() >= built.items()
     assert more.files["train"].where(60) == f"{folder}/d.csv, line 2"

@@ -48,7 +48,7 @@ def read(tmp_path):
 
 
 def first(table) -> tuple:
-    return table.text(0), table.pair(0), table.label_values[table.array("labels")[0]]
+    return table.text(0), table.pair(0), table.label_values[table.labels[0]]
 
 
 @pytest.mark.parametrize(

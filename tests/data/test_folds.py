@@ -5,9 +5,8 @@ import pytest
 
 from app.config.data_settings import VerbArguments
 from app.config.schema import DataConfig, ModelConfig
-from app.data import folds
 from app.data.dataset import open_dataset
-from app.data.label_forms import label_form
+from app.data.label_sets import label_form
 from app.data.tokenizer import load_tokenizer
 from app.errors import InputError
 from app.run.assembly import open_stores
@@ -20,10 +19,7 @@ def repeated_texts(num_rows: int = 600) -> tuple[np.ndarray, np.ndarray]:
     return (hashes % 7 // 2).astype(np.int64), hashes
 
 
-@pytest.mark.parametrize("grouped_up_to", [50_000, 100])
-def test_folds_keep_classes_and_texts_together(monkeypatch, grouped_up_to):
-    """The same for few rows, and as for many rows."""
-    monkeypatch.setattr(folds, "GROUPED_UP_TO", grouped_up_to)
+def test_folds_keep_classes_and_texts_together():
     labels, hashes = repeated_texts()
     found = label_form("single_label").folds(labels, hashes, 5, 42)
     assert set(found.tolist()) == set(range(5))
@@ -37,7 +33,9 @@ def test_folds_keep_classes_and_texts_together(monkeypatch, grouped_up_to):
 
 
 def test_more_folds_than_rows_of_a_class_are_refused():
-    with pytest.raises(InputError, match=r"--folds must be at most .* found 9 folds for 8 texts and 4 rows"):
+    with pytest.raises(
+        InputError, match=r"--folds must be at most .* found 9 folds for 8 texts and 4 of that class"
+    ):
         label_form("single_label").folds(np.arange(8) % 2, np.arange(8), 9, 0)
 
 
@@ -63,7 +61,7 @@ def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path
         tokens.add(open_stores(dataset, tokenizer, data)["train"].folder)
     assert sorted(tested) == list(range(60))
     assert len(tokens) == 1
-    for kind in ("table", "tokens", "vocabulary", "folds"):
+    for kind in ("table", "tokens", "vocabulary"):
         assert len([path for path in cache.glob(f"{kind}-*") if path.is_dir()]) == 1
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.data.formats import file_format
-from app.data.readers import ReadOptions
+from app.data.read import ReadOptions, file_format
 from app.data.rows import read_rows
 from app.data.run_options import options_of_run
 from app.data.table import open_table
@@ -107,7 +106,7 @@ def test_parquet_under_any_name(tmp_path):
 
 def test_a_table_read_by_the_name_is_not_taken_for_one_read_by_the_content(write, tmp_path):
     path = str(write("a.csv", LAYOUTS["lines of arrays"]))
-    by_name = open_table(path, ReadOptions("csv", header=False), True, str(tmp_path), None)
-    found = open_table(path, ReadOptions(header=False), False, str(tmp_path), None)
+    by_name = open_table(path, ReadOptions("csv", header=False), str(tmp_path), skip_bad_rows=True)
+    found = open_table(path, ReadOptions(header=False), str(tmp_path))
     assert [found.text(row) for row in range(found.num_rows)] == [text for text, _ in PAIRS]
-    assert by_name.folder != found.folder
+    assert by_name.key != found.key

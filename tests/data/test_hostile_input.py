@@ -15,12 +15,11 @@ from pyarrow import parquet
 
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import open_dataset
-from app.data.readers import BadRow, ReadOptions
+from app.data.files import Stream
+from app.data.read import BadRow, ReadOptions
 from app.data.report import render
 from app.data.rows import Row, read_rows
-from app.data.table import Table
-from app.data.table_builder import build_table
-from app.data.text_files import Stream
+from app.data.table import Table, build_table
 from app.data.tokenizer import load_tokenizer
 from app.data.tokens import open_store
 from app.errors import InputError

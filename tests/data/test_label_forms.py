@@ -3,7 +3,7 @@
 from typing import get_args, get_type_hints
 
 from app.config.schema import DataConfig
-from app.data.label_forms import LABEL_FORMS, label_form
+from app.data.label_sets import LABEL_FORMS, label_form
 
 
 def test_each_task_of_the_settings_has_a_form():

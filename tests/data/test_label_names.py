@@ -4,7 +4,7 @@ import pytest
 
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
-from app.data.label_names import look_alikes, missing_values
+from app.data.labels import look_alikes, missing_values
 from app.data.report import render
 from app.data.tokens import open_store
 

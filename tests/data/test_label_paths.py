@@ -7,8 +7,8 @@ import pytest
 
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
-from app.data.label_forms import label_form
-from app.data.readers import ReadOptions
+from app.data.label_sets import label_form
+from app.data.read import ReadOptions
 from app.errors import InputError
 from app.words import in_language
 

@@ -11,7 +11,7 @@ import pytest
 from app.config.command_line import load_config
 from app.config.schema import DataConfig
 from app.data.dataset import Dataset, open_dataset
-from app.data.multi_label_split import split_multi_label
+from app.data.splits import split_multi_label
 from app.errors import InputError
 
 ROWS = [

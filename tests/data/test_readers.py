@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from app.data.readers import BadRow, ReadOptions
-from app.data.rows import read_rows
+from app.data.read import BadRow, ReadOptions
+from app.data.rows import RowReader, read_rows
 
 PAIRS = [("今天真开心", "高兴"), ("气死我了😀", "愤怒"), ("好，坏", "其他")]
 OBJECTS = [{"text": text, "label": label} for text, label in PAIRS]
@@ -195,30 +195,28 @@ def test_only_a_line_feed_ends_a_line(write, name, separator):
 
 def test_quoted_fields_of_csv(write):
     content = 'label,text\n高兴,"好,""坏"""\n愤怒,"气死\n我\r\n了"\n"其他",好\n'
-    path, notes = write("a.csv", content), {}
-    found = list(read_rows(path, ReadOptions(), notes=notes))
+    reader = RowReader(write("a.csv", content), ReadOptions())
+    found = list(reader.rows())
     assert [(row.line, row.text, row.label) for row in found] == [
         (2, '好,"坏"', "高兴"),
         (3, "气死\n我\r\n了", "愤怒"),
         (6, "好", "其他"),
     ]
-    assert (notes["multiline"], notes["first_multiline"]) == (1, 3)
+    assert (reader.multiline, reader.first_multiline) == (1, 3)
 
 
 def test_rows_merged_by_unpaired_quotes_are_noted_even_if_spaces_are_removed(write):
     """Two lone quotes make one row of three lines: valid CSV, but hardly ever what was meant."""
-    path, notes = write("a.csv", '"好,1\n坏,0\n真",1\n今,0\n'), {}
-    assert len(list(read_rows(path, ReadOptions(remove_spaces=True), notes=notes))) == 2
-    assert (notes["multiline"], notes["first_multiline"]) == (1, 1)
+    path = write("a.csv", '"好,1\n坏,0\n真",1\n今,0\n')
+    reader = RowReader(path, ReadOptions(remove_spaces=True))
+    assert len(list(reader.rows())) == 2
+    assert (reader.multiline, reader.first_multiline) == (1, 1)
 
 
 def test_line_feeds_inside_json_are_no_sign_of_lone_quotes(write):
-    notes: dict = {}
-    assert (
-        list(read_rows(write("a.json", json.dumps([["好\n坏", 1]])), ReadOptions(), notes=notes))[0].text
-        == "好\n坏"
-    )
-    assert notes["multiline"] == 0
+    reader = RowReader(write("a.json", json.dumps([["好\n坏", 1]])), ReadOptions())
+    assert next(reader.rows()).text == "好\n坏"
+    assert reader.multiline == 0
 
 
 def test_quotes_in_tabs_are_text_and_lose_no_row(write):

@@ -14,9 +14,8 @@ import pytest
 
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import SPLITS, open_dataset
-from app.data.readers import ReadOptions
-from app.data.table import Table
-from app.data.table_builder import build_table
+from app.data.read import ReadOptions
+from app.data.table import Table, build_table
 from app.data.tokenizer import load_tokenizer
 from app.data.tokens import open_store
 from tests.real_data import REAL_DATA, needs_real_data
@@ -68,7 +67,7 @@ def test_every_row_is_read(tmp_path, path, settings, num_rows, num_labels):
     build_table(tmp_path, str(path), ReadOptions(**settings), False, None)
     table = Table(tmp_path)
     assert (table.num_rows, table.skipped, len(table.label_values)) == (num_rows, 0, num_labels)
-    labels = [table.label_values[code] for code in table.array("labels")]
+    labels = [table.label_values[code] for code in table.labels]
     if table.has_pairs:
         found = [(table.text(row), table.pair(row), label) for row, label in enumerate(labels)]
     else:

@@ -10,7 +10,7 @@ import pytest
 from app.config.command_line import load_config
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
-from app.data.readers import ReadOptions
+from app.data.read import ReadOptions
 from app.data.relabel import read_fixes, written_hash
 from app.data.report import render
 from app.data.tokenizer import load_tokenizer
@@ -56,7 +56,7 @@ def test_fixes_replace_labels_and_nothing_else(tmp_path, write, column, pairs):
         lines.append(
             ",".join(
                 [
-                    *([written_hash(int(table.array("hashes")[row]))] if column == "text_hash" else texts),
+                    *([written_hash(int(table.hashes[row]))] if column == "text_hash" else texts),
                     "正面",
                 ]
             )

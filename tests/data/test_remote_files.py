@@ -1,10 +1,6 @@
 """Data files on object stores: python -m pytest tests/data/test_remote_files.py"""
 
-import os
-import subprocess
-import sys
 import threading
-import time
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
@@ -14,7 +10,7 @@ import pytest
 from app.config.command_line import load_config
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
-from app.data.remote_files import CHUNK, local_copies
+from app.data.files import local_copies
 from app.errors import InputError, TrainingError
 from tests.data.range_server import RangeServer
 from tests.saved_classifier import save_checkpoint
@@ -92,34 +88,10 @@ def test_predict_reads_addresses(tmp_path, store, monkeypatch, capsys):
     assert "names 2 files; write parts" in capsys.readouterr().err
 
 
-def test_a_killed_download_resumes(tmp_path, server):
-    pytest.importorskip("aiohttp")
-    content = os.urandom(5 * CHUNK + 12345)
-    (server.folder / "posts.bin").write_bytes(content)
-    address, cache = f"http://127.0.0.1:{server.server_port}/posts.bin", str(tmp_path / "cache")
-    server.delay = 0.5
-    code = f"from app.data.remote_files import local_copies; local_copies({address!r}, {cache!r})"
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-    deadline = time.monotonic() + 120
-    while sum(start > 0 for start in server.starts) < 2 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.kill()
-    process.wait()
-    part = next((tmp_path / "cache").glob("remote-*/.part"))
-    before = part.stat().st_size
-    assert CHUNK <= before < len(content)
-    server.delay, server.starts = 0.0, []
-    (copy,) = local_copies(address, cache)
-    assert Path(copy).read_bytes() == content
-    assert min(start for start in server.starts if start > 0) == before
-    assert not part.exists()
-
-
-def test_a_server_without_parts_of_files(tmp_path, server):
+def test_a_web_server(tmp_path, server):
     pytest.importorskip("aiohttp")
     (server.folder / "whole.bin").write_bytes(b"x" * 100_000)
     address = f"http://127.0.0.1:{server.server_port}"
-    server.has_parts = False
     (copy,) = local_copies(f"{address}/whole.bin", str(tmp_path))
     assert Path(copy).read_bytes() == b"x" * 100_000
     with pytest.raises(InputError, match="there is no such file"):

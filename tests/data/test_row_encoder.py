@@ -7,8 +7,7 @@ import sys
 import pytest
 from tokenizers import Tokenizer
 
-from app.data.long_texts import CUT, LongTexts, saved_long_texts
-from app.data.row_encoder import RowEncoder
+from app.data.long_texts import CUT, LongTexts, RowEncoder, saved_long_texts
 from app.errors import InputError
 from tests.data.test_text_encoder import TOKENIZERS, long_text, word_piece
 
@@ -111,7 +110,7 @@ def test_settings_of_a_run_folder(tmp_path):
 LINE = """
 import resource
 from app.data.long_texts import LongTexts
-from app.data.row_encoder import RowEncoder
+from app.data.long_texts import RowEncoder
 from tests.data.test_text_encoder import word_piece
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for long in (LongTexts("head_tail"), LongTexts("windows"), LongTexts("windows", 10_000)):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from app.data.readers import ReadOptions
+from app.data.read import ReadOptions
 from app.data.rows import read_rows
 from app.data.run_options import options_of_run
 from app.errors import InputError

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from app.data.label_forms import LABEL_FORMS
+from app.data.label_sets import LABEL_FORMS
 from app.data.splits import part_of_rows, random_split, split_sizes, stratified_split
 from app.errors import InputError
 

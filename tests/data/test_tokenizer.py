@@ -9,9 +9,9 @@ from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, BertTokenizer
 
 from app.config.schema import ModelConfig
-from app.data.readers import ReadOptions
-from app.data.row_encoder import RowEncoder
-from app.data.table_builder import build_table
+from app.data.long_texts import RowEncoder
+from app.data.read import ReadOptions
+from app.data.table import Table, build_table
 from app.data.tokenizer import (
     SPECIAL_TOKENS,
     build_vocabulary,
@@ -40,7 +40,7 @@ def vocabulary(tmp_path):
         (folder / "rows.json").write_text(json.dumps([[f"好{text}", 0] for text in texts]))
         build_table(folder / "table", str(folder / "rows.json"), ReadOptions(), False, None)
         np.save(folder / "train_rows.npy", np.arange(len(texts)))
-        build_vocabulary(folder, folder / "table", folder / "train_rows.npy")
+        build_vocabulary(folder, Table(folder / "table"), folder / "train_rows.npy")
         return (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
 
     return build

@@ -15,10 +15,9 @@ import pytest
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 from app.data.cache import MANIFEST, build_once, content_key, file_digest, is_complete
-from app.data.readers import ReadOptions
-from app.data.table import Table
-from app.data.table_builder import build_table
-from app.data.tokens import TokenStore, build_store, open_store
+from app.data.read import ReadOptions
+from app.data.table import Table, build_table
+from app.data.tokens import EncodingJob, TokenStore, build_store, open_store
 from app.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +53,7 @@ def make_store(folder, table, tokenizer, max_length) -> TokenStore:
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
-    build_store(folder, table.folder, backend.to_str(), max_length, tokenizer.unk_token_id)
+    build_store(folder, EncodingJob(table, backend.to_str(), max_length, tokenizer.unk_token_id))
     return TokenStore(folder)
 
 
@@ -333,7 +332,7 @@ def is_running(pid: int) -> bool:
     not Path("/proc/self/task").exists(), reason="looks for child processes in /proc, which Linux has"
 )
 def test_a_run_killed_while_it_tokenises_leaves_no_half_store(runner, large_table, tiny_tokenizer):
-    runner = runner(large_table.folder)
+    runner = runner(large_table.folders[0])
     process = runner.start()
     aside = runner.wait_for_tokens(process)
     helpers = children(process)
@@ -364,7 +363,7 @@ def test_a_run_killed_while_it_tokenises_leaves_no_half_store(runner, large_tabl
 )
 def test_a_run_whose_helper_is_killed_says_so_and_leaves_nothing(runner, large_table):
     """What the system does to a process that takes too much memory."""
-    runner = runner(large_table.folder)
+    runner = runner(large_table.folders[0])
     process = runner.start()
     aside = runner.wait_for_tokens(process)
     for pid in children(process):

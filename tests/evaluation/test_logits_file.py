@@ -15,7 +15,7 @@ def test_logits_come_back_as_they_were(tmp_path):
     for name in ("test", "dev"):
         split = dataset.splits[name]
         written[name] = logits_of(split, generator.normal(size=(len(split), 3)).astype(np.float32))
-        assert (written[name].hashes == split.table.array("hashes")[split.rows]).all()
+        assert (written[name].hashes == split.table.hashes[split.rows]).all()
     write_logits(tmp_path / "logits.safetensors", written, LABELS, 7, "single_label")
     (tmp_path / "other").touch()
     assert (tmp_path / "logits.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode

@@ -10,8 +10,7 @@ import torch
 
 pytest.importorskip("captum", reason="needs captum: pip install -r requirements/explain.txt")
 
-from app.data.long_texts import LongTexts
-from app.data.row_encoder import RowEncoder
+from app.data.long_texts import LongTexts, RowEncoder
 from app.data.rows import Row
 from app.errors import InputError, TrainingError
 from app.explanation.explanation import Explanation, explain

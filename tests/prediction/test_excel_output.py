@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.data.readers import ReadOptions
+from app.data.read import ReadOptions
 from app.data.rows import Row, read_rows
 from app.errors import InputError
 from app.outcomes import open_outcome

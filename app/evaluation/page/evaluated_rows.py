@@ -68,9 +68,7 @@ def rows_of_split(
 
 def seen_in_train(split: Split, train: Split) -> np.ndarray:
     """Return whether the text of each row is in train: 0 no, 1 nearly, 2 exactly, (num_rows,) int64."""
-    is_same = np.isin(
-        split.table.array("hashes")[np.asarray(split.rows)], train.table.array("hashes")[train.rows]
-    )
+    is_same = np.isin(split.table.hashes[np.asarray(split.rows)], train.table.hashes[train.rows])
     is_near = 0 if split.copies is None else np.asarray(split.copies) >= 0
     return np.where(is_same, 2, is_near)
 

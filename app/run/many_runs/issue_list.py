@@ -44,7 +44,7 @@ def write_issues(path: Path, oof_rows: OutOfFold, issues: LabelIssues) -> None:
             texts = [table.text(row), *(table.pair(row) for _ in pairs)]
             given, suggested = (outcome.cell(labels[at]) for labels in (split.labels, oof_rows.predicted))
             about = [given, suggested, f"{issues.score[at]:.6f}", "yes" if issues.flagged[at] else "no"]
-            line, text_hash = int(table.lines[row]), written_hash(int(split.hashes[at]))
+            line, text_hash = table.line(row), written_hash(int(split.hashes[at]))
             label = filled[text_hash][-1] if text_hash in filled else ""
             carried.add(text_hash)
             writer.writerow([rank, table.file_of(row), line, row, *texts, *about, text_hash, label])

@@ -12,8 +12,8 @@ from ...checkpoints.run_history import CONFIG
 from ...config.command_line import load_config
 from ...config.file_formats import FORMATS
 from ...data.dataset import Dataset
-from ...data.file_encoding import file_encoding
-from ...data.formats import file_format
+from ...data.files import file_encoding
+from ...data.read import file_format
 from ...data.rows import Row
 from ...errors import InputError, TrainingError, excerpt, listed, nearest
 from ...outcomes.finished_run import read_run

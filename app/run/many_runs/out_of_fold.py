@@ -79,7 +79,7 @@ def write_oof(path: Path, rows_of_folds: OutOfFold) -> None:
     columns = {
         "row_id": split.rows,
         "file": files.dictionary_encode(),
-        "line": table.lines[split.rows],
+        "line": [table.line(row) for row in split.rows.tolist()],
         "text_hash": [written_hash(value) for value in split.hashes.tolist()],
         "fold": rows_of_folds.folds.astype(np.int32),
         outcome.label_column: outcome.arrow_array(split.labels),

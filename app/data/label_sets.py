@@ -1,19 +1,168 @@
-"""Labels in a hierarchy: a label is the path of its levels, with a separator between them."""
+"""Several labels a row, or none, labels that are paths in a hierarchy, and the form of each task."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest
 from ..words import _
-from .cells import label_text
-from .label_cells import decode_labels, encode_labels
-from .label_form import OneLabel
-from .label_lists import LabelLists
-from .readers import ReadOptions
-from .readers.excel import EMPTY
+from .cells import label_text, shown, string_of
+from .labels import (
+    USUAL_SEPARATORS,
+    LabelForm,
+    NoLabels,
+    NumberLabels,
+    OneLabel,
+    OrderedLabels,
+    resolve_label,
+    sort_labels,
+)
+from .read import ReadOptions
+from .splits import deal_multi_label, label_list_ids, split_multi_label
+
+ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
+
+
+def labels_in_cell(value: Any, separator: str | None) -> list:
+    """Return the labels in the value of a column, not cleaned: a list, a JSON list, text with separators.
+
+    Nothing (None, an empty cell, an empty list) is no label. Raises ValueError with the problem of this row,
+    and InputError where all rows with several labels have it, so that none of them is skipped.
+    """
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return []
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f'a list of labels must be JSON, like ["a", "b"], found {excerpt(value)}; '
+                "fix the row, or set --data.label_separator for labels without brackets"
+            ) from error
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, str):
+        return [value]
+    if separator is not None:
+        return [label for label in value.split(separator) if label.strip()]
+    usual = next((character for character in USUAL_SEPARATORS if character in value), None)
+    if usual is not None:
+        raise InputError(
+            f"cannot tell whether this is one label or several: found {excerpt(value)}; set "
+            f"--data.label_separator '{usual}', or write a JSON list"
+        )
+    return [value]
+
+
+def labels_in_columns(values: list, names: list[str]) -> list[str]:
+    """Return the `names` of the columns whose value is 1; raises ValueError for one that is not 0 or 1."""
+    labels = []
+    for value, name in zip(values, names, strict=True):
+        is_one = ZERO_OR_ONE.get(str(value).strip())
+        if is_one is None:
+            raise ValueError(
+                f"the column {excerpt(name)} of data.label_columns must be 0 or 1, found {shown(value)}; fix "
+                "the row"
+            )
+        labels += [name] if is_one else []
+    return labels
+
+
+def encode_labels(labels: list[str]) -> str:
+    """Return the text of a set; a label that is there twice counts once."""
+    return json.dumps(sorted(set(labels)), ensure_ascii=False)
+
+
+def decode_labels(text: str) -> list[str]:
+    """Return the labels of a set."""
+    return json.loads(text)
+
+
+class LabelLists(LabelForm):
+    """The labels of rows are 0 and 1, (num_rows, num_labels) uint8; a label text is a JSON list."""
+
+    has_several = True
+    what = "set of labels"
+
+    def text(self, value: Any, options: ReadOptions) -> str:
+        if options.label_columns is not None:
+            return encode_labels(labels_in_columns(value, options.label_columns))
+        return encode_labels([label_text(label) for label in labels_in_cell(value, options.label_separator)])
+
+    def text_of_fix(self, value: Any, options: ReadOptions) -> str:
+        if value is None or (isinstance(value, str) and not super().text_of_fix(value, options)):
+            return ""
+        try:
+            labels = labels_in_cell(value, options.label_separator)
+        except ValueError as error:
+            # There is no separator to set
+            if options.label_columns is None:
+                raise
+            raise InputError(
+                f'several labels of a fix must be a JSON list, like ["a", "b"], found {excerpt(value)}; '
+                "write one"
+            ) from error
+        names = [string_of(label, "label").strip() for label in labels]
+        if not all(names):
+            raise InputError(
+                f"a label of the set is empty, found {excerpt(value)}; remove it or write its name"
+            )
+        return encode_labels(names)
+
+    def labels_in(self, text: str) -> list[str]:
+        return decode_labels(text)
+
+    def names(self, config: DataConfig, train: Any) -> list[str]:
+        in_train = {label for text in train.label_values for label in decode_labels(text)}
+        return config.labels or config.label_columns or sort_labels(list(in_train))
+
+    def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
+        matrix = np.zeros((len(texts), len(names)), dtype=np.uint8)
+        ids: dict[str, int | None] = {}
+        for row, text in enumerate(texts):
+            for label in decode_labels(text):
+                if label not in ids:
+                    ids[label] = resolve_label(label, names)
+                matrix[row, ids[label]] = 1
+        return matrix
+
+    def split(self, labels, hashes, dev, test, seed, names) -> dict[str, np.ndarray]:
+        return split_multi_label(labels, hashes, dev, test, seed)
+
+    def folds(self, labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
+        num_texts = len(np.unique(hashes))
+        if num_texts < folds:
+            raise InputError(
+                f"--folds must be at most the number of different texts; found {folds} folds for "
+                f"{num_texts:,} texts"
+            )
+        return deal_multi_label(labels, hashes, np.full(folds, 1 / folds), seed)
+
+    def classes(self, labels: np.ndarray) -> np.ndarray:
+        """Return one class for all: most lists of labels are in few rows."""
+        return np.zeros(len(labels), np.int64)
+
+    def ids(self, labels: np.ndarray) -> np.ndarray:
+        return label_list_ids(labels)
+
+    def counts(self, labels: np.ndarray, num_labels: int) -> np.ndarray:
+        return labels.sum(axis=0, dtype=np.int64)
+
+    def rows_with(self, labels: np.ndarray, label: int) -> np.ndarray:
+        return np.flatnonzero(labels[:, label])
+
+    def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
+        """Return also `unlabelled`, the rows without a label, and `labels_per_row`, their mean number."""
+        per_row = labels.sum(axis=1, dtype=np.int64)
+        return super().statistics(labels, names) | {
+            "unlabelled": int((per_row == 0).sum()),
+            "labels_per_row": float(per_row.mean()),
+        }
 
 
 def levels_of(label: str, separator: str) -> list[str]:
@@ -37,7 +186,7 @@ def path_of_columns(values: list, options: ReadOptions) -> str:
     """Return the label of one column for each level, where the levels after its end are empty; raises
     ValueError with the problem of this row."""
     separator, names = separator_of(options), options.label_columns
-    filled = [not (value is None or value is EMPTY or not str(value).strip()) for value in values]
+    filled = [not (value is None or not str(value).strip()) for value in values]
     end = filled.index(False) if False in filled else len(filled)
     if end == 0 or any(filled[end:]):
         below = f", and {excerpt(names[end + filled[end:].index(True)])} below it is not" if end else ""
@@ -161,3 +310,20 @@ class PathLists(LabelLists):
         chosen = next((key for key in ("labels", "label_columns") if getattr(config, key)), None)
         check_paths(names, config, f"data.{chosen}" if chosen else train.source)
         return names
+
+
+# By data.task
+LABEL_FORMS = {
+    "single_label": OneLabel(),
+    "multi_label": LabelLists(),
+    "ordinal": OrderedLabels(),
+    "regression": NumberLabels(),
+    "single_path": OnePath(),
+    "multi_path": PathLists(),
+    "masked_language_modelling": NoLabels(),
+}
+
+
+def label_form(task: str | None) -> LabelForm:
+    """Return the form of a task's labels: one label a row for an unknown task, of another program."""
+    return LABEL_FORMS.get(task, LABEL_FORMS["single_label"])
