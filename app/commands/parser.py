@@ -68,8 +68,10 @@ def wanted_precision(value: str) -> float:
     return number(float, PROBABILITY)(wanted)
 
 
-def column_name(value: str) -> int | str:
-    """Return the name of a column, or its number."""
+def column_name(value: str) -> int | str | list[int | str]:
+    """Return the name of a column, or its number, or several in brackets."""
+    if value.startswith("["):
+        return [column_name(name) for name in column_names(value)]
     return int(value) if value.removeprefix("-").isdecimal() else value
 
 

@@ -161,8 +161,9 @@ class DataConfig:
     JSON, JSON Lines, Parquet and Excel (xlsx) by the content, others by the ending of the file name (.txt is
     tsv, for masked_language_modelling text).
     """
-    text_column: int | str | None = None
-    """Column of the text, by name or number (0 is the first); none: the column with a usual name such as text
+    text_column: int | str | list[int | str] | None = None
+    """Column of the text, by name or number (0 is the first), or columns ('[标题, 正文]') whose texts are
+    read as one, with the tokenizer's separator between them; none: the column with a usual name such as text
     or 评论, else the one that has texts; without column names, the first one left.
     """
     text_pair_column: Annotated[int | str | None, WITH_LABELS] = None
