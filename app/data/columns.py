@@ -257,8 +257,8 @@ class Chooser:
             if not -self.width <= setting < self.width:
                 raise InputError(
                     _(
-                        "{where}: there is no {what} column {number}; the rows have {width} columns, numbered "
-                        "from 0"
+                        "{where}: there is no {what} column {number}; the rows have {width} columns, "
+                        "numbered from 0"
                     ).format(where=where, what=_(what), number=setting, width=self.width)
                 )
             return setting % self.width
@@ -268,9 +268,10 @@ class Chooser:
                 "choose it by number (0 is the first)"
             )
         if setting not in names:
+            near = nearest(setting, names)
             raise InputError(
                 _("{where}: there is no {what} column '{name}'{near} (found: {names})").format(
-                    where=where, what=_(what), name=setting, near=nearest(setting, names), names=listed(names)
+                    where=where, what=_(what), name=setting, near=near, names=listed(names)
                 )
             )
         return self._only(setting, names, what)

@@ -149,10 +149,16 @@ def _plain_chunks(path: Source, encoding: str, delimiter: str, span: Span | None
 
 def _quoted_chunks(path: Source, encoding: str, delimiter: str, span: Span | None) -> Iterator[Chunk]:
     csv.field_size_limit(FIELD_LIMIT)
-    lines = chain.from_iterable(lines for _number, lines in read_lines(path, encoding, span))
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    num_blocks = num_done = 0
+
+    def read() -> Iterator[str]:
+        nonlocal num_blocks
+        for _number, lines in read_lines(path, encoding, span):
+            num_blocks += 1
+            yield from lines
+
+    reader = csv.reader(read(), delimiter=delimiter, strict=True)
     start = span.line if span else 1
-    size = 1 if isinstance(path, Stream) else CHUNK
     numbers, records = [], []
     while True:
         first = reader.line_num + start
@@ -170,9 +176,10 @@ def _quoted_chunks(path: Source, encoding: str, delimiter: str, span: Span | Non
             # None of these lines can be read: each counts
             part = f"part of the invalid record that begins in line {first}"
             records += [BadRow(line, part) for line in range(first + 1, following)]
-        if len(records) >= size:
+        if num_blocks > num_done:
+            # Long texts make short chunks
             yield Chunk(numbers, records)
-            numbers, records = [], []
+            numbers, records, num_done = [], [], num_blocks
     yield Chunk(numbers, records)
 
 

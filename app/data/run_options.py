@@ -88,13 +88,12 @@ class CutFile:
     def joined(self, count: int) -> list[tuple[int, Span | None]]:
         """Return the pieces with `count` of them made one."""
         groups = [self.pieces[at : at + count] for at in range(0, len(self.pieces), count)]
-        return [
-            (
-                sum(rows for rows, _span in group),
-                (first := group[0][1]) and first._replace(end=group[-1][1].end),
-            )
-            for group in groups
-        ]
+        joined = []
+        for group in groups:
+            first, last = group[0][1], group[-1][1]
+            span = None if first is None else first._replace(end=last.end)
+            joined.append((sum(rows for rows, _span in group), span))
+        return joined
 
 
 def cut_file(path: Path, options: ReadOptions, rows: int) -> CutFile:

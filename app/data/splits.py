@@ -233,23 +233,33 @@ def dataset_statistics(
     """Return for each split with rows `rows`, `LabelForm.statistics`, `repeated`, `conflicting`, `also_in`.
 
     `labels` and `hashes` hold, for each split, the labels of the form, (num_rows, ...), and the hashes of the
-    texts, (num_rows,). `repeated` counts rows with the text of an
-    earlier row of the same split, `conflicting` counts texts with more than one label, and `also_in` counts,
-    for each earlier split, the rows whose text is in that split too.
+    texts, (num_rows,). `repeated` counts rows with the text of an earlier row of the same split,
+    `conflicting` counts texts with more than one label, and `also_in` counts, for each earlier split, the
+    rows whose text is in that split too.
     """
-    statistics = {}
+    statistics: dict[str, dict] = {}
+    known: dict[str, np.ndarray] = {}
     for name, split_labels in labels.items():
         if not len(split_labels):
             continue
-        unique, inverse = np.unique(hashes[name], return_inverse=True)
+        texts, of_row = np.unique(hashes[name], return_inverse=True)
         ids = form.ids(split_labels)
-        # One number for each text and label
-        text_labels = np.unique(inverse * (int(ids.max()) + 1) + ids) // (int(ids.max()) + 1)
+        num_ids = int(ids.max()) + 1
+        # One number for each text and label; sorting is faster than np.unique without indices and np.isin
+        pairs = np.sort(of_row * num_ids + ids)
+        labels_of_text = np.bincount(pairs[np.flatnonzero(np.diff(pairs, prepend=-1))] // num_ids)
         statistics[name] = {
             "rows": len(split_labels),
             **form.statistics(split_labels, label_names),
-            "repeated": len(split_labels) - len(unique),
-            "conflicting": int((np.bincount(text_labels, minlength=len(unique)) > 1).sum()),
-            "also_in": {other: int(np.isin(hashes[name], hashes[other]).sum()) for other in statistics},
+            "repeated": len(split_labels) - len(texts),
+            "conflicting": int((labels_of_text > 1).sum()),
+            "also_in": {other: _count_in(hashes[name], known[other]) for other in known},
         }
+        known[name] = texts
     return statistics
+
+
+def _count_in(hashes: np.ndarray, known: np.ndarray) -> int:
+    """Return how many of the hashes are among the known ones, which are sorted."""
+    at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+    return int((known[at] == hashes).sum())
