@@ -1,7 +1,8 @@
 """Data files on object stores: python -m pytest tests/data/test_remote_files.py"""
 
 import threading
-from http.server import ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import fsspec
@@ -12,7 +13,6 @@ from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
 from app.data.files import local_copies
 from app.errors import InputError, TrainingError
-from tests.data.range_server import RangeServer
 from tests.saved_classifier import save_checkpoint
 from tests.verbs import predict as main
 
@@ -32,11 +32,10 @@ def store():
 
 @pytest.fixture
 def server(tmp_path):
-    """Start a web server of the files in tmp_path/served; it notes the first byte of each request."""
-    folder = tmp_path / "served"
-    folder.mkdir()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), RangeServer)
-    server.folder, server.starts, server.delay = folder, [], 0.0
+    """Start a web server of the files in tmp_path/served."""
+    (tmp_path / "served").mkdir()
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / "served")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -90,7 +89,7 @@ def test_predict_reads_addresses(tmp_path, store, monkeypatch, capsys):
 
 def test_a_web_server(tmp_path, server):
     pytest.importorskip("aiohttp")
-    (server.folder / "whole.bin").write_bytes(b"x" * 100_000)
+    (tmp_path / "served" / "whole.bin").write_bytes(b"x" * 100_000)
     address = f"http://127.0.0.1:{server.server_port}"
     (copy,) = local_copies(f"{address}/whole.bin", str(tmp_path))
     assert Path(copy).read_bytes() == b"x" * 100_000
