@@ -284,7 +284,7 @@ def step_log(finite: list[bool], norm: float, skipped: bool = False) -> StepResu
 
 def place(loader, position: int) -> str:
     row = loader.split.rows[position]
-    return f"{row} (line {loader.split.table.array('lines')[row]})"
+    return f"{row} (line {loader.split.table.line(row)})"
 
 
 def check(loader, step: StepResult, loss: float, precision: str = "fp32") -> None:

@@ -19,8 +19,7 @@ def test_rows_whose_logits_are_not_finite_are_named(tmp_path, value):
     logits[[1, 3], [2, 0]] = value
     with pytest.raises(TrainingError) as caught:
         check_finite(logits, split, 7)
-    lines = split.table.array("lines")
-    named = ", ".join(f"{row} (line {lines[row]})" for row in sorted(split.rows[[1, 3]]))
+    named = ", ".join(f"{row} (line {split.table.line(row)})" for row in sorted(split.rows[[1, 3]]))
     assert str(caught.value).startswith(
         f"step 7: evaluation on dev needs finite logits, found 2 of {len(logits)} rows without: {named} of "
         f"{tmp_path}"
