@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import InputError, excerpt
 from ..prediction.open_model import ComputeOptions
+from ..runtime.model_lock import MODEL_LOCK
 from .checked_texts import rows_of
 from .fitting import check_settings, train_folder, write_rows
 from .model import Model
@@ -88,10 +89,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         classes, names, ids = _classes(y, len(rows))
         temporary = TemporaryDirectory(prefix="chinese-text-classifier-")
         try:
-            data = write_rows(Path(temporary.name), rows, [names[label] for label in ids])
-            settings = self._settings() | data
-            run = train_folder(Path(temporary.name), settings, names, len(rows), self.cache_dir, self.verbose)
-            model = Model(run, ComputeOptions(self.device), temporary if self.output_dir is None else None)
+            folder = Path(temporary.name)
+            settings = self._settings() | write_rows(folder, rows, [names[label] for label in ids])
+            with MODEL_LOCK:
+                run = train_folder(folder, settings, names, len(rows), self.cache_dir, self.verbose)
+                kept = temporary if self.output_dir is None else None
+                model = Model(run, ComputeOptions(self.device), kept)
         except BaseException:
             temporary.cleanup()
             raise

@@ -5,9 +5,8 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -101,25 +100,21 @@ def run_quietly(config: Config, verbose: bool, with_report: bool) -> int:
         open_strategy("single", config) as strategy,
     ):
         try:
-            return Job("single", strategy, with_report).run()
+            return Job("single", strategy, with_report, prints_report=verbose).run()
         except Stopped as stop:
             return 128 + stop.number
 
 
 @contextmanager
 def shown_log(verbose: bool) -> Iterator[None]:
-    """Show the trainer's log lines and report, or neither."""
+    """Show the trainer's log lines, or none. Standard output is not redirected: other threads print too."""
     logger, handler = logging.getLogger(MODULE), logging.StreamHandler()
     level = logger.level
     if verbose:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
     try:
-        if verbose:
-            yield
-        else:
-            with redirect_stdout(StringIO()):
-                yield
+        yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)

@@ -14,6 +14,7 @@ from ..model.encoder_config import check_vocabulary, checkpoint_config
 from ..model.packed_model import max_positions
 from ..model.pretrained import load_weights
 from ..model.transformers_calls import quiet_transformers
+from ..runtime.model_lock import MODEL_LOCK
 from ..words import _
 from .recorded_settings import MODEL
 
@@ -33,7 +34,7 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         # Its warnings about missing weights are errors below
-        with quiet_transformers():
+        with MODEL_LOCK, quiet_transformers():
             config = checkpoint_config(folder, **local)
             with guarded("its tokenizer"):
                 tokenizer = AutoTokenizer.from_pretrained(folder, **local)

@@ -70,9 +70,10 @@ def print_and_write(
     state: RunProgress,
     metrics: dict,
     results: dict[str, np.ndarray],
+    is_printed: bool,
 ) -> None:
-    """Print the report; write the logits, what was fitted on dev, report.txt, predictions.csv, report.html,
-    the model card and, last, report.json, which marks the run as finished.
+    """Print the report, if it `is_printed`; write the logits, what was fitted on dev, report.txt,
+    predictions.csv, report.html, the model card and, last, report.json, which marks the run as finished.
 
     `metrics` are those of the split of the report; `results` (num_rows, any) of this split, and of dev where
     there is one, by name.
@@ -92,7 +93,8 @@ def print_and_write(
     advice = what_next(outcome, evidence)
     if advice:
         text += f"\n\n{render_advice(advice)}"
-    print(f"\n{text}\n")  # noqa: T201
+    if is_printed:
+        print(f"\n{text}\n")  # noqa: T201
     write_text(folder / TEXT, text + "\n")
     if outcome.has_labels:
         on_page = metrics | {"step": state.best_step}

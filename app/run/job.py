@@ -37,18 +37,25 @@ logger = logging.getLogger(__name__)
 class Job:
     """Prepare, resume, train, report. Every rank has one and calls the same; rank 0 has the run folder.
 
-    A caller that needs only the model may do without the report; the run then counts as not finished. Where
-    this process ends with the run (`ends_process`), signals after the report are ignored.
+    A caller that needs only the model may do without the report; the run then counts as not finished. The
+    report is written, and printed where the run `prints_report`. Where this process ends with the run
+    (`ends_process`), signals after the report are ignored.
     """
 
     def __init__(
-        self, mode: str, strategy: Strategy, with_report: bool = True, ends_process: bool = False
+        self,
+        mode: str,
+        strategy: Strategy,
+        with_report: bool = True,
+        ends_process: bool = False,
+        prints_report: bool = True,
     ) -> None:
         self.config = strategy.config
         self.mode = mode
         self.strategy = strategy
         self.with_report = with_report
         self.ends_process = ends_process
+        self.prints_report = prints_report
         self.on_rank_0 = strategy.group.on_rank_0
         self.is_main = strategy.group.rank == 0
         self.progress = RunProgress()
@@ -236,7 +243,8 @@ class Job:
 
     def write_report(self, split: str, metrics: dict, results: dict[str, np.ndarray]) -> None:
         """Print and write the report, and remove what a finished run does not need; rank 0 calls it."""
-        print_and_write(self.folder, self.config, self.components, split, self.progress, metrics, results)
+        of_run = self.folder, self.config, self.components
+        print_and_write(*of_run, split, self.progress, metrics, results, self.prints_report)
         self.log.track_report(split, metrics, self.progress.step)
         drop_states(self.folder, keep=1, keep_damaged=0)
         logger.info("Saved in %s; %s", self.folder, self.components.outcome.next_command(self.folder))

@@ -28,6 +28,7 @@ from ..model.pretrained import check_weights, load_weights
 from ..model.source import checkpoint_place
 from ..model.transformers_calls import attempt, quiet_transformers
 from ..runtime.devices import choose_device, fastest_precision
+from ..runtime.model_lock import MODEL_LOCK
 from ..runtime.precision import Precision
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
@@ -51,7 +52,7 @@ def open_vectors(
     encoder that cannot be loaded.
     """
     place, problem = checkpoint_place(ModelConfig(str(name)), str(cache_dir)), cannot_load(str(name))
-    with quiet_transformers():
+    with MODEL_LOCK, quiet_transformers():
         config = attempt(lambda: checkpoint_config(place), problem)
         with guarded("its tokenizer"):
             tokenizer = attempt(lambda: AutoTokenizer.from_pretrained(place), problem)
