@@ -95,8 +95,8 @@ def load_weights(
     """Return transformers' model of a checkpoint, on the CPU in fp32, and the names of weights that miss or
     do not fit.
 
-    `hub` as `from_pretrained` takes it, which also describes the names
-    (`output_loading_info` in https://huggingface.co/docs/transformers/main_classes/model).
+    Files are read into memory and not mapped: one that is cut short while it is mapped ends the process with
+    SIGBUS. `hub` as `from_pretrained` takes it, which also describes the names (`output_loading_info` in https://huggingface.co/docs/transformers/main_classes/model).
     """
     check_size(config, Path(name) if Path(name).is_dir() else None)
     return auto_class.from_pretrained(
@@ -105,6 +105,7 @@ def load_weights(
         dtype=torch.float32,
         ignore_mismatched_sizes=True,
         output_loading_info=True,
+        disable_mmap=True,
         **hub,
     )
 

@@ -2,7 +2,6 @@
 
 import json
 from fnmatch import fnmatch
-from itertools import chain
 from pathlib import Path
 
 import torch
@@ -16,7 +15,7 @@ from ..model.pretrained import load_weights
 from ..model.transformers_calls import quiet_transformers
 from ..runtime.model_lock import MODEL_LOCK
 from ..words import _
-from .recorded_settings import MODEL
+from .recorded_settings import MODEL, model_files
 
 MODEL_FILES = (MODEL, f"{MODEL}.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")
@@ -26,11 +25,12 @@ TOKENIZER_FILES += ("spiece.model", "*.bpe.model")
 def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     """Return transformers' model for sequence classification, on the CPU in fp32, and its fast tokenizer.
 
-    Nothing is downloaded, no code of the checkpoint is run, and weights are read from safetensors only. They
-    are copied into memory: the file may be replaced, or cut short, while the model is used. Raises
-    InputError saying what is wrong with the folder.
+    Nothing is downloaded, no code of the checkpoint is run, and weights are read from safetensors only, into
+    memory: the file may be replaced, or cut short, while the model is used. Raises InputError saying what is
+    wrong with the folder, also where a file of it changes while it is read.
     """
     check_folder(folder)
+    files = _file_states(folder)
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         # Its warnings about missing weights are errors below
@@ -46,15 +46,17 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
             "the model again"
         ) from error
     _check_loaded(folder, model, info, tokenizer)
-    copy_weights(model)
+    if _file_states(folder) != files:
+        raise InputError(
+            f"{folder}: a file of the checkpoint changed while it was read; load it again when it is whole"
+        )
     return model, tokenizer
 
 
-def copy_weights(model: torch.nn.Module) -> None:
-    """Copy the weights of a loaded model into memory. safetensors maps the file: a program that changed it
-    would change the model, and one that cut it short would end this process with SIGBUS."""
-    for tensor in chain(model.parameters(), model.buffers()):
-        tensor.data = tensor.data.clone()
+def _file_states(folder: Path) -> list[tuple[str, int, int]]:
+    """Return name, bytes and time of the last change of the files of a model."""
+    stats = [(path.name, path.stat()) for path in model_files(folder)]
+    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
 
 def check_folder(folder: Path) -> None:
