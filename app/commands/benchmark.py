@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
+from ..prediction.output import check_output
 from .exit_status import say
 from .mode_options import PlannedMode, modes_parser, plan_modes
 from .parser import at_least, number
@@ -31,6 +32,8 @@ def run(argv: list[str], program: str) -> int:
     """Time the modes that the command line asks for, and print the table; return the exit status."""
     options, settings = parse(argv, program)
     config = load_config(settings)
+    if options.output:
+        check_output(options.output, None)
     modes = plan_modes(options.modes, options.processes, config.train.device)
     from ..checkpoints.run_history import describe_start
     from ..run.modes.timing import over_rounds, render

@@ -66,8 +66,6 @@ def check(args: argparse.Namespace) -> None:
     if target.suffix.lower() not in suffixes:
         raise InputError(f"{target}: the name must end in {', '.join(suffixes)}")
     check_output(args.target, args.pool)
-    if target.exists():
-        raise InputError(f"{target}: there is such a file; choose another name")
 
 
 def new_rows(source: Source, folder: Path) -> list[Row]:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from ..config.command_line import load_config
 from ..config.schema import Config
 from ..errors import InputError
+from ..prediction.output import check_output
 from .mode_options import PlannedMode, modes_parser, plan_modes
 from .parser import at_least, number
 
@@ -52,6 +53,8 @@ def run(argv: list[str], program: str) -> int:
     config = load_config(settings)
     if options.worker:
         return work(config, options)
+    if options.output:
+        check_output(options.output, None)
     comparisons = verify_device(options, settings) if options.device else verify(config, options, settings)
     print(render(comparisons))
     if options.output:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ..errors import InputError, TrainingError
-from ..runtime.disk import checksum
+from ..runtime.disk import check_new, checksum
 from .output import open_output
 from .parts import PLAN, PartsFolder
 
@@ -26,8 +26,7 @@ def merge_parts(folder: Path, output: Path) -> int:
     suffix = f".{parts.plan['format']}"
     if output.suffix.lower() != suffix:
         raise InputError(f"--output {output}: the parts are {suffix}; give the merged file this ending")
-    if output.exists():
-        raise InputError(f"--output {output}: there is such a file; choose another name")
+    check_new(output)
     manifests = parts.manifests()
     paths = [parts.path(part) for part in parts.parts]
     for path, manifest in zip(paths, manifests, strict=True):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ..errors import InputError, TrainingError, shorten
-from ..runtime.disk import is_full
+from ..runtime.disk import check_new, is_full
 
 logger = logging.getLogger(__name__)
 # Bytes of the name of an output in the name of its unfinished file; a name may have 255
@@ -21,7 +21,7 @@ FORMATS = ("csv", "jsonl", "xlsx", "parquet", "lines")
 
 
 def check_output(path: str | None, input_path: str | None) -> None:
-    """Raise InputError if no file can be made at `path`, or it is the file `input_path` (`-`: stdin). Without
+    """Raise InputError if no new file can be made at `path`; `input_path` (`-`: stdin) is the input. Without
     `path`, standard output must be open, and must not be a file that is the input."""
     if path is None:
         if sys.stdout is None:
@@ -39,6 +39,7 @@ def check_output(path: str | None, input_path: str | None) -> None:
         written = _identity(target) if target.exists() else None
         if written is not None and written == _input_identity(input_path):
             raise InputError(f"--output {path}: this is the input file; choose another name")
+        check_new(target)
     except OSError as error:
         # A name that is too long, a folder that may not be entered
         raise InputError(f"--output {shorten(path)}: cannot be written: {error.strerror}") from error
@@ -59,7 +60,8 @@ def _input_identity(path: str | None) -> tuple[int, int] | None:
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[TextIO]:
-    """Yield the file to write to: standard output, or one beside `path`, renamed to it once complete.
+    """Yield the file to write to: standard output, or one beside `path`, renamed to it once complete, unless
+    there is such a file by then.
 
     Its name is unlike that of any other file, `path`.XXXXXXXX.part. An interrupted run leaves its rows there
     and says where. Raises InputError for a file that cannot be opened, TrainingError for one that cannot be
@@ -80,6 +82,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         with file:
             yield file
         if not is_special:
+            check_new(target)
             part.replace(target)
     except BaseException as error:
         if not is_special:

@@ -1,6 +1,7 @@
 """The rows that predict writes for a checkpoint."""
 
 import csv
+import io
 from pathlib import Path
 
 from tests.saved_classifier import random_texts
@@ -13,5 +14,6 @@ def predict(folder: Path, tmp_path: Path, *options: str) -> list[dict]:
     output = tmp_path / "output.csv"
     files = ["--input", str(tmp_path / "texts.txt"), "--output", str(output), "--device", "cpu"]
     assert main(["--checkpoint", str(folder), *files, *options]) == 0
-    with output.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    text = output.read_text(encoding="utf-8")
+    output.unlink()
+    return list(csv.DictReader(io.StringIO(text, newline="")))

@@ -125,3 +125,12 @@ def test_the_table_of_modes_on_the_command_line(tmp_path):
     assert len(report["rounds"]) == 1
     assert all(timing["rows_per_second"] > 0 and timing["memory_mib"] > 100 for timing in report["modes"])
     assert done.stdout.splitlines()[0].split()[:2] == ["mode", "processes"]
+
+
+@pytest.mark.parametrize("verb", ["verify", "benchmark"])
+def test_a_table_replaces_no_file(tmp_path, verb, capsys):
+    output = tmp_path / "table.json"
+    output.write_text("{}")
+    assert run_verb(verb, ["--modes", "single", "--output", str(output)]) == 2
+    assert f"--output {output}: there is such a file; choose another name" in capsys.readouterr().err
+    assert output.read_text() == "{}"

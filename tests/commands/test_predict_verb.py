@@ -16,6 +16,7 @@ import pytest
 import torch
 from transformers import AutoConfig, BertModel, BertTokenizer
 
+from app.errors import InputError
 from app.prediction.output import open_output
 from app.prediction.torch_runtime import load_predictor
 from app.run.entry import main as train
@@ -334,7 +335,8 @@ def test_the_text_among_unnamed_columns_is_chosen_by_the_user(tmp_path, checkpoi
     # The trainer's name of the setting, as in the message, is taken too
     for name in ("--text_column", "--data.text_column"):
         assert main([*options, name, "body"]) == 0
-    assert [record["body"] for record in read_output(output)] == ["今天", "真好"]
+        assert [record["body"] for record in read_output(output)] == ["今天", "真好"]
+        output.unlink()
 
 
 def test_a_reader_that_leaves_is_no_error(checkpoint, capsys, monkeypatch):
@@ -393,15 +395,40 @@ def test_an_output_with_a_long_name(tmp_path, checkpoint):
     assert list(tmp_path.iterdir()) == [output]
 
 
-def test_two_runs_with_one_output_write_two_files(tmp_path):
-    with (
-        open_output(str(tmp_path / "output.csv")) as first,
-        open_output(str(tmp_path / "output.csv")) as second,
-    ):
-        first.write("first")
-        second.write("second")
-    assert (tmp_path / "output.csv").read_text() == "first"
-    assert len(list(tmp_path.iterdir())) == 1
+def test_the_second_of_two_runs_with_one_output_keeps_its_rows_beside_it(tmp_path, caplog):
+    output = tmp_path / "output.csv"
+    slow = open_output(str(output))
+    slow.__enter__().write("slow")
+    with open_output(str(output)) as fast:
+        fast.write("fast")
+    with pytest.raises(InputError, match="there is such a file"):
+        slow.__exit__(None, None, None)
+    assert output.read_text() == "fast"
+    (part,) = tmp_path.glob("output.csv.*.part")
+    assert part.read_text() == "slow"
+    assert caplog.messages == [f"stopped early; the rows so far are in {part}"]
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "labels.jsonl", "labels.xlsx", "linked.csv"])
+def test_no_file_is_replaced_whatever_it_is(tmp_path, checkpoint, name, capsys):
+    output, other = tmp_path / name, tmp_path / "other"
+    other.write_bytes(b"of someone else")
+    if name == "linked.csv":
+        output.symlink_to(other)
+    else:
+        output.write_bytes(other.read_bytes())
+    assert main(["--checkpoint", str(checkpoint), "今天", "--output", str(output)]) == 2
+    assert f"error: --output {output}: there is such a file; choose another name" in capsys.readouterr().err
+    assert output.read_bytes() == other.read_bytes() == b"of someone else"
+
+
+def test_the_weights_of_the_model_are_not_replaced(checkpoint, capsys):
+    weights = checkpoint / "model.safetensors"
+    before = weights.read_bytes()
+    options = ["--output", str(weights), "--output_format", "csv"]
+    assert main(["--checkpoint", str(checkpoint), "今天", *options]) == 2
+    assert "there is such a file" in capsys.readouterr().err
+    assert weights.read_bytes() == before
 
 
 def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path):

@@ -54,9 +54,9 @@ def test_what_does_not_fit_into_a_sheet(tmp_path, monkeypatch, caplog):
     write(tmp_path / "a.xlsx", ["好" * 40_000])
     assert "1 texts are longer than the 32767 characters" in caplog.text
     monkeypatch.setattr(excel_output, "MAX_ROWS", 3)
-    write(tmp_path / "a.xlsx", ["好"] * 2)
+    write(tmp_path / "b.xlsx", ["好"] * 2)
     with pytest.raises(InputError, match="a sheet has 3 rows|Excel sheet has 3 rows"):
-        write(tmp_path / "a.xlsx", ["好"] * 3)
+        write(tmp_path / "c.xlsx", ["好"] * 3)
     with pytest.raises(InputError, match="16,384 columns, found 20,000"):
         excel_output.check_excel(20_000)
 
