@@ -28,6 +28,7 @@ TYPES = {
     str: N_("a string (numbers, yes and no in quotes)"),
     list[str]: N_("a list such as [a, b] of strings (numbers, yes and no in quotes)"),
     list[float]: N_("a list of numbers"),
+    list[int | str]: N_("a list of names or numbers"),
     dict: N_("a mapping of keys to values"),
     NoneType: "null",
 }
