@@ -34,6 +34,7 @@ def rows_of(texts: Iterable, remove_spaces: bool = False, columns: Sequence[str]
 def joined_columns(texts: Iterable, columns: Sequence[str]) -> list:
     """Return the texts of several columns as one: of the rows of a data frame, of dictionaries with the names
     of the columns, or of lists in their order. Anything else stays as it is."""
+    check_ordered(texts, "texts")
     if hasattr(texts, "columns"):
         texts = texts[list(columns)].to_numpy(dtype=object).tolist()
     joined = []
@@ -45,7 +46,14 @@ def joined_columns(texts: Iterable, columns: Sequence[str]) -> list:
     return joined
 
 
+def check_ordered(values: Any, what: str) -> None:
+    """Raise InputError for a set, whose order is another one in each process."""
+    if isinstance(values, (set, frozenset)):
+        raise InputError(f"{what} must have an order, found a {type(values).__name__}; give a list")
+
+
 def _listed(texts: Any) -> list:
+    check_ordered(texts, "texts")
     if isinstance(texts, (str, bytes)):
         raise InputError(f"{RULE}, found one string: {excerpt(str(texts))}; write [text]")
     # Pandas

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..errors import InputError, excerpt
 from ..prediction.open_model import ComputeOptions
 from ..runtime.model_lock import MODEL_LOCK
-from .checked_texts import rows_of
+from .checked_texts import check_ordered, rows_of
 from .fitting import check_settings, train_folder, write_rows
 from .model import Model
 
@@ -139,9 +139,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
 def _classes(y: Iterable, num_rows: int) -> tuple[np.ndarray, list[str], np.ndarray]:
     """Return the classes, sorted, their names, and the index of each row's class."""
-    labels = np.asarray(
-        y.to_numpy() if hasattr(y, "to_numpy") else y if isinstance(y, np.ndarray) else list(y)
-    )
+    check_ordered(y, "labels")
+    y = y if hasattr(y, "to_numpy") or isinstance(y, np.ndarray) else list(y)
+    labels = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
     values = labels.tolist() if isinstance(y, np.ndarray) or labels.ndim != 1 else list(y)
     if labels.ndim != 1 or len(labels) != num_rows:
         raise InputError(

@@ -16,7 +16,7 @@ from ..prediction.input_columns import NumberedTexts
 from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.prediction_writer import PredictionWriter
 from ..prediction.recorded_settings import check_pairs, model_files
-from .checked_texts import joined_columns, rows_of
+from .checked_texts import check_ordered, joined_columns, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,6 +82,7 @@ class Model:
         """
         import pyarrow as pa
 
+        check_ordered(texts, "texts")
         opened = self._opened
         texts = joined_columns(texts, opened.text_columns) if opened.text_columns else texts
         rows = list(text_rows(texts, ReadOptions("text", remove_spaces=opened.remove_spaces)))

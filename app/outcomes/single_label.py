@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from .labelled_outcome import LabelledOutcome
 from .metrics import BY_KEY
 from .outcome import FITTED_ON
 from .single_label_page import page_sections
-from .temperature import choose_temperature, effect, render_calibration
+from .temperature import LARGEST, SMALLEST, choose_temperature, effect, render_calibration
 from .texts import Texts
 
 if TYPE_CHECKING:
@@ -96,8 +95,8 @@ class SingleLabel(LabelledOutcome):
 
     def use_fitted(self, values: dict) -> None:
         temperature = values["temperature"]
-        if not (type(temperature) in (int, float) and math.isfinite(temperature) and temperature > 0):
-            raise ValueError(f"temperature {temperature!r}")
+        if not (type(temperature) in (int, float) and SMALLEST <= temperature <= LARGEST):
+            raise ValueError(f"temperature must be from {SMALLEST} to {LARGEST:g}, found {temperature!r}")
         self.temperature = float(temperature)
         rows = int(values.get("rows", 0))
         self.fitted = {"temperature": temperature, "fitted_on": FITTED_ON, "rows": rows}

@@ -106,10 +106,11 @@ def rule_values(rule: LabelRule, label_names: list[str]) -> dict:
 
 def rule_of(values: dict, label_names: list[str]) -> LabelRule:
     """Return the rule of `rule_values`; raises ValueError, LookupError or TypeError for damaged values."""
-    thresholds = np.array([values["thresholds"][name] for name in label_names], dtype=np.float64)
-    if not np.isfinite(thresholds).all():
-        raise ValueError("numbers are needed")
-    return LabelRule(thresholds, values.get("chosen_on"), int(values.get("rows") or 0))
+    thresholds = [values["thresholds"][name] for name in label_names]
+    for name, threshold in zip(label_names, thresholds, strict=True):
+        if not (type(threshold) in (int, float) and 0 <= threshold <= 1):
+            raise ValueError(f"the threshold of {name} must be from 0 to 1, found {threshold!r}")
+    return LabelRule(np.array(thresholds, np.float64), values.get("chosen_on"), int(values.get("rows") or 0))
 
 
 def describe_rule(rule: LabelRule) -> str:

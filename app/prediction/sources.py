@@ -7,10 +7,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from ..config.addresses import is_address
 from ..config.data_settings import DataConfig
 from ..config.file_formats import FORMATS
-from ..data.files import Span, Stream
+from ..data.files import Span, Stream, files_of
 from ..data.read import BadRow, ReadOptions, bad_row_message
 from ..data.rows import Row, RowReader, text_rows
 from ..data.run_options import options_of_run
@@ -182,12 +181,12 @@ def _open(path: str) -> Path | Stream:
         if sys.stdin is None:
             raise InputError("<stdin>: standard input is closed; name a file with --input")
         return Stream("<stdin>", sys.stdin.buffer)
-    if is_address(path):
-        from ..data.files import local_copies
-
-        path, *others = local_copies(path, DataConfig.cache_dir)
-        if others:
-            raise InputError(f"--input names {len(others) + 1} files; write parts, with --output FOLDER/")
+    given, (path, *others) = path, files_of(path, DataConfig.cache_dir)
+    if others:
+        raise InputError(
+            f"{given}: one file is needed, found {len(others) + 1:,}; predict writes several as parts into a "
+            "folder, --output labels/, and then --merge labels/ --output FILE puts all rows in one file"
+        )
     if not is_pipe(Path(path)):
         return Path(path)
     try:

@@ -56,6 +56,7 @@ def test_every_kind_of_sequence_is_taken(model):
         pd.Series(TEXTS),
         pd.DataFrame({"text": TEXTS}),
         iter(TEXTS),
+        dict.fromkeys(TEXTS).keys(),
     ):
         assert model.predict(texts).tolist() == expected
     pairs = [("好", text) for text in TEXTS]
@@ -69,6 +70,8 @@ def test_every_kind_of_sequence_is_taken(model):
     ("texts", "problem"),
     [
         ("今天", r"found one string: '今天'; write \[text\]"),
+        ({"好", "坏"}, "texts must have an order, found a set; give a list"),
+        (frozenset(["好"]), "found a frozenset"),
         (["好", ""], r"^texts\[1\]: the text is empty"),
         (["好", None], r"found null at texts\[1\]"),
         (["好", 3.5], r"found 3.5 at texts\[1\]"),

@@ -93,6 +93,10 @@ def test_a_fitted_one_can_be_pickled(fitted):
     [
         (tiny(), TEXTS, TARGETS[1:], r"one label for each text, found shape \(59,\) for 60 texts"),
         (tiny(), TEXTS, ["好"] * 60, "at least two different labels are needed, found"),
+        (tiny(), set(TEXTS), TARGETS, "texts must have an order, found a set; give a list"),
+        (tiny(), ["好", "坏"], {"a", "b"}, "labels must have an order, found a set"),
+        (tiny(), ["好", "坏"], (label for label in (0.5, 1.5)), "all strings or all integers, found 0.5"),
+        (tiny(), dict.fromkeys(TEXTS).keys(), TARGETS[1:], "one label for each text, found shape"),
         (tiny(), ["好", ""], ["a", "b"], r"texts\[1\]: the text is empty"),
         (tiny(), ["好", "坏"], [0.5, 1.5], "labels must be all strings or all integers, found 0.5"),
         (tiny(), ["好", "坏"], np.array(["a", 1], dtype=object), "found both"),

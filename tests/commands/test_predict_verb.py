@@ -535,3 +535,19 @@ def test_help_lists_every_default_without_torch():
     assert text.endswith("False\n")
     options = text[text.index("options:") :]
     assert options.count("(default") == options.count("\n  --") == 27
+
+
+def test_several_files_for_one_output_are_an_error_that_says_what_to_do(tmp_path, checkpoint, capsys):
+    for name in ("a.tsv", "b.tsv"):
+        (tmp_path / name).write_text("text\n今天\n", encoding="utf-8")
+    pattern, output = str(tmp_path / "*.tsv"), tmp_path / "one.csv"
+    command = ["--checkpoint", str(checkpoint), "--output", str(output), "--input"]
+    for several in (pattern, str(tmp_path)):
+        assert main([*command, several]) == 2
+        message = f"error: {several}: one file is needed, found 2; predict writes several as parts"
+        assert message in capsys.readouterr().err
+    assert not output.exists()
+    assert main([*command, str(tmp_path / "nothing-*.tsv")]) == 2
+    assert "there are no files" in capsys.readouterr().err
+    assert main([*command, str(tmp_path / "a*.tsv")]) == 0
+    assert [record["text"] for record in read_output(output)] == ["今天"]

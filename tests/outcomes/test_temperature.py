@@ -76,7 +76,18 @@ def test_temperature_of_a_run_is_read_or_refused(tmp_path):
     assert outcome.temperature == 1
     outcome.read_fitted(tmp_path)
     assert outcome.temperature == 1.5
-    for content in ("", "[]", "{}", '{"temperature": 0}', '{"temperature": NaN}', '{"temperature": "2"}'):
+    for content in ("", "[]", "{}"):
         path.write_text(content)
         with pytest.raises(InputError, match="--calibrate none"):
             outcome.read_fitted(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["0", "1e-300", "-1", "NaN", "Infinity", "1e300", '"2"', "true", "null"])
+def test_a_temperature_that_no_fit_gives_is_an_error_with_file_and_value(tmp_path, value):
+    path, outcome = tmp_path / "calibration.json", open_outcome("single_label", ["a", "b"])
+    path.write_text(f'{{"temperature": {value}}}')
+    with pytest.raises(InputError) as raised:
+        outcome.read_fitted(tmp_path)
+    message = str(raised.value)
+    assert str(path) in message
+    assert f"temperature must be from 0.05 to 20, found {json.loads(value)!r}" in message

@@ -123,3 +123,13 @@ def test_a_pipe_in_place_of_the_file_does_not_hang(tmp_path):
         os.mkfifo(tmp_path / name)
         with pytest.raises(InputError, match="a regular file is needed"):
             open_outcome(task, ["a", "b"]).read_fitted(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["-0.1", "1.5", "1e300", "NaN", "Infinity", '"0.5"', "true", "null"])
+def test_a_threshold_that_is_no_probability_is_an_error_with_file_and_value(tmp_path, value):
+    path, outcome = tmp_path / "thresholds.json", open_outcome("multi_label", ["a", "b"])
+    path.write_text(f'{{"thresholds": {{"a": 0.5, "b": {value}}}}}')
+    with pytest.raises(InputError) as raised:
+        outcome.read_fitted(tmp_path)
+    assert str(path) in str(raised.value)
+    assert f"the threshold of b must be from 0 to 1, found {json.loads(value)!r}" in str(raised.value)
