@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterable
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from .words import _
@@ -24,6 +25,19 @@ class InputError(ValueError):
 class TrainingError(RuntimeError):
     """A run that cannot continue, with exit status 1, though its input is valid: non-finite numbers, no
     memory, a full disk. The message says the cause, what was saved and the remedy."""
+
+
+def check_working_folder() -> None:
+    """Raise InputError where the working folder was removed: libraries end the process there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise InputError(
+            _(
+                "the working folder must exist, but it was removed; change to another one (cd) and run it "
+                "again"
+            )
+        ) from error
 
 
 def missing_package(error: ModuleNotFoundError) -> str:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from ..errors import InputError, TrainingError
+from ..errors import InputError, TrainingError, check_working_folder
 from ..words import _
 
 
@@ -20,6 +20,7 @@ def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted"
     """Call `work` and return its status, 0 for None: 2 for bad input, 1 for what failed, 130 after Ctrl-C,
     141 where nobody reads standard output. Errors, and `interrupted`, go to standard error."""
     try:
+        check_working_folder()
         status = work() or 0
     except InputError as error:
         say(_("error: {error}").format(error=error))

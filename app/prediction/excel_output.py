@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from datetime import date, datetime, time
 from typing import Any, TextIO
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from ..errors import InputError
 from .input_columns import as_text
@@ -37,6 +38,7 @@ def write_sheet(file: TextIO, names: list[str], rows: Iterable[Iterable[Any]]) -
     Numbers, truth values, dates and times keep their type; what Excel has no type for becomes text."""
     from openpyxl import Workbook
     from openpyxl.cell import WriteOnlyCell
+    from openpyxl.writer.excel import ExcelWriter
 
     check_excel(len(names))
     book = Workbook(write_only=True)
@@ -68,7 +70,13 @@ def write_sheet(file: TextIO, names: list[str], rows: Iterable[Iterable[Any]]) -
         # Its temporary file; or it complains when it is freed
         sheet.close()
         raise
-    book.save(file.buffer)
+    archive = ZipFile(file.buffer, "w", ZIP_DEFLATED)
+    try:
+        ExcelWriter(book, archive).save()
+    except BaseException:
+        # Without a file it does not write its end when it is freed, which fails on a full disk.
+        archive.fp = None
+        raise
     if num_cut:
         logger.warning(
             "%d texts are longer than the %d characters of an Excel cell, and were cut there",

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config, take_number
-from ..errors import InputError, TrainingError
+from ..errors import InputError, TrainingError, check_working_folder
 from ..runtime.processes import ended_by_ctrl_c, launched_rank
 from ..words import _, use_language
 
@@ -28,6 +28,7 @@ def main(mode: str, description: str, argv: list[str] | None = None) -> int:
     """Run one job in a mode from the command line; return the exit status, see `work`. torch is imported only
     after the command line has been read, so that `--help` and its errors are quick."""
     try:
+        check_working_folder()
         argv, nprocs = take_number(sys.argv[1:] if argv is None else argv, "--nprocs")
         config = load_config(argv, f"run_{mode}.py", description)
         from ..strategies import load_strategy

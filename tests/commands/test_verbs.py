@@ -148,3 +148,24 @@ def test_without_the_environment_there_is_one_sentence(package):
         f"error: the package {package} is not installed for {sys.executable}; activate"
     )
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["-m", "app", "compare", "a", "b"], ["-m", "app.run", "single"]])
+def test_a_removed_working_folder_is_an_error(tmp_path, command):
+    """torch's own libraries end the process there."""
+    code = f"import os, sys; os.rmdir(os.getcwd()); os.execv(sys.executable, [sys.executable, *{command}])"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: the working folder must exist, but it was removed; change to another one (cd) and run it "
+        "again\n"
+    )

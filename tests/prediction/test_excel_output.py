@@ -1,5 +1,10 @@
 """Predictions for Excel: python -m pytest tests/prediction/test_excel_output.py"""
 
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -76,3 +81,23 @@ def test_predict_reads_and_writes_excel(tmp_path):
     assert [row.label for row in read_rows(tmp_path / "labels.csv", ReadOptions())] == [
         row.label for row in rows
     ]
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_said_of_the_archive(tmp_path):
+    """A limit on the size of files gives the error of a full disk when the sheet is put into the file."""
+    code = (
+        "from pathlib import Path\nfrom tests.prediction.test_excel_output import write\n"
+        f"write(Path({str(tmp_path / 'a.xlsx')!r}), map(str, range(3000)))"
+    )
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, preexec_fn=limit, check=False
+    )
+    assert done.returncode == 1
+    assert "a.xlsx: cannot be written: " in done.stderr.splitlines()[-1]
+    assert "ZipFile" not in done.stderr
+    assert not (tmp_path / "a.xlsx").exists()
