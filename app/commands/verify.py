@@ -71,8 +71,9 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
     precision = "precision of all modes (default: float64, and fp32 for modes that do not have it)"
     add("--precision", choices=PRECISIONS, default="float64", help=precision)
     add("--device", help="compare this device with the CPU: cuda, npu, xpu, mps or cuda:1, ...")
-    # Of a worker: its mode, what it trains, and the folder for its results
+    # A worker has these: its mode, its processes, what it trains, and the folder for its results.
     add("--worker", help=argparse.SUPPRESS)
+    add("--nprocs", type=int, help=argparse.SUPPRESS)
     add("--trainings", nargs="+", help=argparse.SUPPRESS)
     add("--folder", help=argparse.SUPPRESS)
     return parser.parse_known_args(argv)
@@ -84,7 +85,7 @@ def work(config: Config, options: argparse.Namespace) -> int:
     from ..strategies import load_strategy
 
     arguments = (config, options.worker, options.steps, options.trainings, options.folder)
-    return load_strategy(options.worker).launcher.launch(run_trainings, arguments, config.train.nprocs)
+    return load_strategy(options.worker).launcher.launch(run_trainings, arguments, options.nprocs)
 
 
 def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> list[Comparison]:

@@ -163,7 +163,7 @@ def test_a_trial_that_fails_does_not_end_the_search(tmp_path, capfd):
     both = ["--space.train.loss", "[cross_entropy, logit_adjusted]"]
     both += ["--space.train.class_weights", "[none, balanced]"]
     arguments = words(tmp_path, "search", "--trials", "6", "--sampler", "random", "--pruner", "none", *both)
-    assert main([*arguments, "--seed", "3"]) == 0
+    assert main([*arguments, "--seed", "2"]) == 0
     rows = trials(tmp_path / "search")
     wrong = [
         row
