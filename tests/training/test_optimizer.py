@@ -1,6 +1,5 @@
 """Parameter groups and the learning rate: python -m pytest tests/training/test_optimizer.py"""
 
-import math
 import re
 from dataclasses import replace
 
@@ -38,12 +37,6 @@ def test_every_parameter_is_in_one_group_and_norms_and_biases_do_not_decay(archi
     assert {group["weight_decay"] for group in found.values()} == {0.0, 0.05}
 
 
-def test_all_learn_alike():
-    groups = parameter_groups(tiny_model().named_parameters(), 0.01, num_layers=2)
-    assert len(groups) == 2
-    assert {group["lr_scale"] for group in groups} == {1.0}
-
-
 @pytest.mark.parametrize(
     ("name", "depth"),
     [
@@ -62,22 +55,6 @@ def test_all_learn_alike():
 )
 def test_layer_depth(name, depth):
     assert layer_depth(name, num_layers=12) == depth
-
-
-def test_frozen_parameters_are_left_out():
-    model = tiny_model()
-    model.model.bert.embeddings.requires_grad_(False)
-    groups = parameter_groups(model.named_parameters(), 0.01, 2)
-    assert sum(len(group["params"]) for group in groups) == sum(p.requires_grad for p in model.parameters())
-
-
-@pytest.mark.parametrize(("name", "kind"), [("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)])
-def test_build_optimizer(name, kind):
-    optimizer = build_optimizer(
-        tiny_model(), TrainConfig(optimizer=name, learning_rate=1e-3, weight_decay=0.03), num_layers=2
-    )
-    assert type(optimizer) is kind
-    assert {group["weight_decay"] for group in optimizer.param_groups} == {0.0, 0.03}
 
 
 def test_8_bit_adamw_trains_as_adamw_and_resumes_bit_for_bit(tmp_path):
@@ -99,21 +76,6 @@ def test_8_bit_adamw_trains_as_adamw_and_resumes_bit_for_bit(tmp_path):
     assert {value.dtype for name, value in sizes.items() if "/state" in name} == {torch.uint8}
 
 
-def test_decay_alone_shrinks_weights_only():
-    model = tiny_model()
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    optimizer = build_optimizer(
-        model, TrainConfig(optimizer="sgd", learning_rate=1e-3, weight_decay=0.1), num_layers=2
-    )
-    set_learning_rate(optimizer, 0.5)
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    for name, parameter in model.named_parameters():
-        factor = 1.0 if parameter.ndim == 1 else 0.95
-        torch.testing.assert_close(parameter.detach(), before[name] * factor, msg=name)
-
-
 @pytest.mark.parametrize(
     ("warmup", "steps"), [(0.0, 0), (0.1, 20), (0.25, 50), (1, 1), (30, 30), (1000, 1000)]
 )
@@ -128,19 +90,6 @@ def test_warmup_rises_on_a_line_to_the_highest_rate(schedule):
     assert learning_rate_factor(0, 100, 0, schedule) == 1.0
 
 
-def test_linear_schedule_falls_to_zero_behind_the_last_step():
-    factors = [learning_rate_factor(step, 20, 10, "linear") for step in range(10, 21)]
-    assert factors == pytest.approx([1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
-
-
-def test_cosine_schedule():
-    factors = [learning_rate_factor(step, 20, 10, "cosine") for step in range(10, 21)]
-    assert factors == pytest.approx(
-        [0.5 * (1 + math.cos(math.pi * step / 10)) for step in range(11)], abs=1e-12
-    )
-    assert (factors[0], factors[5]) == pytest.approx((1.0, 0.5))
-
-
 def test_constant_schedule_stays():
     assert {learning_rate_factor(step, 20, 5, "constant") for step in range(5, 20)} == {1.0}
 
@@ -152,15 +101,6 @@ def test_factor_is_always_from_0_to_1_and_positive_on_steps_that_train(schedule,
     assert all(
         0 <= learning_rate_factor(step, total, warmup, schedule) <= 1 for step in range(total, total + 5)
     )
-
-
-def test_learning_rate_is_written_with_each_groups_scale():
-    model = tiny_model()
-    optimizer = build_optimizer(model, TrainConfig(learning_rate=1e-3, head_learning_rate=1e-2), num_layers=2)
-    set_learning_rate(optimizer, 0.2)
-    for group in optimizer.param_groups:
-        assert group["lr"] == pytest.approx(0.2 * group["lr_scale"])
-    assert len({group["lr"] for group in optimizer.param_groups}) == 2
 
 
 def test_the_head_has_a_learning_rate_of_its_own():

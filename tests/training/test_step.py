@@ -46,7 +46,7 @@ def test_no_step_waits_for_the_gpu(rows, varlen):
     config = replace(SETTINGS, device="cuda", precision="bf16", epochs=8)
     try:
         Training(rows, config, varlen=varlen).run(
-            after_step=lambda step: step == 20 and torch.cuda.set_sync_debug_mode("error")
+            after_step=lambda state, _: state.step == 20 and torch.cuda.set_sync_debug_mode("error")
         )
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -1,12 +1,12 @@
 """The loop against one written by hand in plain torch: python -m pytest tests/training/test_trainer.py"""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import log_softmax
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.nn.functional import kl_div, log_softmax
 from transformers import AutoModelForSequenceClassification
 
 from app.batching.loader import Loader
@@ -16,11 +16,12 @@ from app.runtime.group import Group
 from app.strategies.single import Single
 from app.strategies.strategy import Strategy
 from app.training.evaluate import evaluate
-from app.training.loop import RunProgress, planned_steps, train
+from app.training.loop import planned_steps
 from app.training.optimizer import build_optimizer
 from app.training.step import StepResult, step_seed
-from tests.tiny import SIZES, loaders_of, open_tiny, tiny_model
-from tests.training.tiny_training import SMOOTHING, SmoothedCrossEntropy
+from tests.strategies.contract_worker import two_masks
+from tests.tiny import loaders_of, open_tiny, tiny_model
+from tests.training.tiny_training import SMOOTHING, SmoothedCrossEntropy, Training
 
 WEIGHTS = [0.5, 1.0, 3.0]
 # 48 rows of train in batches of 10: the fifth and the tenth step have 8 rows. Every setting acts: some
@@ -53,9 +54,10 @@ SETTINGS = {
         threads=1,
     ),
 }
+SETTINGS["r_drop"] = replace(SETTINGS["sgd"], r_drop=2.0)
 # AdamW divides a gradient by its own size. A key's bias shifts all scores of a query alike, so its exact
 # gradient is 0, and what rounding leaves of it is blown up to whole steps, in any two implementations.
-WITHOUT_GRADIENT = {"sgd": (), "adamw": ("key.bias",)}
+WITHOUT_GRADIENT = {"sgd": (), "adamw": ("key.bias",), "r_drop": ()}
 
 
 @pytest.fixture(scope="module")
@@ -76,45 +78,32 @@ def rows(request):
     return request.getfixturevalue(request.param)
 
 
-def new_model(tokenizer, dropout: float = 0.0):
-    return tiny_model(vocab_size=len(tokenizer), dropout=dropout).train()
-
-
 def run(
     rows,
     config: TrainConfig,
     packed: bool = True,
     dropout: float = 0.0,
     strategy_class: type[Strategy] = Single,
-    state: RunProgress | None = None,
     weights: list[float] | None = WEIGHTS,
     after_step=lambda state, log, strategy: None,
     prepare=lambda strategy: None,
 ) -> tuple[dict[str, torch.Tensor], list[StepResult], Strategy]:
     """Train as a job does; returns the weights, what each step logged, and the strategy."""
-    dataset, tokenizer, stores = rows
-    logs: list[StepResult] = []
-    with strategy_class(Config(train=config)) as strategy:
-        model = new_model(tokenizer, dropout)
-        loader = loaders_of(dataset, stores, model, packed)["train"]
-        strategy.setup(model, lambda module: build_optimizer(module, config, num_layers=2))
-        prepare(strategy)
-
-        def keep(state: RunProgress, log: StepResult) -> None:
-            logs.append(log)
-            after_step(state, log, strategy)
-
-        row_loss = SmoothedCrossEntropy(None if weights is None else torch.tensor(weights))
-        plan = BatchPlan(len(loader), config.batch_size, config.seed)
-        train(strategy, loader, plan, row_loss, config, state or RunProgress(), keep)
-        return strategy.full_state.weights(), logs, strategy
+    training = Training(rows, config, strategy_class, packed=packed, dropout=dropout)
+    strategy = training.strategy
+    training.loss = SmoothedCrossEntropy(None if weights is None else torch.tensor(weights))
+    if config.r_drop:
+        strategy.module.model.classifier.register_forward_pre_hook(two_masks)
+    prepare(strategy)
+    training.run(after_step=lambda state, log: after_step(state, log, strategy))
+    return training.weights, training.steps, strategy
 
 
 def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
     """The same training in plain torch and transformers: whole batches, padded; returns weights, losses,
     gradient norms."""
     dataset, tokenizer, stores = rows
-    ours = new_model(tokenizer).model
+    ours = tiny_model(vocab_size=len(tokenizer)).model
     configuration = deepcopy(ours.config)
     configuration._attn_implementation = "eager"
     model = AutoModelForSequenceClassification.from_config(configuration, attn_implementation="eager").train()
@@ -128,6 +117,7 @@ def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[
         groups.append({"params": [parameter], "weight_decay": decay, "scale": rate / config.learning_rate})
     kind = torch.optim.SGD if config.optimizer == "sgd" else torch.optim.AdamW
     optimizer = kind(groups, lr=0.0)
+    kept = torch.arange(model.config.hidden_size) % 2 * 2.0
     num_rows = len(split)
     steps_per_epoch = int(np.ceil(num_rows / config.batch_size))
     total = steps_per_epoch * config.epochs
@@ -148,10 +138,19 @@ def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[
             places = torch.arange(inputs["input_ids"].shape[1])
             inputs["token_type_ids"] = (places >= starts[:, None]).long() * inputs["attention_mask"]
         labels = torch.tensor(split.labels[batch])
-        log_probabilities = log_softmax(model(**inputs).logits, dim=1)
         target = torch.nn.functional.one_hot(labels, 3) * (1 - SMOOTHING) + SMOOTHING / 3
-        row_losses = -(target * torch.tensor(WEIGHTS) * log_probabilities).sum(1)
-        loss = row_losses.sum() / len(batch)
+        if config.r_drop:
+            pooled = model.bert(**inputs).pooler_output
+            outputs = [model.classifier(pooled * mask) for mask in (kept, 2 - kept)]
+        else:
+            outputs = [model(**inputs).logits]
+        outputs = [log_softmax(logits, dim=1) for logits in outputs]
+        loss = sum(-(target * torch.tensor(WEIGHTS) * found).sum() for found in outputs) / len(outputs)
+        if config.r_drop:
+            both = (outputs, outputs[::-1])
+            divergence = sum(kl_div(*pair, reduction="sum", log_target=True) for pair in both)
+            loss = loss + config.r_drop * divergence / 2
+        loss = loss / len(batch)
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
@@ -169,7 +168,7 @@ def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[
 
 @pytest.fixture(scope="module")
 def expected(rows):
-    """What the hand-written loop makes of both settings."""
+    """What the hand-written loop makes of all settings."""
     return {name: reference(rows, config) for name, config in SETTINGS.items()}
 
 
@@ -180,18 +179,14 @@ def difference(found: dict, expected: dict, but: tuple[str, ...] = ()) -> float:
     return max(float((found[name] - expected[name]).abs().max()) for name in names)
 
 
-def changed(config: TrainConfig, **values) -> TrainConfig:
-    return TrainConfig(**vars(config) | values)
-
-
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 @pytest.mark.parametrize("accumulation", [1, 3, 7])
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_weights_are_those_of_a_hand_written_loop(rows, expected, optimizer, accumulation, packed):
-    config = changed(SETTINGS[optimizer], accumulation_steps=accumulation)
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_weights_are_those_of_a_hand_written_loop(rows, expected, settings, accumulation, packed):
+    config = replace(SETTINGS[settings], accumulation_steps=accumulation)
     weights, logs, _ = run(rows, config, packed)
-    wanted, losses, norms = expected[optimizer]
-    assert difference(weights, wanted, WITHOUT_GRADIENT[optimizer]) <= 1e-6
+    wanted, losses, norms = expected[settings]
+    assert difference(weights, wanted, WITHOUT_GRADIENT[settings]) <= 1e-6
     assert [log.rows for log in logs] == [10, 10, 10, 10, 8] * 2
     assert [float(log.loss_sum) / log.rows for log in logs] == pytest.approx(losses, abs=1e-4)
     assert [float(log.grad_norm) for log in logs] == pytest.approx(norms, rel=1e-3)
@@ -210,10 +205,11 @@ def test_the_comparison_sees_what_it_should(rows, expected):
         {"seed": 1},
         {"head_learning_rate": 0.01},
     ):
-        weights, *_ = run(rows, changed(SETTINGS["sgd"], **other))
+        weights, *_ = run(rows, replace(SETTINGS["sgd"], **other))
         assert difference(weights, expected["sgd"][0]) > 1e-4, other
     weights, *_ = run(rows, SETTINGS["sgd"], weights=None)
     assert difference(weights, expected["sgd"][0]) > 1e-4
+    assert difference(expected["r_drop"][0], expected["sgd"][0]) > 1e-3
 
 
 def sharded(num_shards: int, shard: int) -> type[Strategy]:
@@ -243,8 +239,8 @@ def test_gradients_of_all_shards_add_up_to_those_of_the_batch(
     singles, packed, num_shards, batch_size, accumulation
 ):
     """Also where a shard has no row of the batch, and runs a stand-in."""
-    config = changed(SETTINGS["sgd"], max_steps=1, batch_size=batch_size, accumulation_steps=accumulation)
-    whole = run(singles, changed(config, accumulation_steps=1), strategy_class=sharded(1, 0))
+    config = replace(SETTINGS["sgd"], max_steps=1, batch_size=batch_size, accumulation_steps=accumulation)
+    whole = run(singles, replace(config, accumulation_steps=1), strategy_class=sharded(1, 0))
     shards = [
         run(singles, config, packed, strategy_class=sharded(num_shards, index)) for index in range(num_shards)
     ]
@@ -255,49 +251,29 @@ def test_gradients_of_all_shards_add_up_to_those_of_the_batch(
     assert loss_sum == pytest.approx(float(whole[1][0].loss_sum), rel=1e-5)
 
 
-def test_learning_rate_reaches_the_parameter_groups(singles):
-    config, seen = SETTINGS["adamw"], []
-
-    def look(state, log, strategy):
-        seen.append((log.learning_rate, [(g["lr"], g["lr_scale"]) for g in strategy.optimizer.param_groups]))
-
-    run(singles, config, after_step=look)
-    rates = [rate for rate, _ in seen]
-    assert rates[:4] == pytest.approx([1e-3 / 3, 2e-3 / 3, 1e-3, 1e-3])
-    assert rates[4:] == sorted(rates[4:], reverse=True)
-    assert 0 < rates[-1] < 1e-4
-    for rate, groups in seen:
-        assert all(lr == pytest.approx(rate * scale) for lr, scale in groups)
-        assert sorted({scale for _, scale in groups}) == pytest.approx([1.0, 2.0])
-
-
 def test_max_steps_shortens_the_schedule_and_the_training(singles):
-    config = changed(SETTINGS["sgd"], max_steps=7)
+    config = replace(SETTINGS["sgd"], max_steps=7)
     _, logs, _ = run(singles, config)
     assert len(logs) == 7
     assert logs[-1].learning_rate == pytest.approx(0.05 / 4)
     assert planned_steps(BatchPlan(48, 10, 0), config) == 7
-    assert planned_steps(BatchPlan(48, 10, 0), changed(config, max_steps=1000)) == 10
-    assert planned_steps(BatchPlan(48, 10, 0), changed(config, max_steps=None)) == 10
+    assert planned_steps(BatchPlan(48, 10, 0), replace(config, max_steps=1000)) == 10
+    assert planned_steps(BatchPlan(48, 10, 0), replace(config, max_steps=None)) == 10
 
 
-def test_stop_ends_the_loop_behind_the_step(singles):
-    def stop(state, log, strategy):
-        state.stop = state.step == 3
-
-    state = RunProgress()
-    _, logs, _ = run(singles, SETTINGS["sgd"], state=state, after_step=stop)
-    assert (len(logs), state.step, state.updates) == (3, 3, 3)
+def test_a_stop_ends_the_loop_behind_the_step(singles):
+    stopped = Training(singles, SETTINGS["sgd"]).run(until=3)
+    assert (len(stopped.steps), stopped.state.step, stopped.state.updates) == (3, 3, 3)
 
 
 def test_same_seed_same_weights_and_dropout_is_a_function_of_the_step(singles):
-    config = changed(SETTINGS["sgd"], max_steps=4)
+    config = replace(SETTINGS["sgd"], max_steps=4)
     first, *_ = run(singles, config, dropout=0.3)
     torch.manual_seed(99)
     # Others may draw numbers too
     again, *_ = run(singles, config, dropout=0.3, after_step=lambda *_: torch.rand(3))
     assert difference(again, first) == 0.0
-    other, *_ = run(singles, changed(config, seed=43), dropout=0.3)
+    other, *_ = run(singles, replace(config, seed=43), dropout=0.3)
     assert difference(other, first) > 1e-4
     assert (
         len({step_seed(seed, step, shard) for seed in (1, 2) for step in range(50) for shard in range(4)})
@@ -314,7 +290,7 @@ def test_evaluation_does_not_disturb_training(singles):
         # Without dropout
         np.testing.assert_array_equal(first, evaluate(strategy, loader, 4))
 
-    config = changed(SETTINGS["sgd"], max_steps=4)
+    config = replace(SETTINGS["sgd"], max_steps=4)
     plain, *_ = run(singles, config, dropout=0.3)
     evaluated, *_ = run(singles, config, dropout=0.3, after_step=look)
     assert difference(evaluated, plain) == 0.0
@@ -324,7 +300,7 @@ def test_evaluation_does_not_disturb_training(singles):
 @pytest.mark.parametrize("batch_size", [1, 5, 64])
 def test_evaluate_returns_the_logits_of_each_row_in_order(rows, batch_size, packed):
     dataset, tokenizer, stores = rows
-    model = new_model(tokenizer, dropout=0.3)
+    model = tiny_model(vocab_size=len(tokenizer), dropout=0.3).train()
     loader = loaders_of(dataset, stores, model, packed)["train"]
     done = []
     with Single(Config(train=TrainConfig(device="cpu", threads=1, learning_rate=1e-3))) as strategy:
@@ -345,7 +321,7 @@ def test_an_empty_batch_still_has_inputs(rows):
     dataset, tokenizer, stores = rows
     split = dataset.splits["train"]
     for packed in (True, False):
-        layout = new_model(tokenizer).layout(packed)
+        layout = tiny_model(vocab_size=len(tokenizer)).layout(packed)
         batch = Loader(split, stores["train"], layout).load(np.empty(0, np.int64), torch.device("cpu"))
         assert (batch.num_rows, len(batch.labels), len(batch.positions)) == (0, 0, 0)
         assert batch.inputs["input_ids"].numel() > 0
@@ -357,45 +333,15 @@ def test_an_empty_batch_still_has_inputs(rows):
 
 
 def test_bf16_trains_near_fp32(singles):
-    config = changed(SETTINGS["sgd"], max_steps=5)
+    config = replace(SETTINGS["sgd"], max_steps=5)
     plain, exact, _ = run(singles, config)
-    weights, logs, strategy = run(singles, changed(config, precision="bf16"))
+    weights, logs, strategy = run(singles, replace(config, precision="bf16"))
     assert {value.dtype for value in weights.values()} == {torch.float32}
     assert [float(log.loss_sum) for log in logs] == pytest.approx(
         [float(log.loss_sum) for log in exact], rel=0.1
     )
     assert 0 < difference(weights, plain) < 0.05
     assert strategy.scaler is None
-
-
-class CastCounter(TorchDispatchMode):
-    """Counts the casts of tensors of one shape to bf16."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.shape, self.count = shape, 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        to_bf16 = (
-            function is torch.ops.aten._to_copy.default and (kwargs or {}).get("dtype") == torch.bfloat16
-        )
-        self.count += to_bf16 and args[0].shape == self.shape
-        return function(*args, **(kwargs or {}))
-
-
-def test_autocast_casts_a_weight_once_a_step(singles, monkeypatch):
-    config = changed(SETTINGS["sgd"], max_steps=2, accumulation_steps=3, precision="bf16")
-    # The first of the two wide weights of each layer
-    wide = (SIZES["intermediate_size"], SIZES["hidden_size"])
-    found = {}
-    for keeps in (True, False):
-        monkeypatch.setattr(Strategy, "caches_casts", keeps)
-        with CastCounter(wide) as counter:
-            found[keeps] = (*run(singles, config)[:2], counter.count)
-    (weights, logs, casts), (plain_weights, plain_logs, plain_casts) = found[True], found[False]
-    assert (casts, plain_casts) == (2 * SIZES["num_hidden_layers"], 2 * 3 * SIZES["num_hidden_layers"])
-    assert [float(log.loss_sum) for log in logs] == [float(log.loss_sum) for log in plain_logs]
-    assert all(torch.equal(weights[name], plain_weights[name]) for name in weights)
 
 
 class TorchClipping(Single):
@@ -405,24 +351,11 @@ class TorchClipping(Single):
         return torch.nn.utils.clip_grad_norm_(self.module.parameters(), max_norm or float("inf"))
 
 
-class MultiplicationCounter(TorchDispatchMode):
-    """Counts how often all gradients are multiplied."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.count += function is torch.ops.aten._foreach_mul_.Tensor
-        return function(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize(("max_norm", "multiplied"), [(0.0, 0), (1e6, 0), (6.0, None), (0.01, 10)])
-def test_gradients_are_multiplied_only_where_that_changes_them(singles, max_norm, multiplied):
-    """With the same bits as torch's own clipping."""
-    config = changed(SETTINGS["adamw"], max_grad_norm=max_norm)
-    with MultiplicationCounter() as counter:
-        weights, logs, _ = run(singles, config)
+@pytest.mark.parametrize("max_norm", [0.0, 1e6, 6.0, 0.01])
+def test_clipping_has_the_bits_of_torchs_own(singles, max_norm):
+    config = replace(SETTINGS["adamw"], max_grad_norm=max_norm)
+    weights, logs, _ = run(singles, config)
     norms = [float(log.grad_norm) for log in logs]
-    assert counter.count == (sum(norm > 6.0 for norm in norms) if multiplied is None else multiplied)
     torchs, torch_logs, _ = run(singles, config, strategy_class=TorchClipping)
     assert all(torch.equal(weights[name], torchs[name]) for name in weights)
     assert norms == [float(log.grad_norm) for log in torch_logs]
@@ -447,9 +380,9 @@ def with_scale(scale: float):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_fp16_norm_and_clipping_are_of_unscaled_gradients(singles, optimizer):
-    config = changed(SETTINGS[optimizer], max_steps=3, max_grad_norm=0.5, accumulation_steps=3)
+    config = replace(SETTINGS[optimizer], max_steps=3, max_grad_norm=0.5, accumulation_steps=3)
     plain, exact, _ = run(singles, config)
-    config = changed(config, precision="fp16")
+    config = replace(config, precision="fp16")
     weights, logs, strategy = run(singles, config, prepare=with_scale(1024.0))
     norms = [float(log.grad_norm) for log in logs]
     assert norms == pytest.approx([float(log.grad_norm) for log in exact], rel=0.05)
@@ -461,15 +394,15 @@ def test_fp16_norm_and_clipping_are_of_unscaled_gradients(singles, optimizer):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_fp16_overflow_skips_the_step_and_the_schedule_waits(singles, optimizer):
-    config = changed(SETTINGS[optimizer], precision="fp16", epochs=5, accumulation_steps=2)
-    state, seen = RunProgress(), []
+    config = replace(SETTINGS[optimizer], precision="fp16", epochs=5, accumulation_steps=2)
+    seen = []
 
     def look(state, log, strategy):
         weights = {name: value.clone() for name, value in strategy.module.state_dict().items()}
         seen.append((log, state.step, state.updates, strategy.scaler.get_scale(), weights))
 
-    start = {name: value.clone() for name, value in new_model(singles[1]).state_dict().items()}
-    run(singles, config, state=state, prepare=with_scale(2.0**32), after_step=look)
+    start = tiny_model(vocab_size=len(singles[1])).state_dict()
+    run(singles, config, prepare=with_scale(2.0**32), after_step=look)
     skipped = [log.skipped for log, *_ in seen]
     first = skipped.index(False)
     assert first > 3, "the scale must be far too large at first"
@@ -484,12 +417,4 @@ def test_fp16_overflow_skips_the_step_and_the_schedule_waits(singles, optimizer)
     assert log.learning_rate == pytest.approx(config.learning_rate / 3)
     assert difference(weights, start) > 0
     assert all(torch.isfinite(value).all() for value in weights.values())
-    assert state.step == 25
-    assert state.updates == skipped.count(False)
-
-
-def test_gradients_are_gone_behind_every_step(singles):
-    def look(state, log, strategy):
-        assert all(parameter.grad is None for parameter in strategy.module.parameters())
-
-    run(singles, changed(SETTINGS["sgd"], max_steps=3, accumulation_steps=4), after_step=look)
+    assert seen[-1][1:3] == (25, skipped.count(False))

@@ -8,6 +8,7 @@ import torch
 
 from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
+from app.model.freezing import freeze
 from app.outcomes.losses import CrossEntropy
 from app.strategies.single import Single
 from app.training.evaluate import evaluate
@@ -71,12 +72,14 @@ class Training:
     packed: bool = True
     varlen: bool = False
     dropout: float = 0.0
+    frozen: str | int | None = None
     state: RunProgress = field(default_factory=RunProgress)
 
     def __post_init__(self) -> None:
         dataset, tokenizer, stores = self.rows
         self.strategy = self.strategy_class(Config(train=self.config)).__enter__()
         model = tiny_model(vocab_size=len(tokenizer), dropout=self.dropout, **self.shape).train()
+        freeze(model, self.frozen, 2)
         if self.config.gradient_checkpointing:
             model.checkpoint_layers()
         self.loader = loaders_of(dataset, stores, model, self.packed)["train"]
@@ -86,12 +89,12 @@ class Training:
         self.plan = BatchPlan(len(self.loader), self.config.batch_size, self.config.seed)
         self.steps: list[StepResult] = []
 
-    def run(self, until: int | None = None, after_step=lambda step: None) -> "Training":
+    def run(self, until: int | None = None, after_step=lambda state, step: None) -> "Training":
         """Train until a step, or to the end."""
 
         def keep(state: RunProgress, step: StepResult) -> None:
             self.steps.append(step)
-            after_step(state.step)
+            after_step(state, step)
             state.stop = state.step == until
 
         train(self.strategy, self.loader, self.plan, self.loss, self.config, self.state, keep)
