@@ -7,12 +7,17 @@ import json
 import random
 from pathlib import Path
 
+import torch
+
 from app.config.command_line import load_config
-from app.outcomes import open_outcome
-from app.outcomes.multi_label import MultiLabel
+from app.config.schema import Config, DataConfig, TrainConfig
+from app.data.dataset import open_dataset
+from app.outcomes import open_outcome, prepare_outcome
+from app.outcomes.outcome import Outcome
 from app.outcomes.thresholds import LabelRule
 from app.run.entry import work
-from tests.tiny import SIZES, WORDS
+from tests.tiny import SIZES, WORDS, tiny_tokenizer
+from tests.verbs import predict
 
 NAMES = sorted(WORDS)
 
@@ -29,9 +34,9 @@ def write_posts(path: Path) -> Path:
     return path
 
 
-def arguments(posts: Path, out: Path, **settings) -> list[str]:
+def arguments(posts: Path, out: Path, sizes: dict = SIZES, **settings) -> list[str]:
     """Return the command line of a run; settings are written data__task for data.task."""
-    values = {f"model__config__{key}": value for key, value in SIZES.items()}
+    values = {f"model__config__{key}": value for key, value in sizes.items()}
     values |= {"data__train": posts, "data__cache_dir": posts.parent / "cache", "output__dir": out}
     values |= {
         "data__task": "multi_label",
@@ -61,15 +66,26 @@ def read_predictions(path: Path) -> list[dict]:
         return list(csv.DictReader(file))
 
 
-def write_rule(folder: Path, rule: LabelRule, names: list[str], step: int) -> None:
-    """Write the thresholds of a run into its folder."""
-    outcome = open_outcome("multi_label", names)
+def predict_again(run: Path, rows: list[dict], output: Path, *words: str) -> list[dict]:
+    """Return the rows of `output`, a CSV or JSON Lines file with what a run predicts for the texts of
+    rows."""
+    source = output.with_suffix(".texts.csv")
+    source.write_text("text\n" + "".join(f"{row['text']}\n" for row in rows), encoding="utf-8")
+    assert predict(["--checkpoint", str(run), "--input", str(source), "--output", str(output), *words]) == 0
+    if output.suffix == ".csv":
+        return read_predictions(output)
+    return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+
+
+def write_thresholds(folder: Path, rule: LabelRule, label_names: list[str], step: int = 1) -> None:
+    """Write the thresholds of a model into its folder, as a run does."""
+    outcome = open_outcome("multi_label", label_names)
     outcome.rule = rule
     outcome.write_fitted(folder, step, {})
 
 
-def write_thresholds(folder: Path, rule: LabelRule, label_names: list[str]) -> None:
-    """Write the thresholds and limits of a model into its folder, as a run does."""
-    outcome = MultiLabel(label_names)
-    outcome.rule = rule
-    outcome.write_fitted(folder, 1, {})
+def outcome_of(posts: Path, task: str = "multi_label", **settings) -> Outcome:
+    """Return what a run with settings of `train` predicts."""
+    data = DataConfig(task=task, train=str(posts), cache_dir=str(posts.parent / "cache"))
+    config = Config(data, train=TrainConfig(**settings))
+    return prepare_outcome(config, open_dataset(data), tiny_tokenizer(), torch.device("cpu"))

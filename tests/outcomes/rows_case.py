@@ -35,6 +35,12 @@ def fitted_outcome(task: str, names: list[str], labels: np.ndarray, logits: np.n
     return outcome
 
 
+def measured(labels: np.ndarray, logits: np.ndarray, names: list[str]) -> dict[str, Any]:
+    """Return the metrics of rows of one label each."""
+    outcome = open_outcome("single_label", names)
+    return outcome.measure(outcome.score(labels, logits))
+
+
 def report_metrics(outcome: LabelledOutcome, labels: np.ndarray, logits: np.ndarray) -> dict[str, Any]:
     """Return the metrics of a report on rows, with made-up baselines."""
     metrics = all_metrics(outcome, outcome.score(labels, logits)) | {"step": 20}

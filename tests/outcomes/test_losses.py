@@ -1,34 +1,48 @@
-"""Losses and sampling for imbalanced classes: python -m pytest tests/outcomes/test_losses.py"""
+"""Losses and class weights: python -m pytest tests/outcomes/test_losses.py"""
 
 from shlex import split
 
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from sklearn.utils.class_weight import compute_class_weight
+from torch.nn.functional import cross_entropy, one_hot
 
 from app.config.command_line import load_config
 from app.config.data_settings import TASKS
-from app.config.schema import TrainConfig
+from app.config.schema import DataConfig, TrainConfig
+from app.data.dataset import open_dataset
 from app.errors import InputError
-from app.outcomes.label_weights import start_bias
+from app.outcomes.label_weights import class_weights, start_bias
 from app.outcomes.losses import (
     MULTI_LABEL_LOSSES,
     NUMBER_LOSSES,
     SINGLE_LABEL_LOSSES,
     ZLPR,
     BinaryCrossEntropy,
+    CrossEntropy,
     FocalLoss,
     LogitAdjustedLoss,
     multi_label_loss,
 )
+from tests.tiny import LABELS as NAMES
+from tests.tiny import tiny_lines
 
 LOGITS = torch.tensor([[0.5, -1.0, 0.2], [2.0, 0.0, 1.0], [-1.0, 0.3, 0.1]])
 LABELS = torch.tensor([0, 2, 1])
+NAN, INF = float("nan"), float("inf")
 
 
-def test_the_focal_loss_of_no_rows_is_0():
+def test_the_loss_of_no_rows_is_0():
+    assert float(CrossEntropy(None)(LOGITS[:0], LABELS[:0])) == 0
     assert float(FocalLoss()(LOGITS[:0], LABELS[:0])) == 0
+    assert float(BinaryCrossEntropy(None)(LOGITS[:0], LOGITS[:0].long())) == 0
+
+
+def test_cross_entropy_is_a_weighted_sum_over_rows():
+    weights = torch.tensor([0.5, 1.0, 3.0])
+    expected = -(one_hot(LABELS, 3) * weights * LOGITS.log_softmax(1)).sum()
+    assert float(CrossEntropy(weights)(LOGITS, LABELS)) == pytest.approx(float(expected))
 
 
 def test_the_focal_loss_is_its_formula():
@@ -55,13 +69,14 @@ def test_the_adjusted_loss_is_cross_entropy_of_logits_with_the_shares():
     assert float(LogitAdjustedLoss(equal)(LOGITS, LABELS)) == pytest.approx(float(plain), rel=1e-6)
 
 
-def test_the_focal_loss_of_label_lists_is_its_formula():
+@pytest.mark.parametrize("gamma", [0.0, 1.5])
+def test_the_loss_of_label_lists_is_its_formula(gamma):
     labels = torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
     probabilities = torch.sigmoid(LOGITS.double())
     true = torch.where(labels.bool(), probabilities, 1 - probabilities)
     weights = torch.where(labels.bool(), torch.tensor([3.0, 1.0, 0.5]).double(), 1.0)
-    expected = (-torch.log(true) * (1 - true) ** 1.5 * weights).sum()
-    found = BinaryCrossEntropy(torch.tensor([3.0, 1.0, 0.5]), gamma=1.5)(LOGITS, labels)
+    expected = (-torch.log(true) * (1 - true) ** gamma * weights).sum()
+    found = BinaryCrossEntropy(torch.tensor([3.0, 1.0, 0.5]), gamma=gamma)(LOGITS, labels)
     assert float(found) == pytest.approx(float(expected), rel=1e-6)
 
 
@@ -77,13 +92,6 @@ def test_zlpr_is_its_formula_and_its_gradient_is_finite():
     assert logits.grad.isfinite().all()
 
 
-def test_of_one_label_a_row_zlpr_is_the_cross_entropy_with_a_class_at_0_on_either_side():
-    labels = torch.tensor([[0, 1, 0]])
-    logits = torch.tensor([[-1.0, 2.0, 0.5]])
-    absent = torch.logsumexp(torch.tensor([0.0, -1.0, 0.5]), dim=0)
-    assert float(ZLPR()(logits, labels)) == pytest.approx(float(absent + np.log1p(np.exp(-2.0))), rel=1e-6)
-
-
 def test_a_head_starts_at_the_log_odds_of_each_label():
     labels = np.zeros((1000, 3), np.uint8)
     labels[:500, 0] = labels[:10, 1] = 1
@@ -92,6 +100,44 @@ def test_a_head_starts_at_the_log_odds_of_each_label():
     assert shares.tolist() == pytest.approx([0.5, 0.01, 0.0], abs=1e-3)
     balanced = start_bias(TrainConfig(class_weights="balanced"), labels[:, :2], names[:2])
     assert balanced.tolist() == pytest.approx([0.0, 0.0], abs=0.1)
+
+
+def test_class_weights(tmp_path):
+    lines = tiny_lines(30)
+    kept = [line for line in lines if not line.endswith("正面")] + [
+        line for line in lines if line.endswith("正面")
+    ][:6]
+    path = tmp_path / "rare.tsv"
+    path.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    dataset = open_dataset(DataConfig(train=str(path), cache_dir=str(tmp_path / "cache")))
+    labels = dataset.splits["train"].labels
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    assert expected[1] > 3 * expected[0]
+    counts, names = np.bincount(labels), dataset.label_names
+    assert class_weights("balanced", counts, names).tolist() == pytest.approx(expected)
+    assert class_weights([0.0, 1.0, 2.5], counts, names).tolist() == [0.0, 1.0, 2.5]
+    assert class_weights("none", counts, names) is None
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [NAN, 1.0, 1.0],
+        [1.0, NAN, 1.0],
+        [1.0, 1.0, INF],
+        [1e39, 1.0, 1.0],
+        [0.0, 0.0, 0.0],
+        [1e-50, 0.0, -0.0],
+        [1.0, 1.0],
+        [1.0, -1.0, 1.0],
+        [1.0, 1.0, -INF],
+        [],
+    ],
+)
+def test_class_weights_that_would_spoil_the_training_or_train_nothing_are_refused(weights):
+    rule = "must be 3 numbers from 0, in single precision not all 0, one for each of 中性, 正面, 负面; found"
+    with pytest.raises(InputError, match=rule):
+        class_weights(weights, np.ones(3), NAMES)
 
 
 @pytest.mark.parametrize(

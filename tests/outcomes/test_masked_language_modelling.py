@@ -10,13 +10,15 @@ import torch
 
 from app.batching.loader import Batch
 from app.config.command_line import load_config
-from app.config.schema import Config, DataConfig, TrainConfig
+from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError
-from app.outcomes import prepare_outcome
 from app.outcomes.masked_language_modelling import masked_token_metrics
 from app.run.entry import work
-from tests.tiny import SIZES, WORDS, tiny_lines, tiny_tokenizer
+from tests.multi_label_runs import arguments, outcome_of, train
+from tests.tiny import WORDS, tiny_lines
+
+MASKED = {"data__task": "masked_language_modelling", "train__log_every": 5}
 
 
 @pytest.fixture(scope="module")
@@ -34,29 +36,10 @@ def write_texts(path: Path) -> Path:
     return path
 
 
-def arguments(posts: Path, out: Path, sizes: dict = SIZES, **settings) -> list[str]:
-    values = {f"model__config__{key}": value for key, value in sizes.items()}
-    values |= {"data__train": posts, "data__cache_dir": posts.parent / "cache", "output__dir": out}
-    values |= {
-        "data__task": "masked_language_modelling",
-        "data__max_length": 32,
-        "train__device": "cpu",
-        "train__threads": 1,
-        "train__precision": "fp32",
-    }
-    values |= {"output__trackers": "[]", "train__log_every": 5, **settings}
-    return [word for key, value in values.items() for word in (f"--{key.replace('__', '.')}", str(value))]
-
-
-def train(posts: Path, out: Path, **settings) -> dict:
-    assert work(load_config(arguments(posts, out, **settings)), "single") == 0
-    return json.loads((out / "report.json").read_text(encoding="utf-8"))
-
-
 @pytest.fixture(scope="module")
 def trained(posts, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("run") / "pretrained"
-    train(posts, out, train__epochs=15, train__batch_size=16, train__learning_rate="3e-3")
+    train(posts, out, **MASKED, train__epochs=15)
     return out
 
 
@@ -78,7 +61,7 @@ def test_perplexity_falls_and_is_reported_before_and_after(trained):
 def test_training_goes_on_from_the_checkpoint_at_the_same_perplexity(trained, posts, tmp_path):
     before = json.loads((trained / "report.json").read_text(encoding="utf-8"))
     split = {"data__dev_size": 0.1, "data__test_size": 0.1}
-    settings = split | {"model__name": trained, "train__max_steps": 1, "train__seed": 9}
+    settings = MASKED | split | {"model__name": trained, "train__max_steps": 1, "train__seed": 9}
     argv = ["--config", "configs/pretrain.yaml", *arguments(posts, tmp_path / "again", sizes={}, **settings)]
     assert work(load_config(argv), "single") == 0
     after = json.loads((tmp_path / "again" / "report.json").read_text(encoding="utf-8"))
@@ -97,10 +80,7 @@ def test_a_labelled_file_is_read_without_its_labels(tmp_path):
 
 
 def test_results_of_rows_add_up_to_the_metrics(posts):
-    config = Config(
-        DataConfig(task="masked_language_modelling", train=str(posts), cache_dir=str(posts.parent / "cache"))
-    )
-    outcome = prepare_outcome(config, open_dataset(config.data), tiny_tokenizer(), torch.device("cpu"))
+    outcome = outcome_of(posts, "masked_language_modelling")
     outputs = torch.tensor([[5.0, 0.0], [0.0, 5.0], [0.0, 5.0]])
     batch = Batch({}, torch.tensor([0, 1, 0]), torch.tensor([4, 9, 2]), 3, torch.tensor([0, 0, 2]))
     results = outcome.row_results(outputs, batch)
@@ -138,12 +118,8 @@ def test_settings_of_masked_language_modelling_are_refused_for_labels(settings):
 
 
 def test_a_metric_that_the_task_does_not_have_is_refused(posts):
-    config = Config(
-        DataConfig(task="masked_language_modelling", train=str(posts), cache_dir=str(posts.parent / "cache")),
-        train=TrainConfig(best_metric="macro_f1"),
-    )
     with pytest.raises(
         InputError,
         match="train.best_metric must be loss or accuracy with data.task masked_language_modelling",
     ):
-        prepare_outcome(config, open_dataset(config.data), tiny_tokenizer(), torch.device("cpu"))
+        outcome_of(posts, "masked_language_modelling", best_metric="macro_f1")

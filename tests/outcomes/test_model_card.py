@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
 from app.checkpoints.run_history import CARD, write_card
-from app.outcomes.model_card import CardContent, SplitFacts, plain, render_card, split_content
+from app.outcomes.model_card import CardContent, SplitFacts, render_card, split_content
 from tests.outcomes.rows_case import page_content, random_rows
 from tests.spoken import spoken_in
 
@@ -131,11 +131,6 @@ def test_names_of_strangers_are_neither_markdown_nor_html_nor_metadata(tmp_path)
     assert "{{ 7*7 }}" in page
     rows = re.findall(r"^\| .*? \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \d+ \|$", loaded.text, re.MULTILINE)
     assert len(rows) == 2 * len(names)
-
-
-def test_plain_names_stay_as_they_are():
-    assert plain("正面") == "正面"
-    assert plain("a_b") == r"a\_b"
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

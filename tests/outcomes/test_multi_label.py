@@ -5,19 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from sklearn.metrics import f1_score
 
-from app.config.schema import Config, DataConfig, TrainConfig
-from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.evaluation.logits_file import read_logits
-from app.outcomes import prepare_outcome
-from app.outcomes.losses import BinaryCrossEntropy
-from app.outcomes.multi_label import MultiLabel
 from app.outcomes.thresholds import choose_thresholds, sigmoid
-from tests.multi_label_runs import NAMES, read_predictions, train, write_posts
-from tests.tiny import tiny_tokenizer
+from tests.multi_label_runs import NAMES, outcome_of, predict_again, read_predictions, train, write_posts
 from tests.verbs import predict
 
 
@@ -65,26 +58,20 @@ def test_the_report_has_the_figures_of_the_thresholds_of_dev(trained):
     ]
 
 
-def test_predictions_of_a_saved_model_are_those_of_its_run(trained, tmp_path):
-    rows = read_predictions(trained / "predictions.csv")
-    source = tmp_path / "rows.csv"
-    source.write_text("text\n" + "".join(f"{row['text']}\n" for row in rows), encoding="utf-8")
-    for output in ("found.csv", "found.jsonl"):
-        assert (
-            predict(
-                ["--checkpoint", str(trained), "--input", str(source), "--output", str(tmp_path / output)]
-            )
-            == 0
-        )
-    found = read_predictions(tmp_path / "found.csv")
-    assert [row["labels"] for row in found] == [row["predicted"] for row in rows]
-    objects = [
-        json.loads(line) for line in (tmp_path / "found.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    assert [row["labels"] for row in objects] == [json.loads(row["predicted"]) for row in rows]
+def check_predicted_again(run: Path, output: Path) -> None:
+    rows = read_predictions(run / "predictions.csv")
+    found = predict_again(run, rows, output)
+    assert [row["labels"] for row in found] == [json.loads(row["predicted"]) for row in rows]
     for name in NAMES:
         expected = [float(row[f"p_{name}"]) for row in rows]
-        assert [row[f"p_{name}"] for row in objects] == pytest.approx(expected, abs=2e-6)
+        assert [row[f"p_{name}"] for row in found] == pytest.approx(expected, abs=2e-6)
+
+
+def test_predictions_of_a_saved_model_are_those_of_its_run(trained, tmp_path):
+    check_predicted_again(trained, tmp_path / "found.jsonl")
+    rows = read_predictions(trained / "predictions.csv")
+    found = predict_again(trained, rows, tmp_path / "found.csv")
+    assert [row["labels"] for row in found] == [row["predicted"] for row in rows]
 
 
 def test_the_pipeline_of_transformers_agrees(trained):
@@ -162,21 +149,6 @@ def test_labelled_rows_that_cannot_be_reported_are_errors(
     assert message in capsys.readouterr().err
 
 
-def test_labels_of_the_report_are_those_of_predictions(posts, tmp_path):
-    train(posts, tmp_path / "run", train__epochs=1, output__language="zh")
-    assert "微平均 F1" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    rows = read_predictions(tmp_path / "run" / "predictions.csv")
-    found = tmp_path / "found.jsonl"
-    assert (
-        predict(
-            ["--checkpoint", str(tmp_path / "run"), "--output", str(found), *(row["text"] for row in rows)]
-        )
-        == 0
-    )
-    labels = [json.loads(line)["labels"] for line in found.read_text(encoding="utf-8").splitlines()]
-    assert labels == [json.loads(row["predicted"]) for row in rows]
-
-
 def test_zlpr_learns_and_a_row_has_the_labels_with_a_logit_above_0(posts, tmp_path):
     report = train(posts, tmp_path / "run", train__epochs=12, train__loss="zlpr", data__test_size=0.2)
     assert {scores["threshold"] for scores in report["classes"].values()} == {0.5}
@@ -190,24 +162,6 @@ def test_a_run_without_dev_rows_uses_a_half(posts, tmp_path):
     report = train(posts, tmp_path / "run", train__max_steps=1, data__dev_size=0)
     assert {scores["threshold"] for scores in report["classes"].values()} == {0.5}
     assert "none was chosen on dev rows" in (tmp_path / "run" / "report.txt").read_text(encoding="utf-8")
-
-
-def outcome_of(posts: Path, **settings) -> MultiLabel:
-    data = DataConfig(task="multi_label", train=str(posts), cache_dir=str(posts.parent / "cache"))
-    config = Config(data, train=TrainConfig(**settings))
-    return prepare_outcome(config, open_dataset(data), tiny_tokenizer(), torch.device("cpu"))
-
-
-def test_the_loss_is_a_sum_over_rows_and_labels():
-    logits = torch.tensor([[0.5, -1.0], [2.0, 0.0]])
-    labels = torch.tensor([[1, 0], [0, 1]])
-    probabilities = torch.sigmoid(logits)
-    expected = -(3 * torch.log(probabilities[0, 0]) + torch.log(1 - probabilities[0, 1]))
-    expected -= torch.log(1 - probabilities[1, 0]) + 0.5 * torch.log(probabilities[1, 1])
-    assert float(BinaryCrossEntropy(torch.tensor([3.0, 0.5]))(logits, labels)) == pytest.approx(
-        float(expected), rel=1e-6
-    )
-    assert float(BinaryCrossEntropy(None)(logits[:0], labels[:0])) == 0
 
 
 def test_balanced_weights_are_rows_without_to_rows_with(posts):
@@ -229,19 +183,10 @@ def test_the_python_interface_gives_the_same_label_lists(trained):
 
 @pytest.mark.parametrize("long", ["head_tail", "windows"])
 def test_long_texts_are_read_in_training_as_in_prediction(long, posts, tmp_path):
-    train(posts, tmp_path / "run", train__max_steps=3, data__long=long, data__max_length=8)
-    rows = read_predictions(tmp_path / "run" / "predictions.csv")
-    found = tmp_path / "found.jsonl"
-    assert (
-        predict(
-            ["--checkpoint", str(tmp_path / "run"), "--output", str(found), *(row["text"] for row in rows)]
-        )
-        == 0
-    )
-    objects = [json.loads(line) for line in found.read_text(encoding="utf-8").splitlines()]
-    for name in NAMES:
-        expected = [float(row[f"p_{name}"]) for row in rows]
-        assert [row[f"p_{name}"] for row in objects] == pytest.approx(expected, abs=2e-6)
+    settings = {"data__long": long, "data__max_length": 8, "output__language": "zh"}
+    train(posts, tmp_path / "run", train__max_steps=3, **settings)
+    assert "微平均 F1" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    check_predicted_again(tmp_path / "run", tmp_path / "found.jsonl")
 
 
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0, 1.0]])

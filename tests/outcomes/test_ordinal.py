@@ -19,8 +19,7 @@ from app.outcomes.cumulative_logits import bias_of_shares, class_log_probabiliti
 from app.outcomes.resampling import answer_values
 from app.run.comparing import compare_runs
 from tests.exported_run import check_decided_alike
-from tests.multi_label_runs import arguments, read_predictions, train
-from tests.verbs import predict
+from tests.multi_label_runs import arguments, predict_again, read_predictions, train
 
 TASK = {"data__task": "ordinal"}
 
@@ -120,11 +119,7 @@ def test_a_run_reports_on_ordered_labels(run):
 
 def test_predictions_are_those_of_the_run(run, tmp_path):
     wanted = read_predictions(run / "predictions.csv")
-    source = tmp_path / "texts.csv"
-    source.write_text("text\n" + "".join(f"{row['text']}\n" for row in wanted), encoding="utf-8")
-    output = tmp_path / "found.csv"
-    assert predict(["--checkpoint", str(run), "--input", str(source), "--output", str(output)]) == 0
-    found = read_predictions(output)
+    found = predict_again(run, wanted, tmp_path / "found.csv")
     assert [row["label"] for row in found] == [row["predicted"] for row in wanted]
     assert [row["probability"] for row in found] == [row[f"p_{row['label']}"] for row in found]
     texts = [row["text"] for row in wanted]
@@ -156,9 +151,7 @@ def test_it_is_compared_with_the_same_labels_without_order(run, tmp_path):
     assert back["kappa"][0] == pytest.approx(-differences["kappa"][0])
 
 
-@pytest.mark.parametrize("setting", ["model.head=linear"])
-def test_settings_of_labels_without_order_are_refused(tmp_path, setting):
-    key, value = setting.split("=")
-    words = [*arguments(tmp_path / "a.jsonl", tmp_path / "run", **TASK), f"--{key}", value]
-    with pytest.raises(InputError, match=key.replace(".", r"\.")):
+def test_a_linear_head_is_refused(tmp_path):
+    words = arguments(tmp_path / "a.jsonl", tmp_path / "run", **TASK, model__head="linear")
+    with pytest.raises(InputError, match=r"model\.head"):
         load_config(words)

@@ -19,7 +19,7 @@ from app.outcomes.resampling import answer_values
 from app.run.comparing import compare_runs
 from app.run.modes.mode_comparison import compare
 from tests.exported_run import check_decided_alike
-from tests.multi_label_runs import arguments, read_predictions, train
+from tests.multi_label_runs import arguments, predict_again, read_predictions, train
 from tests.run.mode_ranks import train as verify_mode
 from tests.verbs import predict
 
@@ -196,11 +196,8 @@ def test_the_page_folds_labels_by_parent(name, request):
 def test_predictions_are_those_of_the_run(name, request, tmp_path):
     run = request.getfixturevalue(name)
     wanted = read_predictions(run / "predictions.csv")
-    source, output = tmp_path / "texts.csv", tmp_path / "found.csv"
-    source.write_text("text\n" + "".join(f"{row['text']}\n" for row in wanted), encoding="utf-8")
-    words = ["--checkpoint", str(run), "--input", str(source), "--output", str(output), "--threshold", "0.9"]
-    assert predict(words) == 0
-    found, column = read_predictions(output), "label" if name == "run" else "labels"
+    found = predict_again(run, wanted, tmp_path / "found.csv", "--threshold", "0.9")
+    column = "label" if name == "run" else "labels"
     assert [row[column] for row in found] == [row["predicted"] for row in wanted]
     assert {row["decision"] for row in found} <= {"accept", "partial", "abstain"}
     assert all(row["p_财经-*"] for row in found)

@@ -20,7 +20,7 @@ from app.outcomes.number_scores import Numbers
 from app.outcomes.texts import Texts
 from app.run.comparing import compare_runs
 from app.run.many_runs.cross_validation import render_label_issues
-from tests.multi_label_runs import arguments, read_predictions, train
+from tests.multi_label_runs import arguments, predict_again, read_predictions, train
 from tests.verbs import predict
 
 TASK = {"data__task": "regression"}
@@ -148,15 +148,12 @@ def test_a_run_learns_and_speaks_in_the_unit_of_the_data(run):
 
 def test_predictions_are_those_of_the_run_also_before_its_report(run, tmp_path, capsys):
     wanted = read_predictions(run / "predictions.csv")
-    source = tmp_path / "texts.csv"
-    source.write_text("text\n" + "".join(f"{row['text']}\n" for row in wanted), encoding="utf-8")
     unfinished = tmp_path / "unfinished"
     shutil.copytree(run, unfinished)
     (unfinished / "scale.json").unlink()
     for model in (run, unfinished):
-        output = tmp_path / f"{model.name}.csv"
-        assert predict(["--checkpoint", str(model), "--input", str(source), "--output", str(output)]) == 0
-        found = [float(row["score"]) for row in read_predictions(output)]
+        rows = predict_again(model, wanted, tmp_path / f"{model.name}.csv")
+        found = [float(row["score"]) for row in rows]
         assert found == pytest.approx([float(row["predicted"]) for row in wanted], rel=1e-5)
     texts = [row["text"] for row in wanted]
     assert load(run).predict(texts) == pytest.approx(found, rel=1e-5)

@@ -10,17 +10,15 @@ from sklearn.metrics import confusion_matrix
 from app.outcomes import open_outcome
 from app.outcomes.resampling import all_metrics
 from app.words import current_language
-from tests.outcomes.rows_case import TASKS, fitted_outcome, page_content, random_rows, report_metrics
+from tests.outcomes.rows_case import (
+    TASKS,
+    fitted_outcome,
+    measured,
+    page_content,
+    random_rows,
+    report_metrics,
+)
 from tests.spoken import spoken_in
-
-
-def random_case(num_rows: int, num_labels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    return random_rows("single_label", num_rows, num_labels, seed)
-
-
-def measured(labels: np.ndarray, logits: np.ndarray, names: list[str]) -> dict:
-    outcome = open_outcome("single_label", names)
-    return outcome.measure(outcome.score(labels, logits))
 
 
 def rendered(metrics: dict, title: str) -> str:
@@ -58,7 +56,7 @@ def test_several_labels_have_thresholds_and_of_many_the_worst_are_shown():
 
 def test_report_names_every_class_in_even_columns():
     names = ["负面", "中性 (other)", "x"]
-    text = rendered(measured(*random_case(300, 3, 1), names), "Report on test: step 7")
+    text = rendered(measured(*random_rows("single_label", 300, 3, 1), names), "Report on test: step 7")
     lines = text.split("\n")
     assert lines[0] == "Report on test: step 7"
     table = lines[1 : lines.index("")]
@@ -78,10 +76,10 @@ def test_report_names_every_class_in_even_columns():
 
 def test_report_of_fifty_classes_is_whole_and_of_more_shows_the_worst():
     names = [f"类别{index:03d}" for index in range(50)]
-    text = rendered(measured(*random_case(500, 50, 2), names), "title")
+    text = rendered(measured(*random_rows("single_label", 500, 50, 2), names), "title")
     assert "..." not in text
     assert all(text.count(name) == 3 for name in names)
-    metrics = measured(*random_case(500, 51, 2), [*names, "其他"])
+    metrics = measured(*random_rows("single_label", 500, 51, 2), [*names, "其他"])
     assert "confusion_matrix" not in metrics
     lines = rendered(metrics, "title").split("\n")
     assert lines[1] == "The 20 worst of 51 classes; all are in report.json"
@@ -99,7 +97,7 @@ def test_report_of_fifty_classes_is_whole_and_of_more_shows_the_worst():
 
 def test_confusions_of_many_classes_are_those_of_the_matrix():
     names = [f"类别{index}" for index in range(60)]
-    labels, logits = random_case(2000, 60, 3)
+    labels, logits = random_rows("single_label", 2000, 60, 3)
     confusions = measured(labels, logits, names)["confusions"]
     matrix = confusion_matrix(labels, logits.argmax(1))
     wrong = {(names[i], names[j]): n for (i, j), n in np.ndenumerate(matrix) if i != j and n}
@@ -111,9 +109,9 @@ def test_confusions_of_many_classes_are_those_of_the_matrix():
 
 def test_thousands_of_labels_make_a_small_report():
     names = [f"第{index}个很长的标签" * 20 for index in range(3000)]
-    metrics = measured(*random_case(6000, 3000, 4), names)
+    metrics = measured(*random_rows("single_label", 6000, 3000, 4), names)
     assert len(rendered(metrics, "title")) < 10_000
-    short = measured(*random_case(6000, 3000, 4), [f"标签{index}" for index in range(3000)])
+    short = measured(*random_rows("single_label", 6000, 3000, 4), [f"标签{index}" for index in range(3000)])
     assert len(json.dumps(short, ensure_ascii=False)) < 1_000_000
 
 

@@ -7,7 +7,6 @@ import pytest
 from scipy.stats import bootstrap
 from sklearn.metrics import accuracy_score, f1_score
 
-from app.evaluation.measures import intervals as bootstrap_intervals
 from app.outcomes import open_outcome
 from app.outcomes.labelled_outcome import LabelledOutcome
 from app.outcomes.resampling import (
@@ -88,15 +87,6 @@ def test_all_metrics_are_those_of_the_outcome_and_of_the_table(task):
         assert metric.key in metrics
     for key, (low, high) in metrics["intervals"].items():
         assert low <= metrics[key] <= high or key == "ece"
-
-
-def test_blocks_of_resamples_change_no_interval(monkeypatch):
-    outcome, labels, logits = case("single_label", 300)
-    scores = outcome.score(labels, logits)
-    whole = intervals(outcome, scores)
-    monkeypatch.setattr(bootstrap_intervals, "BLOCK_DRAWS", 1000)
-    for key, interval in intervals(outcome, scores).items():
-        assert interval == pytest.approx(whole[key]), key
 
 
 def test_intervals_hold_the_true_accuracy_19_times_in_20():

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, f1_score, hamming_loss, log_loss, pr
 from app.errors import InputError
 from app.outcomes import open_outcome
 from app.outcomes.thresholds import LabelRule, choose_thresholds, default_rule, sigmoid
-from tests.multi_label_runs import write_rule
+from tests.multi_label_runs import write_thresholds
 
 
 def measured(labels: np.ndarray, logits: np.ndarray, rule: LabelRule, names: list[str]) -> dict:
@@ -79,16 +79,6 @@ def test_probabilities_that_a_rounding_error_may_swap_are_not_told_apart():
     assert choose_thresholds(labels, sigmoid(logits - 40))[0] < sigmoid(-39.1)
 
 
-def test_a_row_gets_the_labels_above_their_thresholds():
-    probabilities = np.array([[0.9, 0.8, 0.7], [0.3, 0.45, 0.1], [0.6, 0.2, 0.1]])
-    thresholds = np.array([0.5, 0.5, 0.2])
-    assert LabelRule(thresholds).decide(probabilities).astype(int).tolist() == [
-        [1, 1, 1],
-        [0, 0, 0],
-        [1, 0, 0],
-    ]
-
-
 def test_extreme_logits_have_finite_figures():
     logits = np.array([[1e4, -1e4], [-1e4, 1e4]], dtype=np.float32)
     found = measured(np.array([[1, 0], [0, 1]]), logits, default_rule(2), ["a", "b"])
@@ -96,19 +86,12 @@ def test_extreme_logits_have_finite_figures():
     assert found["subset_accuracy"] == 1
 
 
-def test_a_row_without_labels_that_gets_none_counts_as_right():
-    logits = np.array([[-3.0, -3.0], [3.0, -3.0]])
-    found = measured(np.array([[0, 0], [1, 0]]), logits, default_rule(2), ["a", "b"])
-    assert found["samples_f1"] == 1
-    assert found["classes"]["b"]["f1"] == 0
-
-
 def test_the_rule_of_a_run_is_written_and_read(tmp_path):
     outcome = open_outcome("multi_label", ["a", "b"])
     outcome.read_fitted(tmp_path)
     assert outcome.rule.thresholds.tolist() == [0.5, 0.5]
     rule = LabelRule(np.array([0.25, 0.125]), "dev", 20)
-    write_rule(tmp_path, rule, ["b", "a"], step=3)
+    write_thresholds(tmp_path, rule, ["b", "a"], step=3)
     outcome.read_fitted(tmp_path)
     found = outcome.rule
     assert found.thresholds.tolist() == [0.125, 0.25]
