@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import binomtest, bootstrap
-from sklearn.metrics import accuracy_score, f1_score, log_loss
+from sklearn.metrics import f1_score
 
 from app.config.schema import DataConfig
 from app.data.dataset import Split, open_dataset
@@ -15,7 +15,6 @@ from app.errors import InputError
 from app.evaluation.comparison import Comparison, check_same_rows, mcnemar
 from app.evaluation.logits_file import SplitLogits, logits_of, read_logits, write_logits
 from app.outcomes import open_outcome
-from app.outcomes.class_scores import softmax as probabilities
 from app.outcomes.labelled_outcome import LabelledOutcome
 from app.outcomes.predictions_file import write_predictions
 from app.outcomes.resampling import compare
@@ -46,7 +45,7 @@ def test_p_value_is_that_of_scipy(won, lost):
     assert mcnemar(won, lost) == pytest.approx(expected, rel=1e-6)
 
 
-def test_differences_and_intervals_are_those_of_sklearn_and_scipy():
+def test_intervals_of_differences_are_those_of_scipy():
     one, other = two_models()
     found = compare_logits(one, other)
     labels, first, second = one.labels, one.logits.argmax(1), other.logits.argmax(1)
@@ -54,12 +53,6 @@ def test_differences_and_intervals_are_those_of_sklearn_and_scipy():
     def difference(labels, first, second):
         return f1_score(labels, second, average="macro") - f1_score(labels, first, average="macro")
 
-    assert found.differences["accuracy"][0] == pytest.approx(
-        accuracy_score(labels, second) - accuracy_score(labels, first)
-    )
-    assert found.differences["macro_f1"][0] == pytest.approx(difference(labels, first, second))
-    losses = [log_loss(labels, probabilities(split.logits)) for split in (one, other)]
-    assert found.differences["loss"][0] == pytest.approx(losses[1] - losses[0])
     options = {"method": "percentile", "paired": True, "vectorized": False, "n_resamples": 500, "rng": 1}
     expected = bootstrap((labels, first, second), difference, **options).confidence_interval
     assert found.differences["macro_f1"][1] == pytest.approx(expected, abs=0.008)

@@ -17,7 +17,6 @@ from app.strategies.single import Single
 from app.strategies.strategy import Strategy
 from app.training.evaluate import evaluate
 from app.training.loop import planned_steps
-from app.training.optimizer import build_optimizer
 from app.training.step import StepResult, step_seed
 from tests.strategies.contract_worker import two_masks
 from tests.tiny import loaders_of, open_tiny, tiny_model
@@ -299,22 +298,35 @@ def test_evaluation_does_not_disturb_training(singles):
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 @pytest.mark.parametrize("batch_size", [1, 5, 64])
 def test_evaluate_returns_the_logits_of_each_row_in_order(rows, batch_size, packed):
-    dataset, tokenizer, stores = rows
-    model = tiny_model(vocab_size=len(tokenizer), dropout=0.3).train()
-    loader = loaders_of(dataset, stores, model, packed)["train"]
-    done = []
-    with Single(Config(train=TrainConfig(device="cpu", threads=1, learning_rate=1e-3))) as strategy:
-        strategy.setup(model, lambda module: build_optimizer(module, strategy.config.train, 2))
-        found = evaluate(strategy, loader, batch_size, done.append)
-        with torch.inference_mode():
-            assert not model.training
-            one_by_one = [
-                model(**loader.load(np.array([position]), strategy.device).inputs)
-                for position in range(len(loader))
-            ]
+    training, done = Training(rows, packed=packed, dropout=0.3), []
+    model, loader, device = training.strategy.module, training.loader, training.strategy.device
+    found = evaluate(training.strategy, loader, batch_size, done.append)
+    with torch.inference_mode():
+        assert not model.training
+        one_by_one = [
+            model(**loader.load(np.array([position]), device).inputs) for position in range(len(loader))
+        ]
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, torch.cat(one_by_one).numpy(), atol=1e-5)
     assert sum(done) == len(loader)
+
+
+@pytest.mark.parametrize(
+    ("gathered", "problem"),
+    [
+        (lambda rows: rows[1:], "1 are missing and 0 repeated"),
+        (lambda rows: torch.cat([rows, rows[:2]]), "0 are missing and 2 repeated"),
+        (lambda rows: torch.cat([rows[1:], rows[1:2]]), "1 are missing and 1 repeated"),
+        (lambda rows: rows[:0], "48 are missing and 0 repeated"),
+        (lambda rows: torch.cat([rows, rows[:1] * 0 + 48]), "of 48 rows"),
+    ],
+)
+def test_rows_that_are_not_evaluated_once_are_an_error(singles, gathered, problem):
+    training = Training(singles)
+    training.strategy.group.gather = gathered
+    with pytest.raises(RuntimeError, match="every row of train must be evaluated exactly once") as error:
+        evaluate(training.strategy, training.loader, 16)
+    assert problem in str(error.value)
 
 
 def test_an_empty_batch_still_has_inputs(rows):
@@ -325,11 +337,6 @@ def test_an_empty_batch_still_has_inputs(rows):
         batch = Loader(split, stores["train"], layout).load(np.empty(0, np.int64), torch.device("cpu"))
         assert (batch.num_rows, len(batch.labels), len(batch.positions)) == (0, 0, 0)
         assert batch.inputs["input_ids"].numel() > 0
-        loss = SmoothedCrossEntropy(torch.tensor(WEIGHTS))(
-            torch.zeros(1, 3, requires_grad=True)[:0], batch.labels
-        )
-        assert loss.item() == 0.0
-        loss.backward()
 
 
 def test_bf16_trains_near_fp32(singles):
