@@ -16,7 +16,6 @@ from app.errors import InputError, TrainingError
 from app.explanation.explanation import Explanation, explain
 from app.explanation.explanation_page import render_page
 from app.explanation.faithfulness import MIN_UNITS, Faithfulness, delete, measure_faithfulness
-from app.explanation.integrated_gradients import attribute
 from app.explanation.plain_model import PlainModel, load_plain_model
 from app.explanation.sentences import KnownLabel, cut_notes, render_text, strongest, verdict
 from app.explanation.text_units import tokenise, words_of_units
@@ -384,13 +383,6 @@ def test_weights_that_give_no_numbers_are_an_error(tmp_path):
 def test_an_empty_text_is_an_error(model):
     with pytest.raises(InputError, match="the text cannot be explained"):
         explain_one(model, ("  ",))
-
-
-def test_attributions_of_one_step_of_captum_are_refined(model, found):
-    positions = range(len(found.text.input_ids))
-    result = attribute(model, found.text.input_ids, found.text.token_types, positions, 0)
-    assert result.has_converged
-    assert result.values.sum() == pytest.approx(result.text - result.neutral + result.delta)
 
 
 def test_where_attributions_from_the_mask_do_not_add_up_they_are_from_the_unknown_token(tmp_path, found):

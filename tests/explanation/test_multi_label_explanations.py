@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import pipeline
 
 pytest.importorskip("captum")
 
@@ -15,7 +14,7 @@ from app.outcomes.thresholds import LabelRule
 from app.prediction.open_model import ComputeOptions, open_model
 from tests.multi_label_runs import write_thresholds
 from tests.outcomes.test_report_page import Checker
-from tests.saved_classifier import LABELS, as_rows, save_checkpoint
+from tests.saved_classifier import LABELS, as_rows, of_pipeline, save_checkpoint
 from tests.spoken import spoken_in
 from tests.verbs import explain as main
 
@@ -40,27 +39,18 @@ def found(model) -> list[Explanation]:
     return explain(model, (TEXT,))
 
 
-def probabilities_of(folder: Path, text: str) -> np.ndarray:
-    """Return transformers' own probabilities, (num_labels,)."""
-    classify = pipeline(
-        "text-classification", str(folder), top_k=None, function_to_apply="sigmoid", device="cpu"
-    )
-    scores = {entry["label"]: entry["score"] for entry in classify([text])[0]}
-    return np.array([scores[label] for label in LABELS])
-
-
 def test_each_predicted_label_is_explained(folder, found):
     [prediction] = open_model(folder, ComputeOptions("cpu")).predictor.predict(as_rows([TEXT]))
     assert len(found) == 2
     assert {LABELS[one.label] for one in found} == set(prediction.answer)
     assert [one.label for one in found] == found[0].predicted
     for one in found:
-        np.testing.assert_allclose(one.probabilities, probabilities_of(folder, TEXT), atol=1e-5)
+        np.testing.assert_allclose(one.probabilities, of_pipeline(folder, [TEXT])[0], atol=1e-5)
         assert f"{LABELS[one.label]} (predicted), probability" in heading(one)
 
 
 def test_attributions_add_up_to_the_difference_from_a_masked_text(folder, found):
-    masked = probabilities_of(folder, "[MASK]" * len(found[0].text.units))
+    masked = of_pipeline(folder, ["[MASK]" * len(found[0].text.units)])[0]
     for one in found:
         whole, neutral = (np.log(p / (1 - p)) for p in (one.probabilities[one.label], masked[one.label]))
         assert one.attributions.values.sum() == pytest.approx(whole - neutral, abs=0.02)
