@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +11,9 @@ from app.config.command_line import load_config
 from app.config.schema import Config, ModelConfig, TrainConfig
 from app.model.recipe import with_epochs
 from app.run.entry import work
+from tests.multi_label_runs import arguments
 from tests.stopped_run import stop_after
-from tests.tiny import SIZES, write_tiny
+from tests.tiny import write_tiny
 
 
 @pytest.mark.parametrize(
@@ -66,22 +66,15 @@ def test_dev_is_evaluated_about_ten_times_in_many_short_epochs():
     assert evaluations(epochs=31) is None
 
 
-def run_config(rows: Path, out: Path, **train) -> Config:
-    values = {f"model.config.{key}": value for key, value in SIZES.items()}
-    values |= {"data.train": rows, "data.cache_dir": rows.parent / "cache", "output.dir": out}
-    values |= {"output.trackers": "[]", "output.resume": "auto"}
-    values |= {"train.device": "cpu", "train.threads": 1, "train.precision": "fp32"}
-    values |= {f"train.{key}": value for key, value in train.items()}
-    return load_config([word for key, value in values.items() for word in (f"--{key}", str(value))])
-
-
 @pytest.mark.slow
 def test_a_run_resumes_to_the_epochs_and_bits_that_it_had_planned(tmp_path):
     """The schedule of the learning rate has its whole length from the first step on."""
     rows = tmp_path / "rows.tsv"
     write_tiny(rows, 20)
     names = ("whole", "cut", "number")
-    whole, cut, number = (run_config(rows, tmp_path / name, epochs="auto") for name in names)
+    settings = {"data__task": "single_label", "output__resume": "auto"}
+    settings |= {"train__epochs": "auto", "train__batch_size": 32}
+    whole, cut, number = (load_config(arguments(rows, tmp_path / name, **settings)) for name in names)
     assert work(whole, "single") == 0
     stop_after(3, cut)
     assert work(cut, "single") == 0

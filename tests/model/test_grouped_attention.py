@@ -3,11 +3,9 @@ tests/model/test_grouped_attention.py"""
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from app.batching.collate import collate
 from app.model.attention import packed_attention
-from app.model.dropout import LEVELS, drop, keep_mask
 from app.model.grouped_attention import head_layout
 from tests.tiny import tiny_model, token_rows
 
@@ -46,39 +44,3 @@ def test_nothing_and_everything_dropped(dropout):
     fused, plain = (attend(ROWS["groups"], torch.float32, fused, dropout) for fused in (True, False))
     assert all(map(torch.equal, fused, plain))
     assert fused[0].any() == (dropout < 1)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_one_pass_of_dropout_has_the_bits_of_two(dtype):
-    torch.manual_seed(0)
-    values, dropped = torch.randn(1000, dtype=dtype), LEVELS // 3
-    kept = keep_mask(values.shape, dropped, dtype)
-    assert torch.equal(drop(values, kept, dropped), (values * kept).mul_(LEVELS / (LEVELS - dropped)))
-
-
-class CopyCounter(TorchDispatchMode):
-    """Counts operations that only move numbers, other than the selections by an index."""
-
-    NAMES = ("clone", "cat", "copy_", "select_backward", "slice_backward", "new_zeros")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        self.count += function.__name__.split(".")[0] in self.NAMES and result.dim() > 0
-        return result
-
-
-@pytest.mark.parametrize("architecture", ["bert", "electra", "roberta"])
-def test_a_layer_copies_no_tokens(architecture):
-    """Neither forward nor backward: a model of four layers makes as many copies as one of two."""
-    counts = []
-    for num_layers in (2, 4):
-        model = tiny_model(architecture, dropout=0.1, num_hidden_layers=num_layers).train()
-        inputs = collate(token_rows(ROWS["groups"]), None, model.layout(True))
-        with CopyCounter() as counter:
-            model(**inputs).sum().backward()
-        counts.append(counter.count)
-    assert counts[0] == counts[1]

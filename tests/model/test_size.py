@@ -14,7 +14,6 @@ from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model.classifier import check_passes
 from app.model.pretrained import build_model
-from app.model.size import check_size
 from app.prediction.saved_model import load_checkpoint
 from tests.saved_classifier import LABELS, save_checkpoint
 from tests.tiny import SIZES, tiny_tokenizer, token_rows
@@ -72,12 +71,6 @@ def test_settings_cannot_take_all_memory(architecture, key, value):
         InputError, match=r"model\.config|num_hidden_layers must be at most 1,000, found 1000000000"
     ):
         build({key: value}, architecture)
-
-
-def test_measuring_a_model_allocates_nothing_and_draws_nothing():
-    config, state = AutoConfig.for_model("bert", num_hidden_layers=24, hidden_size=768), torch.get_rng_state()
-    check_size(config)
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 VALUES = {

@@ -105,6 +105,8 @@ def test_a_model_of_other_labels_keeps_its_encoder_and_gets_a_new_head(tmp_path,
             f"{tmp_path} was trained on other labels (x, y, z): its encoder is kept, the head is new."
         ]
         assert other.classifier.weight.shape[0] == len(labels)
+        assert other.config.id2label == dict(enumerate(labels))
+        assert other.config.label2id == {name: index for index, name in enumerate(labels)}
         assert not torch.equal(other.classifier.weight[:2], first.classifier.weight[:2])
         assert not other.classifier.bias.any()
         for name, weight in first.bert.state_dict().items():

@@ -8,44 +8,36 @@ from app.model import varlen as varlen_attention
 from tests.tiny import tiny_model, token_rows
 
 
-@pytest.mark.parametrize("longest_query", [7, 1], ids=["all tokens", "first tokens"])
-def test_varlen_kernels_take_what_they_are_given(longest_query):
+@pytest.mark.parametrize(
+    ("dtype", "heads", "longest_query", "causal", "window"),
+    [
+        (torch.bfloat16, (2, 2, 2), 7, False, None),
+        (torch.bfloat16, (2, 2, 2), 1, False, None),
+        (torch.bfloat16, (4, 2, 2), 7, True, None),
+        (torch.bfloat16, (4, 2, 2), 7, True, 3),
+        (torch.bfloat16, (4, 2, 2), 7, False, 3),
+        (torch.float32, (4, 2, 2), 7, True, None),
+        (torch.float32, (4, 2, 2), 7, True, 3),
+    ],
+)
+def test_varlen_kernels_take_what_they_are_given(dtype, heads, longest_query, causal, window):
     """No values, only shapes: torch checks the arguments of its CUDA kernels on the meta device."""
     offsets = torch.empty(4, dtype=torch.int32, device="meta")
     queries = 16 if longest_query == 7 else 3
     states = [
-        torch.empty(tokens, 2, 64, device="meta", dtype=torch.bfloat16, requires_grad=True)
-        for tokens in (queries, 16, 16)
+        torch.empty(tokens, number, 64, device="meta", dtype=dtype, requires_grad=True)
+        for tokens, number in zip((queries, 16, 16), heads, strict=True)
     ]
-    found = varlen_attention.attend_varlen(*states, offsets, offsets, longest_query, 7, 0.1, 0.125)
-    assert (found.shape, found.dtype) == (states[0].shape, torch.bfloat16)
+    dropout, scale = (0.0, None) if causal or window else (0.1, 0.125)
+    rest = (offsets, offsets, longest_query, 7, dropout, scale, causal, window)
+    found = varlen_attention.attend_varlen(*states, *rest)
+    assert (found.shape, found.dtype) == (states[0].shape, dtype)
     gradients = torch.autograd.grad(found.sum(), states)
     assert [gradient.shape for gradient in gradients] == [part.shape for part in states]
-    with torch.no_grad():
-        exact = varlen_attention.attend_varlen(
-            *(part.float() for part in states), offsets, offsets, longest_query, 7, 0.1, 0.125
-        )
-    assert exact.shape == states[0].shape
-
-
-@pytest.mark.parametrize(
-    ("dtype", "causal", "window"),
-    [
-        (torch.bfloat16, True, None),
-        (torch.bfloat16, True, 3),
-        (torch.bfloat16, False, 3),
-        (torch.float32, True, None),
-        (torch.float32, True, 3),
-    ],
-)
-def test_varlen_kernels_take_decoders_and_windows(dtype, causal, window):
-    offsets = torch.empty(4, dtype=torch.int32, device="meta")
-    states = [
-        torch.empty(16, heads, 64, device="meta", dtype=dtype, requires_grad=True) for heads in (4, 2, 2)
-    ]
-    found = varlen_attention.attend_varlen(*states, offsets, offsets, 7, 7, 0.0, None, causal, window)
-    gradients = torch.autograd.grad(found.sum(), states)
-    assert [gradient.shape for gradient in gradients] == [part.shape for part in states]
+    if not causal and not window:
+        with torch.no_grad():
+            exact = varlen_attention.attend_varlen(*(part.float() for part in states), *rest)
+        assert exact.shape == states[0].shape
 
 
 def test_varlen_kernels_are_tried_before_they_are_used(monkeypatch, caplog):

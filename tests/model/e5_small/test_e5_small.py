@@ -13,7 +13,7 @@ from app.config import shipped
 from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model.e5_small import local
-from app.model.e5_small.checkpoint import LAYER, build_checkpoint
+from app.model.e5_small.checkpoint import EMBEDDINGS, LAYER, build_checkpoint
 from app.model.e5_small.chinese_tokenizer import SPECIAL_TOKENS, is_kept
 from app.model.e5_small.data_file import DataFile
 from app.model.pretrained import build_model
@@ -36,24 +36,21 @@ def tiny_file(tmp_path, monkeypatch):
     return path
 
 
-def test_weights_are_read_exactly(tmp_path):
-    expected = write_tiny_file(tmp_path / "file")
-    file = DataFile(tmp_path / "file")
-    for name, values in expected.items():
-        columns = values.shape[1] if values.ndim == 2 else None
-        np.testing.assert_array_equal(file.tensor(name, columns), values)
-    rows = np.array([5, 0, 7])
-    np.testing.assert_array_equal(file.tensor("emb.word", HIDDEN, rows), expected["emb.word"][rows])
+def build_tiny(folder: Path) -> tuple[Path, dict]:
+    """Return a checkpoint of a tiny data file, and the tensors of the file."""
+    tensors, checkpoint = write_tiny_file(folder / "file"), folder / "checkpoint"
+    checkpoint.mkdir()
+    build_checkpoint(checkpoint, folder / "file")
+    return checkpoint, tensors
 
 
 def test_the_checkpoint_is_a_bert_with_every_weight(tmp_path):
-    expected = write_tiny_file(tmp_path / "file")
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    build_checkpoint(folder, tmp_path / "file")
+    folder, expected = build_tiny(tmp_path)
     model, info = AutoModel.from_pretrained(folder, output_loading_info=True)
     assert not any(info.values())
     weights = model.state_dict()
+    for name, ours in EMBEDDINGS.items():
+        np.testing.assert_array_equal(weights[ours].numpy(), expected[name])
     for layer in range(2):
         for name, ours in LAYER.items():
             for kind, suffix in (("w", "weight"), ("b", "bias")):
@@ -70,10 +67,7 @@ def test_the_checkpoint_is_a_bert_with_every_weight(tmp_path):
 
 
 def test_the_tokenizer_keeps_chinese_pieces_and_normalises_texts(tmp_path):
-    write_tiny_file(tmp_path / "file")
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    build_checkpoint(folder, tmp_path / "file")
+    folder, _ = build_tiny(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.is_fast
     assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == KEPT
