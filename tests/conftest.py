@@ -20,8 +20,8 @@ os.environ["LC_ALL"] = "C.UTF-8"
 # Files of minutes, the longest first: where two processes share the tests, none waits for such a file at the
 # end. One process runs all tests of a file.
 LONG_FILES = ["test_contract.py", "test_resume.py", "test_chaos.py", "test_dead_ranks.py", "test_fuzz.py"]
-LONG_FILES += ["test_learning.py", "test_benchmarks.py", "test_elastic.py", "test_tune.py"]
-LONG_FILES += ["test_parts_processes.py", "test_notebook.py"]
+LONG_FILES += ["test_benchmarks.py", "test_elastic.py", "test_tune.py", "test_parts_processes.py"]
+LONG_FILES += ["test_notebook.py"]
 HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
 
@@ -84,6 +84,39 @@ def empty_folder(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> list[str]:
+    """The arguments for a data file of 120 rows, 96 of them for training, which all runs of a test file
+    share."""
+    from tests.tiny import write_tiny
+
+    folder = tmp_path_factory.mktemp("data")
+    rows = write_tiny(folder / "rows.tsv", 40)
+    return ["--data.train", str(rows), "--data.cache_dir", str(folder / "cache")]
+
+
+@pytest.fixture
+def at_step(monkeypatch) -> Callable[..., None]:
+    """Return a function that has something happen in the next run of this process, in its optimizer step
+    after `count` others; None: nothing."""
+    from app.strategies.single import Single
+
+    unscale = Single.unscale
+
+    def plan(count: int | None, action: Callable[[], None] | None = None) -> None:
+        seen = []
+
+        def disturbed(self) -> None:
+            seen.append(1)
+            if len(seen) - 1 == count:
+                action()
+            unscale(self)
+
+        monkeypatch.setattr(Single, "unscale", disturbed)
+
+    return plan
+
+
 @pytest.fixture
 def write(tmp_path) -> Callable[..., Path]:
     """Write a file below `tmp_path` (text as UTF-8, lone surrogates allowed) and return its path."""
@@ -102,14 +135,6 @@ def tiny_tokenizer():
     """A BERT tokenizer of a few characters; all others are [UNK]."""
     from transformers import BertTokenizer
 
-    tokens = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *"今天真开心气死我了好坏，。0123456789ab",
-        "##a",
-        "##b",
-    ]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokens += [*"今天真开心气死我了好坏，。0123456789ab", "##a", "##b"]
     return BertTokenizer({token: index for index, token in enumerate(tokens)})

@@ -38,19 +38,9 @@ def arguments(posts: Path, out: Path, sizes: dict = SIZES, **settings) -> list[s
     """Return the command line of a run; settings are written data__task for data.task."""
     values = {f"model__config__{key}": value for key, value in sizes.items()}
     values |= {"data__train": posts, "data__cache_dir": posts.parent / "cache", "output__dir": out}
-    values |= {
-        "data__task": "multi_label",
-        "data__max_length": 32,
-        "train__device": "cpu",
-        "train__threads": 1,
-        "train__precision": "fp32",
-    }
-    values |= {
-        "output__trackers": "[]",
-        "train__batch_size": 16,
-        "train__learning_rate": "3e-3",
-        **settings,
-    }
+    values |= {"data__task": "multi_label", "data__max_length": 32, "output__trackers": "[]"}
+    values |= {"train__device": "cpu", "train__threads": 1, "train__precision": "fp32"}
+    values |= {"train__batch_size": 16, "train__learning_rate": "3e-3"} | settings
     return [word for key, value in values.items() for word in (f"--{key.replace('__', '.')}", str(value))]
 
 

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 import torch.distributed as dist
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from app.checkpoints.training_state import contiguous
 from app.runtime.host_memory import trim_heap
@@ -45,13 +45,8 @@ class Disturbance:
 def settings(data: list[str], folder: Path, **changes) -> list[str]:
     """Return the arguments of a small job; `changes` by setting, `train__epochs` for train.epochs."""
     values = {"output.dir": folder, "output.resume": "auto", "train.device": "cpu", "train.threads": 1}
-    values |= {
-        "train.precision": "fp32",
-        "data.max_length": 24,
-        "train.batch_size": 16,
-        "train.learning_rate": 5e-3,
-        "train.log_every": 4,
-    }
+    values |= {"train.precision": "fp32", "train.batch_size": 16, "train.learning_rate": 5e-3}
+    values |= {"train.log_every": 4, "data.max_length": 24}
     values |= {f"model.config.{key}": value for key, value in SMALL.items()} | {"output.trackers": "[]"}
     values |= {key.replace("__", "."): value for key, value in changes.items()}
     return [*data, *(f"--{key}={value}" for key, value in values.items())]
@@ -147,6 +142,15 @@ def run(
 ) -> list[int | None]:
     """Run to the end; returns the exit codes of the ranks."""
     return Run(mode, world_size, argv, disturbances, log).join()
+
+
+def largest_difference(one: Path, other: Path) -> float:
+    """Return by how much the weights of two run folders differ, but for the biases of keys: their exact
+    gradient is zero, and AdamW enlarges what rounding leaves of it."""
+    weights, others = (load_file(folder / "model.safetensors") for folder in (one, other))
+    assert weights.keys() == others.keys()
+    names = [name for name in weights if "key.bias" not in name]
+    return max(float((weights[name] - others[name]).abs().max()) for name in names)
 
 
 def fork(work: Callable, arguments: tuple, world_size: int, log: Path) -> None:

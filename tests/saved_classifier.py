@@ -30,11 +30,8 @@ def save_checkpoint(folder: Path, architecture: str = "bert", **config) -> Path:
     """Save a random classifier, as any transformers user would, with weights large enough for labels that
     differ."""
     torch.manual_seed(0)
-    labels = {
-        "num_labels": 3,
-        "id2label": dict(enumerate(LABELS)),
-        "label2id": {n: i for i, n in enumerate(LABELS)},
-    }
+    labels = {"num_labels": 3, "id2label": dict(enumerate(LABELS))}
+    labels |= {"label2id": {name: number for number, name in enumerate(LABELS)}}
     sizes = SIZES[architecture] | {"vocab_size": len(VOCABULARY), "pad_token_id": 0}
     model = AutoModelForSequenceClassification.from_config(
         AutoConfig.for_model(architecture, **sizes, **labels | config)

@@ -1,7 +1,8 @@
-"""A run that is stopped after a step, as by SIGTERM."""
+"""Runs that are stopped after a step, as by SIGTERM, or fail in it."""
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -11,6 +12,14 @@ from app.config.command_line import load_config
 from app.config.schema import Config
 from app.run.after_step import AfterStep
 from app.run.entry import work
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def crash() -> None:
+    raise RuntimeError("the machine has failed")
 
 
 def stop_after(step: int, config: Config) -> None:

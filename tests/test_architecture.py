@@ -74,13 +74,8 @@ def named_modules(path: Path) -> frozenset[str]:
     """Return the modules that a file of app/ names in strings, ".module" or ".module:Class", to import them
     when needed."""
     package = ".".join(path.relative_to(ROOT).parent.parts)
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    strings = {
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    relative = {name for name in (string.split(":")[0] for string in strings) if re.match(r"\.{1,2}\w", name)}
+    names = {string.split(":")[0] for string in strings(path)}
+    relative = {name for name in names if re.match(r"\.{1,2}\w", name)}
     return frozenset({resolve_name(name, package) for name in relative} & set(MODULES))
 
 

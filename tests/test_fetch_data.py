@@ -2,19 +2,17 @@
 
 import hashlib
 import re
-import subprocess
 import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
 from scripts import fetch_data
+from tests.processes import ROOT, finish
 from tests.real_data import REAL_DATA, needs_real_data
 
-ROOT = Path(__file__).resolve().parents[1]
 NAME, CONTENT = "tiny/train.tsv", b"text\tlabel\n"
 
 
@@ -80,13 +78,7 @@ def test_every_set_has_its_origin_and_licence_and_the_configurations_name_their_
 
 def test_without_pooch_the_command_that_installs_it_is_named(tmp_path):
     code = "import sys; sys.modules['pooch'] = None; from scripts.fetch_data import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), "all"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = finish([sys.executable, "-c", code, str(tmp_path), "all"])
     assert done.returncode == 1
     assert "this script needs pooch: pip install -r requirements/data.txt" in done.stderr
 

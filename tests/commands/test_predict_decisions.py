@@ -11,7 +11,7 @@ from scipy.special import softmax
 from app.evaluation.logits_file import SplitLogits, write_logits
 from app.outcomes.thresholds import LabelRule
 from tests.commands.predicted_rows import predict
-from tests.multi_label_runs import write_thresholds
+from tests.multi_label_runs import write_rule
 from tests.saved_classifier import LABELS, save_checkpoint
 from tests.verbs import predict as main
 
@@ -76,7 +76,7 @@ def test_jsonl_and_lines_have_decisions_too(problem_type, tmp_path, capsys):
     folder = save_checkpoint(tmp_path / "model", problem_type=problem_type)
     is_multi = problem_type == PROBLEM_TYPES[1]
     if is_multi:
-        write_thresholds(folder, LabelRule(np.full(3, 0.5)), LABELS)
+        write_rule(folder, LabelRule(np.full(3, 0.5)), LABELS)
     arguments = ["--checkpoint", str(folder), "--device", "cpu", "--threshold", "0.5", "今天真开心"]
     assert main([*arguments, "--output_format", "jsonl"]) == 0
     record = json.loads(capsys.readouterr().out)

@@ -10,7 +10,7 @@ import pytest
 from app.evaluation.logits_file import SplitLogits, write_logits
 from app.outcomes.thresholds import LabelRule, choose_thresholds, held_out_decisions, sigmoid
 from tests.commands.predicted_rows import predict
-from tests.multi_label_runs import write_thresholds
+from tests.multi_label_runs import write_rule
 from tests.saved_classifier import LABELS, save_checkpoint
 from tests.verbs import predict as main
 
@@ -30,7 +30,7 @@ def run(tmp_path_factory) -> Path:
     dev = dev_rows()
     write_logits(folder / "logits.safetensors", {"dev": dev}, LABELS, 5, "multi_label")
     rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)), "dev", len(dev))
-    write_thresholds(folder, rule, LABELS)
+    write_rule(folder, rule, LABELS)
     return folder
 
 

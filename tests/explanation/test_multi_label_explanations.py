@@ -12,7 +12,7 @@ from app.explanation.plain_model import PlainModel, load_plain_model
 from app.explanation.sentences import heading
 from app.outcomes.thresholds import LabelRule
 from app.prediction.open_model import ComputeOptions, open_model
-from tests.multi_label_runs import write_thresholds
+from tests.multi_label_runs import write_rule
 from tests.outcomes.test_report_page import Checker
 from tests.saved_classifier import LABELS, as_rows, of_pipeline, save_checkpoint
 from tests.spoken import spoken_in
@@ -25,7 +25,7 @@ TEXT = "今天真开心，手机质量abc不好鼎"
 def folder(tmp_path_factory) -> Path:
     """A model that gives TEXT two of its three labels."""
     folder = save_checkpoint(tmp_path_factory.mktemp("sets"), problem_type="multi_label_classification")
-    write_thresholds(folder, LabelRule(np.array([0.01, 0.01, 1.0])), LABELS)
+    write_rule(folder, LabelRule(np.array([0.01, 0.01, 1.0])), LABELS)
     return folder
 
 

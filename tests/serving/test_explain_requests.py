@@ -19,7 +19,7 @@ from app.prediction.examples import example_inputs
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.torch_runtime import load_predictor
 from app.serving.service import ServeOptions, Service
-from tests.multi_label_runs import write_thresholds
+from tests.multi_label_runs import write_rule
 from tests.saved_classifier import LABELS, save_checkpoint
 from tests.serving.running_server import running
 
@@ -56,7 +56,7 @@ def test_a_label_is_explained_with_the_words_and_the_test(model):
 
 def test_several_labels_and_a_number_are_explained(tmp_path):
     several = save_checkpoint(tmp_path / "several", problem_type="multi_label_classification")
-    write_thresholds(several, LabelRule(np.zeros(len(LABELS)), "dev", 10), LABELS)
+    write_rule(several, LabelRule(np.zeros(len(LABELS)), "dev", 10), LABELS)
     found = ask(open_model(several, ComputeOptions("cpu")), "explain", {"inputs": TEXT}).json()
     assert len(found) == len(LABELS)
     names = {"num_labels": 1, "id2label": {0: "score"}, "label2id": {"score": 0}}

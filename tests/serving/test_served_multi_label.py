@@ -17,7 +17,7 @@ import httpx2
 from app.outcomes.thresholds import LabelRule
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.serving.service import ServeOptions, Service
-from tests.multi_label_runs import write_thresholds
+from tests.multi_label_runs import write_rule
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.serving.running_server import CHROMIUM, classified, downloaded, running
 
@@ -33,7 +33,7 @@ def checkpoint(tmp_path_factory) -> Path:
     folder = save_checkpoint(
         tmp_path_factory.mktemp("sets") / "model", problem_type="multi_label_classification"
     )
-    write_thresholds(folder, LabelRule(np.array(THRESHOLDS), "dev", 10), LABELS)
+    write_rule(folder, LabelRule(np.array(THRESHOLDS), "dev", 10), LABELS)
     return folder
 
 
