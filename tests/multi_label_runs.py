@@ -67,7 +67,7 @@ def predict_again(run: Path, rows: list[dict], output: Path, *words: str) -> lis
     return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
 
 
-def write_thresholds(folder: Path, rule: LabelRule, label_names: list[str], step: int = 1) -> None:
+def write_rule(folder: Path, rule: LabelRule, label_names: list[str], step: int = 1) -> None:
     """Write the thresholds of a model into its folder, as a run does."""
     outcome = open_outcome("multi_label", label_names)
     outcome.rule = rule

@@ -17,11 +17,7 @@ from app.runtime.processes import launcher_process, launcher_start
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime.now().astimezone()
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def make_run(folder: str, age: int = 0, **details) -> Path:

@@ -10,17 +10,13 @@ from app.config.schema import OutputConfig
 from app.errors import InputError
 from app.run.entry import main
 from tests.ranks import settings
-from tests.tiny import write_tiny
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def open_folder(**settings) -> bool:
-    """Open the folder `run` as rank 0 does; return whether a run in it is resumed."""
-    _, is_resumed, lock = open_run_folder(OutputConfig(dir="run", **settings))
+def open_folder(folder: str | None = "run", **settings) -> bool:
+    """Open a folder as rank 0 does; return whether a run in it is resumed."""
+    _, is_resumed, lock = open_run_folder(OutputConfig(dir=folder, **settings))
     lock.release()
     return is_resumed
 
@@ -48,6 +44,23 @@ def test_folder_that_is_no_run_is_never_touched(present, resume):
     assert all((Path("run") / name).read_text() == "mine" for name in present)
 
 
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"folder": "file"}, r"output\.dir"),
+        ({"folder": "file/run"}, r"output\.dir"),
+        ({"folder": None, "name": "run"}, r"output\.dir"),
+        ({"folder": "checkpoints"}, "a link to no-such-disk"),
+    ],
+    ids=["a file", "below a file", "below a dead link", "a dead link"],
+)
+def test_a_folder_that_cannot_be_made(settings, problem):
+    Path("file").write_text("")
+    Path("checkpoints").symlink_to("no-such-disk")
+    with pytest.raises(InputError, match=problem):
+        open_folder(**settings)
+
+
 def test_a_run_that_was_killed_in_its_first_write_left_an_empty_folder():
     Path("run").mkdir()
     Path("run/.run_history.json").write_text("{")
@@ -62,9 +75,8 @@ def test_a_run_that_was_killed_at_its_very_start_is_resumed_from_the_beginning()
     assert open_folder(resume="auto")
 
 
-def test_what_a_run_reads_is_never_written():
+def test_what_a_run_reads_is_never_written(data):
     """Its data or its pretrained model are in the folder of a run."""
-    data = [f"--data.train={write_tiny(Path('rows.tsv'), 20)}", "--data.cache_dir=cache"]
     first = settings(data, Path("run"), train__max_steps=1)
     assert main("single", "", first) == 0
     before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}

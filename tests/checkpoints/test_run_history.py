@@ -2,61 +2,27 @@
 tests/checkpoints/test_run_history.py"""
 
 import json
-import os
-import signal
 from pathlib import Path
-from shlex import split
 
 import pytest
 import yaml
 
 from app.run.entry import main
-from app.strategies.single import Single
-from tests.tiny import write_tiny
-
-SMALL = [
-    *split("--model.config.hidden_size=16 --model.config.num_hidden_layers=1"),
-    *split("--model.config.num_attention_heads=2 --model.config.intermediate_size=32"),
-    *split("--data.max_length=24 --train.batch_size=16 --train.log_every=2"),
-    *split("--train.device=cpu --train.threads=1 --train.precision=fp32 --train.epochs=2"),
-    *split("--output.trackers=[] --train.save_every=3 --output.dir=run"),
-    *split("--output.resume=auto"),
-]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> list[str]:
-    folder = tmp_path_factory.mktemp("data")
-    return [f"--data.train={write_tiny(folder / 'rows.tsv', 40)}", f"--data.cache_dir={folder / 'cache'}"]
+from tests import ranks
+from tests.stopped_run import crash, terminate
 
 
 @pytest.fixture
-def start(data, monkeypatch, empty_folder):
+def start(data, at_step, empty_folder):
     """Return a function that runs as run_single.py does and returns the exit status; `action` happens after
     `steps` steps."""
-    unscale = Single.unscale
 
-    def run(*arguments: str, steps: int = 0, action=None) -> int:
-        seen = []
-
-        def disturbed(self):
-            seen.append(1)
-            if action and len(seen) == steps + 1:
-                action()
-            return unscale(self)
-
-        monkeypatch.setattr(Single, "unscale", disturbed)
-        return main("single", "", [*data, *SMALL, *arguments])
+    def run(*arguments: str, steps: int | None = None, action=None) -> int:
+        at_step(steps, action)
+        small = ranks.settings(data, Path("run"), train__log_every=2, train__save_every=3, train__epochs=2)
+        return main("single", "", [*small, *arguments])
 
     return run
-
-
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def crash() -> None:
-    raise RuntimeError("the machine has failed")
 
 
 def settings() -> dict:

@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import json
 import multiprocessing
 import os
 import signal
@@ -13,22 +12,10 @@ import pytest
 from app.checkpoints.run_folder import LOCK, check_run_folder, lock_folder, open_run_folder
 from app.config.schema import OutputConfig
 from app.errors import InputError
+from tests.checkpoints.test_find_run import make_run
 
 NEW, AUTO = OutputConfig(dir="run"), OutputConfig(dir="run", resume="auto")
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def make_run(folder: str) -> Path:
-    """Make an interrupted run with a little of everything."""
-    path = Path(folder)
-    path.mkdir(parents=True)
-    (path / "run_history.json").write_text(json.dumps({"starts": [{"launcher": None}]}))
-    (path / "train.log").write_text("step 1")
-    return path
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def hold(folder: str, ready) -> None:
@@ -61,7 +48,7 @@ def other():
 @pytest.mark.parametrize("config", [NEW, AUTO])
 @pytest.mark.parametrize("call", [check_run_folder, open_run_folder])
 def test_a_second_run_is_refused_until_the_first_is_dead(other, config, call):
-    folder = make_run("run")
+    folder = make_run("run", launcher=None)
     process = other("run")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(InputError) as caught:
@@ -80,7 +67,7 @@ def test_a_second_run_is_refused_until_the_first_is_dead(other, config, call):
 
 
 def test_two_starts_of_resume_auto_without_a_folder(other):
-    make_run("checkpoints/exp-001")
+    make_run("checkpoints/exp-001", launcher=None)
     other("checkpoints/exp-001")
     for call in (check_run_folder, open_run_folder):
         with pytest.raises(InputError, match=r"checkpoints/exp-001 is in use by another one"):

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, f1_score, hamming_loss, log_loss, pr
 from app.errors import InputError
 from app.outcomes import open_outcome
 from app.outcomes.thresholds import LabelRule, choose_thresholds, default_rule, sigmoid
-from tests.multi_label_runs import write_thresholds
+from tests.multi_label_runs import write_rule
 
 
 def measured(labels: np.ndarray, logits: np.ndarray, rule: LabelRule, names: list[str]) -> dict:
@@ -91,7 +91,7 @@ def test_the_rule_of_a_run_is_written_and_read(tmp_path):
     outcome.read_fitted(tmp_path)
     assert outcome.rule.thresholds.tolist() == [0.5, 0.5]
     rule = LabelRule(np.array([0.25, 0.125]), "dev", 20)
-    write_thresholds(tmp_path, rule, ["b", "a"], step=3)
+    write_rule(tmp_path, rule, ["b", "a"], step=3)
     outcome.read_fitted(tmp_path)
     found = outcome.rule
     assert found.thresholds.tolist() == [0.125, 0.25]

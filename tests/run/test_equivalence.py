@@ -13,14 +13,13 @@ from safetensors.torch import save_file
 from app.config.command_line import load_config
 from app.config.schema import Config
 from app.run.modes.mode_comparison import FLOAT64_LIMIT, KINDS, MAX_CONTROL_RATIO, compare
+from tests.ranks import ROOT, SMALL
 from tests.real_data import REAL_DATA
 from tests.run.mode_ranks import train
 from tests.tiny import write_tiny
 
-ROOT = Path(__file__).resolve().parents[2]
-SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-SMALL = [f"--model.config.{key}={size}" for key, size in SIZES.items()]
-SMALL += ["--train.device=cpu", "--train.threads=1", "--train.precision=fp32", "--data.max_length=32"]
+SETTINGS = [f"--model.config.{key}={size}" for key, size in SMALL.items()]
+SETTINGS += ["--train.device=cpu", "--train.threads=1", "--train.precision=fp32", "--data.max_length=32"]
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ def test_below_float64_a_mode_may_differ_ten_times_as_much_as_the_control(result
 def small(tmp_path_factory) -> Callable[[list[str]], Config]:
     """Return a function that reads the settings of a small job; all jobs share a cache."""
     cache = str(tmp_path_factory.mktemp("cache"))
-    return lambda arguments: load_config([*SMALL, *arguments, "--data.cache_dir", cache])
+    return lambda arguments: load_config([*SETTINGS, *arguments, "--data.cache_dir", cache])
 
 
 def assert_ddp_is_one_process(config: Config, folder: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from app.errors import TrainingError
 from app.run.evaluation import check_finite
 from tests.ranks import Disturbance, Run, settings
-from tests.tiny import open_tiny, write_tiny
+from tests.tiny import open_tiny
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -31,14 +31,8 @@ def test_rows_whose_logits_are_not_finite_are_named(tmp_path, value):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_a_model_that_is_not_a_number_is_not_the_best(tmp_path, world_size):
+def test_a_model_that_is_not_a_number_is_not_the_best(data, tmp_path, world_size):
     """The weights are spoilt in the step before the first evaluation; its own loss is finite."""
-    data = [
-        "--data.train",
-        str(write_tiny(tmp_path / "rows.tsv", 20)),
-        "--data.cache_dir",
-        str(tmp_path / "cache"),
-    ]
     argv = settings(data, tmp_path / "run", train__epochs=2, train__eval_every=2)
     disturbances = [Disturbance(1, "spoil_weights", rank) for rank in range(world_size)]
     run = Run("ddp" if world_size > 1 else "single", world_size, argv, disturbances, tmp_path / "log")

@@ -37,10 +37,6 @@ def with_data(config: Config, **settings) -> Config:
     return replace(config, data=replace(config.data, **settings))
 
 
-def test_nothing_has_changed(config, job):
-    assert changes(job, signature(config)) == []
-
-
 def test_moved_files_and_another_cache_are_the_same_job(config, job, tmp_path):
     moved = tmp_path / "moved.txt"
     moved.write_bytes(Path(config.data.train).read_bytes())

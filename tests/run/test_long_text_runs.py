@@ -1,7 +1,6 @@
 """Whole runs on long texts: training, its report, resuming and prediction read them alike: python -m pytest
 tests/run/test_long_text_runs.py"""
 
-import csv
 import json
 import random
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from app.data.rows import Row
 from app.prediction.open_model import ComputeOptions, open_model
 from app.run.entry import main
+from tests.multi_label_runs import read_predictions
 from tests.run.test_run import SMALL
 from tests.tiny import LABELS, WORDS
 
@@ -47,47 +47,32 @@ def data(tmp_path_factory) -> list[str]:
 
 def run(data: list[str], folder: str, *arguments: str) -> Path:
     # A later value of the same setting counts: max_length is 24 in SMALL.
-    assert (
-        main(
-            "single",
-            "",
-            [
-                *data,
-                *SMALL,
-                *split("--data.max_length 20 --train.epochs 1 --output.dir"),
-                folder,
-                *arguments,
-            ],
-        )
-        == 0
-    )
+    short = split("--data.max_length 20 --train.epochs 1 --output.dir")
+    assert main("single", "", [*data, *SMALL, *short, folder, *arguments]) == 0
     return Path(folder)
 
 
-def predicted(folder: Path) -> list[dict]:
-    with (folder / "predictions.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def check_prediction(folder: Path, model: Path) -> None:
-    """Compare what `model` makes of the test rows of a run with predictions.csv of the run."""
-    rows = predicted(folder)
+def check_prediction(folder: Path) -> list[dict]:
+    """Compare what the model of a run makes of its test rows with its predictions.csv; return the rows of
+    that."""
+    rows = read_predictions(folder / "predictions.csv")
     texts = [Row(at, row["text"], None, None) for at, row in enumerate(rows)]
-    opened = open_model(model, ComputeOptions("cpu", calibrate=False))
-    found = [prediction.probabilities for prediction in opened.predictor.predict(texts, chunk_rows=5)]
-    wanted = [[float(row[f"p_{name}"]) for name in LABELS] for row in rows]
+    predictor = open_model(folder, ComputeOptions("cpu", calibrate=False)).predictor
+    found = [prediction.probabilities for prediction in predictor.predict(texts, chunk_rows=5)]
+    wanted = [[float(row[f"p_{name}"]) for name in predictor.label_names] for row in rows]
     np.testing.assert_allclose(found, wanted, atol=2e-5)
+    return rows
 
 
 @pytest.mark.parametrize("way", LONG)
 def test_prediction_reads_texts_as_the_training_did(data, way):
     folder = run(data, "run", *LONG[way])
-    check_prediction(folder, folder)
-    assert sum(len(row["text"]) > 25 for row in predicted(folder)) >= 2
+    rows = check_prediction(folder)
+    assert sum(len(row["text"]) > 25 for row in rows) >= 2
     report = json.loads((folder / "report.json").read_text("utf-8"))["long_texts"]
     parts = {name: part["rows"] for name, part in report.items() if isinstance(part, dict)}
     assert {"whole", "not_whole" if way == "head_tail" else "several_windows"} <= set(parts)
-    assert sum(parts.values()) == len(predicted(folder))
+    assert sum(parts.values()) == len(rows)
     assert "Accuracy by what was read" in (folder / "report.txt").read_text("utf-8")
     assert "by what was read of the text" in (folder / "report.html").read_text("utf-8")
     logged = (folder / "train.log").read_text("utf-8")
@@ -102,20 +87,9 @@ def test_several_labels_a_row_and_windows(data, tmp_path):
         Path(data[1]).read_text(encoding="utf-8").replace("\t正面", "\t正面|中性").replace("\t负面", "\t")
     )
     (tmp_path / "sets.tsv").write_text(source, encoding="utf-8")
-    sets = [
-        "--data.train",
-        str(tmp_path / "sets.tsv"),
-        "--data.cache_dir",
-        data[3],
-        "--data.task",
-        "multi_label",
-    ]
-    folder = run(sets, "run", "--data.label_separator", "|", *LONG["windows"])
+    sets = ["--data.train", str(tmp_path / "sets.tsv"), *data[2:]]
+    task = ["--data.task", "multi_label", "--data.label_separator", "|"]
+    folder = run(sets, "run", *task, *LONG["windows"])
     report = json.loads((folder / "report.json").read_text("utf-8"))["long_texts"]
     assert report["several_windows"]["rows"] >= 2
-    rows = predicted(folder)
-    opened = open_model(folder, ComputeOptions("cpu"))
-    texts = [Row(at, row["text"], None, None) for at, row in enumerate(rows)]
-    found = [prediction.probabilities for prediction in opened.predictor.predict(texts)]
-    wanted = [[float(row[f"p_{name}"]) for name in opened.predictor.label_names] for row in rows]
-    np.testing.assert_allclose(found, wanted, atol=2e-5)
+    check_prediction(folder)

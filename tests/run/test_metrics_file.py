@@ -2,7 +2,11 @@
 
 from app.run.log.metrics_file import drop_later_lines, read_evaluations
 
-LINES = ['{"step": 3, "loss": 1.0}\n', '{"step": 6, "loss": 0.5}\n', '{"step": 9, "loss": 0.4}\n']
+LINES = [
+    '{"step": 3, "loss": 1.0, "正面\u2028": 1}\n',
+    '{"step": 6, "loss": 0.5}\n',
+    '{"step": 9, "loss": 0.4}\n',
+]
 
 
 def test_later_evaluations_and_a_line_cut_off_are_removed(tmp_path):

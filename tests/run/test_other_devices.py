@@ -3,12 +3,12 @@ python -m pytest tests/run/test_other_devices.py -m "slow or not slow" """
 
 import json
 import re
-import subprocess
 import sys
+from shlex import split
 
 import pytest
 
-from tests.ranks import ROOT
+from tests.processes import ROOT, finish
 from tests.stand_in_npu import installed
 
 # What code that all devices share does not say, and the files that are for CUDA only
@@ -39,16 +39,7 @@ for wanted in ("npu:2", "cuda", "hip", "npu:x"):
         print(error)
 """
 TINY = ["--model.config", "{num_hidden_layers: 1, hidden_size: 32, num_attention_heads: 2}"]
-TINY += [
-    "--model.dropout",
-    "0",
-    "--train.device",
-    "npu",
-    "--train.max_steps",
-    "2",
-    "--output.trackers",
-    "[]",
-]
+TINY += split("--model.dropout 0 --train.device npu --train.max_steps 2 --output.trackers []")
 
 
 @pytest.fixture
@@ -56,15 +47,7 @@ def with_npu(tmp_path):
     """Run Python with the stand-in device: with_npu(*arguments, **environment) is the finished process."""
 
     def run(*arguments, **environment):
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=tmp_path,
-            env=installed(tmp_path) | environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        return finish([sys.executable, *arguments], tmp_path, **installed(tmp_path), **environment)
 
     return run
 

@@ -1,12 +1,9 @@
 """The log of a run: python -m pytest tests/run/test_progress.py"""
 
-import json
-import logging
 import re
 
 from app.config.schema import Config, OutputConfig
 from app.run.log.loss_window import Losses
-from app.run.log.metrics_file import drop_later_lines
 from app.run.log.run_log import RunLog
 from app.run.log.setup import start_logging
 from app.strategies.single import Single
@@ -28,50 +25,24 @@ def read_log(folder) -> list[str]:
 def test_logged_loss_is_a_mean_over_rows_not_of_means(tmp_path, capsys):
     start_logging(is_main=True)
     log = RunLog(tmp_path, QUIET, METRICS, total_steps=3, log_every=3)
-    losses = Losses(Single(Config()), [])
+    # Of a training state
+    losses = Losses(Single(Config()), [(6.0, 2)])
     entries = [step_log(1, 4.0, 1), step_log(2, 8.0, 8), step_log(3, 1.0, 2, skipped=True)]
     for entry in entries:
         losses.on_device.append(entry)
         log.count(entry)
+        # As for an evaluation or a save: what is collected still counts in the next line
+        losses.collect()
         if log.is_due(entry.step):
-            losses.collect()
             log.step(entry, losses.take_mean())
     log.close()
     shown = capsys.readouterr().err.splitlines()
-    assert shown[0].startswith("step 1/3  loss 4.0000  lr 1.00e-03")
+    # (6 + 4) / (2 + 1)
+    assert shown[0].startswith("step 1/3  loss 3.3333  lr 1.00e-03")
     # (8 + 1) / (8 + 2)
     assert shown[1].startswith("step 3/3  loss 0.9000  lr 1.00e-03")
     assert shown[1].endswith("1 skipped")
     assert len(shown) == 2
-
-
-def test_losses_are_collected_once_and_kept_until_they_are_shown():
-    """What was collected for an evaluation or a save still counts in the next line, also in a resumed run."""
-    # Of a training state
-    window = [(3.0, 2)]
-    losses = Losses(Single(Config()), window)
-    entries = [step_log(1, 4.0, 1), step_log(2, 8.0, 8)]
-    losses.on_device.append(entries[0])
-    assert losses.collect() == (entries[:1], [4.0])
-    assert losses.collect() == ([], [])
-    losses.on_device.append(entries[1])
-    assert losses.collect() == (entries[1:], [8.0])
-    assert window == [(3.0, 2), (4.0, 1), (8.0, 8)]
-    assert losses.take_mean() == 15 / 11
-    assert window == []
-
-
-def test_log_file_begins_with_what_was_said_before_there_was_a_folder(tmp_path, capsys):
-    start_logging(is_main=True)
-    logging.getLogger("app.data.report").info("the data\n  and more")
-    logging.getLogger("app.model").warning("weights start at random")
-    log = RunLog(tmp_path, QUIET, METRICS, total_steps=3, log_every=1)
-    log.bar.say("the end")
-    log.close()
-    logging.getLogger("app.run.job").info("after the end")
-    said = [line[24:] if line.startswith("20") else line for line in read_log(tmp_path)]
-    assert said == ["the data", "  and more", "weights start at random", "the end"]
-    assert capsys.readouterr().err.splitlines() == [*said, "after the end"]
 
 
 def test_a_training_without_end_is_logged(tmp_path):
@@ -94,17 +65,3 @@ def test_other_ranks_keep_nothing_and_say_nothing(tmp_path, capsys):
     log.close()
     assert capsys.readouterr() == ("", "")
     assert not list(tmp_path.iterdir())
-
-
-def test_lines_after_the_step_a_run_resumes_from_are_dropped(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    drop_later_lines(path, 10)
-    assert not path.exists()
-    lines = [
-        json.dumps({"step": step, "classes": {"正面\u2028": 1}}, ensure_ascii=False) + "\n"
-        for step in (5, 10, 15)
-    ]
-    # Killed while it wrote the last
-    path.write_text("".join(lines) + lines[2][:-9], encoding="utf-8")
-    drop_later_lines(path, 10)
-    assert path.read_text(encoding="utf-8") == "".join(lines[:2])

@@ -12,7 +12,6 @@ from app.config.schema import Config, DataConfig, ModelConfig, OutputConfig, Tra
 from app.run.assembly import assemble
 from app.run.job_signature import job_signature
 from app.run.rank_agreement import differences, rank_signature
-from app.runtime.group import Group
 from app.strategies import load_strategy
 from app.strategies.single import Single
 from tests.ranks import run, settings
@@ -98,10 +97,6 @@ def test_other_code_is_named(config):
     ]
 
 
-def test_one_rank_has_its_own_value():
-    assert Group().gather_values({"行": [1, None]}) == [{"行": [1, None]}]
-
-
 MODES = [("ddp", 3), ("fsdp", 2), ("accelerate", 2), ("deepspeed", 2)]
 
 
@@ -119,12 +114,3 @@ def test_ranks_with_other_rows_end_with_one_error_and_leave_no_folder(mode, worl
     assert "rows-0.tsv (120 rows, content " in log.read_text()
     assert "rows-1.tsv (117 rows, content " in log.read_text()
     assert not folder.exists()
-
-
-@pytest.mark.slow
-def test_ranks_with_copies_of_the_data_train(tmp_path):
-    for rank in range(2):
-        write_tiny(tmp_path / f"rows-{rank}.tsv")
-    data = [f"--data.train={tmp_path}/rows-RANK.tsv", f"--data.cache_dir={tmp_path}/cache-RANK"]
-    argv = settings(data, tmp_path / "run", train__epochs=1)
-    assert run("ddp", 2, argv, log=tmp_path / "log") == [0, 0], (tmp_path / "log").read_text()[-3000:]

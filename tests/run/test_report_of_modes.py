@@ -3,9 +3,7 @@ tests/run/test_report_of_modes.py"""
 
 import json
 import re
-import subprocess
 from pathlib import Path
-from shlex import split
 
 import numpy as np
 import pytest
@@ -16,8 +14,10 @@ from app.run.modes.launching import child_environment
 from app.strategies import load_strategy, strategy_names
 from app.strategies.launchers import Launcher, Torchrun
 from tests.outcomes.test_report_page import Checker
+from tests.processes import finish
 from tests.ranks import run as run_ranks
-from tests.tiny import SIZES, write_tiny
+from tests.ranks import settings
+from tests.tiny import write_tiny
 from tests.verbs import predict
 
 EXACT = (
@@ -42,38 +42,21 @@ def run(mode: str, place: Path) -> Path:
     launcher or torchrun starts them, they are forked with what it sets."""
     folder = place / mode / "run"
     folder.parent.mkdir()
-    sizes = [f"--model.config.{key}={value}" for key, value in SIZES.items()]
-    words = [
-        "--data.train",
-        str(place / "rows.tsv"),
-        "--data.cache_dir",
-        str(place / "cache"),
-        "--data.max_length",
-        "32",
-    ]
-    words += [
-        *split("--train.max_steps 8 --train.eval_every 4 --train.batch_size 16"),
-        *split("--train.learning_rate 5e-3"),
-    ]
-    words += [
-        *split("--model.dropout 0 --train.device cpu --train.precision fp32 --train.threads 1"),
-        *split("--output.dir"),
-        str(folder),
-    ]
+    words = settings(
+        ["--data.train", str(place / "rows.tsv"), "--data.cache_dir", str(place / "cache")],
+        folder,
+        train__max_steps=8,
+        train__eval_every=4,
+        model__dropout=0,
+        output__trackers="[tensorboard]",
+    )
     launcher, log = load_strategy(mode).launcher, place / f"{mode}.log"
     if type(launcher) in (Launcher, Torchrun):
         world_size = 1 if launcher.one_process else 2
-        assert run_ranks(mode, world_size, [*sizes, *words], log=log) == [0] * world_size, log.read_text()
+        assert run_ranks(mode, world_size, words, log=log) == [0] * world_size, log.read_text()
         return folder
-    done = subprocess.run(
-        launcher.command(["-m", "app.run", mode, *sizes, *words], 2),
-        env=child_environment() | {"OMP_NUM_THREADS": "1"},
-        cwd=folder.parent,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command = launcher.command(["-m", "app.run", mode, *words], 2)
+    done = finish(command, folder.parent, **child_environment())
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 

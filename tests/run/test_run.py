@@ -1,10 +1,7 @@
 """Whole runs, from a data file and a command line to a run folder: python -m pytest tests/run/test_run.py"""
 
-import csv
 import json
 import math
-import os
-import subprocess
 import sys
 from pathlib import Path
 from shlex import split
@@ -21,12 +18,11 @@ from transformers import (
     pipeline,
 )
 
-from app.checkpoints.run_folder import open_run_folder
-from app.config.schema import OutputConfig
-from app.errors import InputError
 from app.outcomes.class_scores import softmax as probabilities
 from app.run.entry import main
-from tests.tiny import LABELS, write_tiny
+from tests import multi_label_runs
+from tests.processes import finish as finished_process
+from tests.tiny import LABELS, SIZES, write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -38,35 +34,11 @@ SMALL = [
 ]
 FILES = {
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
-    *(
-        "config.yaml",
-        "run_history.json",
-        "metrics.jsonl",
-        "predictions.csv",
-        "report.json",
-        "report.txt",
-        "train.log",
-    ),
+    *("config.yaml", "run_history.json", "metrics.jsonl", "train.log"),
+    *("predictions.csv", "report.json", "report.txt"),
     *("tensorboard", "state", "report.html", "logits.safetensors", "README.md", ".lock"),
 }
 pytestmark = pytest.mark.usefixtures("empty_folder")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> list[str]:
-    """The arguments for a data file of 120 rows, whose prepared form all runs here share."""
-    folder = tmp_path_factory.mktemp("data")
-    return [
-        "--data.train",
-        str(write_tiny(folder / "rows.tsv", 40)),
-        "--data.cache_dir",
-        str(folder / "cache"),
-    ]
-
-
-def open_folder(**settings) -> None:
-    """Open a run folder as rank 0 of a new run does."""
-    open_run_folder(OutputConfig(**settings))[2].release()
 
 
 def start(data: list[str], *arguments: str, folder: str | None = "run") -> tuple[int, Path]:
@@ -86,8 +58,7 @@ def read_json(path: Path):
 
 
 def read_predictions(folder: Path) -> list[dict]:
-    with (folder / "predictions.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return multi_label_runs.read_predictions(folder / "predictions.csv")
 
 
 def classify(folder: Path, texts: list) -> list[dict]:
@@ -201,10 +172,8 @@ def test_plain_transformers_in_a_new_process_needs_nothing_of_ours(finished, tmp
         f"A.from_pretrained({str(folder)!r}); print(m.config._attn_implementation, [n for n in sys.modules "
         "if n == 'app' or n.startswith('app.')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True
-    )
-    assert done.stdout.strip() == "sdpa []"
+    done = finished_process([sys.executable, "-c", code], tmp_path)
+    assert done.stdout.strip() == "sdpa []", done.stderr
 
 
 def test_metrics_lines_and_the_best_of_them(finished):
@@ -259,14 +228,8 @@ def test_same_seed_same_weights_to_the_bit(finished, data):
 def test_best_checkpoint_is_what_is_kept_and_reported(data):
     """The learning rate wrecks the model after its best step, so that the last weights would give another
     report."""
-    folder = finish(
-        data,
-        *(
-            *split("--train.learning_rate 0.3 --train.eval_every 1 --train.max_steps 8"),
-            *split("--train.warmup 8"),
-        ),
-        *("--train.best_metric", "loss", "--train.max_grad_norm", "0"),
-    )
+    wrecking = split("--train.learning_rate 0.3 --train.eval_every 1 --train.max_steps 8 --train.warmup 8")
+    folder = finish(data, *wrecking, "--train.best_metric", "loss", "--train.max_grad_norm", "0")
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(lines) == 8
     best = min(lines, key=lambda line: line["loss"])
@@ -285,11 +248,8 @@ def test_best_checkpoint_is_what_is_kept_and_reported(data):
 
 
 def test_early_stopping_and_evaluation_between_epochs(data, capsys):
-    folder = finish(
-        data,
-        *("--train.learning_rate", "0", "--train.eval_every", "2", "--train.early_stopping", "2"),
-        *("--train.epochs", "20"),
-    )
+    still = split("--train.learning_rate 0 --train.eval_every 2 --train.early_stopping 2 --train.epochs 20")
+    folder = finish(data, *still)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [(line["step"], line["best"]) for line in lines] == [(2, True), (4, False), (6, False)]
     assert (
@@ -337,22 +297,6 @@ def test_an_unfinished_run_is_resumed_only_when_told(data, capsys):
     finish(data, *short, "--resume", "auto")
     assert {path.name for path in folder.iterdir()} == FILES | {"notes.md"}
     assert (folder / "notes.md").read_text() == "mine"
-
-
-@pytest.mark.parametrize("what", ["a file", "below a file", "below a dead link", "a dead link"])
-def test_run_folder_that_cannot_be_made(what):
-    Path("file").write_text("")
-    Path("checkpoints").symlink_to("no-such-disk")
-    settings = {
-        "a file": {"dir": "file"},
-        "below a file": {"dir": "file/run"},
-        "below a dead link": {"name": "run"},
-        "a dead link": {"dir": "checkpoints"},
-    }[what]
-    with pytest.raises(
-        InputError, match="a link to no-such-disk" if what == "a dead link" else r"output\.dir"
-    ):
-        open_folder(**settings)
 
 
 @pytest.mark.parametrize(
@@ -420,15 +364,7 @@ def test_training_from_a_checkpoint_and_then_from_a_run(data, finished):
     from safetensors.torch import load_file, save_file
 
     tokenizer = AutoTokenizer.from_pretrained(finished[0])
-    BertForMaskedLM(
-        BertConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            intermediate_size=64,
-        )
-    ).save_pretrained("base")
+    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES)).save_pretrained("base")
     tokenizer.save_pretrained("base")
     weights = load_file("base/model.safetensors")
     old = {
@@ -437,9 +373,8 @@ def test_training_from_a_checkpoint_and_then_from_a_run(data, finished):
     }
     save_file(old, "base/model.safetensors", metadata={"format": "pt"})
     steps = ("--train.learning_rate", "0", "--train.eval_every", "1", "--train.max_steps", "3")
-    first = finish(
-        data, "--model.name", "base", *steps, folder="first"
-    )  # the first step is the best, so it is read back
+    # The first step is the best, so it is read back
+    first = finish(data, "--model.name", "base", *steps, folder="first")
     assert read_json(first / "report.json")["step"] == 1
     second = finish(data, "--model.name", "first", *steps, folder="second")
     assert (second / "model.safetensors").read_bytes() == (first / "model.safetensors").read_bytes()
@@ -485,22 +420,19 @@ def test_skipped_rows_are_listed(tmp_path):
     with path.open("a", encoding="utf-8") as file:
         file.write("没有标签\n")
     folder = finish(["--data.train", str(path), "--data.on_bad_row", "skip"], "--train.max_steps", "1")
-    with (folder / "skipped_rows.csv").open(encoding="utf-8", newline="") as file:
-        (row,) = csv.DictReader(file)
+    (row,) = multi_label_runs.read_predictions(folder / "skipped_rows.csv")
     assert (row["file"], row["line"]) == (str(path), "62")
 
 
 @pytest.mark.slow
 def test_script_in_a_process_of_its_own(data, tmp_path):
     command = [sys.executable, str(ROOT / "run_single.py"), *data, *SMALL, "--train.max_steps", "2"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=True)
+    done = finished_process(command, tmp_path)
+    assert done.returncode == 0, done.stderr
     folder = tmp_path / "checkpoints" / "rows-001"
     assert done.stdout.strip() == (folder / "report.txt").read_text(encoding="utf-8").strip()
     assert read_json(folder / "run_history.json")["starts"][0]["command"][0].endswith("run_single.py")
-    bad = subprocess.run(
-        [*command, "--train.lr", "1"], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+    bad = finished_process([*command, "--train.lr", "1"], tmp_path)
     assert bad.returncode == 2
     assert bad.stderr.startswith("error: ")
     assert bad.stdout == ""

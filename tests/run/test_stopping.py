@@ -12,15 +12,7 @@ import pytest
 import app.run.evaluation
 import app.run.job
 from app.run.entry import main
-from app.strategies.single import Single
 from tests.ranks import Disturbance, run, settings
-from tests.tiny import write_tiny
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> list[str]:
-    folder = tmp_path_factory.mktemp("data")
-    return [f"--data.train={write_tiny(folder / 'rows.tsv', 40)}", f"--data.cache_dir={folder / 'cache'}"]
 
 
 @pytest.fixture
@@ -62,20 +54,14 @@ def test_a_signal_in_the_last_evaluations_stops_and_only_the_report_is_missing(
     assert (tmp_path / "run" / "report.json").exists()
 
 
-def test_the_cache_may_be_removed_while_a_run_trains(data, start, tmp_path, monkeypatch):
+def test_the_cache_may_be_removed_while_a_run_trains(data, start, at_step, tmp_path):
     """The report and the predictions have the texts and lines of their rows all the same."""
-    unscale = Single.unscale
-    cache = Path(data[1].partition("=")[2])
-
-    def disturbed(self):
-        shutil.rmtree(cache, ignore_errors=True)
-        return unscale(self)
-
-    monkeypatch.setattr(Single, "unscale", disturbed)
+    _, rows_file, _, cache = map(Path, data)
+    at_step(0, lambda: shutil.rmtree(cache))
     assert start() == 0
     assert not cache.exists()
     lines = Path(tmp_path, "run", "predictions.csv").read_text(encoding="utf-8").splitlines()
-    rows = Path(data[0].partition("=")[2]).read_text(encoding="utf-8").splitlines()
+    rows = rows_file.read_text(encoding="utf-8").splitlines()
     assert len(lines) == 13
     assert all(rows[int(line.split(",")[1]) - 1].split("\t")[0] == line.split(",")[2] for line in lines[1:])
 

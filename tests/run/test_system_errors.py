@@ -15,24 +15,15 @@ import pytest
 from app.errors import TrainingError
 from app.run.entry import main
 from app.run.memory_errors import memory_for
-from app.strategies.single import Single
 from tests.ranks import ROOT, Disturbance, run, settings
-from tests.tiny import write_tiny
 
 
-@pytest.fixture
-def data(tmp_path) -> list[str]:
-    return [f"--data.train={write_tiny(tmp_path / 'rows.tsv', 40)}", f"--data.cache_dir={tmp_path / 'cache'}"]
-
-
-def test_too_many_open_files_is_one_error_and_removes_nothing(tmp_path, capsys):
-    data = [f"--data.train={write_tiny(tmp_path / 'rows.tsv')}", f"--data.cache_dir={tmp_path / 'cache'}"]
-
+def test_too_many_open_files_is_one_error_and_removes_nothing(data, tmp_path, capsys):
     def start(folder: str) -> int:
         return main("single", "", settings(data, tmp_path / folder, train__epochs=1))
 
     assert start("first") == 0
-    cache = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")}
+    cache = {path: path.stat().st_mtime_ns for path in Path(data[3]).rglob("*")}
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     # At different files
     for more in (0, 4, 8):
@@ -47,20 +38,15 @@ def test_too_many_open_files_is_one_error_and_removes_nothing(tmp_path, capsys):
         assert error.startswith("error: ")
         assert "Too many open files" in error
         assert "start again" in error or "raise the limit of open files" in error
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")} == cache
+    assert {path: path.stat().st_mtime_ns for path in Path(data[3]).rglob("*")} == cache
     assert start("second") == 0
 
 
-def test_damaged_lines_of_metrics_end_no_run(data, tmp_path, monkeypatch, capsys):
+def test_damaged_lines_of_metrics_end_no_run(data, at_step, tmp_path, capsys):
     """Half a line after kill -9, zero bytes after a power cut: the report and its page are written."""
-    unscale, metrics = Single.unscale, tmp_path / "run" / "metrics.jsonl"
-
-    def damage(self):
-        if metrics.exists():
-            metrics.write_bytes(b'{"step": 3, "lo\n\0\0\0\n')
-        return unscale(self)
-
-    monkeypatch.setattr(Single, "unscale", damage)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    # After the first evaluation
+    at_step(6, lambda: metrics.write_bytes(b'{"step": 3, "lo\n\0\0\0\n'))
     assert main("single", "", settings(data, tmp_path / "run", train__epochs=2)) == 0
     assert f"{metrics}, lines 1, 2: no evaluation in JSON; skipped" in capsys.readouterr().err
     assert json.loads((tmp_path / "run" / "report.json").read_text())["split"] == "test"

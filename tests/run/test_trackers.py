@@ -5,7 +5,6 @@ import os
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from shlex import split
 
 import pytest
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
@@ -16,14 +15,7 @@ from app.errors import InputError
 from app.run.entry import main
 from app.run.log.run_log import flat
 from app.run.log.trackers import PROJECT, Trackers, check_trackers
-from tests.tiny import write_tiny
-
-SMALL = [
-    *split("--model.config.hidden_size 32 --model.config.num_hidden_layers 1"),
-    *split("--train.device cpu --train.precision fp32 --model.config.num_attention_heads 4"),
-    *split("--model.config.intermediate_size 64 --train.threads 1 --train.batch_size 16"),
-    *split("--train.log_every 2 --output.trackers [] --data.max_length 24"),
-]
+from tests.ranks import settings
 
 
 class Recorder(GeneralTracker):
@@ -109,24 +101,20 @@ def test_settings_are_checked():
     assert flat({"train": {"epochs": 3, "max_steps": None}}) == {"train.epochs": 3}
 
 
-def start(tmp_path: Path, *arguments: str) -> int:
-    data = tmp_path / "rows.tsv"
-    if not data.exists():
-        write_tiny(data, 20)
-    return main("single", "", ["--data.train", str(data), "--output.dir", "run", *SMALL, *arguments])
+def start(data: list[str], epochs: int, trackers: str) -> int:
+    changes = {"train__log_every": 2, "train__epochs": epochs, "output__trackers": trackers}
+    return main("single", "", settings(data, Path("run"), **changes))
 
 
 @pytest.mark.slow
-def test_mlflow_has_the_whole_run_also_when_it_is_trained_for_longer(tmp_path, monkeypatch):
+def test_mlflow_has_the_whole_run_also_when_it_is_trained_for_longer(data, empty_folder, monkeypatch):
     pytest.importorskip("mlflow", reason="needs MLflow: pip install -r requirements/mlflow.txt")
     from mlflow import MlflowClient
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
-    trackers = ["--output.trackers", "[mlflow]"]
-    assert start(tmp_path, "--train.epochs", "2", *trackers) == 0
+    assert start(data, 1, "[mlflow]") == 0
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
     client = MlflowClient("mlruns")
 
@@ -138,7 +126,7 @@ def test_mlflow_has_the_whole_run_also_when_it_is_trained_for_longer(tmp_path, m
     first = only_run()
     assert (first.info.status, first.info.run_name) == ("FINISHED", "run")
     assert first.data.params["train.batch_size"] == "16"
-    assert start(tmp_path, "--train.epochs", "4", "--resume", "auto", *trackers) == 0
+    assert start(data, 2, "[mlflow]") == 0
     second = only_run()
     assert (second.info.run_id, second.info.status) == (first.info.run_id, "FINISHED")
     steps = [metric.step for metric in client.get_metric_history(second.info.run_id, "train/loss")]
@@ -152,12 +140,11 @@ def test_mlflow_has_the_whole_run_also_when_it_is_trained_for_longer(tmp_path, m
 
 
 @pytest.mark.slow
-def test_a_server_that_cannot_be_reached_ends_no_training(tmp_path, monkeypatch):
+def test_a_server_that_cannot_be_reached_ends_no_training(data, empty_folder, monkeypatch):
     pytest.importorskip("mlflow", reason="needs MLflow: pip install -r requirements/mlflow.txt")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    assert start(tmp_path, "--train.epochs", "1", "--output.trackers", "[mlflow]") == 0
+    assert start(data, 1, "[mlflow]") == 0
     assert Path("run/report.json").exists()
     assert "The tracker mlflow is left out from here on: " in Path("run/train.log").read_text(
         encoding="utf-8"
@@ -166,11 +153,10 @@ def test_a_server_that_cannot_be_reached_ends_no_training(tmp_path, monkeypatch)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "variable"), [("wandb", "WANDB_MODE"), ("swanlab", "SWANLAB_MODE")])
-def test_the_others_write_offline(name, variable, tmp_path, monkeypatch):
+def test_the_others_write_offline(name, variable, data, empty_folder, monkeypatch):
     pytest.importorskip(name, reason=f"needs {name}: pip install -r requirements/{name}.txt")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(variable, "offline")
-    assert start(tmp_path, "--train.epochs", "1", "--output.trackers", f"[{name}]") == 0
+    assert start(data, 1, f"[{name}]") == 0
     known = json.loads(Path("run/trackers.json").read_text())
     folder = "wandb" if name == "wandb" else "swanlog"
     assert any(known[name] in path.name for path in Path(folder).rglob("*"))

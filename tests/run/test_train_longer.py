@@ -1,38 +1,20 @@
 """Runs that are resumed with more, or fewer, steps: python -m pytest tests/run/test_train_longer.py"""
 
 import json
-import os
 import shutil
-import signal
 from pathlib import Path
-from shlex import split
 
 import pytest
-from safetensors.torch import load_file
 
 from app.checkpoints.training_state import load_training_state
 from app.prediction.choose_run import choose_run
 from app.run.entry import main
-from app.strategies.single import Single
-from tests.tiny import write_tiny
+from tests.checkpoints.test_resume import evaluations
+from tests.ranks import settings
+from tests.stopped_run import crash, terminate
 
-SMALL = [
-    *split("--model.config.hidden_size=16 --model.config.num_hidden_layers=1"),
-    *split("--model.config.num_attention_heads=2 --model.config.intermediate_size=32"),
-    *split("--model.dropout=0.1 --data.max_length=24 --train.batch_size=16"),
-    *split("--train.learning_rate=5e-3 --train.log_every=2 --train.device=cpu"),
-    *split("--train.threads=1 --train.precision=fp32 --output.trackers=[] --train.save_every=4"),
-]
 # A learning rate that does not depend on the number of steps
 FLAT = ("--train.schedule=constant", "--train.warmup=0")
-# Steps
-EPOCH = 6
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> list[str]:
-    folder = tmp_path_factory.mktemp("data")
-    return [f"--data.train={write_tiny(folder / 'rows.tsv', 40)}", f"--data.cache_dir={folder / 'cache'}"]
 
 
 @pytest.fixture
@@ -40,48 +22,15 @@ def start(data, empty_folder):
     """Return a function that runs as run_single.py does, with --resume auto, and returns the exit status."""
 
     def run(folder: str, epochs: int, *arguments: str) -> int:
-        output = (f"--output.dir={folder}", "--output.resume=auto")
-        return main("single", "", [*data, *SMALL, f"--train.epochs={epochs}", *output, *arguments])
+        small = {"model__dropout": 0.1, "train__log_every": 2, "train__save_every": 4}
+        words = settings(data, Path(folder), **small, train__epochs=epochs)
+        return main("single", "", [*words, *arguments])
 
     return run
 
 
-@pytest.fixture
-def at_step():
-    """Return a function that has something happen in the next run, in its optimizer step after `count`
-    others; None: nothing."""
-    unscale = Single.unscale
-
-    def plan(count: int | None, action=None) -> None:
-        seen = []
-
-        def disturbed(self):
-            seen.append(1)
-            if len(seen) - 1 == count:
-                action()
-            return unscale(self)
-
-        Single.unscale = disturbed
-
-    yield plan
-    Single.unscale = unscale
-
-
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def crash() -> None:
-    raise RuntimeError("the machine has failed")
-
-
 def read_json(*path: str):
     return json.loads(Path(*path).read_text(encoding="utf-8"))
-
-
-def evaluations(folder: str) -> list[dict]:
-    lines = Path(folder, "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
 
 
 def learning_rates(folder: str) -> dict[int, str]:
@@ -100,7 +49,7 @@ def check_equal(one: str, other: str) -> None:
     """Check that two runs ended with the same bits."""
     for name in ("model.safetensors", "logits.safetensors", "predictions.csv", "report.json"):
         assert Path(one, name).read_bytes() == Path(other, name).read_bytes(), name
-    assert evaluations(one) == evaluations(other)
+    assert evaluations(Path(one)) == evaluations(Path(other))
     states = [load_training_state(Path(folder)) for folder in (one, other)]
     assert states[0].progress == states[1].progress
     for name in ("weights", "optimizer"):
@@ -154,30 +103,24 @@ def test_nothing_of_the_shorter_run_is_lost(start):
         *("manifest.json", "optimizer.safetensors", "progress.json", "weights.safetensors")
     }
     assert [path.name for path in Path("run/state").iterdir()] == ["step-00000012"]
-    names = (
-        "report.json",
-        "report.txt",
-        "predictions.csv",
-        "logits.safetensors",
-        "report.html",
-    )
-    names += ("README.md",)
+    names = ("report.json", "report.txt", "predictions.csv", "logits.safetensors", "report.html", "README.md")
     with Path("run/README.md").open("a", encoding="utf-8") as card:
         card.write("my own remarks")
     before = {name: Path("run", name).read_bytes() for name in names}
-    for epochs, done in ((3, 12), (4, 18)):
-        assert start("run", epochs, *FLAT) == 0
+    # With other settings that are free
+    for epochs, done, accumulation_steps in ((3, 12, 1), (4, 18, 2)):
+        assert start("run", epochs, *FLAT, f"--train.accumulation_steps={accumulation_steps}") == 0
         kept = {name: Path("run", f"{Path(name).stem}.step-{done}{Path(name).suffix}") for name in names}
         assert {name: path.read_bytes() for name, path in kept.items()} == before
         before = {name: Path("run", name).read_bytes() for name in names}
-    assert [line["step"] for line in evaluations("run")] == [6, 12, 18, 24]
+    assert [line["step"] for line in evaluations(Path("run"))] == [6, 12, 18, 24]
     assert [path.name for path in Path("run/state").iterdir()] == ["step-00000024"]
 
 
 def test_the_best_checkpoint_so_far_is_the_one_to_beat(start):
     """The learning rate of the second part wrecks the model, so that the first part's stays the best."""
     assert start("run", 4, "--train.best_metric=loss") == 0
-    best = min(evaluations("run"), key=lambda line: line["loss"])
+    best = min(evaluations(Path("run")), key=lambda line: line["loss"])
     model = Path("run/model.safetensors").read_bytes()
     patch = pytest.MonkeyPatch()
     with patch.context() as wrecked:
@@ -186,7 +129,7 @@ def test_the_best_checkpoint_so_far_is_the_one_to_beat(start):
             lambda optimizer, rate: optimizer.param_groups[0].update(lr=9.0),
         )
         assert start("run", 6, "--train.best_metric=loss") == 0
-    assert [line["best"] for line in evaluations("run")[4:]] == [False, False]
+    assert [line["best"] for line in evaluations(Path("run"))[4:]] == [False, False]
     assert read_json("run", "report.json")["step"] == best["step"] <= 24
     assert Path("run/model.safetensors").read_bytes() == model
 
@@ -257,7 +200,7 @@ def test_a_damaged_last_state_does_not_restart_a_finished_run(start, capsys):
 def test_a_run_that_stopped_early_trains_on(start, capsys):
     still = ("--train.learning_rate=0", "--train.early_stopping=2")
     assert start("run", 9, *still) == 0
-    assert [line["step"] for line in evaluations("run")] == [6, 12, 18]
+    assert [line["step"] for line in evaluations(Path("run"))] == [6, 12, 18]
     assert start("run", 9, *still) == 2
     assert start("run", 10, *still) == 0
     said = capsys.readouterr().err
@@ -265,7 +208,7 @@ def test_a_run_that_stopped_early_trains_on(start, capsys):
     assert (
         "Stopped early after step 30: macro_f1 has not been better than at step 6 in 2 evaluations." in said
     )
-    assert [line["step"] for line in evaluations("run")] == [6, 12, 18, 24, 30]
+    assert [line["step"] for line in evaluations(Path("run"))] == [6, 12, 18, 24, 30]
     assert Path("run/report.step-18.json").exists()
 
 
@@ -340,28 +283,3 @@ def test_a_better_model_does_not_hide_the_best_of_the_last_state(start, at_step,
     assert start("run", 1, *FLAT, *rare) == 0
     assert Path("run/model.safetensors").read_bytes() == model
     assert Path("run/report.json").read_bytes() == report
-
-
-def test_it_continues_with_other_free_settings_and_weights_move(start):
-    assert start("run", 2, *FLAT) == 0
-    before = load_file("run/state/step-00000012/weights.safetensors")
-    assert start("run", 3, *FLAT, "--train.accumulation_steps=2", "--train.eval_every=2") == 0
-    after = load_file("run/state/step-00000018/weights.safetensors")
-    assert not any(
-        (before[name] == after[name]).all() for name in before if "weight" in name and "pad" not in name
-    )
-
-
-@pytest.mark.slow
-def test_other_data_are_refused_in_words(start, data, at_step, tmp_path, capsys):
-    """The data file was moved, and cut, before resuming."""
-    at_step(2, terminate)
-    assert start("run", 2) == 143
-    at_step(None)
-    capsys.readouterr()
-    moved = write_tiny(tmp_path / "moved.tsv", 39)
-    assert start("run", 2, f"--data.train={moved}") == 2
-    said = capsys.readouterr().err
-    assert "a run can be resumed only with the settings and data it was started with: data.train" in said
-    assert f"and is {moved} (117 rows, content " in said
-    assert said.rstrip().endswith("change them back, or choose another output.dir")
