@@ -9,6 +9,7 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -17,17 +18,13 @@ from tests.strategies.contract_cases import BASE, CASES, OVERFLOW_SCALE
 
 def work(target: str, data: str, out: str, names: list[str], stage: int) -> int:
     """Run the cases in this process, which is one rank."""
-    import importlib
-
     import torch
 
     from app.config.schema import Config, DeepSpeedConfig, TrainConfig
     from app.runtime.machine import set_up_machine
 
-    module, name = target.split(":")
-    strategy_class = getattr(importlib.import_module(module), name)
     base = TrainConfig(**BASE)
-    with strategy_class(Config(train=base, deepspeed=DeepSpeedConfig(stage=stage))) as strategy:
+    with resolve_name(target)(Config(train=base, deepspeed=DeepSpeedConfig(stage=stage))) as strategy:
         set_up_machine(base, strategy.device, strategy.group.local_world_size)
         for case_name in names:
             strategy.config = replace(strategy.config, train=replace(base, **CASES[case_name].train))
@@ -173,10 +170,5 @@ if __name__ == "__main__":
     parser.add_argument("--nprocs", type=int)
     parser.add_argument("--stage", type=int, default=2, help="of ZeRO, for DeepSpeed")
     options = parser.parse_args()
-    import importlib
-
-    strategy_class = getattr(
-        importlib.import_module(options.target.split(":")[0]), options.target.split(":")[1]
-    )
     arguments = (options.target, options.data, options.out, options.names, options.stage)
-    sys.exit(strategy_class.launcher.launch(work, arguments, options.nprocs))
+    sys.exit(resolve_name(options.target).launcher.launch(work, arguments, options.nprocs))

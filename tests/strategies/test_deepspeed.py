@@ -39,9 +39,6 @@ def test_the_configuration_follows_from_ours():
     assert found["gradient_clipping"] == 0.5
     assert found["zero_optimization"] == {"stage": 2}
     assert "train_batch_size" not in found, "it need not come out even over the processes"
-
-
-def test_no_clipping_is_written_too():
     # Left out, DeepSpeed would clip at 1.0.
     assert deepspeed_config(Config(train=TrainConfig(max_grad_norm=0)), 1)["gradient_clipping"] == 0
 

@@ -3,14 +3,13 @@
 python -m pytest tests/strategies/test_horovod.py -m slow
 """
 
-import os
-import subprocess
 import sys
 
 import pytest
 
 from app.strategies import load_strategy
-from tests.strategies.launched import ROOT, run
+from tests.processes import finish
+from tests.strategies.launched import run
 
 HOROVOD = load_strategy("horovod")
 needs_horovod = pytest.mark.skipif(
@@ -19,19 +18,10 @@ needs_horovod = pytest.mark.skipif(
 
 
 def test_without_the_package_one_line_says_how_to_install_it(tmp_path):
+    # Hides what may be installed, as an install without torch does
     (tmp_path / "horovod").mkdir()
-    (tmp_path / "horovod" / "__init__.py").write_text(
-        ""
-    )  # hides what may be installed, as an install without torch does
-    done = subprocess.run(
-        [sys.executable, "run_horovod.py"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    (tmp_path / "horovod" / "__init__.py").write_text("")
+    done = finish([sys.executable, "run_horovod.py"], PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
     assert "install it: bash scripts/install_horovod.sh" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -13,16 +13,9 @@ from app.run.entry import main
 from app.strategies import load_strategy
 from tests.ranks import run_alone, settings
 from tests.strategies.launched import run
-from tests.tiny import write_tiny
 
 pytestmark = pytest.mark.slow
 ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch"]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> list[str]:
-    folder = tmp_path_factory.mktemp("data")
-    return [f"--data.train={write_tiny(folder / 'rows.tsv')}", f"--data.cache_dir={folder / 'cache'}"]
 
 
 @pytest.mark.parametrize(
