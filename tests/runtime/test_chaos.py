@@ -13,37 +13,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 
 from app.checkpoints.training_state import load_training_state
 from app.strategies import load_strategy
 from tests.checkpoints.test_resume import curves, evaluations
-from tests.ranks import Disturbance, Run, run, settings
-from tests.tiny import write_tiny
+from tests.ranks import Disturbance, Run, largest_difference, run, settings
 
 pytestmark = pytest.mark.chaos
 # Within which a disturbed run of a second or two must have ended
 SECONDS = 25
-JOB = {
-    "train__epochs": 4,
-    "train__save_every": 4,
-    "train__eval_every": 5,
-    "model__dropout": 0.1,
-    "train__timeout": 4,
-}
-JOB |= {"output__trackers": "[tensorboard]"}
+JOB = {"train__epochs": 4, "train__save_every": 4, "train__eval_every": 5, "train__timeout": 4}
+JOB |= {"model__dropout": 0.1, "output__trackers": "[tensorboard]"}
 SIZES = [("ddp", 2), ("ddp", 3), ("fsdp", 2)]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> list[str]:
-    folder = tmp_path_factory.mktemp("data")
-    return [
-        "--data.train",
-        str(write_tiny(folder / "rows.tsv", 40)),
-        "--data.cache_dir",
-        str(folder / "cache"),
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -73,20 +54,12 @@ class Job:
         self.data, self.whole, self.folder, self.log = data, whole, place / "run", place / "log"
 
     def start(self, mode: str, world_size: int, *disturbances: Disturbance, port: int | None = None) -> Run:
-        return Run(
-            mode, world_size, settings(self.data, self.folder, **JOB), list(disturbances), self.log, port
-        )
+        argv = settings(self.data, self.folder, **JOB)
+        return Run(mode, world_size, argv, list(disturbances), self.log, port)
 
-    def disturb(
-        self,
-        mode: str,
-        world_size: int,
-        *disturbances: Disturbance,
-        port: int | None = None,
-        grace: float = 10,
-    ) -> str:
+    def disturb(self, mode: str, world_size: int, *disturbances, grace: float = 10, **port: int) -> str:
         """Run until it fails; returns what it said."""
-        codes = self.start(mode, world_size, *disturbances, port=port).join(SECONDS, grace)
+        codes = self.start(mode, world_size, *disturbances, **port).join(SECONDS, grace)
         assert any(codes), codes
         return self.log.read_text(encoding="utf-8")
 
@@ -253,8 +226,7 @@ def test_memory_runs_out(job):
     assert "memory ran out in step 3 with micro-batches of" in job.log.read_text()
     plain = job.folder.with_name("plain")
     assert run("single", 1, settings(job.data, plain, **wide)) == [0]
-    one, two = (load_file(folder / "model.safetensors") for folder in (job.folder, plain))
-    assert max(float((one[name] - two[name]).abs().max()) for name in one if "key.bias" not in name) <= 1e-5
+    assert largest_difference(job.folder, plain) <= 1e-5
 
 
 @pytest.mark.parametrize(("mode", "world_size"), [("ddp", 2), ("fsdp", 2)])

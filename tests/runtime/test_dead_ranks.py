@@ -13,7 +13,6 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from shlex import split
 
 import psutil
 import pytest
@@ -21,48 +20,29 @@ from safetensors.torch import load_file
 
 from app.checkpoints.training_state import load_training_state
 from app.strategies import load_strategy, strategy_names
+from tests.processes import finish
+from tests.ranks import ROOT, SMALL
 
 pytestmark = pytest.mark.chaos
-ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 15
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
+DEEPSPEED = [sys.executable, "-m", "deepspeed.launcher.runner"]
 OLD_LAUNCHER = [sys.executable, "-m", "torch.distributed.launch", "--nproc_per_node=2"]
 # One mode for each launcher; tests/runtime/test_chaos.py has the ranks of the others
 MODES = {
     "ddp": [*TORCHRUN, "--standalone", "run_ddp.py"],
     "mp": [sys.executable, "run_mp.py", "--nprocs", "2"],
-    "deepspeed launcher": [
-        sys.executable,
-        *split("-m deepspeed.launcher.runner --num_accelerators=2 run_deepspeed.py"),
-    ],
+    "deepspeed launcher": [*DEEPSPEED, "--num_accelerators=2", "run_deepspeed.py"],
     "horovod": load_strategy("horovod").launcher.command(["run_horovod.py"], 2),
 }
-SMALL = ["hidden_size=32", "num_hidden_layers=1", "num_attention_heads=2", "intermediate_size=64"]
 
 
 def settings(folder: Path, epochs: int) -> list[str]:
     """Return the settings of a job of 60 steps an epoch that writes a training state every 10 steps."""
-    values = [
-        "--output.dir",
-        folder,
-        "--output.trackers",
-        "[]",
-        "--train.epochs",
-        epochs,
-        "--train.save_every",
-        10,
-    ]
-    values += [
-        "--data.cache_dir",
-        folder.parent / "cache",
-        "--train.device",
-        "cpu",
-        "--train.eval_every",
-        1000,
-    ]
-    for item in SMALL:
-        values += [f"--model.config.{item}"]
-    return [str(value) for value in values]
+    values = {"output.dir": folder, "output.trackers": "[]", "data.cache_dir": folder.parent / "cache"}
+    values |= {"train.device": "cpu", "train.epochs": epochs, "train.save_every": 10}
+    values |= {"train.eval_every": 1000} | {f"model.config.{key}": size for key, size in SMALL.items()}
+    return [f"--{key}={value}" for key, value in values.items()]
 
 
 def start(mode: str, folder: Path, epochs: int = 200) -> subprocess.Popen:
@@ -71,6 +51,7 @@ def start(mode: str, folder: Path, epochs: int = 200) -> subprocess.Popen:
     if name in strategy_names() and (reason := load_strategy(name).unavailable_reason()):
         pytest.skip(reason)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    environment |= {"PYTHONPATH": str(ROOT)}
     log = (folder.parent / "log").open("w")
     command = [*MODES.get(mode, [mode]), *settings(folder, epochs)]
     return subprocess.Popen(
@@ -84,6 +65,13 @@ def wait_for_state(run: subprocess.Popen, folder: Path, seconds: float = 120) ->
         assert run.poll() is None, (folder.parent / "log").read_text()[-3000:]
         assert time.monotonic() < deadline, "no training state was written"
         time.sleep(0.1)
+
+
+def started(mode: str, folder: Path) -> tuple[subprocess.Popen, list[psutil.Process]]:
+    """Return a run that has written a training state, and the processes below its launcher."""
+    run = start(mode, folder)
+    wait_for_state(run, folder)
+    return run, psutil.Process(run.pid).children(recursive=True)
 
 
 def ranks(run: subprocess.Popen) -> dict[int, psutil.Process]:
@@ -121,9 +109,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_kill_9_of_a_rank_ends_all(mode, folder):
-    run = start(mode, folder)
-    wait_for_state(run, folder)
-    family = psutil.Process(run.pid).children(recursive=True)
+    run, family = started(mode, folder)
     ranks(run)[1].kill()
     wait_for_end(run, family)
     assert run.returncode != 0
@@ -136,9 +122,7 @@ def test_kill_9_of_a_rank_ends_all(mode, folder):
 
 @pytest.mark.parametrize("mode", ["ddp", "mp"])
 def test_control_c_ends_all(mode, folder):
-    run = start(mode, folder)
-    wait_for_state(run, folder)
-    family = psutil.Process(run.pid).children(recursive=True)
+    run, family = started(mode, folder)
     os.killpg(run.pid, signal.SIGINT)
     wait_for_end(run, family)
     assert run.returncode != 0
@@ -147,9 +131,7 @@ def test_control_c_ends_all(mode, folder):
 
 @pytest.mark.parametrize("mode", ["ddp", "mp", "horovod"])
 def test_a_killed_launcher_leaves_no_orphan(mode, folder):
-    run = start(mode, folder)
-    wait_for_state(run, folder)
-    family = psutil.Process(run.pid).children(recursive=True)
+    run, family = started(mode, folder)
     run.kill()
     wait_for_end(run, family)
 
@@ -158,16 +140,9 @@ def test_a_killed_launcher_leaves_no_orphan(mode, folder):
 def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, folder):
     """For example, rank 1 cannot reach the disk of its run folder: here a subclass of the mode raises on rank
     1 at step 12."""
-    command = [sys.executable, str(ROOT / "tests" / "run" / "failing_run.py"), mode]
-    if mode == "ddp":
-        command[:1] = [*TORCHRUN, "--standalone"]
-    log = (folder.parent / "log").open("w")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    run = subprocess.Popen(
-        [*command, *settings(folder, 200)], cwd=ROOT, env=environment, stdout=log, stderr=log
-    )
-    wait_for_state(run, folder)
-    family = psutil.Process(run.pid).children(recursive=True)
+    launcher = [*TORCHRUN, "--standalone"] if mode == "ddp" else [sys.executable]
+    MODES[f"{mode} failing"] = [*launcher, str(ROOT / "tests" / "run" / "failing_run.py"), mode]
+    run, family = started(f"{mode} failing", folder)
     wait_for_end(run, family)
     assert run.returncode != 0
     printed = (folder.parent / "log").read_text()
@@ -205,10 +180,7 @@ def test_torch_distributed_launch(tmp_path):
     """The old launcher passes --local-rank, without --use_env."""
     command = [*OLD_LAUNCHER, f"--master_port={free_port()}"]
     command += ["run_ddp.py", *settings(tmp_path / "run", 1), "--train.max_steps", "5"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False
-    )
+    done = finish(command)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("Report on test") == 1
     assert "2 process(es)" in done.stderr
@@ -218,9 +190,7 @@ def test_torch_distributed_launch(tmp_path):
 def test_sigterm_to_the_launcher_saves(mode, folder):
     """As Slurm and Kubernetes send it: all ranks finish the same step and save; the run resumes from
     there."""
-    run = start(mode, folder)
-    wait_for_state(run, folder)
-    family = psutil.Process(run.pid).children(recursive=True)
+    run, family = started(mode, folder)
     os.kill(run.pid, signal.SIGTERM)
     wait_for_end(run, family)
     # Torchrun ends with its own status
@@ -237,9 +207,7 @@ def test_a_stopped_rank_ends_all(mode, folder):
     """SIGSTOP of a rank: the other says so, and the launcher kills the stopped one (torchrun after 30
     seconds)."""
     MODES[f"{mode} timeout"] = [*MODES[mode], "--train.timeout", "10"]
-    run = start(f"{mode} timeout", folder)
-    wait_for_state(run, folder)
-    family = psutil.Process(run.pid).children(recursive=True)
+    run, family = started(f"{mode} timeout", folder)
     ranks(run)[1].suspend()
     run.wait(timeout=60)
     _, alive = psutil.wait_procs(family, timeout=5)

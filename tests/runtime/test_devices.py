@@ -1,7 +1,6 @@
 """What the machine has for a process, and what becomes of its memory."""
 
 import platform
-import subprocess
 import sys
 
 import pytest
@@ -10,7 +9,7 @@ from app.config.schema import Config, TrainConfig
 from app.runtime import machine
 from app.runtime.devices import bf16_speedup
 from app.strategies import open_strategy
-from tests.ranks import ROOT
+from tests.processes import finish
 
 # Frees 240 MB and asks for them again; prints how many new pages that took.
 ALLOCATE = """
@@ -66,14 +65,8 @@ print(*said, sep="\\n")
 
 def new_pages(*what: str) -> int:
     """Return the new pages of the last turn."""
-    done = subprocess.run(
-        [sys.executable, "-c", ALLOCATE, *what],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = finish([sys.executable, "-c", ALLOCATE, *what])
+    assert done.returncode == 0, done.stderr
     return int(done.stdout)
 
 
@@ -89,9 +82,8 @@ def test_freed_memory_is_kept_until_it_is_to_be_given_back():
 
 @pytest.mark.slow
 def test_a_run_goes_on_without_onednn_where_that_had_no_memory_for_a_kernel():
-    done = subprocess.run(
-        [sys.executable, "-c", NO_KERNEL], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
-    )
+    done = finish([sys.executable, "-c", NO_KERNEL])
+    assert done.returncode == 0, done.stderr
     before, without_memory, with_memory, checked = done.stdout.splitlines()
     if without_memory == "done":
         pytest.skip("this torch convolves without oneDNN")

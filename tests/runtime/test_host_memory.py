@@ -1,17 +1,14 @@
 """How much host memory a process keeps: python -m pytest tests/runtime/test_host_memory.py"""
 
 import ctypes
-import os
-import subprocess
 import sys
-from pathlib import Path
 from shlex import split
 
 import pytest
 
 from app.runtime.host_memory import KERNEL_CACHES
+from tests.processes import finish
 
-ROOT = Path(__file__).resolve().parents[2]
 # Multiplies in bf16 with 600 numbers of tokens; prints by how many MB the heap has grown after all of them,
 # and after 20.
 MANY_SIZES = """
@@ -40,24 +37,14 @@ with open_strategy("single", load_config(sys.argv[1:])):
     not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the heap is asked by a call of glibc 2.33"
 )
 @pytest.mark.slow
-def test_kernels_of_many_sizes_take_little_memory():
+def test_kernels_of_many_sizes_take_little_memory(monkeypatch):
+    for name in KERNEL_CACHES:
+        monkeypatch.delenv(name, raising=False)
+
     def grown(**environment: str) -> tuple[float, float]:
-        command = [
-            sys.executable,
-            "-c",
-            MANY_SIZES,
-            *split("--config configs/small_bert.yaml --train.device cpu"),
-        ]
-        clean = {name: value for name, value in os.environ.items() if name not in KERNEL_CACHES}
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=clean | environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=True,
-        )
+        settings = split("--config configs/small_bert.yaml --train.device cpu")
+        done = finish([sys.executable, "-c", MANY_SIZES, *settings], **environment)
+        assert done.returncode == 0, done.stderr
         return tuple(map(float, done.stdout.split()))
 
     all_sizes, first_sizes = grown()
