@@ -5,7 +5,6 @@ The programs run in this process, each asked for a few steps; some `slow` ones g
 """
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from importlib import import_module
@@ -15,7 +14,6 @@ from shlex import split
 import numpy as np
 import pytest
 from accelerate.state import AcceleratorState
-from tiny import SIZES, write_tiny
 
 from benchmarks.harness.matrix_products import Shapes
 from benchmarks.harness.meter import Finished, Meter
@@ -30,9 +28,10 @@ from benchmarks.reference_job.check import check_rows, compare_losses
 from benchmarks.reference_job.job import choose_rows
 from benchmarks.reference_job.prepare import Prepared, prepare
 from benchmarks.reference_job.report import render, summarise_rounds
+from tests.processes import ROOT, finish
 from tests.saved_classifier import save_checkpoint
+from tests.tiny import SIZES, write_tiny
 
-ROOT = Path(__file__).parents[2]
 # rows, steps
 BATCH_SIZE, EPOCH = 8, 6
 # steps: a warm-up, and a round after a step that is not timed
@@ -43,23 +42,12 @@ def tiny_arguments(folder: Path, device: str = "cpu") -> list[str]:
     """Return the settings of run_single.py for a job of `EPOCH` steps; its weights are large, so that losses
     differ."""
     rows = write_tiny(folder / "rows.tsv", rows_per_label=BATCH_SIZE * EPOCH // 3)
-    model = [
-        word
-        for key, value in (SIZES | {"initializer_range": 0.2}).items()
-        for word in (f"--model.config.{key}", str(value))
-    ]
+    sizes = SIZES | {"initializer_range": 0.2}
+    model = [f"--model.config.{key}={value}" for key, value in sizes.items()]
     data = ["--data.train", str(rows), "--data.cache_dir", str(folder / "cache"), "--data.max_length", "32"]
     data += ["--data.dev_size", "0", "--data.test_size", "0"]
-    return [
-        *model,
-        *data,
-        "--train.device",
-        device,
-        "--train.batch_size",
-        str(BATCH_SIZE),
-        "--train.learning_rate",
-        "1e-3",
-    ]
+    data += ["--train.batch_size", str(BATCH_SIZE), "--train.learning_rate", "1e-3"]
+    return [*model, *data, "--train.device", device]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,9 +61,8 @@ def leave_no_traces():
 def prepared(tmp_path_factory) -> Prepared:
     """The tiny job; its check is of a whole epoch."""
     folder = tmp_path_factory.mktemp("reference-job")
-    return prepare(
-        tiny_arguments(folder), "base", "fp32", stretches=STRETCHES, check_steps=EPOCH, folder=folder
-    )
+    sizes = {"stretches": STRETCHES, "check_steps": EPOCH}
+    return prepare(tiny_arguments(folder), "base", "fp32", **sizes, folder=folder)
 
 
 def answers_of(module: str, job, *commands: dict) -> list[dict]:
@@ -191,29 +178,10 @@ def test_other_rows_than_those_of_the_round_fail_the_benchmark():
         check_rows({OURS: same, "trainer_tuned": {"rows": 2, "real_tokens": 11}}, rows, lengths)
 
 
-@pytest.mark.slow
-def test_the_meter_counts_each_command_by_itself(prepared):
-    details, first, second = answers_of(
-        "reference_job.trainer_default",
-        prepared.job,
-        {"steps": 1},
-        {"steps": 2, "untimed": 3, "outcomes": True},
-    )
-    assert details["precision"] == "fp32"
-    assert (first["steps"], first["rows"]) == (1, BATCH_SIZE)
-    assert (second["steps"], second["rows"], len(second["outcomes"])) == (2, 2 * BATCH_SIZE, 2)
-
-
 def test_the_results_over_rounds():
     def answer(seconds: float, rows: int, real: int, tokens: int) -> dict:
-        return {
-            "seconds": seconds,
-            "steps": 2,
-            "rows": rows,
-            "real_tokens": real,
-            "tokens": tokens,
-            "peak_memory": 5e8,
-        }
+        sizes = {"rows": rows, "real_tokens": real, "tokens": tokens}
+        return sizes | {"seconds": seconds, "steps": 2, "peak_memory": 5e8}
 
     rounds = [
         {OURS: answer(1.0, 64, 800, 800), "trainer_tuned": answer(2.0, 64, 900, 1000)},
@@ -222,16 +190,10 @@ def test_the_results_over_rounds():
     ]
     rounds = [one_round | {"matrix_products": {"fp32": 6e6, "bf16": 9e6}} for one_round in rounds]
     job = {"encoder_weights": 1000, "train_rows": 9600, "model_type": "bert", "layers": 2, "hidden_size": 8}
-    job |= {
-        "parameters": 2000,
-        "tokens_per_row": 13.0,
-        "batch_size": 32,
-        "steps_per_epoch": 300,
-        "device": "cpu",
-    }
-    results = summarise_rounds(
-        rounds, {OURS: {"precision": "bf16"}, "trainer_tuned": {"precision": "fp32"}}, job
-    )
+    job |= {"parameters": 2000, "tokens_per_row": 13.0, "batch_size": 32, "steps_per_epoch": 300}
+    job |= {"device": "cpu"}
+    details = {OURS: {"precision": "bf16"}, "trainer_tuned": {"precision": "fp32"}}
+    results = summarise_rounds(rounds, details, job)
     ours, peer = results["programs"][OURS], results["programs"]["trainer_tuned"]
     assert ours["rows_per_second"] == 48
     assert ours["seconds_per_step"] == pytest.approx(2 / 3)
@@ -328,44 +290,33 @@ def test_a_program_that_fails_is_named(tmp_path):
         program.run(1)
 
 
-def run(module: str, *words: str) -> subprocess.CompletedProcess:
-    """Run a benchmark's command line."""
-    command = [sys.executable, "-m", f"benchmarks.{module}", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+def results_of(module: str, folder: Path, *words: str, device: str = "cpu") -> tuple[dict, str]:
+    """Run the command line of a benchmark for the tiny job; return its results, and what it printed."""
+    output = str(folder / "results.json")
+    job = ["--config", str(ROOT / "configs" / "small_bert.yaml"), *tiny_arguments(folder, device)]
+    done = finish([sys.executable, "-m", f"benchmarks.{module}", *words, *job, "--output", output])
+    assert done.returncode == 0, done.stderr
+    return json.loads(Path(output).read_text()), done.stdout
 
 
 @pytest.mark.slow
 def test_the_reference_job_on_the_command_line(tmp_path):
-    config = ["--config", str(ROOT / "configs" / "small_bert.yaml")]
     words = split("--peers trainer_tuned --steps 2 --rounds 2 --warmup 1 --check-steps 2")
-    output = tmp_path / "results.json"
-    done = run("reference_job", *words, *config, *tiny_arguments(tmp_path), "--output", str(output))
-    assert done.returncode == 0, done.stderr
-    report = json.loads(output.read_text())
+    report, printed = results_of("reference_job", tmp_path, *words)
     assert report["check"]["same_work"] is True
     assert set(report["programs"]) == {OURS, "trainer_tuned"}
     assert len(report["ratios"]["trainer_tuned"]["rounds"]) == 2
     assert report["programs"][OURS]["rows"] == 4 * BATCH_SIZE
     assert min(report["matrix_products"]["operations_per_second"].values()) > 0
     assert report["job"]["train_rows"] == EPOCH * BATCH_SIZE
-    assert "trainer_tuned" in done.stdout
-    assert "matrix products" in done.stdout
+    assert "trainer_tuned" in printed
+    assert "matrix products" in printed
 
 
 @pytest.mark.gpu
 def test_all_programs_on_a_gpu(tmp_path):
-    config = ["--config", str(ROOT / "configs" / "small_bert.yaml")]
-    words = ["--peers", "all", "--steps", "16", "--rounds", "2", "--tolerance", "0.01"]
-    done = run(
-        "reference_job",
-        *words,
-        *config,
-        *tiny_arguments(tmp_path, "cuda"),
-        "--output",
-        str(tmp_path / "results.json"),
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "results.json").read_text())
+    words = split("--peers all --steps 16 --rounds 2 --tolerance 0.01")
+    report, _ = results_of("reference_job", tmp_path, *words, device="cuda")
     assert set(report["programs"]) | set(report["skipped"]) == {OURS, *PEERS}
     assert {result["precision"] for result in report["programs"].values()} == {"fp32", "bf16"}
 
@@ -373,11 +324,8 @@ def test_all_programs_on_a_gpu(tmp_path):
 @pytest.mark.slow
 def test_every_runtime_of_prediction_on_the_command_line(tmp_path):
     pytest.importorskip("onnxruntime")
-    config = ["--config", str(ROOT / "configs" / "small_bert.yaml"), "--precision", "bf16", "--runtimes"]
-    words = ["--rows", "30", "--rounds", "1", "--probe-rows", "8", "--output", str(tmp_path / "results.json")]
-    done = run("prediction", *words, *config, *tiny_arguments(tmp_path))
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "results.json").read_text())
+    words = split("--rows 30 --rounds 1 --probe-rows 8 --precision bf16 --runtimes")
+    report, printed = results_of("prediction", tmp_path, *words)
     job, programs = report["job"], report["programs"]
     assert job["rows"] == 30
     assert set(report["ratios"]) == {"torch-fp32", "torch-bf16", "onnx-fp32", "onnx-int8"}
@@ -386,5 +334,5 @@ def test_every_runtime_of_prediction_on_the_command_line(tmp_path):
     assert found["precision"] == "bf16"
     operations = 2 * job["encoder_weights"] * job["tokens_per_row"] * found["rows_per_second"]
     assert found["share_of_limit"] == pytest.approx(operations / report["matrix_products"]["bf16"])
-    assert f"{found['share_of_limit']:.0%}" in done.stdout
+    assert f"{found['share_of_limit']:.0%}" in printed
     assert programs["onnx-int8"]["share_of_limit"] is None, "only products in fp32 and bf16 are measured"

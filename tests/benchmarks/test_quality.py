@@ -1,6 +1,7 @@
 """The quality benchmark on tiny data: python -m pytest tests/benchmarks/test_quality.py"""
 
 import json
+from shlex import split
 
 import numpy as np
 import pytest
@@ -116,25 +117,9 @@ def test_other_weights_of_a_folder_are_another_version(tmp_path):
 
 @pytest.mark.slow
 def test_networks_are_fine_tuned_by_the_published_command(job, tmp_path, capsys):
-    short = ["train.max_steps=2", "train.device=cpu", "train.precision=fp32"]
-    assert (
-        main(
-            [
-                "--jobs",
-                job,
-                "--systems",
-                "ngrams+svm",
-                "random-bert",
-                "--seeds",
-                "1",
-                "--output",
-                "q.json",
-                "--set",
-                *short,
-            ]
-        )
-        == 0
-    )
+    words = split("--systems ngrams+svm random-bert --seeds 1 --output q.json")
+    short = split("--set train.max_steps=2 train.device=cpu train.precision=fp32")
+    assert main(["--jobs", job, *words, *short]) == 0
     _, (system, found) = json.loads((tmp_path / "q.json").read_text(encoding="utf-8"))["results"][job].items()
     assert system == "random-bert"
     assert found["command"].startswith("python run_single.py --config")

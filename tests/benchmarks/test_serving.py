@@ -2,7 +2,6 @@
 tests/benchmarks/test_serving.py -m "" """
 
 import asyncio
-import json
 
 import pytest
 
@@ -13,7 +12,7 @@ pytest.importorskip("onnxruntime")
 from app.prediction.open_model import ComputeOptions, open_model
 from app.serving.service import ServeOptions, Service
 from benchmarks.serving.client import main as ask
-from tests.benchmarks.test_benchmarks import ROOT, run, tiny_arguments
+from tests.benchmarks.test_benchmarks import results_of
 from tests.saved_classifier import as_rows, random_texts, save_checkpoint
 from tests.serving.running_server import running
 
@@ -38,10 +37,7 @@ def test_the_client_counts_answers_that_are_of_another_text(tmp_path):
 
 @pytest.mark.slow
 def test_the_soak_on_the_command_line(tmp_path):
-    words = ["--soak", "0.05", "--rows", "30", "--config", str(ROOT / "configs" / "small_bert.yaml")]
-    done = run("serving", *words, *tiny_arguments(tmp_path), "--output", str(tmp_path / "results.json"))
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "results.json").read_text())["soak"]
+    found = results_of("serving", tmp_path, "--soak", "0.05", "--rows", "30")[0]["soak"]
     assert found["requests"] > 0
     assert found["wrong"] == 0
     assert min(found["memory"]) > 0
