@@ -129,14 +129,13 @@ def test_every_test_exists(document):
 SIZES = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "intermediate_size": 96}
 
 
-@pytest.fixture(scope="module")
-def published_run(tmp_path_factory) -> Path:
-    """The run of the README's command for a pretrained model, with a checkpoint of `SIZES` and a file of tiny
-    rows; `run_single.py` itself is run by tests/run/test_run.py."""
+@pytest.mark.slow
+def test_the_published_command_for_a_pretrained_model_runs(tmp_path):
+    """The README's, with a checkpoint of `SIZES` and a file of tiny rows; `run_single.py` itself is run by
+    tests/run/test_run.py. The sizes are the checkpoint's, not those of the model with random weights."""
     import torch
     from transformers import BertConfig, BertForMaskedLM
 
-    folder = tmp_path_factory.mktemp("published")
     (published,) = [
         command
         for command in commands.fenced_commands(read("README.md"))
@@ -144,24 +143,18 @@ def published_run(tmp_path_factory) -> Path:
     ]
     torch.manual_seed(0)
     tokenizer = tiny_tokenizer(characters="差坏烂臭烦气书桌门窗椅柜好棒美赞爱喜的一0123456789")
-    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES)).save_pretrained(folder / "bert")
-    tokenizer.save_pretrained(folder / "bert")
-    lines = write_tiny(folder / "reviews.tsv", rows_per_label=12).read_text(encoding="utf-8")
-    (folder / "reviews.csv").write_text(lines.replace("\t", ","), encoding="utf-8")
+    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES)).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    lines = write_tiny(tmp_path / "reviews.tsv", rows_per_label=12).read_text(encoding="utf-8")
+    (tmp_path / "reviews.csv").write_text(lines.replace("\t", ","), encoding="utf-8")
 
-    files = {"hfl/chinese-macbert-base": folder / "bert", "reviews.csv": folder / "reviews.csv"}
+    files = {"hfl/chinese-macbert-base": tmp_path / "bert", "reviews.csv": tmp_path / "reviews.csv"}
     program, *words = [str(files.get(word, word)) for word in published]
     assert program == "python"
-    folders = ["--output.dir", str(folder / "run"), "--data.cache_dir", str(folder / "cache")]
+    folders = ["--output.dir", str(tmp_path / "run"), "--data.cache_dir", str(tmp_path / "cache")]
     script, *settings = words
     assert script == "run_single.py"
     assert main("single", "", [*settings, *folders]) == 0
-    assert "Report on test" in (folder / "run" / "report.txt").read_text(encoding="utf-8")
-    return folder / "run"
-
-
-@pytest.mark.slow
-def test_the_published_command_for_a_pretrained_model_runs(published_run):
-    """The sizes are the checkpoint's, not those of the model with random weights."""
-    saved = json.loads((published_run / "config.json").read_text(encoding="utf-8"))
+    assert "Report on test" in (tmp_path / "run" / "report.txt").read_text(encoding="utf-8")
+    saved = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
     assert {key: saved[key] for key in SIZES} == SIZES

@@ -10,14 +10,13 @@ import shlex
 import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 
 import pytest
 
+from tests.processes import ROOT, finish
 from tests.saved_classifier import random_texts, save_checkpoint
 from tests.verbs import predict
 
-ROOT = Path(__file__).parents[2]
 DDP = "examples/ddp_equals_accumulation.py"
 ACCELERATE = "examples/accelerate_accumulation.py"
 
@@ -33,17 +32,7 @@ def run(command: str) -> subprocess.CompletedProcess:
     """Run a command line with this Python, one thread for each process."""
     program, *arguments = shlex.split(command)
     modules = {"python": [], "torchrun": ["-m", "torch.distributed.run"]}
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-    }
-    return subprocess.run(
-        [sys.executable, *modules[program], *arguments],
-        cwd=ROOT,
-        env={**environment, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return finish([sys.executable, *modules[program], *arguments])
 
 
 @cache
@@ -95,9 +84,8 @@ def test_other_ways_to_cut_the_job_differ_by_rounding_only():
 def test_each_step_is_the_same_with_a_last_batch_of_one_row():
     options = "--data_size 65 --epochs 1 --verbose"
     accumulated = output_of(f"python {DDP} --acc_steps 2 {options}").splitlines()
-    distributed = output_of(
-        f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed {options}"
-    ).splitlines()
+    launched = f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed {options}"
+    distributed = output_of(launched).splitlines()
     steps = [line for line in accumulated if line.startswith("epoch")]
     assert len(steps) == 5
     assert "step 4 rows  1 " in steps[-1]
@@ -129,9 +117,8 @@ def test_distributed_without_a_launcher_names_the_command():
 )
 def test_accelerate_reaches_the_known_weight(command):
     processes = 2 if command.startswith("torchrun") else 1
-    said = [
-        line for line in output_of(command).splitlines() if not line.startswith("[")
-    ]  # DeepSpeed's, where installed
+    # Where DeepSpeed is installed, it says something in brackets
+    said = [line for line in output_of(command).splitlines() if not line.startswith("[")]
     assert said == [
         f"with accumulation, {processes} process(es): the final weight is 2.04000",
         "without accumulation: the final weight is 2.04000",
