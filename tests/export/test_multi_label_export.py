@@ -47,15 +47,7 @@ def test_predict_gives_the_labels_of_the_run(exported, tmp_path):
     source = tmp_path / "rows.csv"
     source.write_text("text\n" + "".join(f"{row['text']}\n" for row in rows), encoding="utf-8")
     output = tmp_path / "found.csv"
-    options = [
-        "--checkpoint",
-        str(folder),
-        "--input",
-        str(source),
-        "--output",
-        str(output),
-    ]
-    assert predict(options) == 0
+    assert predict(["--checkpoint", str(folder), "--input", str(source), "--output", str(output)]) == 0
     found = read_predictions(output)
     assert [row["labels"] for row in found] == [row["predicted"] for row in rows]
     for name in NAMES:
