@@ -2,7 +2,6 @@
 
 import pickle
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -158,14 +157,3 @@ def test_integer_labels_pairs_and_a_kept_run(tmp_path, monkeypatch):
     assert (load("run", device="cpu").predict_proba(texts) == classifier.predict_proba(texts)).all()
     with pytest.raises(InputError, match="holds a finished run"):
         classifier.fit(texts, numbers)
-
-
-@pytest.mark.slow
-def test_it_trains_in_another_thread():
-    found = []
-    thread = threading.Thread(
-        target=lambda: found.append(tiny(epochs=1).fit(TEXTS, TARGETS).predict(TEXTS[:2]))
-    )
-    thread.start()
-    thread.join(300)
-    assert [len(labels) for labels in found] == [2]

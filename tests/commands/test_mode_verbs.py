@@ -11,7 +11,6 @@ import torch
 from app.commands import run_verb
 from app.commands.mode_options import PlannedMode, plan_modes
 from app.commands.verify import render
-from app.errors import InputError
 from app.run.modes.mode_comparison import KINDS, Comparison
 from app.strategies import strategy_names
 from tests.tiny import write_tiny
@@ -55,13 +54,10 @@ def test_more_processes_than_devices_are_not_run(monkeypatch):
     assert ddp.unavailable is None
 
 
-def test_no_processes_are_refused():
-    with pytest.raises(InputError, match="--processes must be at least 1, found 0"):
-        plan_modes(["ddp"], 0, "cpu")
-
-
 @pytest.mark.parametrize("verb", ["verify", "benchmark"])
-def test_an_unknown_mode_is_refused(verb, capsys):
+def test_an_unknown_mode_and_no_processes_are_refused(verb, capsys):
+    assert run_verb(verb, ["--processes", "0"]) == 2
+    assert "--processes must be at least 1, found 0" in capsys.readouterr().err
     assert run_verb(verb, ["--modes", "ddpp"]) == 2
     known = ", ".join(strategy_names())
     assert capsys.readouterr().err == f"error: --modes: there is no mode ddpp (known: {known})\n"
@@ -76,11 +72,6 @@ def test_the_table_shows_the_proof_of_each_mode():
     assert first == ["ddp", "2", "float64", *["1.0e-15"] * 4, "-", "33", "of", "33", "PASS"]
     assert second == ["deepspeed", "2", "fp32", *["1.0e-15"] * 4, "0.5", "33", "of", "33", "PASS"]
     assert third == ["fsdp", "2", "-", *["-"] * 6, "not", "run", "no", "device"]
-
-
-def test_no_steps_are_refused(capsys):
-    assert run_verb("verify", ["--steps", "0"]) == 2
-    assert capsys.readouterr().err == "error: --steps must be at least 1, found 0\n"
 
 
 @pytest.mark.slow

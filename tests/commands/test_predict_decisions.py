@@ -90,7 +90,7 @@ def test_jsonl_and_lines_have_decisions_too(problem_type, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--abstain", "precision=0.99999"], "cannot be reached"),
+        (["--abstain", "precision=0.99999"], "cannot be reached on at least 20 of the"),
         (["--abstain", "0.9"], "precision=P is needed"),
         (["--abstain", "precision="], "found nothing"),
         (["--threshold", "1.5"], "above 0 and up to 1"),

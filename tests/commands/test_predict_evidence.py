@@ -7,24 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from app.config.command_line import load_config
 from app.prediction.nearest_rows import mark_of
-from app.run.entry import work
 from tests.saved_classifier import save_checkpoint
-from tests.tiny import SIZES, tiny_lines, write_tiny
+from tests.tiny import tiny_lines, train_tiny
 from tests.verbs import predict as main
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """A run of two epochs on most of 60 rows."""
-    folder = tmp_path_factory.mktemp("evidence")
-    sizes = [f"--model.config.{name}={value}" for name, value in SIZES.items()]
-    files = [f"--data.train={write_tiny(folder / 'rows.tsv')}", f"--data.cache_dir={folder / 'cache'}"]
-    output = [f"--output.dir={folder / 'run'}", "--output.trackers=[]", "--train.epochs=2"]
-    settings = [*files, *output, *sizes, "--data.max_length=32", "--train.precision=fp32"]
-    assert work(load_config(settings), "single") == 0
-    return folder / "run"
+    return train_tiny(tmp_path_factory.mktemp("evidence"), epochs=2)
 
 
 def predict(run: Path, *arguments: str) -> int:

@@ -12,7 +12,6 @@ from app.outcomes.thresholds import LabelRule, choose_thresholds, held_out_decis
 from tests.commands.predicted_rows import predict
 from tests.multi_label_runs import write_rule
 from tests.saved_classifier import LABELS, save_checkpoint
-from tests.verbs import predict as main
 
 
 def dev_rows(num_rows: int = 800, seed: int = 0) -> SplitLogits:
@@ -52,12 +51,6 @@ def test_a_row_is_as_sure_as_its_least_certain_label(run, tmp_path):
         assert (row["decision"] == "accept") == (float(row["confidence"]) >= 0.55)
 
 
-def test_at_one_half_confidence_is_the_probability_of_the_decision():
-    rule = LabelRule(np.full(2, 0.5))
-    assert rule.confidence(np.array([[0.9, 0.2], [0.5, 1.0]])).tolist() == pytest.approx([0.8, 0.5])
-    assert LabelRule(np.array([0.2, 0.7])).confidence(np.array([[0.2, 0.7]])).tolist() == pytest.approx([0.5])
-
-
 def test_dev_rows_are_decided_by_thresholds_of_other_rows():
     dev = dev_rows()
     rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)))
@@ -92,12 +85,3 @@ def test_a_precision_is_the_share_of_rows_with_all_labels_right(run, tmp_path, c
     assert decisions.correct[other].mean() < 0.6
     sure = [float(row["confidence"]) >= threshold for row in rows]
     assert [row["decision"] == "accept" for row in rows] == sure
-
-
-def test_a_precision_that_cannot_be_reached_is_an_error(tmp_path, capsys):
-    folder, dev = save_checkpoint(tmp_path / "run", problem_type="multi_label_classification"), dev_rows()
-    wrong = SplitLogits(dev.rows, np.roll(dev.labels, 1, axis=0), dev.hashes, dev.logits)
-    write_logits(folder / "logits.safetensors", {"dev": wrong}, LABELS, 5, "multi_label")
-    options = ["--device", "cpu", "--abstain", "precision=0.9"]
-    assert main(["--checkpoint", str(folder), *options, "今天真开心"]) == 2
-    assert "cannot be reached on at least 20 of the" in capsys.readouterr().err

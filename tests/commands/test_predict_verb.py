@@ -93,18 +93,6 @@ def test_pairs_from_a_file(tmp_path, checkpoint):
     np.testing.assert_allclose(probabilities_of(records), wanted, atol=1e-5)
 
 
-def test_blank_lines_of_a_text_file_are_no_rows(tmp_path, checkpoint, capsys):
-    path = tmp_path / "lines.txt"
-    path.write_bytes("\ufeff今天\r\n\n \u3000\n\t真好 \n开\u2028心".encode())
-    assert main(["--checkpoint", str(checkpoint), "--input", str(path), "--output_format", "jsonl"]) == 0
-    records = [json.loads(line) for line in capsys.readouterr().out.split("\n")[:-1]]
-    assert [(record["line"], record["text"]) for record in records] == [
-        (1, "今天"),
-        (4, "真好"),
-        (5, "开\u2028心"),
-    ]
-
-
 def test_texts_of_the_command_line(checkpoint, capsys):
     assert main(["今天", "--checkpoint", str(checkpoint), "真，好", "--", "--差"]) == 0
     records = list(csv.DictReader(io.StringIO(capsys.readouterr().out, newline="")))
@@ -128,15 +116,6 @@ def test_standard_input_is_read_as_it_comes(checkpoint):
     records = list(csv.DictReader(io.StringIO(ended.stdout.decode(), newline="")))
     assert [(record["line"], record["text"]) for record in records] == [("1", "今天"), ("3", "真好")]
     assert ended.stderr.decode() == "<stdin>: 2 rows (text '0')\n"
-
-
-@pytest.mark.parametrize("format", ["csv", "tsv", "jsonl", "json"])
-def test_formats_of_standard_input(tmp_path, checkpoint, capsys, monkeypatch, format):
-    path, _ = write_input(tmp_path, format, ["今天", "真好"])
-    with path.open(encoding="utf-8") as file:
-        monkeypatch.setattr(sys, "stdin", file)
-        assert main(["--checkpoint", str(checkpoint), "--input", "-", "--format", format]) == 0
-    assert [row["text"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))] == ["今天", "真好"]
 
 
 @pytest.mark.parametrize(("format", "warns"), [("jsonl", True), ("text", False)])
@@ -378,17 +357,6 @@ def test_an_interrupted_run_leaves_what_it_has_under_another_name(tmp_path, chec
     assert caplog.messages == [f"stopped early; the rows so far are in {part}"]
 
 
-@pytest.mark.parametrize("name", ["output.csv.part", ".output.csv"])
-def test_an_output_replaces_no_file_but_its_own(tmp_path, checkpoint, name):
-    path, output = tmp_path / name, tmp_path / "output.csv"
-    path.write_text("今天\n真好\n", encoding="utf-8")
-    options = ["--checkpoint", str(checkpoint), "--input", str(path), "--format", "text"]
-    assert main([*options, "--output", str(output)]) == 0
-    assert path.read_text(encoding="utf-8") == "今天\n真好\n"
-    assert len(read_output(output)) == 2
-    assert sorted(tmp_path.iterdir()) == sorted([path, output])
-
-
 def test_an_output_with_a_long_name(tmp_path, checkpoint):
     output = tmp_path / f"{'好' * 83}.csv"
     assert main(["--checkpoint", str(checkpoint), "今天", "--output", str(output)]) == 0
@@ -420,15 +388,6 @@ def test_no_file_is_replaced_whatever_it_is(tmp_path, checkpoint, name, capsys):
     assert main(["--checkpoint", str(checkpoint), "今天", "--output", str(output)]) == 2
     assert f"error: --output {output}: there is such a file; choose another name" in capsys.readouterr().err
     assert output.read_bytes() == other.read_bytes() == b"of someone else"
-
-
-def test_the_weights_of_the_model_are_not_replaced(checkpoint, capsys):
-    weights = checkpoint / "model.safetensors"
-    before = weights.read_bytes()
-    options = ["--output", str(weights), "--output_format", "csv"]
-    assert main(["--checkpoint", str(checkpoint), "今天", *options]) == 2
-    assert "there is such a file" in capsys.readouterr().err
-    assert weights.read_bytes() == before
 
 
 def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path):

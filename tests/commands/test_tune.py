@@ -14,6 +14,7 @@ from shlex import split
 import pytest
 
 from app.commands import tune
+from app.config.command_line import load_config
 from tests.tiny import write_tiny
 from tests.verbs import tune as main
 
@@ -78,7 +79,7 @@ def test_a_folder_with_other_things_is_refused(tmp_path, capsys):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     assert main(words(tmp_path, "mine")) == 2
-    assert "is not an empty folder" in capsys.readouterr().err
+    assert "is not an empty folder, and holds no series of runs" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
 
 
@@ -139,8 +140,6 @@ def test_a_search_from_the_first_trial_to_the_final_run(tmp_path, capfd):
     page = (folder / "search.html").read_text(encoding="utf-8")
     assert page.count("<circle") == 3
     assert f"{figures['final_test']:.4f}" in page
-
-    from app.config.command_line import load_config
 
     best = load_config(["--config", str(folder / "best.yaml")])
     assert best.train.epochs == figures["best_settings"]["train.epochs"]
