@@ -78,6 +78,14 @@ def has_process_group() -> bool:
     return bool(distributed and distributed.is_available() and distributed.is_initialized())
 
 
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory) -> Path:
+    """A random classifier as transformers saves it, which no test changes."""
+    from tests.saved_classifier import save_checkpoint
+
+    return save_checkpoint(tmp_path_factory.mktemp("bert"))
+
+
 @pytest.fixture
 def empty_folder(tmp_path, monkeypatch) -> None:
     """Run in an empty folder."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
 import uvicorn
 
@@ -23,6 +24,12 @@ from app.serving.server import listen, server_config
 from app.serving.service import ServeOptions, Service
 
 ROOT = Path(__file__).resolve().parents[2]
+# Of a request whose body has a number of bytes
+HEAD = (
+    b"POST /predict HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+)
+OPTIONS = ServeOptions()
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
@@ -41,6 +48,12 @@ def running(service: Service) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join()
+
+
+def ask(model: OpenedModel, path: str, body: dict, options: ServeOptions = OPTIONS) -> httpx2.Response:
+    """Return the answer of a server of a model to one request."""
+    with running(Service(lambda: model, options)) as address:
+        return httpx2.post(f"{address}/{path}", json=body, timeout=60)
 
 
 class ServerProcess(subprocess.Popen):
@@ -80,11 +93,35 @@ def server_process(
         process.log.close()
 
 
+class HeldRuntime:
+    """A runtime that computes once it is released, and notes the number of rows of each call."""
+
+    def __init__(self, runtime) -> None:
+        self.runtime = runtime
+        self.started, self.released = threading.Event(), threading.Event()
+        self.released.set()
+        self.rows: list[int] = []
+
+    def __getattr__(self, name: str):
+        return getattr(self.runtime, name)
+
+    def logits(self, batches, on_batch):
+        self.rows.append(0)
+        self.started.set()
+        assert self.released.wait(60)
+
+        def counted(rows: int) -> None:
+            self.rows[-1] += rows
+            on_batch(rows)
+
+        return self.runtime.logits(batches, counted)
+
+
 @contextmanager
 def classified(model: OpenedModel, texts: list[str]) -> Iterator:
     """Yield the page with the answers for texts, in a real browser."""
     sync_api = pytest.importorskip("playwright.sync_api")
-    with running(Service(lambda: model, ServeOptions())) as address, sync_api.sync_playwright() as started:
+    with running(Service(lambda: model, OPTIONS)) as address, sync_api.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(locale="en-US")
         page.goto(address)

@@ -4,13 +4,11 @@ tests/serving/test_explain_requests.py"""
 import csv
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("captum")
-import httpx2
 import numpy as np
 
 from app.data.long_texts import LongTexts
@@ -18,29 +16,13 @@ from app.outcomes.thresholds import LabelRule
 from app.prediction.examples import example_inputs
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.torch_runtime import load_predictor
-from app.serving.service import ServeOptions, Service
+from app.serving.service import ServeOptions
 from tests.multi_label_runs import write_rule
 from tests.saved_classifier import LABELS, save_checkpoint
-from tests.serving.running_server import running
+from tests.serving.running_server import ask
 
 TEXT = "今天真开心，手机质量不好"
-OPTIONS = ServeOptions()
 LONG = "今天真开心，手机质量不好。\n" * 600
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return save_checkpoint(tmp_path_factory.mktemp("served") / "model")
-
-
-@pytest.fixture(scope="module")
-def model(folder) -> OpenedModel:
-    return open_model(folder, ComputeOptions("cpu"))
-
-
-def ask(model: OpenedModel, path: str, body: dict, options: ServeOptions = OPTIONS) -> httpx2.Response:
-    with running(Service(lambda: model, options)) as address:
-        return httpx2.post(f"{address}/{path}", json=body, timeout=60)
 
 
 def test_a_label_is_explained_with_the_words_and_the_test(model):
@@ -102,7 +84,7 @@ def read(model: OpenedModel, text: str) -> dict:
     return answer["read"]
 
 
-def test_a_text_of_8000_characters_says_what_was_read_of_it(folder, model):
+def test_a_text_of_8000_characters_says_what_was_read_of_it(checkpoint, model):
     num_characters = len(" ".join(LONG.split()))
     whole = read(model, TEXT)
     assert whole == {
@@ -117,8 +99,8 @@ def test_a_text_of_8000_characters_says_what_was_read_of_it(folder, model):
     assert first == 0
     assert 30 <= last <= 70
     for long, num_ranges in ((LongTexts("head_tail"), 2), (LongTexts("windows", max_windows=3), 1)):
-        predictor = load_predictor(folder, 32, long, device="cpu")
-        found = read(OpenedModel(folder, predictor), LONG)
+        predictor = load_predictor(checkpoint, 32, long, device="cpu")
+        found = read(OpenedModel(checkpoint, predictor), LONG)
         ranges = found["texts"][0]["ranges"]
         assert found["cut"]
         assert len(ranges) == num_ranges
@@ -135,7 +117,7 @@ def test_the_server_says_whether_it_is_sure_enough(model):
         assert ask(sure, "predict", {"inputs": TEXT}).json()[0] == best
 
 
-def test_examples_are_test_rows_of_each_label(folder, tmp_path):
+def test_examples_are_test_rows_of_each_label(tmp_path):
     assert example_inputs(tmp_path, 6) == []
     with (tmp_path / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)

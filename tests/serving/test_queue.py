@@ -4,52 +4,29 @@ import asyncio
 import gc
 import socket
 
+import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
 
+from app.data.long_texts import LongTexts
 from app.data.rows import Row
-from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.predictor import Prediction, Predictor
+from app.prediction.torch_runtime import load_predictor
 from app.serving.queue import SHORT, BatchQueue
 from app.serving.request_metrics import Metrics
 from app.serving.server import Connection
 from app.serving.service import ServeOptions, Service
-from tests.saved_classifier import save_checkpoint
-from tests.serving.running_server import running
+from tests.saved_classifier import as_rows, random_texts
+from tests.serving.running_server import HeldRuntime, running
 
 HOUR, MINUTE = 3600, 60
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> OpenedModel:
-    return open_model(save_checkpoint(tmp_path_factory.mktemp("bert")), ComputeOptions("cpu"))
-
-
-class Counted:
-    """A runtime that notes the number of rows of each call."""
-
-    def __init__(self, runtime) -> None:
-        self.runtime = runtime
-        self.rows: list[int] = []
-
-    def __getattr__(self, name: str):
-        return getattr(self.runtime, name)
-
-    def logits(self, batches, on_batch):
-        self.rows.append(0)
-
-        def counted(rows: int) -> None:
-            self.rows[-1] += rows
-            on_batch(rows)
-
-        return self.runtime.logits(batches, counted)
 
 
 @pytest.fixture
 def counted(model) -> Predictor:
     plain = model.predictor
-    return Predictor(Counted(plain.runtime), plain.tokenizer, plain.outcome, plain.max_length)
+    return Predictor(HeldRuntime(plain.runtime), plain.tokenizer, plain.outcome, plain.max_length)
 
 
 async def in_queue(predictor: Predictor, ask, wait: float = HOUR) -> None:
@@ -106,6 +83,19 @@ def test_long_texts_get_the_same_answer_as_short_ones(counted):
         assert (await classify(text)).probabilities.tolist() == wanted.probabilities.tolist()
 
     asyncio.run(in_queue(counted, ask))
+
+
+def test_windows_of_several_requests_are_computed_together(checkpoint):
+    predictor, texts = load_predictor(checkpoint, 20, LongTexts("windows", 6), device="cpu"), random_texts(9)
+    wanted = [prediction.probabilities for prediction in predictor.predict(as_rows(texts))]
+    predictor.runtime = HeldRuntime(predictor.runtime)
+
+    async def ask(classify) -> None:
+        answers = await asyncio.gather(*map(classify, texts))
+        np.testing.assert_allclose([answer.probabilities for answer in answers], wanted, atol=1e-5)
+
+    asyncio.run(in_queue(predictor, ask))
+    assert len(predictor.runtime.rows) == 1
 
 
 def test_answers_are_sent_at_once(model):

@@ -2,7 +2,6 @@
 tests/serving/test_requests.py"""
 
 import json
-import random
 
 import pytest
 
@@ -11,9 +10,9 @@ from app.serving.requests import Limits, Refusal, parse_request
 LIMITS = Limits(body_bytes=1000, texts=3, characters=20)
 
 
-def parse(body: object, has_pairs: bool | None = None, remove_spaces: bool = False):
+def parse(body: object, has_pairs: bool | None = None):
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return parse_request(raw, LIMITS, has_pairs, remove_spaces)
+    return parse_request(raw, LIMITS, has_pairs)
 
 
 @pytest.mark.parametrize(
@@ -31,10 +30,6 @@ def test_inputs(inputs, texts, is_list):
     request = parse({"inputs": inputs, "top_k": 2})
     assert [(row.text, row.pair) for row in request.rows] == texts
     assert (request.is_list, request.top_k) == (is_list, 2)
-
-
-def test_spaces_are_removed_as_in_training():
-    assert parse({"inputs": "今 天\t好"}, remove_spaces=True).rows[0].text == "今天好"
 
 
 @pytest.mark.parametrize(
@@ -75,44 +70,3 @@ def test_what_is_refused(body, status, message):
 def test_inputs_of_another_kind_than_the_model_was_trained_on(has_pairs, inputs):
     with pytest.raises(Refusal, match="the model was trained on them"):
         parse({"inputs": inputs}, has_pairs)
-
-
-def test_ten_thousand_hostile_bodies_are_rows_or_refusals():
-    generator = random.Random(0)
-    whole = json.dumps(
-        {"inputs": [["今天", "好"], {"text": "a", "text_pair": "\ud800"}], "top_k": 1}
-    ).encode()
-    pieces = [
-        b'"inputs":',
-        b"[",
-        b"]",
-        b"{",
-        b"}",
-        b'"',
-        b"\\",
-        b"null",
-        b"1e999",
-        b"NaN",
-        b"-",
-        b"\x00",
-        b"\xe4",
-        b",",
-    ]
-    for _ in range(10_000):
-        body = bytearray(whole)
-        for _ in range(generator.randint(1, 4)):
-            start = generator.randrange(len(body) + 1)
-            body[start : start + generator.randint(0, 9)] = generator.choice(
-                [*pieces, generator.randbytes(3)]
-            )
-        status, message = outcome(bytes(body))
-        assert status in (200, 413, 422)
-        assert message.isprintable()
-
-
-def outcome(body: bytes) -> tuple[int, str]:
-    try:
-        assert parse(body).rows
-    except Refusal as refusal:
-        return refusal.status, refusal.message
-    return 200, ""

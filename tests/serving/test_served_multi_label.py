@@ -1,28 +1,20 @@
 """A server of a multi-label model: python -m pytest
 tests/serving/test_served_multi_label.py"""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
-import httpx2
-
 from app.outcomes.thresholds import LabelRule
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
-from app.serving.service import ServeOptions, Service
+from app.serving.service import Service
 from tests.multi_label_runs import write_rule
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
-from tests.serving.running_server import CHROMIUM, classified, downloaded, running
-
-if TYPE_CHECKING:
-    pass
+from tests.serving.running_server import CHROMIUM, OPTIONS, ask, classified, downloaded
 
 TEXTS = [text.strip() for text in random_texts(12)]
 THRESHOLDS = [0.51, 0.45, 0.57]
@@ -44,34 +36,14 @@ def wanted_labels(model: OpenedModel) -> list[set[str]]:
     return found
 
 
-def check_served(model: OpenedModel, wanted: list[set[str]]) -> None:
-    with (
-        running(Service(lambda: model, ServeOptions())) as address,
-        httpx2.Client(base_url=address) as client,
-    ):
-        answers = client.post("/predict", json={"inputs": TEXTS}).json()
-        assert [{entry["label"] for entry in answer if entry["chosen"]} for answer in answers] == wanted
-        assert all(answer == sorted(answer, key=lambda entry: -entry["score"]) for answer in answers)
-        rule = client.get("/info").json()["label_rule"]
-        assert rule["thresholds"] == dict(zip(LABELS, THRESHOLDS, strict=True))
-
-
 def test_answers_say_which_labels_a_row_has(checkpoint):
     model = open_model(checkpoint, ComputeOptions("cpu"))
-    check_served(model, wanted_labels(model))
-
-
-def test_an_exported_folder_gives_the_same_label_lists(checkpoint, tmp_path):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    from tests.verbs import export
-
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
-    output = tmp_path / "exported"
-    assert export([str(checkpoint), "--output", str(output), "--rows", str(tmp_path / "texts.txt")]) == 0
-    check_served(
-        open_model(output, ComputeOptions()), wanted_labels(open_model(checkpoint, ComputeOptions("cpu")))
-    )
+    answers = ask(model, "predict", {"inputs": TEXTS}).json()
+    chosen = [{entry["label"] for entry in answer if entry["chosen"]} for answer in answers]
+    assert chosen == wanted_labels(model)
+    assert all(answer == sorted(answer, key=lambda entry: -entry["score"]) for answer in answers)
+    rule = Service(lambda: model, OPTIONS).info()["label_rule"]
+    assert rule["thresholds"] == dict(zip(LABELS, THRESHOLDS, strict=True))
 
 
 @pytest.mark.slow

@@ -5,12 +5,10 @@ import json
 import pytest
 
 pytest.importorskip("fastapi")
-import httpx2
-
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
-from app.serving.service import ServeOptions, Service
+from app.serving.service import Service
 from tests.saved_classifier import as_rows, random_texts, save_checkpoint
-from tests.serving.running_server import CHROMIUM, classified, downloaded, running
+from tests.serving.running_server import CHROMIUM, OPTIONS, ask, classified, downloaded
 
 TEXTS = [text.strip() for text in random_texts(6)]
 
@@ -26,14 +24,10 @@ def model(tmp_path_factory) -> OpenedModel:
 def test_answers_are_in_the_unit_of_the_data(model):
     wanted = [prediction.answer for prediction in model.predictor.predict(as_rows(TEXTS))]
     assert all(0 < abs(number - 50) < 200 for number in wanted)
-    with (
-        running(Service(lambda: model, ServeOptions())) as address,
-        httpx2.Client(base_url=address) as client,
-    ):
-        answers = client.post("/predict", json={"inputs": TEXTS}).json()
-        assert [[entry["label"] for entry in answer] for answer in answers] == [["score"]] * len(TEXTS)
-        assert [answer[0]["score"] for answer in answers] == pytest.approx(wanted, rel=1e-5)
-        assert client.get("/info").json()["labels"] == ["score"]
+    answers = ask(model, "predict", {"inputs": TEXTS}).json()
+    assert [[entry["label"] for entry in answer] for answer in answers] == [["score"]] * len(TEXTS)
+    assert [answer[0]["score"] for answer in answers] == pytest.approx(wanted, rel=1e-5)
+    assert Service(lambda: model, OPTIONS).info()["labels"] == ["score"]
 
 
 @pytest.mark.slow

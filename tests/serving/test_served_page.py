@@ -3,6 +3,7 @@ and a chromium."""
 
 import csv
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -11,18 +12,13 @@ pytest.importorskip("fastapi")
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
+from app.prediction.open_model import OpenedModel
 from app.serving.service import ServeOptions, Service
-from tests.saved_classifier import LABELS, as_rows, save_checkpoint
-from tests.serving.running_server import CHROMIUM, downloaded, running
+from tests.saved_classifier import LABELS, as_rows
+from tests.serving.running_server import CHROMIUM, OPTIONS, downloaded, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")]
 HOSTILE = '<img src=x onerror="document.title=1">今天'
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> OpenedModel:
-    return open_model(save_checkpoint(tmp_path_factory.mktemp("bert")), ComputeOptions("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -33,37 +29,41 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def problems() -> list[str]:
-    """What the browser complains about, and requests to other places than the server."""
-    return []
-
-
-def open_page(browser: Browser, address: str, problems: list[str], locale: str = "en-US") -> Page:
-    page = browser.new_page(locale=locale)
-    page.on(
-        "console",
-        lambda message: problems.append(message.text) if message.type in ("error", "warning") else None,
-    )
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on(
-        "request",
-        lambda request: (
-            None if request.url.startswith((address, "blob:", "data:")) else problems.append(request.url)
-        ),
-    )
-    page.goto(address)
-    return page
+@contextmanager
+def served_page(
+    browser: Browser,
+    model: OpenedModel,
+    locale: str = "en-US",
+    options: ServeOptions = OPTIONS,
+    expected: str | None = None,
+) -> Iterator[Page]:
+    """Yield the page of a server. The browser may complain about `expected` only, and asks no other place."""
+    problems: list[str] = []
+    with running(Service(lambda: model, options)) as address:
+        page = browser.new_page(locale=locale)
+        page.on(
+            "console",
+            lambda message: problems.append(message.text) if message.type in ("error", "warning") else None,
+        )
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on(
+            "request",
+            lambda request: (
+                None if request.url.startswith((address, "blob:", "data:")) else problems.append(request.url)
+            ),
+        )
+        page.goto(address)
+        yield page
+    assert [problem for problem in problems if expected is None or expected not in problem] == []
 
 
 def labels_of(model: OpenedModel, texts: list[str]) -> list[str]:
     return [prediction.answer for prediction in model.predictor.predict(as_rows(texts))]
 
 
-def test_lines_are_classified_shown_as_text_and_downloaded(browser, model, problems):
+def test_lines_are_classified_shown_as_text_and_downloaded(browser, model):
     texts = ["今天真开心", HOSTILE, '他说"好"，\t真好']
-    with running(Service(lambda: model, ServeOptions())) as address:
-        page = open_page(browser, address, problems)
+    with served_page(browser, model) as page:
         page.fill("#texts", "\n\n".join(texts))
         page.click("#classify")
         page.wait_for_selector("#results li:nth-child(3)")
@@ -77,18 +77,16 @@ def test_lines_are_classified_shown_as_text_and_downloaded(browser, model, probl
     assert [row["text"] for row in rows] == texts
     assert [row["label"] for row in rows] == labels_of(model, texts)
     assert sum(float(rows[0][f"p_{label}"]) for label in LABELS) == pytest.approx(1, abs=1e-5)
-    assert problems == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030"])
-def test_a_csv_file_comes_back_with_its_columns(tmp_path, browser, model, problems, encoding):
+def test_a_csv_file_comes_back_with_its_columns(tmp_path, browser, model, encoding):
     texts = [f"今天{n}，好" for n in range(70)]
     path = tmp_path / "posts.csv"
     lines = [["id", "内容"], *([str(n), text] for n, text in enumerate(texts)), ["70", " "]]
     with path.open("w", encoding=encoding, newline="") as file:
         csv.writer(file).writerows(lines)
-    with running(Service(lambda: model, ServeOptions())) as address:
-        page = open_page(browser, address, problems, "zh-CN")
+    with served_page(browser, model, "zh-CN") as page:
         assert page.title() == "文本分类"
         page.set_input_files("#file", path)
         page.wait_for_selector("#table:not([hidden])")
@@ -100,28 +98,24 @@ def test_a_csv_file_comes_back_with_its_columns(tmp_path, browser, model, proble
         assert page.title() == "Text classifier"
     assert [(row["id"], row["内容"]) for row in rows] == [tuple(line) for line in lines[1:]]
     assert [row["label"] for row in rows] == [*labels_of(model, texts), ""]
-    assert problems == []
 
 
-def test_what_is_not_sure_enough_is_marked(browser, model, problems):
+def test_what_is_not_sure_enough_is_marked(browser, model):
     predictions = list(model.predictor.predict(as_rows(["今天", "真好", "开心"])))
     surest = max(prediction.probabilities.max() for prediction in predictions)
-    with running(Service(lambda: replace(model, threshold=float(surest) - 1e-4), ServeOptions())) as address:
-        page = open_page(browser, address, problems)
+    with served_page(browser, replace(model, threshold=float(surest) - 1e-4)) as page:
         page.fill("#texts", "今天\n真好\n开心")
         page.click("#classify")
         page.wait_for_selector("#done:not([hidden])")
         assert page.locator("#results .abstain").count() == 2
         wanted = ["accept" if p.probabilities.max() == surest else "abstain" for p in predictions]
         assert [row["decision"] for row in downloaded(page)] == wanted
-    assert problems == []
 
 
-def test_an_example_is_classified_and_explained_and_a_long_text_says_what_was_read(browser, model, problems):
+def test_an_example_is_classified_and_explained_and_a_long_text_says_what_was_read(browser, model):
     pytest.importorskip("captum")
     opened = replace(model, examples=["今天真开心，手机质量不好", "真好"])
-    with running(Service(lambda: opened, ServeOptions())) as address:
-        page = open_page(browser, address, problems)
+    with served_page(browser, opened) as page:
         page.set_viewport_size({"width": 390, "height": 800})
         page.click("#examples button:nth-child(1)")
         page.click(".why")
@@ -137,15 +131,13 @@ def test_an_example_is_classified_and_explained_and_a_long_text_says_what_was_re
         assert page.locator("#results li").count() == 1
         assert page.locator("#results .warning").inner_text().startswith("Only in part: 1–")
         assert page.evaluate("document.documentElement.scrollWidth") == 390
-    assert problems == []
 
 
-def test_a_key_is_asked_for(browser, model, problems):
-    with running(Service(lambda: model, ServeOptions(api_key="secret"))) as address:
-        page = open_page(browser, address, problems)
+def test_a_key_is_asked_for(browser, model):
+    options = ServeOptions(api_key="secret")
+    with served_page(browser, model, options=options, expected="401") as page:
         page.wait_for_selector("#key-row:not([hidden])")
         page.fill("#key", "secret")
         page.fill("#texts", "今天")
         page.click("#classify")
         page.wait_for_selector("#results li")
-    assert all("401" in problem for problem in problems)
