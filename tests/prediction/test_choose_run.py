@@ -4,8 +4,10 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 import yaml
 
+from app.errors import InputError
 from app.prediction.choose_run import choose_run, describe_model
 
 TRAINED = {"step": 180, "split": "test", "rows": 302, "accuracy": 0.8, "data": {"train": {"rows": 1906}}}
@@ -52,6 +54,19 @@ def test_a_trial_is_used_with_a_warning_where_there_is_nothing_else(tmp_path):
     ]
     add_run(tmp_path / "whole", 10, TRAINED, max_steps=60)
     assert choose_run(tmp_path) == (tmp_path / "whole", [])
+
+
+def test_what_is_no_finished_classifier_is_no_choice(tmp_path):
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished" / "model.safetensors").touch()
+    with pytest.raises(InputError, match="there is no finished run"):
+        choose_run(tmp_path)
+    for age, name in enumerate(["without-model", "pretraining", "newest", "old"]):
+        add_run(tmp_path / name, age, TRAINED)
+    (tmp_path / "without-model" / "model.safetensors").unlink()
+    # It predicts hidden words, not labels
+    (tmp_path / "pretraining" / "config.yaml").write_text("data: {task: masked_language_modelling}\n")
+    assert choose_run(tmp_path) == (tmp_path / "newest", [])
 
 
 def test_nothing_is_said_of_a_model_without_a_record(tmp_path):

@@ -17,8 +17,6 @@ from app.prediction.input_columns import NumberedTexts
 from app.prediction.output import open_output
 from app.prediction.prediction_writer import PredictionWriter
 from app.prediction.predictor import Prediction
-from tests.saved_classifier import save_checkpoint
-from tests.verbs import predict as main
 
 openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements/excel.txt")
 TEXTS = ["今天真开心", "=1+1", "\x1b[2J\x00", "_x0041_ _x_", "第一行\r\n第二行", "@SUM(A1)", "😀"]
@@ -64,23 +62,6 @@ def test_what_does_not_fit_into_a_sheet(tmp_path, monkeypatch, caplog):
         write(tmp_path / "c.xlsx", ["好"] * 3)
     with pytest.raises(InputError, match="16,384 columns, found 20,000"):
         excel_output.check_excel(20_000)
-
-
-def test_predict_reads_and_writes_excel(tmp_path):
-    checkpoint = save_checkpoint(tmp_path / "bert")
-    book = openpyxl.Workbook()
-    for row in (["编号", "内容"], [7, "今天真开心"], [8, "气死我了"]):
-        book.active.append(row)
-    book.save(tmp_path / "posts.xlsx")
-    command = ["--checkpoint", str(checkpoint), "--input", str(tmp_path / "posts.xlsx"), "--output"]
-    assert main([*command, str(tmp_path / "labels.xlsx")]) == 0
-    rows = list(read_rows(tmp_path / "labels.xlsx", ReadOptions()))
-    assert [row.text for row in rows] == ["今天真开心", "气死我了"]
-    assert main([*command, str(tmp_path / "labels.csv"), "--bom"]) == 0
-    assert (tmp_path / "labels.csv").read_bytes().startswith("\ufeff编号,内容,label,".encode())
-    assert [row.label for row in read_rows(tmp_path / "labels.csv", ReadOptions())] == [
-        row.label for row in rows
-    ]
 
 
 def test_a_full_disk_is_an_error_and_nothing_is_said_of_the_archive(tmp_path):

@@ -6,21 +6,15 @@ import json
 import sys
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
 from app.prediction.input_columns import free_names
-from tests.saved_classifier import LABELS, save_checkpoint
+from tests.saved_classifier import LABELS
 from tests.verbs import predict as main
 
 ADDED = ["probability", *(f"p_{label}" for label in LABELS)]
 CSV = '编号,内容,时间,label\n007,今天真开心,2026-01-05,a\n008," ","1,5",b\n9,"真\n好",,c\n'
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory) -> Path:
-    return save_checkpoint(tmp_path_factory.mktemp("bert"))
 
 
 @pytest.fixture
@@ -173,8 +167,9 @@ def test_excel_keeps_numbers_and_dates(tmp_path, checkpoint):
     assert [[cell.value for cell in row[:5]] for row in written] == rows
     assert (written[0][5].value, written[0][-1].value) == ("label", "reason")
     assert written[2][-1].value.startswith("row 3: the text is empty, found null (an empty cell")
-    assert main([*options, str(tmp_path / "labels.csv")]) == 0
-    with (tmp_path / "labels.csv").open(encoding="utf-8", newline="") as file:
+    assert main([*options, str(tmp_path / "labels.csv"), "--bom"]) == 0
+    assert (tmp_path / "labels.csv").read_bytes().startswith("\ufeff编号,内容,".encode())
+    with (tmp_path / "labels.csv").open(encoding="utf-8-sig", newline="") as file:
         assert list(csv.reader(file))[1][:5] == ["7", "今天", "2026-01-05 08:30:00", "4.5", ""]
 
 

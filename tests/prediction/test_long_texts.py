@@ -10,7 +10,6 @@ import torch
 import yaml
 
 from app.data.long_texts import LongTexts
-from app.errors import InputError
 from app.outcomes.class_scores import softmax as probabilities
 from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.predictor import Predictor
@@ -67,20 +66,6 @@ def test_head_and_tail(tmp_path):
     assert len(list(predictor.predict(as_rows([text * 4000, "好"])))) == 2
 
 
-def test_pairs_are_refused(folder):
-    with pytest.raises(InputError, match="row 1: data.long windows reads single texts, found a pair"):
-        list(open_model(folder, CPU).predictor.predict(as_rows(["好"], ["坏"])))
-
-
-def test_damaged_settings_are_named(tmp_path):
-    path = run_folder(tmp_path / "run", WINDOWS | {"max_windows": "many"})
-    with pytest.raises(
-        InputError,
-        match=r"config.yaml: data.long must be one of .* found .windows. and .many.; fix the file",
-    ):
-        open_model(path, CPU)
-
-
 def test_exported_folders_read_texts_as_the_run_does(folder, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
@@ -95,34 +80,6 @@ def test_exported_folders_read_texts_as_the_run_does(folder, tmp_path):
         for place in (folder, output)
     )
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-
-
-def test_the_server_computes_windows_of_several_requests_together(folder):
-    pytest.importorskip("fastapi")
-    from app.serving.queue import _joined
-
-    predictor = open_model(folder, CPU).predictor
-    texts = random_texts(9)
-    parts = [predictor.tokenize(as_rows(some)) for some in (texts[:2], texts[2:3], texts[3:])]
-    together = predictor.logits(_joined(parts))
-    np.testing.assert_allclose(
-        together, np.concatenate([predictor.logits(some) for some in parts]), atol=1e-5
-    )
-    assert len(together) == 9
-
-
-def test_predict_takes_a_text_of_a_hundred_thousand_characters(folder, tmp_path):
-    (tmp_path / "long.txt").write_text("今天真开心" * 20_000 + "\n好\n", encoding="utf-8")
-    arguments = [
-        "--checkpoint",
-        str(folder),
-        "--input",
-        str(tmp_path / "long.txt"),
-        "--output",
-        str(tmp_path / "out.csv"),
-    ]
-    assert predict([*arguments, "--device", "cpu"]) == 0
-    assert len((tmp_path / "out.csv").read_text("utf-8").splitlines()) == 3
 
 
 def test_a_report_on_labelled_rows_says_what_was_read(folder, tmp_path):

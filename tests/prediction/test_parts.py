@@ -21,11 +21,6 @@ COUNT = 2 * CHUNK_ROWS + 100
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory) -> Path:
-    return save_checkpoint(tmp_path_factory.mktemp("bert"))
-
-
-@pytest.fixture(scope="module")
 def posts(tmp_path_factory) -> Path:
     """Return a CSV file with line ends in quotes, and some rows without a text."""
     path = tmp_path_factory.mktemp("posts") / "posts.csv"

@@ -1,9 +1,6 @@
 """The predictor and saved models: python -m pytest tests/prediction. The command line:
 tests/commands/test_predict_verb.py"""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -11,15 +8,9 @@ from tokenizers import Tokenizer, models
 
 from app.batching.plan import token_batches
 from app.errors import InputError, TrainingError
-from app.prediction.choose_run import choose_run
 from app.prediction.labelled_rows import unknown_token_id
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory) -> Path:
-    return save_checkpoint(tmp_path_factory.mktemp("bert"))
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert"])
@@ -93,29 +84,6 @@ def test_logits_that_are_not_finite_name_the_row(checkpoint, value, precision):
         "the model's logits must be finite numbers, found nan, nan, nan for row 4 (and 1 more): '好鼎'; its "
         f"weights are damaged or too large, choose another checkpoint{remedy}"
     )
-
-
-def test_the_newest_run_that_finished(tmp_path):
-    with pytest.raises(InputError, match="there is no finished run"):
-        choose_run(tmp_path)[0]
-    for age, (name, files) in enumerate(
-        {
-            "old": ["report.json", "model.safetensors"],
-            "newest": ["report.json", "model.safetensors"],
-            "without-model": ["report.json"],
-            "unfinished": ["model.safetensors"],
-        }.items()
-    ):
-        (tmp_path / name).mkdir()
-        for file in files:
-            (tmp_path / name / file).touch()
-            os.utime(tmp_path / name / file, (age, age))
-    assert choose_run(tmp_path)[0].name == "newest"
-    (tmp_path / "newest" / "config.yaml").write_text(
-        "data: {task: masked_language_modelling}\n", encoding="utf-8"
-    )
-    # It predicts hidden words, not labels
-    assert choose_run(tmp_path)[0].name != "newest"
 
 
 def test_predictor_refuses_a_single_label(tmp_path):
