@@ -12,7 +12,7 @@ LIMITS = Limits(body_bytes=1000, texts=3, characters=20)
 
 def parse(body: object, has_pairs: bool | None = None):
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return parse_request(raw, LIMITS, has_pairs)
+    return parse_request(raw, LIMITS, has_pairs, remove_spaces=False)
 
 
 @pytest.mark.parametrize(
