@@ -84,7 +84,7 @@ def test_predict_reads_addresses(tmp_path, store, monkeypatch, capsys):
     assert main([*options, "memory://bucket/posts/", "--output", "labels/"]) == 0
     assert "61 rows in 2 parts; every row is there once" in capsys.readouterr().err
     assert main([*options, "memory://bucket/posts/", "--output", "b.csv"]) == 2
-    assert "names 2 files; write parts" in capsys.readouterr().err
+    assert "one file is needed, found 2; predict writes several as parts" in capsys.readouterr().err
 
 
 def test_a_web_server(tmp_path, server):
