@@ -147,12 +147,8 @@ def test_a_bad_row_stops_or_is_skipped(tmp_path, checkpoint, capsys, monkeypatch
     format = {"txt": "text"}.get(path.suffix[1:], path.suffix[1:])
     shown = "<stdin>" if piped else str(path)
     options = [
-        "--checkpoint",
-        str(checkpoint),
-        "--output",
-        str(output),
-        "--input",
-        "-" if piped else str(path),
+        *("--checkpoint", str(checkpoint), "--output", str(output)),
+        *("--input", "-" if piped else str(path)),
     ]
     for on_bad_row, status in (("error", 2), ("skip", 0)):
         with path.open(encoding="utf-8") as file:
