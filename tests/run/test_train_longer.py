@@ -274,7 +274,7 @@ def test_a_better_model_does_not_hide_the_best_of_the_last_state(start, at_step,
     rare = ("--train.save_every=100", "--train.eval_every=1", "--train.best_metric=loss")
     assert start("run", 1, *FLAT, *rare) == 0
     model, report = (Path("run", name).read_bytes() for name in ("model.safetensors", "report.json"))
-    at_step(4, crash)
+    at_step(12, crash)
     with pytest.raises(RuntimeError):
         start("run", 4, *FLAT, *rare)
     at_step(None)
