@@ -16,7 +16,7 @@ from ..config.shipped import MODULE
 from ..data.rows import Row
 from ..errors import InputError, TrainingError
 
-# What `fit` says itself.
+# `fit` sets these settings of data from what it is given.
 SET_BY_FIT = ("train", "dev", "test", "test_size", "format", "task", "labels")
 SET_BY_FIT += ("text_column", "text_pair_column")
 SET_BY_FIT += ("label_column", "header", "encoding", "quoting", "on_bad_row", "cache_dir")

@@ -14,7 +14,7 @@ TEXT, PREDICTIONS, PAGE = "report.txt", "predictions.csv", "report.html"
 # In the order in which they are written and put aside; the card says what the report says
 REPORT_FILES = (LOGITS, *fitted_files(), TEXT, PREDICTIONS, PAGE, REPORT, CARD)
 STATES = "state"
-# Of a run with LoRA, as peft reads it: what was trained, in the best checkpoint so far
+# A run with LoRA keeps what it trained here, in the best checkpoint so far; peft reads this file.
 ADAPTER = "adapter/adapter_model.safetensors"
 
 

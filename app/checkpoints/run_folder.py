@@ -125,7 +125,7 @@ def check_content(config: OutputConfig) -> None:
     """Raise InputError as `check_run_folder` does for what is in `config.dir`."""
     folder = Path(config.dir)
     states = saved_states(folder)
-    # Of a run that was killed in its very first write
+    # A run that was killed in its very first write leaves these.
     is_empty = {path.name for path in folder.iterdir()} <= {LOCK, f".{HISTORY}"}
     if not (is_empty or holds_run(folder)):
         raise InputError(

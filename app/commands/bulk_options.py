@@ -10,7 +10,7 @@ from pathlib import Path
 from ..runtime.processes import launched_number
 from .parser import at_least, number
 
-# Of the formats of the output, those that parts have
+# Parts are written in these formats of the output.
 PART_FORMATS = ("csv", "jsonl", "parquet")
 
 

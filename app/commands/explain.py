@@ -40,7 +40,7 @@ def build_parser(program: str) -> Parser:
     add("--html", type=Path, metavar="FILE", default=Path("explanation.html"), help=page)
     add("--language", choices=LANGUAGES, default="auto", help="en or zh (default: auto, that of LANG)")
     draws = "random orders that the deletion test compares with (default: 50)"
-    # With fewer, no test can pass
+    # The test cannot pass with fewer orders.
     add("--draws", type=number(int, at_least(19)), default=50, help=draws)
     add("--seed", type=number(int, at_least(0)), default=0, help="seed of these orders (default: 0)")
     add("--device", default="auto", help=DEVICES)

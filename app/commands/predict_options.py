@@ -26,7 +26,7 @@ from .parser import (
     wanted_precision,
 )
 
-# What --help shows; --help all shows the other options too
+# --help shows these options; --help all shows the others too.
 USUAL = {
     *("help", "texts", "checkpoint", "input", "text_column", "text_pair_column", "on_bad_row", "output"),
     *("only_labels", "nprocs", "merge", "report", "threshold", "abstain", "evidence"),

@@ -79,7 +79,7 @@ class RetryOutOfMemory:
         replace_onednn(error)
 
     def halve(self, step: int, batch: np.ndarray) -> None:
-        """Halve the micro-batches from now on, on every rank; raises TrainingError if they have one row."""
+        """Halve the micro-batches from now on; raises TrainingError if they have one row."""
         largest = max(len(rows) for of_rank in self.of_ranks(batch) for rows in of_rank)
         if largest <= 1:
             raise TrainingError(

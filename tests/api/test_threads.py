@@ -15,7 +15,7 @@ ROUNDS = 10
 
 
 def at_once(*actions: Callable[[], object]) -> list:
-    """Return the results of actions that start at the same moment, each in a thread of its own."""
+    """Return the results of actions that start at the same moment, each in a separate thread."""
     start, results = threading.Barrier(len(actions)), [None] * len(actions)
 
     def work(index: int) -> None:

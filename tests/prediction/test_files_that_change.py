@@ -27,7 +27,7 @@ def test_weights_and_logits_written_in_place_end_no_process(tmp_path, monkeypatc
     logits = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
     dev = SplitLogits(numbers, numbers % 3, numbers.astype(np.uint64), logits)
     write_logits(folder / LOGITS, {"dev": dev}, LABELS, 1, "single_label")
-    # In a process of its own: a mapped file that is cut short would end it with SIGBUS
+    # In a separate process: a mapped file that is cut short would end it with SIGBUS
     command = [sys.executable, "-m", "tests.prediction.test_files_that_change", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
