@@ -5,3 +5,5 @@ from .strategy import Strategy
 
 class Single(Strategy):
     """The defaults of `Strategy`; nothing is exchanged."""
+
+    records_passes = True

@@ -33,6 +33,8 @@ class Strategy:
     full_state_class: type[FullState] = FullState
     # Whether the wrapped model takes packed batches
     accepts_packed = True
+    # Whether passes may be recorded as CUDA graphs: nothing but the model's kernels may run in them
+    records_passes = False
     # Whether each rank has memory for the whole model in low precision during a step
     caches_casts = True
     # Whether the mode can train weights in float64, as `python -m app verify` does

@@ -7,11 +7,16 @@ from ..batching.loader import Loader
 from ..batching.plan import BatchPlan
 from ..config.schema import TrainConfig
 from ..errors import TrainingError
+from ..runtime.devices import is_cuda
 from ..strategies.strategy import Strategy
 from .non_finite import REMEDY
 from .optimizer import learning_rate_factor, peak_learning_rate, warmup_steps
 from .out_of_memory import RetryOutOfMemory
+from .recorded_passes import record_passes
 from .step import Loss, StepResult, TrainingStep
+
+# Steps of the plan that sizes are chosen from; rows come in random order, so later ones have similar sizes
+RECORDED_FROM = 2_000
 
 
 @dataclass
@@ -71,6 +76,10 @@ def train(
     step = TrainingStep(strategy, loader, loss, config, before_update)
     step.warm_up()
     run_step = RetryOutOfMemory(step, config, progress.micro_batch_size)
+    if strategy.records_passes and is_cuda(strategy.device) and not config.gradient_checkpointing:
+        steps = range(min(total_steps, RECORDED_FROM))
+        micro_batches = [run_step.of_ranks(plan.batch(index))[0] for index in steps]
+        step.forward = record_passes(strategy, loader, micro_batches, step.copies)
     while progress.step < total_steps and not progress.stop:
         factor = learning_rate_factor(progress.updates, total_steps, warmup, config.schedule)
         result = run_step(progress.step, plan.batch(progress.step), peak * factor)

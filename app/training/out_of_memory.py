@@ -45,6 +45,8 @@ class RetryOutOfMemory:
                 self.check(error)
             # After `except`, which keeps the tensors of the failed step alive
             self.strategy.zero_grad()
+            # Recorded passes keep memory, and are for one micro-batch
+            self.step.forward = self.strategy.forward
             self.halve(index + 1, batch)
 
     def micro_batches(self, batch: np.ndarray) -> Iterator[tuple[np.ndarray, bool]]:

@@ -59,6 +59,7 @@ class TrainingStep:
         self.strategy = strategy
         self.loader = loader
         self.loss = loss
+        self.forward = strategy.forward
         self.r_drop = config.r_drop
         # How many times each row is in a micro-batch
         self.copies = 2 if config.r_drop else 1
@@ -82,7 +83,7 @@ class TrainingStep:
                 micro_batch = self.loader.load(np.tile(rows, self.copies), device, index)
                 # The gradients of the last one are exchanged with the other ranks
                 with strategy.micro_batch(is_last):
-                    outputs = micro_batch.row_outputs(strategy.forward(micro_batch.inputs))
+                    outputs = micro_batch.row_outputs(self.forward(micro_batch.inputs))
                     micro_loss = self.sum_of_losses(outputs, micro_batch.labels)
                     strategy.backward(micro_loss / divisor)
                 loss_sum += micro_loss.detach()

@@ -72,9 +72,7 @@ def fails(*given):
     raise RuntimeError("no kernel image is available\nmore")
 
 
-GPU = {"fp32": (torch.float32, 1e-4), "bf16": (torch.bfloat16, 2e-2)}
-
-
+GPU = {"fp32": torch.float32, "bf16": torch.bfloat16}
 LOCAL = {"local_attention": 4, "layer_types": ["full_attention", "sliding_attention"]}
 MODELS = {"bert": {}, "modernbert": LOCAL, "qwen3": {"num_key_value_heads": 2, "head_dim": 8}}
 
@@ -83,17 +81,20 @@ MODELS = {"bert": {}, "modernbert": LOCAL, "qwen3": {"num_key_value_heads": 2, "
 @pytest.mark.parametrize("architecture", MODELS)
 @pytest.mark.parametrize("precision", GPU)
 def test_varlen_kernels_do_what_groups_do(precision, architecture):
-    dtype, tolerance = GPU[precision]
+    """Both are compared with groups in fp32 on the CPU: varlen may be as far from them as groups in the same
+    precision, within a factor."""
     rows = token_rows([5, 9, 3, 20, 2, 7, 32])
     found = {}
-    for name in ("grouped", "varlen"):
-        model = tiny_model(architecture, **MODELS[architecture]).train().to("cuda")
+    for device, name in (("cpu", "grouped"), ("cuda", "grouped"), ("cuda", "varlen")):
+        model = tiny_model(architecture, **MODELS[architecture]).train().to(device)
         inputs = collate(rows, None, model.layout(True, varlen=name == "varlen"))
-        inputs = {key: value.cuda() if torch.is_tensor(value) else value for key, value in inputs.items()}
-        with torch.autocast("cuda", dtype, enabled=precision != "fp32"):
+        inputs = {key: value.to(device) if torch.is_tensor(value) else value for key, value in inputs.items()}
+        with torch.autocast("cuda", GPU[precision], enabled=precision != "fp32"):
             logits = model(**inputs).float()
         logits.square().sum().backward()
-        found[name] = {"logits": logits} | {key: value.grad for key, value in model.named_parameters()}
-    for name, value in found["grouped"].items():
-        scale = float(value.abs().max()) or 1.0
-        torch.testing.assert_close(found["varlen"][name], value, atol=tolerance * scale, rtol=0, msg=name)
+        gradients = {key: value.grad for key, value in model.named_parameters()}
+        found[device, name] = {key: value.cpu() for key, value in (gradients | {"logits": logits}).items()}
+    for key, exact in found["cpu", "grouped"].items():
+        error = (found["cuda", "varlen"][key] - exact).norm()
+        rounding = (found["cuda", "grouped"][key] - exact).norm()
+        assert error <= 3 * rounding + 1e-5 * exact.norm() + 1e-4, f"{key}: {error}, groups {rounding}"

@@ -1,0 +1,106 @@
+"""Passes as CUDA graphs: python -m pytest tests/training/test_recorded_passes.py -m "gpu or not gpu" """
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from app.strategies.single import Single
+from app.training.recorded_passes import fill
+from tests.tiny import open_tiny
+from tests.training.tiny_training import SETTINGS, Training
+
+# The last batch of each epoch is smaller
+ON_GPU = replace(SETTINGS, device="cuda", batch_size=16, epochs=3)
+
+
+class NotRecorded(Single):
+    """One process that launches each kernel."""
+
+    records_passes = False
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["texts", "pairs"])
+def rows(request, tmp_path_factory):
+    return open_tiny(tmp_path_factory.mktemp("rows"), rows_per_label=20, pairs=request.param)
+
+
+def test_rows_of_padding_change_no_output_and_no_gradient(rows):
+    training = Training(rows, varlen=True)
+    module, loader = training.strategy.module, training.loader
+    inputs = loader.load(np.arange(7), torch.device("cpu")).inputs
+    end = inputs["input_ids"].shape[1]
+    filled = fill(inputs, 10, end + 70, 40, loader.layout)
+    assert filled["input_ids"].shape == (1, end + 70)
+    assert filled["row_offsets"].diff().tolist()[7:] == [23, 23, 24]
+    results = []
+    for batch in (inputs, filled):
+        module.zero_grad()
+        outputs = module(**batch)[:7]
+        outputs.square().sum().backward()
+        results.append([outputs, *(weight.grad for weight in module.parameters())])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_recorded_passes_train_the_same_weights(rows, precision, caplog):
+    caplog.set_level("INFO")
+    config = replace(ON_GPU, precision=precision)
+    recorded = Training(rows, config, varlen=True).run()
+    assert "recorded as CUDA graphs" in caplog.text
+    caplog.clear()
+    launched = Training(rows, config, NotRecorded, varlen=True).run()
+    assert "recorded" not in caplog.text
+    limit = 1e-4 if precision == "fp32" else 0.03
+    assert len(recorded.losses) == 3 * recorded.plan.steps_per_epoch
+    assert recorded.losses == pytest.approx(launched.losses, rel=limit)
+    weights = recorded.weights
+    for name, value in launched.weights.items():
+        # Its exact gradient is 0, which AdamW blows up
+        if "key.bias" not in name:
+            assert (weights[name] - value).norm() <= limit * value.norm() + 1e-3, name
+
+
+@pytest.mark.gpu
+def test_dropout_of_recorded_passes_depends_on_step_and_seed(rows):
+    still = replace(ON_GPU, learning_rate=0.0, weight_decay=0.0)
+
+    def losses(seed: int) -> list[float]:
+        return Training(rows, replace(still, seed=seed), varlen=True, dropout=0.5).run().losses
+
+    first = losses(1)
+    assert losses(1) == pytest.approx(first, rel=1e-5)
+    assert losses(2) != pytest.approx(first, rel=1e-3)
+    training = Training(rows, still, varlen=True, dropout=0.5)
+    # The same rows in each step, whose dropout differs
+    training.plan = type("SamePlan", (), {"steps_per_epoch": 4, "batch": lambda self, step: np.arange(16)})()
+    assert len({round(loss, 4) for loss in training.run().losses}) == 12
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("changes", [{"accumulation_steps": 2}, {"gradient_checkpointing": True}])
+def test_other_steps_are_not_recorded(rows, changes, caplog):
+    caplog.set_level("INFO")
+    config = replace(ON_GPU, **changes)
+    Training(rows, config, varlen=True).run()
+    assert "recorded" not in caplog.text
+
+
+@pytest.mark.gpu
+def test_a_model_that_cannot_be_recorded_is_trained(rows, caplog, monkeypatch):
+    training = Training(rows, ON_GPU, varlen=True)
+    forward = training.strategy.module.forward
+
+    def waiting(**inputs):
+        outputs = forward(**inputs)
+        # A recording must not wait for the device
+        float(outputs.sum())
+        return outputs
+
+    monkeypatch.setattr(training.strategy.module, "forward", waiting)
+    losses = training.run().losses
+    assert "not recorded as CUDA graphs" in caplog.text
+    assert losses == pytest.approx(Training(rows, ON_GPU, NotRecorded, varlen=True).run().losses, rel=1e-4)
