@@ -57,28 +57,14 @@ def highest_id(tokenizer: Tokenizer) -> int:
 
 
 def encode_batch(
-    tokenizer: Tokenizer,
-    texts: Sequence[str | tuple[str, str]],
-    place: Callable[[int], str],
-    with_words: bool = False,
+    tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]], place: Callable[[int], str]
 ) -> list[Encoding]:
-    """Return the encodings of texts or pairs; the word of each token is known `with_words` only, which takes
-    longer. Raises InputError for a text that cannot be encoded, naming its `place`, of its index."""
-    encode = tokenizer.encode_batch if with_words else tokenizer.encode_batch_fast
+    """Return the encodings of texts or pairs. Raises InputError for a text that cannot be encoded, naming its
+    `place`, of its index."""
     try:
-        return encode(texts)
+        return tokenizer.encode_batch_fast(texts)
     except BaseException:  # noqa: BLE001
         for index, text in enumerate(texts):
             with guarded(f"{place(index)}: the tokenizer cannot encode {excerpt(text)}"):
-                encode([text])
+                tokenizer.encode_batch_fast([text])
         raise
-
-
-def check_has_tokens(encodings: Sequence[Encoding], texts: Sequence, place: Callable[[int], str]) -> None:
-    """Raise InputError, naming its place, for a text that has no token."""
-    for index, encoding in enumerate(encodings):
-        if not encoding.ids:
-            raise InputError(
-                f"{place(index)}: each text must have a token, and the tokenizer makes none of "
-                f"{excerpt(texts[index])}; remove the row, or choose another model"
-            )

@@ -110,10 +110,10 @@ class TextVectors:
     def _key(self) -> str:
         """Return what vectors depend on besides the texts."""
         weights = self.model.model.base_model.state_dict().values()
-        return content_key(
-            *(VERSION, self.precision.name, repr(self.rows.long), self.rows.encoder.side),
-            *(self.rows.encoder.tokenizer.to_str(), *(tensor.cpu().numpy().tobytes() for tensor in weights)),
-        )
+        rows = self.rows
+        settings = (VERSION, self.precision.name, repr(rows.long), rows.side, rows.max_length)
+        data = (tensor.cpu().numpy().tobytes() for tensor in weights)
+        return content_key(*settings, rows.tokenizer.to_str(), *data)
 
     def _write(self, vectors: np.ndarray, texts: Texts, on_rows: Callable[[int], None]) -> None:
         budget = CPU_BATCH_TOKENS if self.device.type == "cpu" else BATCH_TOKENS

@@ -13,7 +13,7 @@ import pytest
 
 from app.config.schema import ModelConfig
 from app.data.encoding import check_tokenizer, encode_batch
-from app.data.long_texts import TextEncoder
+from app.data.long_texts import RowEncoder
 from app.data.read import ReadOptions
 from app.data.table import Table, build_table
 from app.data.tokenizer import load_tokenizer
@@ -201,7 +201,7 @@ def trained_from(folder: Path) -> None:
     try:
         tokenizer = load_tokenizer(ModelConfig(name=str(folder)), None, 32, "")
         backend = tokenizer.backend_tokenizer
-        TextEncoder(backend, 32, tokenizer.truncation_side).encode(TEXTS, str)
+        RowEncoder(backend, 32, tokenizer.truncation_side).encode(TEXTS, str)
         assert tokenizer.unk_token_id is None or isinstance(tokenizer.unk_token_id, int)
     except InputError:
         pass

@@ -1,98 +1,140 @@
-"""Rows of long texts: cut, head and tail, windows: python -m pytest tests/data/test_row_encoder.py"""
+"""Rows of long texts: cut at either side, head and tail, windows: python -m pytest
+tests/data/test_row_encoder.py"""
 
 import random
 import subprocess
 import sys
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from app.data import long_texts
 from app.data.long_texts import CUT, LongTexts, RowEncoder, saved_long_texts
 from app.errors import InputError
-from tests.data.test_text_encoder import TOKENIZERS, long_text, word_piece
 
-LONG = "今天真开心word " * 600
+SPECIAL = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = ["好", "今天真开心", "a", "word", "don't ", " ", "   ", "\u3000", "\n\n", "12345678", "ﷺ", "e\u0301", "\u0301" * 9, "x" * 110,
+          "[MASK]", "[MAS", "  [MASK]  ", "😀👨‍👩‍👧", "．。！", "ΑΣ", "\u200b", "\x00", "ｶﾞ", "한국어", "ไทย", "," * 40, " " * 60]  # fmt: skip
+TRAINING = [
+    "今天真开心 word don't word a good day",
+    "好好学习，天天向上。 1234 한국어",
+    "the words of a text " * 3,
+]
+HEAD_TAIL = LongTexts("head_tail")
 
 
-def texts_of(name: str) -> list[str]:
+def trained(model, trainer, pre_tokenizer, normalizer=None) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
+    tokenizer.train_from_iterator(TRAINING, trainer)
+    tokenizer.add_special_tokens([*SPECIAL[:4], AddedToken("[MASK]", lstrip=True, rstrip=True)])
+    ids = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
+    )
+    return tokenizer
+
+
+def word_piece() -> Tokenizer:
+    trainer = trainers.WordPieceTrainer(vocab_size=150, special_tokens=SPECIAL, show_progress=False)
+    model = models.WordPiece(unk_token="[UNK]")
+    return trained(model, trainer, pre_tokenizers.BertPreTokenizer(), normalizers.BertNormalizer())
+
+
+def byte_pairs() -> Tokenizer:
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=SPECIAL, show_progress=False, initial_alphabet=alphabet
+    )
+    return trained(models.BPE(), trainer, pre_tokenizers.ByteLevel(add_prefix_space=False))
+
+
+def unigram() -> Tokenizer:
+    trainer = trainers.UnigramTrainer(
+        vocab_size=120, special_tokens=SPECIAL, unk_token="[UNK]", show_progress=False, max_piece_length=8
+    )
+    split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    return trained(models.Unigram(), trainer, split, normalizers.NFKC())
+
+
+def long_texts_of(name: str) -> list[str]:
+    """Return texts with words of usual lengths: what is cut off a word of thousands of characters may change
+    its tokens."""
     draw = random.Random(name)
-    return [long_text(draw) for _ in range(20)] + ["好" * 900 + "z", "好", LONG]
+    favourites = [["好", "word ", *draw.choices(PIECES, k=draw.choice([1, 5, 20]))] for _ in range(20)]
+    texts = ["".join(draw.choices(pieces, k=draw.choice([1, 30, 90, 900]))) for pieces in favourites]
+    return [*texts, "好，" * 4500 + "z", "好", "今天真开心word " * 1600, "a " * 9000]
 
 
-def whole(tokenizer: Tokenizer, text: str) -> tuple[int, list[int], int]:
-    """Return all tokens of a text without special tokens, between the two special tokens of these
-    tokenizers."""
-    first, *ids, last = tokenizer.encode(text).ids
-    return first, ids, last
+def wanted_windows(ids: list[int], capacity: int, side: str, long: LongTexts) -> list[list[int]]:
+    """Return all windows of the tokens of a text, by definition."""
+    if len(ids) <= capacity:
+        return [ids]
+    if long.way == "head_tail":
+        return [ids[: capacity // 4] + ids[len(ids) - (capacity - capacity // 4) :]]
+    if long.way == "windows":
+        step = capacity * 3 // 4
+        count = 1 + -(-(len(ids) - capacity) // step)
+        return [ids[at * step : at * step + capacity] for at in range(count)]
+    return [ids[:capacity] if side == "right" else ids[-capacity:]]
 
 
-@pytest.mark.parametrize("make", TOKENIZERS, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("max_length", [16, 63])
-def test_head_and_tail_are_those_of_the_whole_text(make, max_length):
-    texts, tokenizer = texts_of(make.__name__), make()
-    rows = RowEncoder(
-        Tokenizer.from_str(tokenizer.to_str()), max_length, "right", LongTexts("head_tail")
-    ).encode(texts, str)
-    head = (max_length - 2) // 4
-    tail = max_length - 2 - head
+@pytest.mark.parametrize("make", [word_piece, byte_pairs, unigram], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    ("max_length", "side", "long"),
+    [
+        *((length, side, CUT) for length in (4, 16, 63) for side in ("right", "left")),
+        *((length, "right", HEAD_TAIL) for length in (16, 63)),
+        *((length, "right", LongTexts("windows", n)) for length, n in ((16, 8), (16, 3), (34, 5), (64, 1))),
+    ],
+)
+def test_rows_are_those_of_the_whole_text(make, max_length, side, long):
+    tokenizer, texts = make(), long_texts_of(make.__name__)
+    rows = RowEncoder(Tokenizer.from_str(tokenizer.to_str()), max_length, side, long).encode(texts, str)
     for text, row in zip(texts, rows, strict=True):
-        first, ids, last = whole(tokenizer, text)
-        is_long = len(ids) > max_length - 2
-        wanted = ids[:head] + ids[-tail:] if is_long else ids
-        assert row.windows == [[first, *wanted, last]]
-        assert row.is_cut == is_long
+        first, *ids, last = tokenizer.encode(text).ids
+        wanted = wanted_windows(ids, max_length - 2, side, long)
+        most = long.max_windows if long.way == "windows" else 1
+        assert row.windows == [[first, *window, last] for window in wanted[:most]]
+        assert row.is_cut == (len(wanted) > most or (long.way != "windows" and len(ids) > max_length - 2))
 
 
-@pytest.mark.parametrize("make", TOKENIZERS, ids=lambda make: make.__name__)
-@pytest.mark.parametrize(("max_length", "most"), [(16, 8), (16, 3), (34, 5), (64, 1)])
-def test_windows_are_those_of_the_whole_text(make, max_length, most):
-    texts, tokenizer = texts_of(make.__name__), make()
-    rows = RowEncoder(
-        Tokenizer.from_str(tokenizer.to_str()), max_length, "right", LongTexts("windows", most)
-    ).encode(texts, str)
-    capacity = max_length - 2
-    step = capacity * 3 // 4
-    for text, row in zip(texts, rows, strict=True):
-        first, ids, last = whole(tokenizer, text)
-        count = 1 + max(0, -(-(len(ids) - capacity) // step))
-        wanted = [[first, *ids[at * step : at * step + capacity], last] for at in range(min(count, most))]
-        assert row.windows == wanted
-        assert row.is_cut == (count > most)
-        if not row.is_cut:
-            # Nothing is left out
-            assert wanted[-1][1:-1] == ids[-len(wanted[-1]) + 2 :]
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_pairs_are_cut_as_the_tokenizer_cuts_them(side):
+    tokenizer, texts = word_piece(), long_texts_of("pairs")
+    pairs = list(zip(texts[:12], texts[12:24], strict=True))
+    rows = RowEncoder(Tokenizer.from_str(tokenizer.to_str()), 64, side).encode(pairs, str)
+    tokenizer.enable_truncation(64, direction=side)
+    for row, expected in zip(rows, tokenizer.encode_batch(pairs), strict=True):
+        assert (row.windows, row.is_cut) == ([expected.ids], bool(expected.overflowing))
+        assert row.second_start == len(expected.ids) - sum(expected.type_ids)
 
 
-def test_no_more_of_a_long_text_is_read_than_needed(monkeypatch):
-    read = []
-    for long, most in ((LongTexts("head_tail"), 250), (LongTexts("windows", 4), 250)):
-        encoder = RowEncoder(word_piece(), 16, "right", long)
-        for part in filter(None, (encoder.encoder, encoder.tail)):
-            encode = part._encode
-            monkeypatch.setattr(
-                part,
-                "_encode",
-                lambda texts, *o, encode=encode, **w: read.extend(map(len, texts)) or encode(texts, *o, **w),
-            )
-        read.clear()
-        encoder.encode(["好" * 10**6], str)
-        assert 0 < sum(read) <= most
+@pytest.mark.parametrize("long", [CUT, HEAD_TAIL, LongTexts("windows", 4)])
+def test_no_more_of_a_long_text_is_read_than_needed(monkeypatch, long):
+    read, encode = [], long_texts.encode_batch
+    monkeypatch.setattr(
+        long_texts, "encode_batch", lambda one, texts, place: read.extend(texts) or encode(one, texts, place)
+    )
+    RowEncoder(word_piece(), 16, "right", long).encode(["好" * 10**6, "a good day " * 10**5], str)
+    assert 0 < sum(map(len, read)) < 12_000
 
 
-def test_pairs_are_refused_unless_texts_are_cut():
-    pair = [("好", "今天真开心")]
-    [row] = RowEncoder(word_piece(), 16).encode(pair, str)
-    assert row.second_start == 3
-    for way in ("head_tail", "windows"):
-        with pytest.raises(InputError, match=f"^line 7: data.long {way} reads single texts, found a pair"):
-            RowEncoder(word_piece(), 16, "right", LongTexts(way)).encode(pair, lambda index: "line 7")
+def test_texts_are_not_cut_without_a_length():
+    assert len(RowEncoder(word_piece(), None).encode(["好" * 5000], str)[0].windows[0]) == 5002
 
 
-def test_a_length_that_leaves_tokens_out():
-    with pytest.raises(
-        InputError, match="data.long head_tail needs 4 or more tokens of a text in a row, found 3"
-    ):
-        RowEncoder(word_piece(), 5, "right", LongTexts("head_tail"))
+@pytest.mark.parametrize("way", ["head_tail", "windows"])
+def test_pairs_are_refused_unless_texts_are_cut(way):
+    with pytest.raises(InputError, match=f"^line 7: data.long {way} reads single texts, found a pair"):
+        RowEncoder(word_piece(), 16, "right", LongTexts(way)).encode([("好", "今")], lambda index: "line 7")
+
+
+@pytest.mark.parametrize(("long", "length", "least", "found"), [(HEAD_TAIL, 5, 4, 3), (CUT, 2, 1, 0)])
+def test_a_length_that_leaves_tokens_out(long, length, least, found):
+    wanted = f"data.long {long.way} needs {least} or more tokens of a text in a row, found {found}"
+    with pytest.raises(InputError, match=wanted):
+        RowEncoder(word_piece(), length, "right", long)
 
 
 def test_settings_of_a_run_folder(tmp_path):
@@ -109,23 +151,23 @@ def test_settings_of_a_run_folder(tmp_path):
 
 LINE = """
 import resource
-from app.data.long_texts import LongTexts
-from app.data.long_texts import RowEncoder
-from tests.data.test_text_encoder import word_piece
+from app.data.long_texts import CUT, LongTexts, RowEncoder
+from tests.data.test_row_encoder import word_piece
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for long in (LongTexts("head_tail"), LongTexts("windows"), LongTexts("windows", 10_000)):
+for long in (CUT, LongTexts("head_tail"), LongTexts("windows"), LongTexts("windows", 10_000)):
     encoder = RowEncoder(word_piece(), 128, "right", long)
     for text in ("今天真开心" * 20_000, "a" * 100_000, "a b" * 33_000):
         rows = encoder.encode([text] * 3, str)
         assert all(0 < len(window) <= 128 for row in rows for window in row.windows)
+rows = RowEncoder(word_piece(), 128).encode(["今天真开心" * 3_000_000, "短"], str)
+assert len(rows[0].windows[0]) == 128
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
 @pytest.mark.slow
-def test_texts_of_a_hundred_thousand_characters_take_little_memory():
-    output = subprocess.run(
-        [sys.executable, "-c", LINE], check=True, capture_output=True, text=True, timeout=300
-    ).stdout
-    # Kilobytes
+def test_long_lines_take_little_memory():
+    """Also one of fifty megabytes."""
+    output = subprocess.run([sys.executable, "-c", LINE], check=True, capture_output=True, text=True).stdout
+    # Kilobytes; the tokens of 45 MB of UTF-8 would take gigabytes
     assert int(output) < 800_000

@@ -15,7 +15,7 @@ from app.data.rows import read_rows
 from app.data.tokens import open_store
 from app.serving.requests import Limits, parse_request
 from chinese_text_classifier import load
-from tests.data.test_text_encoder import word_piece
+from tests.data.test_row_encoder import word_piece
 from tests.saved_classifier import save_checkpoint
 from tests.verbs import predict
 
